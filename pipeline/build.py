@@ -1,0 +1,157 @@
+"""From parameters and files to parts: the only place, with params.py, that knows both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.channels import ScheduledSampling
+from pipeline.data.batches import Batches, everything
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
+from pipeline.evaluation.evaluate import Evaluation
+from pipeline.evaluation.validation import Validation
+from pipeline.methods import METHODS
+from pipeline.methods.method import Agents, Method, Objective
+from pipeline.methods.pretraining import matching, teacher_forcing
+from pipeline.metrics.cider import CiderD
+from pipeline.metrics.language import BLEU, LanguageScorer
+from pipeline.models.listener import Listener
+from pipeline.models.speaker import Speaker
+from pipeline.models.weights import load_agent
+from pipeline.protocols import Score
+from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering
+from pipeline.training.loop import Training
+from pipeline.training.optimisation import Optimisation
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipeline.params import MethodSettings
+    from pipeline.views import Node
+
+VALIDATION_BATCH = 256
+
+
+def data(root: Path) -> tuple[Prepared, FeatureStore]:
+    """The prepared data set and its features below `root`."""
+    prepared, store = Prepared.load(root / "prepared"), FeatureStore(root / "features")
+    if len(prepared) != len(store):
+        raise UserError(
+            f"{root}: {len(prepared)} prepared images, but features of {len(store)}; run the features stage again"
+        )
+    return prepared, store
+
+
+def cider(prepared: Prepared, eos: bool = True, frequencies: str = "train") -> CiderD:
+    """CIDEr-D against all human captions; document frequencies as the prepare stage counted them."""
+    import pyarrow.parquet as pq
+
+    counted = pq.read_table(prepared.folder / "document_frequencies.parquet")
+    references = [prepared.captions(image) for image in range(len(prepared))]
+    return CiderD.build(
+        references,
+        counted["key"].to_numpy(),
+        counted["count"].to_numpy(),
+        len(prepared.rows("train")),
+        max_words=prepared.max_words,
+        eos=eos,
+        frequencies="batch" if frequencies == "batch" else "train",
+    )
+
+
+def optimisation(section: Any) -> Optimisation:
+    """From a params node or a checked block."""
+    return Optimisation(**{f.name: getattr(section, f.name) for f in fields(Optimisation)})
+
+
+def pretraining(section: Node, role: str, prepared: Prepared, store: FeatureStore) -> Method:
+    """The method that pretrains `role` (listener, speaker or judge) with the settings of its section."""
+    words = len(prepared.vocabulary)
+    if role == "speaker":
+        schedule = section.scheduled_sampling
+        speaker = Speaker(
+            words,
+            store.regions_shape[1],
+            section.words,
+            section.hidden,
+            section.attention,
+            section.dropout,
+            prepared.max_words,
+        )
+        agents = Agents(speaker=speaker, cider=cider(prepared))
+        return teacher_forcing(agents, None if schedule is None else ScheduledSampling(**schedule.plain()))
+    listener = Listener(words, store.pooled_size, section.words, section.hidden, section.encoder)
+    steps = max(1, len(prepared.rows("train")) // section.optimisation.batch)
+    return matching(Agents(listener=listener), _matching_score(section, listener, steps))
+
+
+def _matching_score(section: Node, listener: Listener, steps_an_epoch: int) -> Score:
+    if section.objective == "infonce":
+        return InfoNCE(listener, section.temperature)
+    hinge = Hinge(listener, section.margin, section.negatives)
+    if section.negatives == "all" or section.recover is None:
+        return hinge
+    recover = section.recover
+    return Recovering(hinge, section.warmup_epochs * steps_an_epoch, recover.patience, recover.steps)
+
+
+def method(settings: MethodSettings, root: Path, prepared: Prepared, device: torch.device) -> Method:
+    """A method of joint training, from the pretrained speaker and listener below `root`."""
+    objective = settings.objective.model_dump()
+    scorer = cider(prepared, objective.pop("eos_in_reward"), objective.pop("document_frequencies"))
+    speaker = load_agent(root / "models" / "speaker" / "weights.safetensors", "speaker")
+    listener = load_agent(root / "models" / "listener" / "weights.safetensors", "listener")
+    assert isinstance(speaker, Speaker)
+    assert isinstance(listener, Listener)
+    agents = Agents(speaker, listener, scorer.to(device))
+    return METHODS[settings.composition](agents, Objective(**objective), **settings.arguments)
+
+
+def shown(settings: MethodSettings) -> dict[str, Any]:
+    """The method's own options under their names in params.yaml."""
+    return {"lambda" if name == "lam" else name: value for name, value in settings.arguments.items()}
+
+
+def training(
+    method: Method, settings: Optimisation, prepared: Prepared, store: FeatureStore, seed: int, device: torch.device
+) -> Training:
+    """The run that trains `method` on the training split and looks at the validation split."""
+    batches = Batches(prepared, store, prepared.rows("train"), settings.batch, seed)
+    held_out = list(everything(prepared, store, prepared.rows("val"), VALIDATION_BATCH))
+    validate = Validation(method.agents, held_out, device)
+    return Training(method, batches, settings, seed, device, validate)
+
+
+def evaluated(model: Path, root: Path) -> tuple[Speaker, dict[str, Listener]]:
+    """The speaker in the folder `model`, and who judges it: its own listener, the one before, an independent one."""
+    speaker = load_agent(model / "weights.safetensors", "speaker")
+    paths = {"own": model, "before": root / "models" / "listener", "judge": root / "models" / "judge"}
+    judges = {name: load_agent(path / "weights.safetensors", "listener") for name, path in paths.items()}
+    assert isinstance(speaker, Speaker)
+    return speaker, {name: judge for name, judge in judges.items() if isinstance(judge, Listener)}
+
+
+@contextmanager
+def evaluation(
+    section: Node, prepared: Prepared, store: FeatureStore, judges: dict[str, Listener], device: torch.device
+) -> Iterator[Evaluation]:
+    """The protocol of the section `evaluate`, with its Java programs running."""
+    metrics = [name for group in section.metrics for name in (BLEU if group == "BLEU" else (group,))]
+    with LanguageScorer(metrics) as language:
+        yield Evaluation(prepared, store, judges, language, section.beam, device)
+
+
+def flat_numbers(results: Mapping[str, Any], below: str = "") -> dict[str, float]:
+    """The numbers in nested `results`, names joined by slashes."""
+    found: dict[str, float] = {}
+    for name, value in results.items():
+        if isinstance(value, Mapping):
+            found |= flat_numbers(value, f"{below}{name}/")
+        else:
+            found[f"{below}{name}"] = float(value)
+    return found

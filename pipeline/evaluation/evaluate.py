@@ -1,0 +1,73 @@
+"""A trained speaker on a whole split: its language, what three judges make of it, and human captions beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline.channels import Beam
+from pipeline.data.batches import everything
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.evaluation.generate import captions
+from pipeline.evaluation.judge import judge
+from pipeline.metrics.diversity import diversity
+from pipeline.metrics.language import LanguageScorer
+from pipeline.models.listener import Listener
+from pipeline.models.speaker import Speaker
+
+BATCH = 128
+
+
+@dataclass
+class Evaluation:
+    """The protocol: greedy or beam captions of every image of a split, that split as the gallery, these judges.
+
+    `judges` by name: `own` (the method's listener), `before` (the listener before joint training) and `judge` (one
+    that has nothing to do with either).
+    """
+
+    prepared: Prepared
+    store: FeatureStore
+    judges: Mapping[str, Listener]
+    language: LanguageScorer
+    beam: int
+    device: torch.device
+    not_computed: dict[str, str] = field(default_factory=dict)
+
+    def split(self, speaker: Speaker, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+        """Results of `split`, as metrics.json has them, and the columns of captions.parquet."""
+        rows = self.prepared.rows(split)
+        batches = list(everything(self.prepared, self.store, rows, BATCH))
+        tokens = captions(speaker, batches, Beam(self.beam), self.device)
+        texts = [self.prepared.vocabulary.decode(row) for row in tokens.tolist()]
+        pooled = torch.cat([batch.pooled for batch in batches])
+        language = self.language.score(texts, [self.prepared.texts(row) for row in rows])
+        self.not_computed |= language.not_computed
+        human, owners = self._human(rows)
+        results: dict[str, Any] = {"images": len(rows), "language": language.scores, "human": {}}
+        columns: dict[str, list[Any]] = {
+            "split": [split] * len(rows),
+            "image": rows.tolist(),
+            "id": self.prepared.ids.take(rows).to_pylist(),
+            "file": self.prepared.files.take(rows).to_pylist(),
+            "caption": texts,
+        }
+        for name, listener in self.judges.items():
+            verdict = judge(listener, tokens, torch.arange(len(rows)), pooled, self.device)
+            results[name] = verdict.recalls()
+            results["human"][name] = judge(listener, human, owners, pooled, self.device).recalls()
+            columns[f"rank_{name}"] = verdict.by_caption.tolist()
+        results["diversity"] = diversity(texts, tokens.tolist())
+        return results, columns
+
+    def _human(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """All human captions (C, T) of the images `rows`, and the place of each one's image among them."""
+        references = self.prepared.references(rows)
+        there = references.any(-1)
+        tokens = torch.from_numpy(references[there]).long()
+        return tokens, torch.from_numpy(np.nonzero(there)[0])

@@ -1,0 +1,36 @@
+"""The protocol signature: what two results must share to be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Protocol
+
+from pipeline.data.prepared import Prepared
+
+
+class Reward(Protocol):
+    """How CIDEr-D was computed as a reward."""
+
+    @property
+    def eos_in_reward(self) -> bool: ...
+
+    @property
+    def document_frequencies(self) -> str: ...
+
+
+def signature(prepared: Prepared, beam: int, objective: Reward, splits: Sequence[str]) -> str:
+    """One line in the manner of sacreBLEU: data and split, decoding, gallery, tie rule, tokeniser, reward, versions."""
+    images = prepared.manifest["images"]
+    parts = {
+        "data": prepared.manifest["dataset"],
+        "gallery": "+".join(f"{split}:{images[split]}" for split in splits),
+        "recall": "text-to-image,image-to-text",
+        "ties": "against",
+        "decode": "greedy" if beam == 1 else f"beam:{beam}",
+        "words": f"<={prepared.max_words}",
+        "reward": f"cider-d,eos:{'yes' if objective.eos_in_reward else 'no'},df:{objective.document_frequencies}",
+        "metrics": f"pycocoevalcap:{version('pycocoevalcap')},ptb",
+        "version": f"saywhich:{version('saywhich')}",
+    }
+    return "|".join(f"{name}={value}" for name, value in parts.items())

@@ -1,0 +1,44 @@
+"""What is looked at while training goes on: a few numbers, soon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from pipeline.channels import Greedy
+from pipeline.evaluation.generate import captions
+from pipeline.evaluation.judge import judge
+from pipeline.methods.method import Agents
+from pipeline.types import Batch
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Greedy captions of `batches`, a whole split in order, or its human captions where only a listener learns.
+
+    Gives CIDEr (of a speaker), recall@1, @5, @10 of captions read by the listener (of both), and for a listener alone
+    also those of images looking for their captions, and `rsum`, the sum of all six (VSE++'s criterion).
+    """
+
+    agents: Agents
+    batches: list[Batch]
+    device: torch.device
+
+    def __call__(self) -> dict[str, float]:
+        images = torch.cat([batch.images for batch in self.batches])
+        if self.agents.speaker is None:
+            human = torch.cat([batch.captions for batch in self.batches])
+            return self._recall(human, both_ways=True)
+        said = captions(self.agents.speaker, self.batches, Greedy(), self.device)
+        found = {"cider": float(self.agents.cider(said.to(self.device), images.to(self.device)).mean()) / 10}
+        return found if self.agents.listener is None else found | self._recall(said, both_ways=False)
+
+    def _recall(self, tokens: torch.Tensor, both_ways: bool) -> dict[str, float]:
+        pooled = torch.cat([batch.pooled for batch in self.batches])
+        verdict = judge(self.agents.listener, tokens, torch.arange(len(tokens)), pooled, self.device)
+        there = {f"recall@{k}": verdict.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
+        if not both_ways:
+            return there
+        back = {f"recall@{k}_of_captions": verdict.image_to_text[f"R@{k}"] for k in (1, 5, 10)}
+        return there | back | {"rsum": sum(there.values()) + sum(back.values())}

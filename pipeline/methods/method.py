@@ -1,0 +1,143 @@
+"""What a method is: weighted terms, each a score and how its gradient reaches the speaker, and who learns when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from pipeline.baselines import Centred, SelfCritical
+from pipeline.channels import Forced, Greedy, Multinomial
+from pipeline.errors import UserError
+from pipeline.estimators import Pathwise, ScoreFunction
+from pipeline.metrics.cider import CiderD
+from pipeline.models.listener import Listener
+from pipeline.models.speaker import Speaker
+from pipeline.protocols import Estimator, Score
+from pipeline.rollouts import StepRollouts
+from pipeline.scores.discriminability import Hinge
+from pipeline.scores.naturalness import Cider, Given
+from pipeline.types import Batch, Losses, Report, Role
+
+
+@dataclass(frozen=True)
+class Agents:
+    """Who plays, and the human captions that naturalness is measured against. Pretraining has one role alone."""
+
+    speaker: Speaker = None  # type: ignore[assignment]
+    listener: Listener = None  # type: ignore[assignment]
+    cider: CiderD = None  # type: ignore[assignment]
+
+    def present(self) -> dict[Role, nn.Module]:
+        """The agents that there are."""
+        both = {Role.SPEAKER: self.speaker, Role.LISTENER: self.listener}
+        return {role: agent for role, agent in both.items() if agent is not None}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What all methods of one comparison share; the defaults are the papers' (PAPERS.md has the evidence)."""
+
+    margin: float = 0.2
+    """Of the hinge: 0.2 in the code of all compared systems; PSST's Eq. 4 prints 1."""
+    hinge: Literal["hardest", "all"] = "hardest"
+    """Negatives: the hardest of the batch, or the mean over all of it."""
+    reduction: Literal["sum", "mean"] = "sum"
+    """Of a differentiable score over the batch; the sum is why the paper's λ are tiny."""
+    greedy_dropout: bool = False
+    """Whether the greedy baseline keeps its dropout, as the published code does."""
+    centre: bool = False
+    """Whether advantages are centred over the batch."""
+    anchor: float = 0.0
+    """Weight, times 1 − λ, of the cross-entropy of a human caption; none of the papers has it."""
+    ending: Literal["constant", "soft"] = "constant"
+    """How a listener hears the EOS that ends a caption: without a gradient, or like any word."""
+
+    def hinge_of(self, listener: Listener) -> Hinge:
+        return Hinge(listener, self.margin, self.hinge)
+
+    def by_likelihood(self) -> ScoreFunction:
+        """REINFORCE on ordinary samples with the greedy caption as baseline."""
+        baseline = SelfCritical(Greedy(dropout=self.greedy_dropout))
+        return ScoreFunction(Multinomial(), Centred(baseline) if self.centre else baseline)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One thing that is wanted: `weight` times `score`, reached through `estimator`."""
+
+    name: str
+    weight: float
+    score: Score
+    estimator: Estimator
+
+    def __post_init__(self) -> None:
+        if isinstance(self.estimator, Pathwise) and not self.score.differentiable:
+            raise UserError(
+                f"term {self.name}: {type(self.score).__name__} is not differentiable in what was said, "
+                "so no gradient goes through the words: use ScoreFunction"
+            )
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Who learns in which step: the sets take turns."""
+
+    order: tuple[frozenset[Role], ...]
+
+    def learners(self, step: int) -> frozenset[Role]:
+        return self.order[step % len(self.order)]
+
+
+SPEAKER_ONLY = Turns((frozenset({Role.SPEAKER}),))
+LISTENER_ONLY = Turns((frozenset({Role.LISTENER}),))
+JOINT = Turns((frozenset(Role),))
+
+
+@dataclass(frozen=True)
+class Method:
+    """A training objective: the sum of its terms' surrogates."""
+
+    agents: Agents
+    terms: tuple[Term, ...]
+    turns: Turns
+
+    def step(self, batch: Batch, seed: int) -> tuple[Losses, Report]:
+        """The named losses of `batch`, to be summed and differentiated, and what is worth logging; nobody waits."""
+        rollouts = StepRollouts(self.agents.speaker, batch, seed)
+        losses: Losses = {}
+        report: Report = {}
+        for term in self.terms:
+            loss, seen = term.estimator.surrogate(term.score, rollouts)
+            losses[term.name] = term.weight * loss
+            report[f"{term.name}/loss"] = loss.detach()
+            report |= {f"{term.name}/{name}": value for name, value in seen.items()}
+        return losses, report
+
+    def modules(self) -> dict[str, nn.Module]:
+        """Everything with a state: the agents, and the scores that count steps."""
+        scores = {f"score.{t.name}": t.score for t in self.terms if isinstance(t.score, nn.Module)}
+        return {**{role.value: agent for role, agent in self.agents.present().items()}, **scores}
+
+    def freeze(self, step: int) -> frozenset[Role]:
+        """Let those learn whose turn it is, and nobody else; returns them."""
+        learners = self.turns.learners(step)
+        for role, agent in self.agents.present().items():
+            agent.requires_grad_(role in learners)
+        return learners
+
+
+def tradeoff(
+    agents: Agents, objective: Objective, lam: float, discriminability: tuple[Score, Estimator], turns: Turns
+) -> Method:
+    """λ · discriminability + (1 − λ) · CIDEr-D (PSST Eq. 3). A term of weight 0 is left out.
+
+    CIDEr-D goes by likelihood; with `objective.anchor` the cross-entropy of a human caption is a third term.
+    """
+    terms = (
+        Term("discriminability", lam, *discriminability),
+        Term("naturalness", 1 - lam, Cider(agents.cider), objective.by_likelihood()),
+        Term("anchor", (1 - lam) * objective.anchor, Given(), ScoreFunction(Forced())),
+    )
+    return Method(agents, tuple(term for term in terms if term.weight), turns)

@@ -1,0 +1,1 @@
+"""Speakers and listeners."""

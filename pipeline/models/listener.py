@@ -1,0 +1,61 @@
+"""VSE++, the listener of Faghri et al. 2018: image and caption on one sphere."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pipeline.types import Message
+
+EPSILON = 1e-7
+
+
+class Listener(nn.Module):
+    """Image by one linear map, caption by a GRU's last state (`bag`: by the mean of its words), both of length 1.
+
+    It hears words, or distributions over them: `message.said` (N, T, V+1) times its embedding.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        image_size: int,
+        words: int = 512,
+        hidden: int = 1024,
+        encoder: Literal["gru", "bag"] = "gru",
+    ) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.arguments = {
+            "vocabulary": vocabulary,
+            "image_size": image_size,
+            "words": words,
+            "hidden": hidden,
+            "encoder": encoder,
+        }
+        self.image = nn.Linear(image_size, hidden)
+        self.word = nn.Embedding(vocabulary + 2, words)
+        self.gru = nn.GRU(words, hidden, batch_first=True) if encoder == "gru" else None
+        self.bag = nn.Linear(words, hidden) if encoder == "bag" else None
+        nn.init.xavier_uniform_(self.image.weight)
+        nn.init.zeros_(self.image.bias)
+        nn.init.uniform_(self.word.weight, -0.1, 0.1)
+
+    def see(self, pooled: Tensor) -> Tensor:
+        """(B, P) image vectors → (B, H) of length 1."""
+        return F.normalize(self.image(pooled), dim=-1, eps=EPSILON)
+
+    def hear(self, message: Message) -> Tensor:
+        """N captions → (N, H) of length 1: BOS, the words and the EOS that ends them; the padding is not heard."""
+        words = self.word(message.tokens) if message.said is None else message.said @ self.word.weight[:-1]
+        if self.bag is not None:
+            weight = message.mask.unsqueeze(-1).to(words.dtype)
+            return F.normalize(self.bag((words * weight).sum(1) / weight.sum(1)), dim=-1, eps=EPSILON)
+        assert self.gru is not None
+        begin = self.word.weight[-1].expand(len(words), 1, -1)
+        states, _ = self.gru(torch.cat([begin, words], 1))  # (N, T+1, H)
+        last = message.mask.sum(1)
+        return F.normalize(states[torch.arange(len(words), device=words.device), last], dim=-1, eps=EPSILON)

@@ -1,0 +1,53 @@
+"""Trained agents on disk: safetensors that say how to build the models they belong to; nothing is unpickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from pipeline.errors import UserError
+from pipeline.files import write_atomically
+from pipeline.models.listener import Listener
+from pipeline.models.speaker import Speaker
+
+KINDS: dict[str, type[Speaker] | type[Listener]] = {"Speaker": Speaker, "Listener": Listener}
+Agent = Speaker | Listener
+
+
+def save_agents(path: Path, agents: Mapping[str, Agent]) -> None:
+    """Write `agents` by name, parameters and the arguments they were built with; the file is whole or absent."""
+    from safetensors.torch import save
+
+    tensors: dict[str, Tensor] = {}
+    for prefix, agent in agents.items():
+        for name, value in agent.state_dict().items():
+            tensors[f"{prefix}.{name}"] = value.detach().cpu().contiguous()
+    built = {name: {"kind": type(agent).__name__, "arguments": agent.arguments} for name, agent in agents.items()}
+    write_atomically(path, save(tensors, metadata={"agents": json.dumps(built)}))
+
+
+def load_agent(path: Path, name: str) -> Agent:
+    """The agent that `save_agents` wrote as `name`, on the CPU, in evaluation mode."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            built: dict[str, Any] = json.loads((file.metadata() or {}).get("agents", "{}"))
+            tensors = {k: file.get_tensor(k) for k in file.keys() if k.startswith(f"{name}.")}  # noqa: SIM118
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such weights; run the stage that trains them first") from None
+    except (SafetensorError, OSError) as problem:
+        raise UserError(f"{path}: not a whole safetensors file ({problem}); run its stage again") from None
+    if name not in built:
+        raise UserError(f"{path}: holds no {name}, only {', '.join(built) or 'foreign tensors'}; run its stage again")
+    agent = KINDS[built[name]["kind"]](**built[name]["arguments"])
+    try:
+        agent.load_state_dict({key.removeprefix(f"{name}."): tensor for key, tensor in tensors.items()})
+    except RuntimeError as problem:
+        detail = " ".join(str(problem).split())[:200]
+        raise UserError(f"{path}: {name} is of another version of this model ({detail}); run its stage again") from None
+    return agent.eval()

@@ -1,0 +1,67 @@
+"""The interfaces between the layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from torch import Generator, Tensor
+
+from pipeline.types import Batch, Message, Report, Symbol
+
+
+class Channel(Protocol):
+    """How words are chosen, and how they are heard. A frozen dataclass: equal channels share one rollout."""
+
+    @property
+    def samples(self) -> int:
+        """Captions an image that come out."""
+
+    @property
+    def width(self) -> int:
+        """Captions an image that are unrolled; the first `samples` of them stay. Greater than `samples` in beams."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether a gradient can go back to the speaker; without one the rollout builds no graph."""
+
+    @property
+    def dropout(self) -> bool:
+        """Whether a speaker in training mode keeps its dropout while it speaks through this channel."""
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Callable[[int, Tensor], Symbol]:
+        """Begin B·width captions: a function of the time step and the log-probabilities (N, V+1)."""
+
+
+class Score(Protocol):
+    """Judges captions; higher is better."""
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether a gradient runs through `message.said` and the score's own parameters."""
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        """(N,) one number a caption."""
+
+
+class Rollouts(Protocol):
+    """What the speaker said in this step."""
+
+    batch: Batch
+
+    def of(self, channel: Channel) -> Message:
+        """The captions through `channel`, spoken once however often they are asked for."""
+
+
+class Baseline(Protocol):
+    """What to expect of a caption, to be subtracted from its score; no gradient runs through it."""
+
+    def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
+        """(N,) for captions whose scores are `value` (N,)."""
+
+
+class Estimator(Protocol):
+    """How a score's gradient reaches the speaker."""
+
+    def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
+        """A scalar to be minimised whose gradient estimates that of −E[score], and what is worth logging."""

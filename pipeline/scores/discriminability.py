@@ -1,0 +1,105 @@
+"""Does the listener find the image from the caption, and the caption from the image, among those of the batch?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pipeline.models.listener import Listener
+from pipeline.types import Batch, Message
+
+
+def similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:
+    """(S, B, B) cosines: [s, i, k] of caption s of image i with image k."""
+    heard = listener.hear(message).view(len(batch), message.samples, -1).transpose(0, 1)  # (S, B, H)
+    return heard @ listener.see(batch.pooled).T
+
+
+def _per_caption(by_sample: Tensor) -> Tensor:
+    return by_sample.T.flatten()  # (S, B) → (B·S,), image-major as messages are
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """Minus the sum of both hinges (PSST Eq. 4; Faghri et al. 2018): against other images, and other captions.
+
+    `negatives`: the hardest of the batch, or the mean over all of it.
+    """
+
+    listener: Listener
+    margin: float = 0.2
+    negatives: Literal["hardest", "all"] = "hardest"
+    differentiable = True
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        return _per_caption(-self.losses(similarities(self.listener, message, batch)))
+
+    def losses(self, cosines: Tensor) -> Tensor:
+        """(S, B) losses from `cosines` (S, B, B); a batch of one image has nothing to be mistaken for and gives 0."""
+        own = cosines.diagonal(dim1=1, dim2=2)  # (S, B)
+        others = ~torch.eye(cosines.shape[-1], dtype=torch.bool, device=cosines.device)
+        images = F.relu(self.margin - own.unsqueeze(2) + cosines) * others
+        captions = F.relu(self.margin - own.unsqueeze(1) + cosines) * others
+        if self.negatives == "hardest":
+            return images.amax(2) + captions.amax(1)
+        return (images.sum(2) + captions.sum(1)) / max(1, cosines.shape[-1] - 1)
+
+
+@dataclass(frozen=True)
+class InfoNCE:
+    """Log-probability of the image given the caption plus that of the caption given the image, among the batch.
+
+    Cosines are divided by `temperature` (van den Oord et al. 2018; CLIP).
+    """
+
+    listener: Listener
+    temperature: float = 0.07
+    differentiable = True
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        logits = similarities(self.listener, message, batch) / self.temperature
+        image = logits.log_softmax(2).diagonal(dim1=1, dim2=2)
+        caption = logits.log_softmax(1).diagonal(dim1=1, dim2=2)
+        return _per_caption(image + caption)
+
+
+class Recovering(nn.Module):
+    """The hardest-negative hinge that does not stay in its collapse, where every cosine is alike (loss 2·margin).
+
+    It begins with the hinge over all negatives for `warmup` steps; and when the mean hardest loss of a batch has
+    lain within `width` of 2·margin for `patience` steps, it goes back to all negatives for `steps` more. (Collapse:
+    DiscCaptioning#11, vsepp#27, where it shows as a loss stuck at 2·B·margin.) Evaluating does not count as a step.
+    """
+
+    differentiable = True
+    collapsed: Tensor
+    easy: Tensor
+    recoveries: Tensor
+
+    def __init__(self, hinge: Hinge, warmup: int, patience: int, steps: int, width: float = 0.02) -> None:
+        super().__init__()
+        self.hardest = hinge
+        self.all = Hinge(hinge.listener, hinge.margin, "all")
+        self.patience, self.steps, self.width = patience, steps, width
+        self.register_buffer("collapsed", torch.zeros((), dtype=torch.int64))  # steps in the plateau, in a row
+        self.register_buffer("easy", torch.tensor(warmup))  # steps left over all negatives
+        self.register_buffer("recoveries", torch.zeros((), dtype=torch.int64))
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        cosines = similarities(self.hardest.listener, message, batch)
+        hardest = self.hardest.losses(cosines)
+        losses = torch.where(self.easy > 0, self.all.losses(cosines), hardest)
+        if torch.is_grad_enabled():
+            self._count(hardest.detach().mean() / (2 * self.hardest.margin))
+        return _per_caption(-losses)
+
+    def _count(self, level: Tensor) -> None:
+        plateau = (level - 1).abs() < self.width
+        self.collapsed.copy_(torch.where(plateau & (self.easy == 0), self.collapsed + 1, 0))
+        recover = self.collapsed >= self.patience
+        self.recoveries += recover
+        self.easy.copy_(torch.where(recover, self.steps, (self.easy - 1).clamp(min=0)))

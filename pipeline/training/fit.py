@@ -1,0 +1,39 @@
+"""One training run from its checkpoint, if it has one, to its outputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.files import write_atomically
+from pipeline.models.weights import Agent, save_agents
+from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.loop import Training
+from pipeline.types import Role
+
+if TYPE_CHECKING:
+    from pipeline.training.tracking import Run
+
+CHECKPOINT_SECONDS = 60.0
+
+
+def fit(training: Training, out: Path, checkpoints: Path, record: Run, seconds: float = CHECKPOINT_SECONDS) -> None:
+    """Train, and write `out`: weights.safetensors, history.jsonl (a line an epoch) and metrics.json (its last line).
+
+    `checkpoints` is where a killed run of the same work left them, `seconds` how often one is written; when all
+    outputs are on disk they are removed.
+    """
+    training.record = record.metrics
+    kept = Checkpoints(checkpoints)
+    history = training.run(kept, seconds)
+    agents: dict[str, Agent] = {}
+    for role, agent in training.method.agents.present().items():
+        assert isinstance(agent, Agent)
+        agents[Role(role).value] = agent
+    paths = [out / name for name in ("weights.safetensors", "history.jsonl", "metrics.json")]
+    save_agents(paths[0], agents)
+    write_atomically(paths[1], "".join(json.dumps(entry) + "\n" for entry in history))
+    write_atomically(paths[2], json.dumps(training.result(), indent=2) + "\n")
+    record.outputs(paths)
+    kept.clear()

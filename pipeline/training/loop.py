@@ -1,0 +1,218 @@
+"""The one training loop. It knows what a Method is, and no method's name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from pipeline.errors import UserError
+from pipeline.methods.method import Method
+from pipeline.training.checkpoint import Checkpoints, optimiser_tensors, restore_optimiser
+from pipeline.training.optimisation import Optimisation
+from pipeline.types import Batch
+
+LOG_EVERY = 25  # steps between two looks at the losses: each makes the device wait
+
+Record = Callable[[dict[str, float], int], None]
+
+
+class EpochBatches(Protocol):
+    """Shuffled batches whose order depends on the seed and the epoch only."""
+
+    def __len__(self) -> int: ...
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]: ...
+
+
+@dataclass
+class Means:
+    """Running means of what was reported since the last look, kept on the device."""
+
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, report: dict[str, Tensor]) -> None:
+        for name, value in report.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+            self.counts[name] = self.counts.get(name, 0) + 1
+
+    def take(self) -> dict[str, float]:
+        """The means, and start again."""
+        sums = torch.stack([v.float() for v in self.sums.values()]).tolist()
+        taken = {name: value / self.counts[name] for name, value in zip(self.sums, sums, strict=True)}
+        self.sums, self.counts = {}, {}
+        return taken
+
+
+class Training:
+    """One run of one method: everything that a checkpoint must hold, and how to go on from it."""
+
+    def __init__(
+        self,
+        method: Method,
+        batches: EpochBatches,
+        settings: Optimisation,
+        seed: int,
+        device: torch.device,
+        validate: Callable[[], dict[str, float]] | None = None,
+        record: Record = lambda metrics, step: None,
+    ) -> None:
+        self.method, self.batches, self.settings, self.seed, self.device = method, batches, settings, seed, device
+        self.validate, self.record = validate, record
+        self.modules = method.modules()
+        for module in self.modules.values():
+            module.to(device)
+        learning = frozenset().union(*method.turns.order)
+        self.adams = {role: settings.adam(agent) for role, agent in method.agents.present().items() if role in learning}
+        self.step = 0
+        self.history: list[dict[str, float]] = []
+        self.means = Means()
+        self.best: dict[str, Tensor] = {}
+        self.best_value = -float("inf")
+        self.latest: dict[str, float] = {}
+
+    def run(self, checkpoints: Checkpoints | None = None, every_seconds: float = 60.0) -> list[dict[str, float]]:
+        """Train to the end, from the latest checkpoint if there is one; returns a record for each epoch.
+
+        The weights in `method` are then those of the last epoch, or of the best one by `settings.select`.
+        """
+        if checkpoints is not None:
+            self._resume(checkpoints)
+        total = len(self.batches)
+        saved = time.monotonic()
+        with tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=None) as bar:
+            for epoch in range(self.step // total, self.settings.epochs):
+                for batch in self.batches.epoch(epoch, self.step % total):
+                    self._learn(batch.to(self.device))
+                    bar.update()
+                    if self.step % LOG_EVERY == 0 or self.step % total == 0:
+                        self._look(bar)
+                    if self.step % total == 0:
+                        self._end_epoch(epoch)
+                    if checkpoints is not None and time.monotonic() - saved >= every_seconds:
+                        checkpoints.save(self.step, *self._state())
+                        saved = time.monotonic()
+        if self.best:
+            self._load_agents(self.best)
+        return self.history
+
+    def result(self) -> dict[str, float]:
+        """The record of the epoch whose weights were kept."""
+        scored = [entry for entry in self.history if f"val/{self.settings.select}" in entry]
+        if not scored:
+            return self.history[-1] if self.history else {"epoch": 0, "step": 0}
+        return max(scored, key=lambda entry: entry[f"val/{self.settings.select}"])
+
+    def _learn(self, batch: Batch) -> None:
+        # dropout draws from the global stream: keyed by the step, a resumed run draws the same
+        torch.manual_seed((self.seed << 32) + self.step)
+        learners = self.method.freeze(self.step)
+        agents = self.method.agents.present()
+        for agent in agents.values():
+            agent.train()
+        losses, report = self.method.step(batch, self.seed)
+        torch.stack(list(losses.values())).sum().backward()
+        rate = self.settings.rate(self.step, len(self.batches))
+        for role in sorted(learners):
+            adam = self.adams[role]
+            norm = _norm(agents[role])
+            self.settings.clip(agents[role].parameters())
+            for group in adam.param_groups:
+                group["lr"] = rate
+            adam.step()
+            adam.zero_grad(set_to_none=True)
+            report[f"{role.value}/gradient_norm"] = norm
+        self.means.add(report)
+        self.step += 1
+
+    def _look(self, bar: tqdm) -> None:
+        means = self.means.take()
+        broken = [name for name, value in means.items() if value != value]
+        if broken:
+            raise UserError(
+                f"training diverged before step {self.step}: {', '.join(broken)} is not a number; "
+                "lower the learning rate or clip gradients (train.optimisation in params.yaml)"
+            )
+        means["learning_rate"] = self.settings.rate(self.step - 1, len(self.batches))
+        self.record(means, self.step)
+        self.latest = means
+        bar.set_postfix({name.split("/")[0][:6]: f"{v:.3f}" for name, v in means.items() if name.endswith("/loss")})
+
+    def _end_epoch(self, epoch: int) -> None:
+        entry = {"epoch": epoch + 1, "step": self.step, **self.latest}
+        every = self.settings.validate_every
+        last = epoch + 1 == self.settings.epochs
+        if self.validate is not None and every and ((epoch + 1) % every == 0 or last):
+            agents = self.method.agents.present()
+            for agent in agents.values():
+                agent.eval()
+            with torch.no_grad():
+                validation = self.validate()
+            self.record({f"val/{name}": value for name, value in validation.items()}, self.step)
+            entry |= {f"val/{name}": value for name, value in validation.items()}
+            self._select(validation)
+        self.history.append(entry)
+
+    def _select(self, validation: dict[str, float]) -> None:
+        metric = self.settings.select
+        if metric == "last":
+            return
+        if metric not in validation:
+            raise UserError(f"optimisation.select: no validation metric {metric!r}; there are {', '.join(validation)}")
+        if validation[metric] > self.best_value:
+            self.best_value = validation[metric]
+            self.best = {name: value.detach().clone() for name, value in self._agent_tensors().items()}
+
+    def _agent_tensors(self) -> dict[str, Tensor]:
+        agents = self.method.agents.present()
+        return {f"{role.value}.{n}": t for role, a in agents.items() for n, t in a.state_dict().items()}
+
+    def _load_agents(self, tensors: dict[str, Tensor]) -> None:
+        for role, agent in self.method.agents.present().items():
+            prefix = f"{role.value}."
+            agent.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+
+    def _state(self) -> tuple[dict[str, Tensor], dict[str, object]]:
+        tensors = {f"module.{m}.{n}": t for m, module in self.modules.items() for n, t in module.state_dict().items()}
+        for role, adam in self.adams.items():
+            agent: nn.Module = self.method.agents.present()[role]
+            tensors |= {f"adam.{role.value}.{n}": t for n, t in optimiser_tensors(adam, agent).items()}
+        tensors |= {f"best.{n}": t for n, t in self.best.items()}
+        tensors |= {f"mean.{n}": t for n, t in self.means.sums.items()}
+        return tensors, {"history": self.history, "counts": self.means.counts, "best_value": self.best_value}
+
+    def _resume(self, checkpoints: Checkpoints) -> None:
+        checkpoint = checkpoints.latest()
+        if checkpoint is None:
+            return
+        self.step = checkpoint.step
+        parts: dict[str, dict[str, Tensor]] = {"module": {}, "adam": {}, "best": {}, "mean": {}}
+        for name, tensor in checkpoint.tensors.items():
+            kind, rest = name.split(".", 1)
+            parts[kind][rest] = tensor.to(self.device)
+        for name, module in self.modules.items():
+            prefix = f"{name}."
+            own = {n.removeprefix(prefix): t for n, t in parts["module"].items() if n.startswith(prefix)}
+            module.load_state_dict(own)
+        for role, adam in self.adams.items():
+            prefix = f"{role.value}."
+            own = {n.removeprefix(prefix): t for n, t in parts["adam"].items() if n.startswith(prefix)}
+            restore_optimiser(adam, self.method.agents.present()[role], own)
+        self.best = parts["best"]
+        self.best_value = checkpoint.state["best_value"]
+        self.history = checkpoint.state["history"]
+        counts = checkpoint.state["counts"]
+        self.means = Means({name: parts["mean"][name] for name in counts}, counts)
+
+
+def _norm(agent: nn.Module) -> Tensor:
+    gradients = [p.grad for p in agent.parameters() if p.grad is not None]
+    if not gradients:
+        return torch.zeros((), device=next(agent.parameters()).device)
+    return nn.utils.get_total_norm(gradients)

@@ -1,0 +1,53 @@
+"""How weights move: Adam with the learning-rate schedules and clippings of the papers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Optimisation:
+    """Settings of one training run."""
+
+    epochs: int
+    batch: int = 128
+    learning_rate: float = 5e-4
+    schedule: Literal["step", "cosine", "constant"] = "constant"
+    decay: float | None = None
+    """Of `step`: the factor after each `decay_every` epochs."""
+    decay_every: int | None = None
+    clip_value: float | None = 0.1
+    """Every element of a gradient is clamped to ± this (DiscCaptioning)."""
+    clip_norm: float | None = None
+    """The norm of an agent's whole gradient is scaled down to this (VSE++)."""
+    select: str = "last"
+    """`last`, or the validation metric whose best epoch is kept."""
+    validate_every: int = 1
+    """Epochs between validations; 0 for none."""
+
+    def rate(self, step: int, steps_an_epoch: int) -> float:
+        """The learning rate of `step` (from 0)."""
+        if self.schedule == "cosine":
+            return self.learning_rate * 0.5 * (1 + math.cos(math.pi * step / (self.epochs * steps_an_epoch)))
+        if self.schedule == "step":
+            assert self.decay is not None and self.decay_every is not None
+            return self.learning_rate * self.decay ** (step // steps_an_epoch // self.decay_every)
+        return self.learning_rate
+
+    def adam(self, model: nn.Module) -> torch.optim.Adam:
+        """Adam with its defaults (β .9 and .999, ε 1e-8), fused: one pass over the weights."""
+        return torch.optim.Adam(model.parameters(), lr=self.learning_rate, fused=True)
+
+    def clip(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Limit gradients in place."""
+        parameters = [p for p in parameters if p.grad is not None]
+        if self.clip_norm is not None:
+            nn.utils.clip_grad_norm_(parameters, self.clip_norm)
+        if self.clip_value is not None:
+            nn.utils.clip_grad_value_(parameters, self.clip_value)

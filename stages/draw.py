@@ -1,0 +1,24 @@
+"""Draw the embedded data set.
+
+python -m stages.draw --dataset scenes → data/raw/scenes: images, captions in Karpathy's and COCO's form, facts.
+"""
+
+import sys
+
+from pipeline.stage import Stage, main
+
+
+def run(stage: Stage) -> None:
+    """Draw the scenes that params.yaml asks for."""
+    from pipeline.data.scenes import draw
+    from pipeline.training import tracking
+
+    assert stage.instance is not None
+    settings = stage.params.draw[stage.instance]
+    with tracking.run(stage.title, stage.params.plain()) as record:
+        draw(stage.out, settings.images, settings.size, settings.val, settings.test, stage.seed)
+        record.outputs([stage.out])
+
+
+if __name__ == "__main__":
+    sys.exit(main("draw", run))

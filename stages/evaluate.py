@@ -1,0 +1,55 @@
+"""Say what each image of a split is, and let three judges look for the images.
+
+python -m stages.evaluate --method psst_multinomial → data/evaluation/psst_multinomial: metrics and captions.
+"""
+
+import sys
+
+from pipeline.stage import Stage, main
+
+
+def run(stage: Stage) -> None:
+    """Evaluate the agents of one method on the splits of params.yaml."""
+    import json
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from pipeline import build
+    from pipeline.evaluation.signature import signature
+    from pipeline.files import atomic_path, write_atomically
+    from pipeline.params import method_settings
+    from pipeline.training import tracking
+
+    assert stage.instance is not None
+    p = stage.params.evaluate
+    settings = method_settings(stage.params, stage.instance)
+    prepared, store = build.data(stage.root)
+    speaker, judges = build.evaluated(stage.model, stage.root)
+    names = ("prepared", "features", "models/listener/weights.safetensors", "models/judge/weights.safetensors")
+    inputs = [*(stage.root / name for name in names), stage.model / "weights.safetensors"]
+    with (
+        tracking.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record,
+        build.evaluation(p, prepared, store, judges, stage.device) as evaluation,
+    ):
+        results, tables = {}, []
+        for split in p.splits:
+            results[split], columns = evaluation.split(speaker, split)
+            tables.append(pa.table(columns))
+        metrics = {
+            "method": stage.instance,
+            "settings": {**build.shown(settings), "seed": stage.seed},
+            "signature": signature(prepared, p.beam, settings.objective, p.splits),
+            **results,
+            "not_computed": evaluation.not_computed,
+        }
+        with atomic_path(stage.out / "captions.parquet") as path:
+            pq.write_table(pa.concat_tables(tables), path, compression="zstd")
+        write_atomically(stage.out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+        record.metrics(build.flat_numbers(results), 0)
+        record.table({k: v[:100] for k, v in columns.items()}, "captions.json")
+        record.outputs([stage.out / "metrics.json", stage.out / "captions.parquet"])
+
+
+if __name__ == "__main__":
+    sys.exit(main("evaluate", run))

@@ -1,0 +1,49 @@
+"""The toy world: eight images, twelve words, seconds on a CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.methods.method import Agents
+from pipeline.metrics.cider import CiderD, document_frequencies
+from pipeline.models.listener import Listener
+from pipeline.models.speaker import Speaker
+from pipeline.types import Batch
+
+WORDS, IMAGES, STEPS = 12, 8, 6  # V, images, the longest caption
+
+
+class Toy:
+    """Eight images whose captions name them, and freshly drawn agents."""
+
+    def __init__(self, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.references = [
+            [[1 + i, 9 + (i + k) % 4, *rng.integers(1, WORDS + 1, rng.integers(0, 3)).tolist()] for k in range(3)]
+            for i in range(IMAGES)
+        ]
+        keys, counts = document_frequencies(self.references, max_words=STEPS)
+        self.cider = CiderD.build(self.references, keys, counts, IMAGES, max_words=STEPS)
+        self.pooled = torch.from_numpy(rng.normal(size=(IMAGES, 5))).float()
+        self.regions = torch.from_numpy(rng.normal(size=(IMAGES, 3, 7))).float()
+
+    def batch(self, step: int = 0, caption: int = 0) -> Batch:
+        captions = torch.zeros(IMAGES, STEPS, dtype=torch.int64)
+        for i, references in enumerate(self.references):
+            words = references[caption][:STEPS]
+            captions[i, : len(words)] = torch.tensor(words)
+        mask = torch.ones(IMAGES, 3, dtype=torch.bool)
+        mask[0, 2] = False
+        return Batch(torch.arange(IMAGES), self.pooled, self.regions, mask, captions, step=step)
+
+    def agents(self, seed: int = 0, dropout: float = 0.0) -> Agents:
+        torch.manual_seed(seed)
+        speaker = Speaker(WORDS, 7, words=6, hidden=8, attention=6, dropout=dropout, max_words=STEPS)
+        return Agents(speaker, Listener(WORDS, 5, words=6, hidden=10), self.cider)
+
+
+@pytest.fixture
+def toy() -> Toy:
+    return Toy()

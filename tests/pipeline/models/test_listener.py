@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from pipeline.models.listener import Listener
+from pipeline.types import Message, caption_mask
+
+
+def message(rows: list[list[int]], said: torch.Tensor | None = None) -> Message:
+    tokens = torch.tensor(rows)
+    return Message(tokens, caption_mask(tokens), torch.arange(len(rows)), 1, said=said)
+
+
+@pytest.mark.parametrize("encoder", ["gru", "bag"])
+def test_words_and_their_one_hot_rows_are_heard_alike(encoder):
+    torch.manual_seed(0)
+    listener = Listener(5, 4, words=3, hidden=6, encoder=encoder)
+    rows = [[1, 2, 0, 0], [5, 0, 0, 0], [3, 3, 4, 1]]
+    words = message(rows)
+    rows_of_words = message(rows, F.one_hot(words.tokens, 6).float())
+    torch.testing.assert_close(listener.hear(words), listener.hear(rows_of_words))
+
+
+@pytest.mark.parametrize("encoder", ["gru", "bag"])
+def test_padding_is_not_heard_and_eos_is(encoder):
+    torch.manual_seed(0)
+    listener = Listener(5, 4, words=3, hidden=6, encoder=encoder)
+    short, padded = listener.hear(message([[1, 2, 0]])), listener.hear(message([[1, 2, 0, 0, 0, 0]]))
+    torch.testing.assert_close(short, padded)
+    assert not torch.allclose(short, listener.hear(message([[1, 2]])), atol=1e-3)
+
+
+def test_the_gru_hears_bos_first():
+    """The last state of torch's own GRU cell, stepped over BOS and the words up to the EOS."""
+    torch.manual_seed(0)
+    listener = Listener(5, 4, words=3, hidden=6)
+    cell = torch.nn.GRUCell(3, 6)
+    weights = {n.removesuffix("_l0"): p for n, p in listener.gru.named_parameters()}
+    cell.load_state_dict(weights)
+    state = torch.zeros(1, 6)
+    for word in (6, 4, 2, 0):
+        state = cell(listener.word.weight[word : word + 1], state)
+    torch.testing.assert_close(listener.hear(message([[4, 2, 0, 0]])), F.normalize(state, dim=-1))
+
+
+def test_images_and_captions_lie_on_one_sphere():
+    listener = Listener(5, 4, words=3, hidden=6)
+    torch.testing.assert_close(listener.see(torch.randn(7, 4)).norm(dim=-1), torch.ones(7))
+    torch.testing.assert_close(listener.hear(message([[4, 2, 0, 0]])).norm(dim=-1), torch.ones(1))
+    assert listener.see(torch.randn(7, 4)).shape == (7, 6)

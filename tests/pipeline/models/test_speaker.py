@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch.nn import functional as F
+
+from pipeline.channels import Beam, Multinomial
+from pipeline.models.speaker import Speaker
+from pipeline.types import Batch
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_one_step_by_hand():
+    """Att2in2 with its published formulas, one image, one region, written out with the layers' own numbers."""
+    torch.manual_seed(0)
+    speaker = Speaker(vocabulary=3, region_size=2, words=2, hidden=2, attention=2, dropout=0.5, max_words=4).eval()
+    batch = Batch(
+        images=torch.tensor([0]),
+        pooled=torch.zeros(1, 1),
+        regions=torch.tensor([[[1.0, -2.0], [0.5, 3.0], [9.0, 9.0]]]),
+        region_mask=torch.tensor([[True, True, False]]),
+        captions=torch.zeros(1, 4, dtype=torch.int64),
+    )
+    h, c = torch.tensor([[0.3, -0.4]]), torch.tensor([[0.1, 0.2]])
+    view = speaker.look(batch)
+    new_h, new_c = speaker.advance(speaker.hear(torch.tensor([2])), (h, c), view)
+
+    regions = F.relu(batch.regions[0] @ speaker.region.weight.T + speaker.region.bias)
+    keys = regions @ speaker.key.weight.T + speaker.key.bias
+    query = speaker.query(h)[0]
+    scores = torch.stack([speaker.weight(torch.tanh(k + query)) for k in keys]).squeeze(-1)
+    share = scores.softmax(0)[:2] / scores.softmax(0)[:2].sum()
+    attended = share[0] * regions[0] + share[1] * regions[1]
+    x = F.relu(speaker.word.weight[2])
+    sums = speaker.from_word(x) + speaker.from_state(h[0])
+    i, f, o = sums[0:2].sigmoid(), sums[2:4].sigmoid(), sums[4:6].sigmoid()
+    candidate = sums[6:10] + speaker.from_regions(attended)
+    expected_c = f * c[0] + i * torch.maximum(candidate[:2], candidate[2:])
+    torch.testing.assert_close(new_c[0], expected_c)
+    torch.testing.assert_close(new_h[0], o * torch.tanh(expected_c))
+
+
+def test_log_probs_of_a_message_are_those_of_its_words(toy):
+    speaker, batch = toy.agents().speaker, toy.batch()
+    message = speaker.speak(batch, Multinomial(samples=3), rng())
+    assert len(message) == 24
+    assert message.images.tolist() == [i for i in range(8) for _ in range(3)]
+    for row in (0, 7, 23):
+        told = batch.to("cpu")
+        image = int(message.images[row])
+        told.captions[image] = 0
+        told.captions[image, : message.tokens.shape[1]] = message.tokens[row]
+        read = speaker.read(told)
+        width = message.tokens.shape[1]
+        torch.testing.assert_close(read.log_probs[image, :width], message.log_probs[row])
+
+
+def test_nothing_is_said_after_the_end(toy):
+    speaker, batch = toy.agents().speaker, toy.batch()
+    message = speaker.speak(batch, Multinomial(samples=20), rng())
+    ended = 0
+    for words, mask, log_probs in zip(message.tokens.tolist(), message.mask.tolist(), message.log_probs, strict=True):
+        end = words.index(0) if 0 in words else len(words)
+        assert not any(words[end:])
+        assert sum(mask) == min(end + 1, len(words))
+        assert (log_probs[sum(mask) :] == 0).all()
+        ended += end < len(words)
+    assert 0 < ended < len(message), "captions of both kinds are wanted here"
+
+
+def test_an_unseen_region_changes_nothing(toy):
+    speaker, batch = toy.agents().speaker, toy.batch()
+    before = speaker.read(batch).log_probs
+    batch.regions[0, 2] = 100.0  # masked
+    torch.testing.assert_close(speaker.read(batch).log_probs, before)
+
+
+def _best_by_enumeration(speaker, batch, image):
+    """The caption of the highest probability among all of at most `max_words` words."""
+    best, best_words = -float("inf"), ()
+    for words in itertools.product(range(speaker.vocabulary + 1), repeat=speaker.max_words):
+        end = words.index(0) if 0 in words else len(words)
+        if any(words[end:]):
+            continue
+        told = batch.to("cpu")
+        told.captions[image] = torch.tensor(words)
+        total = float(speaker.read(told).log_probs[image].sum())
+        if total > best:
+            best, best_words = total, words
+    return best, best_words
+
+
+def test_a_beam_that_holds_everything_finds_the_best():
+    torch.manual_seed(1)
+    speaker = Speaker(vocabulary=3, region_size=2, words=4, hidden=4, attention=3, max_words=3).eval()
+    with torch.no_grad():
+        speaker.logit.weight *= 6
+        images = 4
+        batch = Batch(
+            torch.arange(images),
+            torch.zeros(images, 1),
+            torch.randn(images, 2, 2),
+            torch.ones(images, 2, dtype=torch.bool),
+            torch.zeros(images, 3, dtype=torch.int64),
+        )
+        message = speaker.speak(batch, Beam(width=40), rng())
+        several = speaker.speak(batch, Beam(width=40, samples=3), rng())
+        greedy = speaker.speak(batch, Beam(width=1), rng())
+        for image in range(images):
+            best, words = _best_by_enumeration(speaker, batch, image)
+            found = message.tokens[image].tolist()
+            assert tuple(found + [0] * (3 - len(found))) == words
+            assert abs(float(message.log_probs[image].sum()) - best) < 1e-5
+        totals = several.log_probs.sum(1).view(images, 3)
+        assert (totals[:, 0] >= totals[:, 1]).all()
+        assert (totals[:, 1] >= totals[:, 2]).all()
+        assert (message.log_probs.sum(1) >= greedy.log_probs.sum(1) - 1e-6).all()

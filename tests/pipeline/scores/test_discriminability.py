@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.rollouts import human
+from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering, similarities
+
+COSINES = torch.tensor([[[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]])  # [caption, image]
+
+
+def test_hardest_hinge_by_hand():
+    # margin .2; caption 0: images .2-.9+.8=.1; captions of image 0: .2-.9+.3<0       → .1
+    #            caption 1: images .2-.5+.45=.15; captions of image 1: .2-.5+.8=.5     → .65
+    #            caption 2: images .2-.7+.2<0;    captions of image 2: .2-.7+.45<0     → 0
+    torch.testing.assert_close(Hinge(None, 0.2).losses(COSINES), torch.tensor([[0.1, 0.65, 0.0]]))
+
+
+def test_hinge_over_all_by_hand():
+    # images: .1, 0 | 0 (.2-.5+.3=0), .15 | 0, 0; captions: image 0: 0, 0; image 1: .5, 0; image 2: 0, 0; halves
+    torch.testing.assert_close(Hinge(None, 0.2, "all").losses(COSINES), torch.tensor([[0.05, 0.325, 0.0]]))
+
+
+def test_a_batch_of_one_image_has_no_distractors():
+    assert Hinge(None).losses(torch.ones(1, 1, 1)).item() == 0
+    assert Hinge(None, negatives="all").losses(torch.ones(1, 1, 1)).item() == 0
+
+
+def test_samples_compete_within_their_own_round(toy):
+    agents, batch = toy.agents(), toy.batch()
+    from pipeline.channels import Multinomial
+    from pipeline.types import Message
+
+    message = agents.speaker.speak(batch, Multinomial(samples=2), torch.Generator().manual_seed(0))
+    both = Hinge(agents.listener)(message, batch)
+    for sample in range(2):
+        rows = torch.arange(8) * 2 + sample
+        one = Message(message.tokens[rows], message.mask[rows], torch.arange(8), 1)
+        torch.testing.assert_close(both[rows], Hinge(agents.listener)(one, batch))
+
+
+def test_info_nce_is_two_cross_entropies(toy):
+    agents, batch = toy.agents(), toy.batch()
+    message = human(batch)
+    logits = similarities(agents.listener, message, batch)[0] / 0.1
+    target = torch.arange(8)
+    expected = torch.nn.functional.cross_entropy(logits, target) + torch.nn.functional.cross_entropy(logits.T, target)
+    torch.testing.assert_close(-InfoNCE(agents.listener, 0.1)(message, batch).mean(), expected)
+
+
+def _collapse(listener):
+    """All captions and all images in one point."""
+    with torch.no_grad():
+        listener.image.weight.zero_()
+        listener.image.bias.fill_(1.0)
+
+
+def test_the_plateau_is_recognised_and_left(toy):
+    batch, listener = toy.batch(), toy.agents().listener
+    _collapse(listener)
+    score = Recovering(Hinge(listener, 0.2), warmup=0, patience=3, steps=2, width=0.1)
+    for _ in range(6):
+        score(human(batch), batch)
+        assert Hinge(listener)(human(batch), batch).mean().item() == pytest.approx(
+            -0.4, rel=0.1
+        )  # 2·margin: the plateau
+    assert score.recoveries.item() >= 1
+    healthy = toy.agents(seed=1).listener
+    calm = Recovering(Hinge(healthy, 0.2), warmup=0, patience=3, steps=2, width=0.1)
+    for _ in range(6):
+        calm(human(batch), batch)
+    assert (calm.recoveries.item(), calm.easy.item()) == (0, 0)
+
+
+def test_a_collapsed_listener_recovers_in_training(toy):
+    """Hardest negatives alone keep every cosine alike; with recovery the listener learns its eight images."""
+
+    def train(score, listener):
+        adam = torch.optim.Adam(listener.parameters(), lr=0.02)
+        for _ in range(120):
+            adam.zero_grad()
+            (-score(human(batch), batch).mean()).backward()
+            adam.step()
+        return Hinge(listener)(human(batch), batch).detach().mean().item()
+
+    batch = toy.batch()
+    listener = toy.agents().listener
+    _collapse(listener)
+    assert train(Recovering(Hinge(listener), warmup=0, patience=5, steps=60, width=0.1), listener) > -0.1
+
+
+def test_warming_up_counts_down_while_learning_only(toy):
+    batch, listener = toy.batch(), toy.agents().listener
+    score = Recovering(Hinge(listener), warmup=2, patience=3, steps=2)
+    with torch.no_grad():
+        score(human(batch), batch)
+    assert score.easy.item() == 2
+    torch.testing.assert_close(score(human(batch), batch), Hinge(listener, 0.2, "all")(human(batch), batch))
+    score(human(batch), batch)
+    assert score.easy.item() == 0
+    torch.testing.assert_close(score(human(batch), batch), Hinge(listener)(human(batch), batch))

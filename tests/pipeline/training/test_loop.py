@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from pipeline.errors import UserError
+from pipeline.methods.luo import luo
+from pipeline.methods.method import Agents, Objective
+from pipeline.methods.pretraining import matching
+from pipeline.methods.psst import psst_multinomial
+from pipeline.scores.discriminability import Hinge, Recovering
+from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.loop import Means, Training
+from pipeline.training.optimisation import Optimisation
+
+CPU = torch.device("cpu")
+FIVE = Optimisation(epochs=5, learning_rate=0.01, schedule="cosine")
+
+
+class ToyBatches:
+    """Three batches an epoch: the toy world with another human caption each time."""
+
+    def __init__(self, toy, die_at: int | None = None) -> None:
+        self.toy, self.die_at = toy, die_at
+
+    def __len__(self) -> int:
+        return 3
+
+    def epoch(self, epoch: int, start: int = 0):
+        for i in range(start, 3):
+            step = 3 * epoch + i
+            if step == self.die_at:
+                raise KeyboardInterrupt
+            batch = self.toy.batch(step, caption=(epoch + i) % 3)
+            yield dataclasses.replace(batch, epoch=epoch)
+
+
+def weights(method) -> dict[str, torch.Tensor]:
+    found = {}
+    for name, module in method.modules().items():
+        found |= {f"{name}.{n}": t.clone() for n, t in module.state_dict().items()}
+    return found
+
+
+def train(method, toy, settings=FIVE, die_at=None, folder=None, validate=None):
+    training = Training(method, ToyBatches(toy, die_at), settings, seed=4, device=CPU, validate=validate)
+    history = training.run(None if folder is None else Checkpoints(folder), every_seconds=0.0)
+    return weights(method), history
+
+
+def same(left, right) -> bool:
+    return all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_one_seed_gives_one_result_to_the_bit(toy):
+    first, history = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
+    again, history_again = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
+    assert same(first, again)
+    assert history == history_again
+    other, _ = train(psst_multinomial(toy.agents(seed=9, dropout=0.5), Objective(), 0.3), toy)
+    assert not same(first, other)
+
+
+def _recovering(toy):
+    listener = toy.agents().listener
+    return matching(Agents(listener=listener), Recovering(Hinge(listener), warmup=4, patience=2, steps=2, width=0.5))
+
+
+@pytest.mark.parametrize("die_at", [1, 3, 7, 14])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda toy: psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3),
+        lambda toy: luo(toy.agents(dropout=0.5), Objective(), 0.7),
+        _recovering,
+    ],
+    ids=["psst", "luo", "recovering"],
+)
+def test_a_killed_run_goes_on_to_the_same_bits(toy, tmp_path, make, die_at):
+    whole, history = train(make(toy), toy)
+    with pytest.raises(KeyboardInterrupt):
+        train(make(toy), toy, die_at=die_at, folder=tmp_path)
+    resumed, history_resumed = train(make(toy), toy, folder=tmp_path)
+    assert same(whole, resumed)
+    assert history == history_resumed
+
+
+def test_the_best_epoch_is_kept_also_over_a_kill(toy, tmp_path):
+    values = [1.0, 3.0, 2.0, 3.0, 0.0]
+
+    def run(die_at=None, folder=None):
+        told, seen = iter(values), []
+        if folder is not None and die_at is None:
+            for _ in range(3):
+                next(told)
+        method = luo(toy.agents(), Objective(), 0.7)
+
+        def validate():
+            seen.append(weights(method))
+            return {"recall@10": next(told)}
+
+        settings = dataclasses.replace(FIVE, select="recall@10")
+        return train(method, toy, settings, die_at, folder, validate), seen
+
+    (kept, history), seen = run()
+    assert same(kept, seen[1])
+    assert not same(kept, seen[3])
+    assert [entry["val/recall@10"] for entry in history] == values
+    with pytest.raises(KeyboardInterrupt):
+        run(die_at=10, folder=tmp_path)
+    (resumed, _), _ = run(folder=tmp_path)
+    assert same(kept, resumed)
+
+
+def test_a_metric_that_is_not_there_is_named(toy):
+    settings = dataclasses.replace(FIVE, select="rsum")
+    with pytest.raises(UserError, match=r"no validation metric 'rsum'; there are cider"):
+        train(luo(toy.agents(), Objective(), 0.7), toy, settings, validate=lambda: {"cider": 1.0})
+
+
+def test_divergence_ends_training_in_one_line(toy):
+    agents = toy.agents()
+    with torch.no_grad():
+        agents.speaker.logit.bias[2] = float("nan")
+    with pytest.raises(UserError, match="diverged before step 3"):
+        train(luo(agents, Objective(), 0.7), toy)
+
+
+def test_validating_changes_nothing(toy):
+    without, _ = train(luo(toy.agents(dropout=0.5), Objective(), 0.7), toy)
+    with_it, _ = train(
+        luo(toy.agents(dropout=0.5), Objective(), 0.7), toy, validate=lambda: {"x": float(torch.rand(1))}
+    )
+    assert same(without, with_it)
+
+
+def test_means_are_of_those_steps_that_reported():
+    means = Means()
+    means.add({"a": torch.tensor(1.0), "b": torch.tensor(4.0)})
+    means.add({"a": torch.tensor(3.0)})
+    assert means.take() == {"a": 2.0, "b": 4.0}
+    means.add({"a": torch.tensor(5.0)})
+    assert means.take() == {"a": 5.0}
+
+
+def test_learning_rates():
+    step = Optimisation(epochs=30, learning_rate=1.0, schedule="step", decay=0.5, decay_every=10)
+    assert [step.rate(s, 10) for s in (0, 99, 100, 299)] == [1.0, 1.0, 0.5, 0.25]
+    cosine = Optimisation(epochs=10, learning_rate=1.0, schedule="cosine")
+    assert cosine.rate(0, 10) == 1.0
+    assert cosine.rate(50, 10) == pytest.approx(0.5)
+    assert cosine.rate(99, 10) == pytest.approx(0.000247, abs=1e-5)
+
+
+def test_gradients_are_clipped():
+    layer = torch.nn.Linear(2, 1, bias=False)
+    layer.weight.grad = torch.tensor([[3.0, -4.0]])
+    Optimisation(epochs=1, clip_value=None, clip_norm=1.0).clip(layer.parameters())
+    torch.testing.assert_close(layer.weight.grad, torch.tensor([[0.6, -0.8]]))
+    Optimisation(epochs=1, clip_value=0.7).clip(layer.parameters())
+    torch.testing.assert_close(layer.weight.grad, torch.tensor([[0.6, -0.7]]))

@@ -1,0 +1,203 @@
+"""Methods that must be the same are: identities between compositions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from pipeline.channels import Beam, Forced, Greedy, Multinomial, PartialSampling, ScheduledSampling, StraightThrough
+from pipeline.estimators import Detached, Pathwise, ScoreFunction
+from pipeline.methods.luo import luo
+from pipeline.methods.method import Method, Objective, Term, Turns
+from pipeline.methods.pretraining import teacher_forcing
+from pipeline.methods.psst import psst_multinomial, st_multinomial
+from pipeline.rollouts import StepRollouts
+from pipeline.scores.discriminability import Hinge
+from pipeline.types import Role, caption_mask
+
+
+def gradients(method: Method, batch, seed: int = 3) -> dict[str, torch.Tensor]:
+    method.freeze(batch.step)
+    losses, _ = method.step(batch, seed)
+    sum(losses.values()).backward()
+    found = {}
+    for role, agent in method.agents.present().items():
+        for name, parameter in agent.named_parameters():
+            if parameter.grad is not None:
+                found[f"{role}.{name}"] = parameter.grad.clone()
+            parameter.grad = None
+    return found
+
+
+def same(left: dict, right: dict, **tolerance) -> None:
+    assert left.keys() == right.keys()
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], msg=lambda text, n=name: f"{n}: {text}", **tolerance)
+
+
+def rng(seed: int = 5) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_mle_is_the_cross_entropy(toy):
+    agents, batch = toy.agents(), toy.batch()
+    by_method = gradients(teacher_forcing(agents), batch)
+    mask = caption_mask(batch.captions)
+    view = agents.speaker.look(batch)
+    state = agents.speaker.start(len(batch), view.regions)
+    heard, logits = torch.full((len(batch),), agents.speaker.vocabulary + 1), []
+    for t in range(batch.captions.shape[1]):
+        state = agents.speaker.advance(agents.speaker.hear(heard), state, view)
+        logits.append(agents.speaker.logit(state[0]))
+        heard = batch.captions[:, t]
+    loss = F.cross_entropy(torch.stack(logits, 1)[mask], batch.captions[mask])
+    loss.backward()
+    for name, parameter in agents.speaker.named_parameters():
+        torch.testing.assert_close(parameter.grad, by_method[f"speaker.{name}"])
+
+
+def test_reading_is_the_unroll_with_words_forced_on_it(toy):
+    agents, batch = toy.agents(), toy.batch()
+    agents.speaker.eval()
+    read = agents.speaker.read(batch)
+    unrolled = agents.speaker.speak(batch, Forced(), rng())
+    steps = unrolled.tokens.shape[1]
+    assert torch.equal(read.tokens[:, :steps], unrolled.tokens)
+    assert not read.mask[:, steps:].any()
+    torch.testing.assert_close(read.log_probs[:, :steps], unrolled.log_probs)
+
+
+def test_scheduled_sampling_without_a_share_is_teacher_forcing(toy):
+    batch = toy.batch()
+    same(
+        gradients(teacher_forcing(toy.agents()), batch),
+        gradients(teacher_forcing(toy.agents(), ScheduledSampling(start=0)), batch),
+    )
+
+
+class Wasteful(StraightThrough):
+    """Straight-through that draws, and throws away, the numbers by which PartialSampling decides what passes whole."""
+
+    mix = "caption"
+
+    def open(self, batch, vocabulary, rng):
+        def waste() -> None:
+            torch.rand(len(batch), 1, generator=rng)
+
+        if self.mix == "caption":
+            waste()
+        step = super().open(batch, vocabulary, rng)
+
+        def wasteful(t, log_probs):
+            symbol = step(t, log_probs)
+            if self.mix == "token":
+                waste()
+            return symbol
+
+        return wasteful
+
+
+class WastefulByToken(Wasteful):
+    mix = "token"
+
+
+@pytest.mark.parametrize(("mix", "plain"), [("caption", Wasteful()), ("token", WastefulByToken())])
+def test_psst_without_full_distributions_is_straight_through(toy, mix, plain):
+    agents, batch = toy.agents(), toy.batch()
+    speaker, hinge = agents.speaker, Hinge(agents.listener)
+    weights = [*speaker.parameters(), *agents.listener.parameters()]
+    found = []
+    for channel in (plain, PartialSampling(StraightThrough(), rho=0.0, mix=mix)):
+        message = speaker.speak(batch, channel, rng())
+        loss = hinge(message, batch).sum()
+        found.append((message.tokens, *torch.autograd.grad(loss, weights)))
+    assert (found[0][0] > 0).sum() > 10, "the captions say nothing"
+    assert any(g.abs().max() > 1e-4 for g in found[0][1:5])
+    for left, right in zip(*found, strict=True):
+        torch.testing.assert_close(left, right)
+
+
+@pytest.mark.parametrize("mix", ["caption", "token"])
+def test_psst_of_full_distributions_is_the_deterministic_mapper(toy, mix):
+    agents, batch = toy.agents(), toy.batch()
+    speaker = agents.speaker
+    message = speaker.speak(batch, PartialSampling(rho=1.0, mix=mix), rng())
+    view = speaker.look(batch)
+    state = speaker.start(len(batch), view.regions)
+    fed = F.one_hot(torch.full((len(batch),), speaker.vocabulary + 1), speaker.vocabulary + 2).float()
+    for t in range(message.tokens.shape[1]):
+        heard = speaker.from_word(F.relu(fed @ speaker.word.weight))
+        state = speaker.advance(heard, state, view)
+        mapped = speaker.logit(state[0]).softmax(-1)
+        fed = F.pad(mapped, (0, 1))
+        going = message.tokens[:, t] > 0
+        torch.testing.assert_close(message.said[going, t], mapped[going])
+        silent = message.said[~going, t]
+        assert torch.equal(silent, F.one_hot(torch.zeros(len(silent), dtype=torch.int64), 13).float())
+    assert (message.tokens > 0).any()
+    gradient = torch.autograd.grad(message.said[..., 3].sum(), speaker.word.weight)[0]
+    assert gradient.abs().sum() > 0, "no gradient through the recurrence"
+
+
+def test_soft_words_along_the_sampled_path_follow_the_samples(toy):
+    speaker, batch = toy.agents().speaker, toy.batch()
+    channel = PartialSampling(rho=1.0, feed="sample")
+    message = speaker.speak(batch, channel, rng())
+    forced = Forced()
+    told = batch.to("cpu")
+    told.captions[:, : message.tokens.shape[1]] = message.tokens
+    told.captions[:, message.tokens.shape[1] :] = 0
+    again = speaker.speak(told, forced, rng())
+    torch.testing.assert_close(message.log_probs, again.log_probs)
+
+
+def test_luo_is_reinforce_on_the_mixed_reward(toy):
+    """Both terms share samples, greedy captions and words: together they are one term whose score is the mixture."""
+    batch, lam = toy.batch(), 0.7
+
+    class Mixture:
+        differentiable = False
+
+        def __init__(self, agents):
+            self.hinge, self.cider = Hinge(agents.listener), agents.cider
+
+        def __call__(self, message, batch):
+            natural = self.cider(message.tokens, batch.images[message.images])
+            return lam * self.hinge(message, batch).detach() + (1 - lam) * natural
+
+    agents = toy.agents()
+    mixed = Method(
+        agents,
+        (Term("mixture", 1.0, Mixture(agents), Objective().by_likelihood()),),
+        Turns((frozenset({Role.SPEAKER}),)),
+    )
+    same(gradients(luo(toy.agents(), Objective(), lam), batch), gradients(mixed, batch))
+
+
+def test_detached_is_pathwise_for_the_listener_alone(toy):
+    agents, batch = toy.agents(), toy.batch()
+    channel = Multinomial()
+    both = []
+    for estimator in (Detached(channel), Pathwise(channel), ScoreFunction(channel)):
+        rollouts = StepRollouts(agents.speaker, batch, seed=1)
+        loss, _ = estimator.surrogate(Hinge(agents.listener), rollouts)
+        both.append(torch.autograd.grad(loss, list(agents.listener.parameters())))
+    for other in both[1:]:
+        for left, right in zip(both[0], other, strict=True):
+            torch.testing.assert_close(left, right)
+
+
+def test_weight_zero_is_as_if_the_term_were_not_there(toy):
+    batch = toy.batch()
+    joint = gradients(psst_multinomial(toy.agents(), Objective(), 0.0), batch)
+    assert not any(name.startswith("listener") for name in joint)
+    same(joint, gradients(st_multinomial(toy.agents(), Objective(), 0.0), batch))
+
+
+def test_a_beam_of_one_is_greedy(toy):
+    agents, batch = toy.agents(), toy.batch()
+    greedy = agents.speaker.speak(batch, Greedy(), rng())
+    beam = agents.speaker.speak(batch, Beam(width=1), rng())
+    assert torch.equal(greedy.tokens, beam.tokens)
+    torch.testing.assert_close(greedy.log_probs, beam.log_probs)
