@@ -36,7 +36,8 @@ class Optimisation:
         if self.schedule == "cosine":
             return self.learning_rate * 0.5 * (1 + math.cos(math.pi * step / (self.epochs * steps_an_epoch)))
         if self.schedule == "step":
-            assert self.decay is not None and self.decay_every is not None
+            assert self.decay is not None
+            assert self.decay_every is not None
             return self.learning_rate * self.decay ** (step // steps_an_epoch // self.decay_every)
         return self.learning_rate
 

@@ -1,0 +1,75 @@
+# make repro [PROFILE=flickr8k]   install, run the whole pipeline, print the results
+# make test                       install, run all tests
+# make check                      format, lint, layers, workflow files
+# make ui                         MLflow's pages on http://127.0.0.1:5000
+# make setup | fmt | clean        install only; format the code; drop checkpoints, grid cells and tool caches
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+PYTHON ?= python3
+PROFILE ?=
+INSTALLED := .venv/.installed
+
+.PHONY: setup fmt check test repro profile ui clean
+
+repro: $(INSTALLED) profile
+	@dvc repro
+	@echo
+	@cat data/report/table.md
+	@echo
+	@echo "The report: data/report/report.html"
+
+test: $(INSTALLED)
+	python -m pytest
+
+check: $(INSTALLED)
+	ruff format --check .
+	ruff check .
+	lint-imports --no-logo
+	snakefmt --check Snakefile
+	snakemake --lint
+	dvc dag > /dev/null
+
+fmt: $(INSTALLED)
+	ruff format .
+	ruff check --fix .
+	snakefmt Snakefile
+
+ui: $(INSTALLED)
+	@mlflow db upgrade sqlite:///mlflow.db
+	MLFLOW_DISABLE_TELEMETRY=true mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port 5000
+
+clean:
+	rm -rf data/checkpoints data/cells .snakemake .pytest_cache .ruff_cache .import_linter_cache .hypothesis dvc_plots
+
+setup: $(INSTALLED)
+
+# Copies the profile over params.yaml; a params.yaml that is no profile is somebody's work and is kept beside it.
+profile:
+ifneq ($(PROFILE),)
+	@new="profiles/$(PROFILE).yaml"; all=$$(grep -l '^seed:' profiles/*.yaml); \
+	grep -qxF "$$new" <<< "$$all" || \
+		{ echo "PROFILE=$(PROFILE): no such profile; there are: $$(basename -s .yaml $$all | xargs)"; exit 1; }; \
+	if ! cmp -s params.yaml "$$new"; then \
+		known=; for one in $$all; do if cmp -s params.yaml "$$one"; then known=yes; fi; done; \
+		if test -f params.yaml && test -z "$$known"; then \
+			keep=params.yaml.bak; n=1; while test -e "$$keep"; do n=$$((n + 1)); keep="params.yaml.bak$$n"; done; \
+			mv params.yaml "$$keep"; echo "params.yaml was changed by hand: it is kept as $$keep"; \
+		fi; \
+		cp "$$new" params.yaml; echo "params.yaml is now the profile $(PROFILE)"; \
+	fi
+endif
+
+# pip's own find-links go to uv too: a machine that keeps wheels of its own (of torch for the CPU, say) uses them.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is $$($(PYTHON) --version 2>&1): Python 3.11 or newer is needed; name one with PYTHON=..."; exit 1; }
+	@test -x .venv/bin/pip || $(PYTHON) -m venv .venv
+	@links="$${PIP_FIND_LINKS:-$$(.venv/bin/pip config get global.find-links 2> /dev/null || true)}"; \
+	if test -n "$$links"; then UV_FIND_LINKS="$$(echo $$links | tr ' ' ',')"; export UV_FIND_LINKS; fi; \
+	{ .venv/bin/pip install --quiet uv && \
+		.venv/bin/uv pip install --python .venv/bin/python --compile-bytecode -c constraints.txt -e '.[dev]'; } || \
+		{ echo "uv could not install; trying pip"; .venv/bin/pip install -c constraints.txt -e '.[dev]'; }
+	@touch $@

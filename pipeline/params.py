@@ -1,0 +1,137 @@
+"""params.yaml, read and checked before anything runs, and what a method's block in it means."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError, create_model
+
+from pipeline.errors import UserError
+from pipeline.reading import did_you_mean, one_line, override, read_mapping
+from pipeline.schema import Objective, Optimisation, Section, Sections, Share, Train
+from pipeline.views import View, listed_keys
+
+Compositions = Mapping[str, Callable[..., Any]]
+
+
+class Params(Sections):
+    """A whole parameter file, checked. A method's block holds all options of its composition, defaults filled in."""
+
+    def for_stage(self, stage: str, instance: str | None = None, *, dvc_yaml: Path = Path("dvc.yaml")) -> View:
+        """The parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach)."""
+        tree = self.model_dump(mode="json")
+        listed = listed_keys(dvc_yaml, stage, instance, tree)
+        return View(tree, listed, stage if instance is None else f"{stage}@{instance}")
+
+
+@dataclass(frozen=True)
+class MethodSettings:
+    """A method's block, understood: which composition, with what, trained how."""
+
+    composition: str
+    arguments: dict[str, Any]  # by the composition's own names: lambda is lam
+    optimisation: Optimisation
+    objective: Objective
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The arguments as params.yaml names them."""
+        return {"lambda" if key == "lam" else key: value for key, value in self.arguments.items()}
+
+
+def method_settings(view: View, name: str) -> MethodSettings:
+    """The settings of `methods.<name>`: its options, and the train section with the block's `train:` laid over it."""
+    block = view.methods[name].plain()
+    train = Train.model_validate(_laid_over(view.train.plain(), block.pop("train")))
+    composition = block.pop("method")
+    arguments = {"lam" if key == "lambda" else key: value for key, value in block.items()}
+    return MethodSettings(composition, arguments, train.optimisation, train.objective)
+
+
+def load(path: Path, overrides: Iterable[str] = (), *, methods: Compositions | None = None) -> Params:
+    """Read and check a parameter file, "a.b=value" `overrides` laid over it.
+
+    `methods`: compositions by name, whose signatures are the schema of the blocks (default: all there are).
+    The first problem is a UserError in one line with the key, the value and what is allowed.
+    """
+    path = Path(path)
+    raw = read_mapping(path)
+    origins = override(raw, overrides)
+
+    def refuse(keys: tuple[str, ...], line: str) -> UserError:
+        where = [origin for set_, origin in origins.items() if set_ == keys[: len(set_)] or keys == set_[: len(keys)]]
+        return UserError(f"{where[-1] if where else path}: {line}")
+
+    params = _checked(Params, raw, (), refuse)
+    if methods is None:
+        from pipeline.methods import METHODS  # it brings torch: only for a file that is right so far
+
+        methods = METHODS
+    blocks, schemas = {}, {}
+    for name, block in params.methods.items():
+        keys = ("methods", name)
+        if name in ("speaker", "listener", "judge"):
+            raise refuse(keys, f"methods.{name}: the name is taken by {name}'s pretraining; call the method otherwise")
+        composition = block.get("method", name)
+        if not isinstance(composition, str) or composition not in methods:
+            said = f"methods.{name}.method = {composition}" if "method" in block else f"methods.{name}"
+            raise refuse(keys, f"unknown method {said}; {did_you_mean(str(composition), methods)}")
+        schemas[name] = _schema(composition, methods[composition])
+        blocks[name] = _checked(schemas[name], block, keys, refuse).model_dump()
+        train = _laid_over(raw["train"], blocks[name]["train"])
+        _checked(Train, train, (*keys, "train"), refuse)
+    for name, options in params.sweep.grid.items():
+        place = ("sweep", "grid", name)
+        if name not in blocks:
+            raise refuse(place, f"unknown method sweep.grid.{name}; {did_you_mean(name, blocks)}")
+        allowed = [key for key in schemas[name].model_fields if key not in ("method", "train")]
+        for option, values in options.items():
+            if option not in allowed:
+                raise refuse(
+                    (*place, option), f"unknown key {'.'.join(place)}.{option}; {did_you_mean(option, allowed)}"
+                )
+            for value in values:
+                _checked(schemas[name], params.methods[name] | {option: value}, place, refuse)
+    if blocks and params.report.control not in blocks:
+        line = f"report.control = {params.report.control} is no method; {did_you_mean(params.report.control, blocks)}"
+        raise refuse(("report", "control"), line)
+    return params.model_copy(update={"methods": blocks})
+
+
+def _checked(
+    model: type[Section], raw: Mapping[str, Any], below: tuple[str, ...], refuse: Callable[..., UserError]
+) -> Any:
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        keys, line = one_line(error, model, raw)
+        if below:  # the line names keys of the block; put the block before them
+            name = ".".join(keys)
+            line = line.replace(name, ".".join((*below, *keys)), 1) if name else f"{'.'.join(below)}: {line}"
+        raise refuse((*below, *keys), line) from None
+
+
+def _schema(name: str, composition: Callable[..., Any]) -> type[Section]:
+    """The block of a composition: its keyword options under their own names (lam is `lambda`), and what all take."""
+    fields: dict[str, Any] = {"method": (str, name), "train": (dict[str, Any], {})}
+    for option in inspect.signature(composition, eval_str=True).parameters.values():
+        if option.name in ("agents", "objective"):
+            continue
+        kind = Share if option.name in ("lam", "rho") else option.annotation
+        default = ... if option.default is option.empty else option.default
+        fields["lambda" if option.name == "lam" else option.name] = (kind, default)
+    return create_model(name, __base__=Section, **fields)
+
+
+def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` over `below`, mapping by mapping; neither is changed."""
+    merged = copy.deepcopy(dict(below))
+    for key, value in above.items():
+        inner = merged.get(key)
+        merged[key] = _laid_over(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
+    return merged

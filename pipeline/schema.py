@@ -1,0 +1,248 @@
+"""The schema of params.yaml: each section's keys, types and ranges. A key that may be null may be left out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Text = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]  # it names stages and folders
+
+
+def _different(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if again := [value for i, value in enumerate(values) if value in values[:i]]:
+        raise ValueError(f"{again[0]} stands there twice")
+    return values
+
+
+Each = [Field(strict=False, min_length=1), AfterValidator(_different)]  # YAML's lists, not empty, nothing twice
+
+
+class Section(BaseModel):
+    """A mapping that knows its keys and takes no value for another (true is no number, "3" is no 3)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Scenes(Section):
+    """How many scenes to draw, and how large (pixels a side)."""
+
+    images: Count
+    size: Annotated[int, Field(ge=32)]
+    val: Count
+    test: Count
+
+    @model_validator(mode="after")
+    def _some_are_left(self) -> Self:
+        if self.val + self.test >= self.images:
+            raise ValueError(f"val {self.val} and test {self.test} leave nothing of images {self.images} to train on")
+        return self
+
+
+class Prepare(Section):
+    """Where the images and captions lie, and what becomes a word."""
+
+    dataset: Name
+    format: Literal["karpathy", "coco"]
+    root: Text
+    annotations: Text | dict[Literal["train", "val", "test"], Text]
+    images: Text
+    min_count: Natural
+    max_words: Count
+
+    @model_validator(mode="after")
+    def _coco_names_a_file_a_split(self) -> Self:
+        if isinstance(self.annotations, dict) != (self.format == "coco"):
+            raise ValueError("annotations is one file for format karpathy, and {train: file, val: …, test: …} for coco")
+        return self
+
+
+class Detector(Section):
+    """The caption-word detector that is trained where there are no weights."""
+
+    epochs: Natural
+    width: Count
+    learning_rate: Positive
+    batch: Count
+
+
+Channels = Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
+
+
+class Features(Section):
+    """The network that sees the images: word_detector, or any of timm."""
+
+    network: Text
+    weights: Text | None = None
+    options: dict[str, Any] = {}
+    image_size: Count
+    batch: Count
+    mean: Channels | None = None
+    std: Channels | None = None
+    project: Count | None = None
+    cells: Count | None = None
+    detector: Detector | None = None
+
+    @model_validator(mode="after")
+    def _network_has_what_it_needs(self) -> Self:
+        own = self.network == "word_detector"
+        if own and (self.weights is not None or self.detector is None):
+            raise ValueError("network word_detector takes weights: null and a detector: block")
+        if not own and (self.weights is None or self.detector is not None):
+            raise ValueError(f"network {self.network} takes weights: hub or a safetensors file, and detector: null")
+        return self
+
+
+class Optimisation(Section):
+    """How parameters move: Adam, a schedule in epochs, what is clipped, and which epoch is kept."""
+
+    epochs: Natural
+    batch: Count
+    learning_rate: Positive
+    schedule: Literal["step", "cosine", "constant"]
+    decay: Share | None = None
+    decay_every: Count | None = None
+    clip_value: Positive | None = None
+    clip_norm: Positive | None = None
+    select: str
+    validate_every: Natural
+
+    @model_validator(mode="after")
+    def _steps_are_given(self) -> Self:
+        if self.schedule == "step" and (self.decay is None or self.decay_every is None):
+            raise ValueError("schedule step needs decay and decay_every (epochs)")
+        if self.select != "last" and self.validate_every == 0:
+            raise ValueError(f"select {self.select} needs validations: set validate_every to 1 or more epochs")
+        return self
+
+
+def _selects(*metrics: str) -> AfterValidator:
+    """Optimisation whose `select` is `last` or one of the metrics that this training validates."""
+
+    def check(optimisation: Optimisation) -> Optimisation:
+        if optimisation.select not in ("last", *metrics):
+            raise ValueError(f"select = {optimisation.select} is not allowed: {' | '.join(('last', *metrics))}")
+        return optimisation
+
+    return AfterValidator(check)
+
+
+RECALL = ("recall@1", "recall@5", "recall@10")
+
+
+class Recover(Section):
+    """When a listener counts as stuck at the collapse plateau (steps), and how long it is helped (steps)."""
+
+    patience: Count
+    steps: Count
+
+
+class Listener(Section):
+    """A listener and its pretraining; `seed` is added to the global one."""
+
+    encoder: Literal["gru", "bag"]
+    words: Count
+    hidden: Count
+    objective: Literal["infonce", "hinge"]
+    margin: NonNegative
+    temperature: Positive
+    negatives: Literal["hardest", "all"]
+    warmup_epochs: Natural
+    recover: Recover | None = None
+    seed: Natural
+    optimisation: Annotated[Optimisation, _selects("rsum", *RECALL)]
+
+
+class ScheduledSampling(Section):
+    """From epoch `start` on, `by` more own words every `every` epochs, up to the share `most`."""
+
+    start: Natural
+    every: Count
+    by: Share
+    most: Share
+
+
+class Speaker(Section):
+    """A speaker and its pretraining."""
+
+    words: Count
+    hidden: Count
+    attention: Count
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+    scheduled_sampling: ScheduledSampling | None = None
+    optimisation: Annotated[Optimisation, _selects("cider")]
+
+
+class Pretrain(Section):
+    """Who learns before the joint training."""
+
+    listener: Listener
+    speaker: Speaker
+    judge: Listener
+
+
+class Objective(Section):
+    """What joint training optimises, where the papers leave it open."""
+
+    margin: NonNegative
+    hinge: Literal["hardest", "all"]
+    reduction: Literal["sum", "mean"]
+    eos_in_reward: bool
+    document_frequencies: Literal["train", "batch"]
+    greedy_dropout: bool
+    centre: bool
+    anchor: NonNegative
+    ending: Literal["constant", "soft"]
+
+
+class Train(Section):
+    """Joint training."""
+
+    optimisation: Annotated[Optimisation, _selects("cider", *RECALL)]
+    objective: Objective
+
+
+class Evaluate(Section):
+    """Decoding (beam 1: greedy) and what is measured."""
+
+    beam: Count
+    metrics: Annotated[tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"], ...], *Each]
+    splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
+
+
+class Sweep(Section):
+    """The grid: method → option → values; every combination with every seed is a cell."""
+
+    seeds: Annotated[tuple[Natural, ...], *Each]
+    grid: dict[Name, dict[str, Annotated[tuple[Any, ...], *Each]]]
+
+
+class Report(Section):
+    """Which setting of each method the report chooses (on val), and what it shows."""
+
+    images: Natural
+    seed: Natural
+    control: Name
+    min_cider_share: Share
+    metric: Literal["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"]
+
+
+class Sections(Section):
+    """The whole file; the blocks of `methods` have a schema each, the signature of their composition."""
+
+    seed: Natural
+    draw: dict[Literal["scenes"], Scenes]
+    prepare: Prepare
+    features: Features
+    pretrain: Pretrain
+    train: Train
+    methods: dict[Name, dict[str, Any]]
+    evaluate: Evaluate
+    sweep: Sweep
+    report: Report

@@ -1,0 +1,480 @@
+"""params.yaml is strict, its mistakes are told in one line, and a stage gets what dvc.yaml lists for it and no more."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import yaml
+
+from pipeline.errors import UserError
+from pipeline.params import load, method_settings
+from pipeline.reading import parse_yaml
+from pipeline.schema import Objective, Optimisation
+from pipeline.stage import main
+
+ROOT = Path(__file__).parents[1]
+PROFILES = sorted(path for path in (ROOT / "profiles").glob("*.yaml") if path.name != "environment.yaml")
+
+
+def mle(agents: object, objective: object, lam: float = 0.0) -> None: ...
+
+
+def luo(agents: object, objective: object, lam: float) -> None: ...
+
+
+def psst_multinomial(
+    agents: object,
+    objective: object,
+    lam: float,
+    rho: float = 0.25,
+    mix: Literal["caption", "token"] = "caption",
+    samples: int = 2,
+    centred: bool = False,
+) -> None: ...
+
+
+METHODS = {"mle": mle, "psst_multinomial": psst_multinomial, "st_multinomial": luo, "luo": luo}
+
+
+@pytest.fixture
+def params(tmp_path):
+    """Path of a copy of the scenes profile."""
+    path = tmp_path / "params.yaml"
+    path.write_text((ROOT / "profiles/scenes.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    return path
+
+
+def refused(path: Path, *overrides: str) -> str:
+    with pytest.raises(UserError) as caught:
+        load(path, overrides, methods=METHODS)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+# override, then what the line must name: the key, the value, what is allowed
+STRICT = [
+    ("nothing=1", "nothing", "1", "allowed: seed, draw, prepare"),
+    ("sed=1", "sed", "1", "did you mean seed?"),
+    ("seed=-1", "seed", "-1", "a whole number, at least 0"),
+    ("seed=true", "seed", "true", "a whole number"),
+    ("seed=1.0", "seed", "1.0", "a whole number"),
+    ('seed="1"', "seed", '"1"', "a whole number"),
+    ("seed=", "seed", "null", "a whole number"),
+    ("draw.scene={images: 3}", "draw.scene", "not allowed", "scenes"),
+    ("draw.scenes.val=4900", "draw.scenes", "4900", "nothing of images 5000"),
+    ("prepare.format=json", "prepare.format", '"json"', "karpathy | coco"),
+    ("prepare.format=coco", "prepare", "annotations", "{train: file"),
+    ("prepare.root=", "prepare.root", "null", "text"),
+    ("prepare.annotations={tran: a}", "prepare.annotations", "tran", "a mapping"),
+    ("prepare.min_count=-1", "prepare.min_count", "-1", "at least 0"),
+    ("prepare.max_words=0", "prepare.max_words", "0", "at least 1"),
+    ("features.network=resnet18", "features", "resnet18", "weights: hub"),
+    ("features.weights=hub", "features", "word_detector", "weights: null"),
+    ("features.mean=[a]", "features.mean", '"a"', "a number"),
+    ("features.mean=0.5", "features.mean", "0.5", "a list, each a number"),
+    ("features.detector.widht=3", "features.detector.widht", "3", "did you mean width?"),
+    ("pretrain.listener.encoder=lstm", "pretrain.listener.encoder", '"lstm"', "gru | bag"),
+    ("pretrain.listener.recover=no", "pretrain.listener.recover", '"no"', "patience, steps or null"),
+    ("pretrain.listener.recover.patience=0", "pretrain.listener.recover.patience", "0", "at least 1"),
+    ("pretrain.listener.temperature=0", "pretrain.listener.temperature", "0", "above 0"),
+    ("pretrain.listener.optimisation.select=cider", "pretrain.listener.optimisation", "cider", "last | rsum"),
+    ("pretrain.speaker.optimisation.select=rsum", "pretrain.speaker.optimisation", "rsum", "last | cider"),
+    ("pretrain.speaker.dropout=1.0", "pretrain.speaker.dropout", "1.0", "at least 0, below 1"),
+    ("pretrain.speaker.scheduled_sampling={start: 0}", "pretrain.speaker.scheduled_sampling.every", "missing", "whole"),
+    ("train.optimisation.epochs=-1", "train.optimisation.epochs", "-1", "at least 0"),
+    ("train.optimisation.epochs=true", "train.optimisation.epochs", "true", "a whole number"),
+    ("train.optimisation.epochs=1.5", "train.optimisation.epochs", "1.5", "a whole number"),
+    ("train.optimisation.learning_rate=fast", "train.optimisation.learning_rate", '"fast"', "a number, above 0"),
+    ("train.optimisation.learning_rate=1e999", "train.optimisation.learning_rate", "Infinity", "a number"),
+    ("train.optimisation.learning_rate=.nan", "train.optimisation.learning_rate", ".nan", "a number"),
+    ("train.optimisation.schedule=step", "train.optimisation", "step", "decay_every"),
+    ("train.objective.margin=true", "train.objective.margin", "true", "a number"),
+    ("train.objective.marginn=0.2", "train.objective.marginn", "0.2", "did you mean margin?"),
+    ("train.objective.centre=1", "train.objective.centre", "1", "true or false"),
+    ("train.objective=3", "train.objective", "3", "a mapping with the keys margin"),
+    ("train=", "train", "null", "a mapping"),
+    ("methods.psst_multinomial.rho=1.5", "methods.psst_multinomial.rho", "1.5", "a number from 0 to 1"),
+    ("methods.psst_multinomial.rho=-0.1", "methods.psst_multinomial.rho", "-0.1", "a number from 0 to 1"),
+    ("methods.luo.lambda=1.01", "methods.luo.lambda", "1.01", "a number from 0 to 1"),
+    ("methods.luo.rho=0.5", "methods.luo.rho", "0.5", "allowed: method, train, lambda"),
+    ("methods.luo={}", "methods.luo.lambda", "missing", "a number from 0 to 1"),
+    ("methods.psst_multinomial.mix=word", "methods.psst_multinomial.mix", '"word"', "caption | token"),
+    ("methods.psst_multinomial.samples=true", "methods.psst_multinomial.samples", "true", "a whole number"),
+    ("methods.psst_multinomial.centred=1", "methods.psst_multinomial.centred", "1", "true or false"),
+    ("methods.psst_multinomial.roh=0.5", "methods.psst_multinomial.roh", "0.5", "did you mean rho?"),
+    ("methods.psst={}", "methods.psst", "unknown method", "allowed: mle"),
+    ("methods.own={method: luuo}", "methods.own.method", "luuo", "did you mean luo?"),
+    ("methods.speaker={method: mle}", "methods.speaker", "taken", "otherwise"),
+    ("methods.a-b={method: mle}", "methods.a-b", "not allowed", "letters, digits"),
+    ("methods.luo.train.objective.anchr=1", "methods.luo.train.objective.anchr", "1", "did you mean anchor?"),
+    ("methods.luo.train.objective.anchor=-1", "methods.luo.train.objective.anchor", "-1", "at least 0"),
+    ("methods.luo.train=3", "methods.luo.train", "3", "a mapping"),
+    ("evaluate.metrics=[BLEU, CIDER]", "evaluate.metrics", '"CIDER"', "BLEU | METEOR | ROUGE-L | CIDEr | SPICE"),
+    ("evaluate.splits=[]", "evaluate.splits", "[]", "not empty"),
+    ("sweep.seeds=1", "sweep.seeds", "1", "a list"),
+    ("sweep.seeds=[1, 1]", "sweep.seeds", "1", "twice"),
+    ("sweep.grid.luo.lambda=[0.5, 2]", "sweep.grid.luo.lambda", "2", "a number from 0 to 1"),
+    ("sweep.grid.luo.lambda=0.5", "sweep.grid.luo.lambda", "0.5", "a list"),
+    ("sweep.grid.luo.rho=[0.5]", "sweep.grid.luo.rho", "unknown key", "allowed: lambda"),
+    ("sweep.grid.lou={}", "sweep.grid.lou", "unknown method", "did you mean luo?"),
+    ("report.control=mlee", "report.control", "mlee", "did you mean mle?"),
+]
+
+
+@pytest.mark.parametrize(("override", "key", "value", "allowed"), STRICT, ids=[row[0] for row in STRICT])
+def test_a_wrong_value_is_one_line_with_key_value_and_what_is_allowed(params, override, key, value, allowed):
+    line = refused(params, override)
+    assert line.startswith(f"--set {override}: ")
+    said = line.removeprefix(f"--set {override}: ")
+    assert key in said
+    assert value in said
+    assert allowed in said
+
+
+def test_the_same_mistake_in_the_file_names_the_file(params):
+    params.write_text(params.read_text().replace("rho: 0.25}\n  st", "rho: 2.5}\n  st"))
+    assert refused(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"
+
+
+def test_a_missing_key_is_told_and_one_that_may_be_null_may_be_left_out(params):
+    text = params.read_text()
+    params.write_text(text.replace("    margin: 0.2\n    hinge", "    hinge"))
+    assert "train.objective.margin is missing: a number, at least 0" in refused(params)
+    params.write_text(text.replace("  weights: null # of a timm network: hub, or a safetensors file\n", ""))
+    assert load(params, methods=METHODS).features.weights is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("seed: 1\nseed: 2\n", "line 2, column 1: the key seed is given twice"),
+        ("train:\n  a: {x: 1, x: 2}\n", "line 2, column 13: the key x is given twice"),
+        ("train:\n\tepochs: 1\n", "line 2, column 1: a tab; indent with blanks"),
+        ("- seed\n", "must be a mapping"),
+        ("", "must be a mapping"),
+        ("seed: [1\n", "line 2, column 1: "),
+        ("seed: 1: 2\n", "line 1, column 8: "),
+    ],
+)
+def test_mistakes_of_yaml_name_their_place(tmp_path, text, said):
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    line = refused(path)
+    assert line.startswith(str(path))
+    assert said in line
+
+
+def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path):
+    assert "no such file" in refused(tmp_path / "params.yaml")
+    (tmp_path / "params.yaml").write_bytes(b"\xff\xfe")
+    assert "cannot be read" in refused(tmp_path / "params.yaml")
+
+
+@pytest.mark.parametrize("override", ["novalue", "=3", "a..b=3", "seed.x=3"])
+def test_malformed_overrides_are_told(params, override):
+    assert refused(params, override).startswith(f"--set {override}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-4", 1e-4),
+        ("1.19e-4", 1.19e-4),
+        ("-.5", -0.5),
+        ("012", 12),
+        ("no", "no"),
+        ("1_000", "1_000"),
+        ("1:30", "1:30"),
+    ],
+)
+def test_scalars_are_read_as_dvc_reads_them(text, value):
+    from ruamel.yaml import YAML
+
+    assert parse_yaml(f"a: {text}", "here") == {"a": value}
+    if text != "1_000":  # ruamel.yaml keeps this one habit of YAML 1.1
+        assert YAML(typ="safe").load(f"a: {text}") == {"a": value}
+
+
+def test_whole_numbers_and_exponents_pass_where_a_number_is_wanted(params):
+    loaded = load(params, ["train.objective.margin=1", "train.optimisation.learning_rate=1e-4"], methods=METHODS)
+    assert loaded.train.objective.margin == 1
+    assert loaded.train.optimisation.learning_rate == 1e-4
+
+
+def test_overrides_win_over_the_file_and_later_ones_over_earlier_ones(params):
+    loaded = load(params, ["seed=2", "train.optimisation.epochs=3", "seed=4", "sweep.seeds=[5, 6]"], methods=METHODS)
+    assert (loaded.seed, loaded.train.optimisation.epochs, loaded.sweep.seeds) == (4, 3, (5, 6))
+    assert load(params, methods=METHODS).seed == 1
+
+
+def test_a_block_holds_the_defaults_of_its_composition(params):
+    blocks = load(params, ["methods.own={method: psst_multinomial, lambda: 1}"], methods=METHODS).methods
+    defaults = {"mix": "caption", "samples": 2, "centred": False, "train": {}}
+    assert blocks["psst_multinomial"] == {"method": "psst_multinomial", "lambda": 0.005, "rho": 0.25, **defaults}
+    assert blocks["own"] == {"method": "psst_multinomial", "lambda": 1.0, "rho": 0.25, **defaults}
+
+
+def test_parameters_are_frozen(params):
+    from pydantic import ValidationError
+
+    with pytest.raises(ValidationError, match="frozen"):
+        load(params, methods=METHODS).train.optimisation.epochs = 3
+
+
+def test_the_schema_has_the_fields_of_what_it_feeds():
+    from pipeline.methods.method import Objective as Shared
+    from pipeline.training.optimisation import Optimisation as Fed
+
+    assert set(Optimisation.model_fields) == {field.name for field in dataclasses.fields(Fed)}
+    of_the_score = {"eos_in_reward", "document_frequencies"}  # they choose how CIDEr-D is built
+    assert (
+        set(Objective.model_fields) - of_the_score
+        == {field.name for field in dataclasses.fields(Shared)} - of_the_score
+    )
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.stem)
+def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(profile):
+    loaded = load(profile)
+    tree = loaded.model_dump(mode="json")
+    for stage, block in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items():
+        foreach = block.get("foreach")
+        instances = tree[foreach.strip("${}")] if isinstance(foreach, str) else foreach
+        for instance in [None] if foreach is None else instances:
+            assert loaded.for_stage(stage, instance, dvc_yaml=ROOT / "dvc.yaml").flat()
+    for name in loaded.methods:
+        assert method_settings(loaded.for_stage("train", name, dvc_yaml=ROOT / "dvc.yaml"), name).arguments is not None
+
+
+def test_there_are_the_four_profiles_and_scenes_is_the_default():
+    assert [path.stem for path in PROFILES] == ["coco", "flickr30k", "flickr8k", "scenes"]
+    assert load(ROOT / "profiles/scenes.yaml").prepare.dataset == "scenes"
+
+
+def test_the_params_that_git_keeps_are_the_profile_scenes():
+    """A user's own params.yaml may differ."""
+
+    def kept(path: str) -> str:
+        shown = subprocess.run(["git", "show", f":{path}"], cwd=ROOT, capture_output=True, text=True, check=False)
+        if shown.returncode:
+            pytest.skip(f"git does not keep {path} here")
+        return shown.stdout
+
+    assert kept("params.yaml") == kept("profiles/scenes.yaml")
+
+
+# Handing out
+
+DVC = """
+stages:
+  one:
+    cmd: echo
+    params: [seed, train.objective.margin, features.options, evaluate]
+  each:
+    foreach: ${methods}
+    do:
+      cmd: echo
+      params: [train, "methods.${key}"]
+  role:
+    foreach: [listener, speaker]
+    do:
+      cmd: echo
+      params: ["pretrain.${item}"]
+  stale:
+    cmd: echo
+    params: [train.gone]
+  foreign:
+    cmd: echo
+    params: [{other.yaml: [x]}]
+"""
+
+
+@pytest.fixture
+def hand_out(params, tmp_path):
+    path = tmp_path / "dvc.yaml"
+    path.write_text(DVC)
+    overrides = ["features.options={pad_type: same}", "methods.luo.train={objective: {margin: 0.7}}"]
+    loaded = load(params, overrides, methods=METHODS)
+    return lambda stage, instance=None: loaded.for_stage(stage, instance, dvc_yaml=path)
+
+
+def test_a_stage_reads_what_is_listed_and_what_it_read_is_remembered(hand_out):
+    view = hand_out("one")
+    assert view.seed == 1
+    assert view.train.objective["margin"] == 0.2
+    assert view.evaluate.metrics == ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
+    assert view.read == {"seed", "train.objective.margin", "evaluate.metrics"}
+    assert dict(view.features.options) == {"pad_type": "same"}
+    assert "features.options.pad_type" in view.read
+
+
+def test_a_stage_cannot_read_what_is_not_listed(hand_out):
+    view = hand_out("one")
+    for read, key in [
+        (lambda: view.report, "report"),
+        (lambda: view.report.images, "report"),
+        (lambda: view["sweep"], "sweep"),
+        (lambda: view.train.optimisation, "train.optimisation"),
+        (lambda: view.train.objective.anchor, "train.objective.anchor"),
+        (lambda: view.features.network, "features.network"),
+        (lambda: hand_out("each", "luo").methods.mle, "methods.mle"),
+        (lambda: hand_out("role", "speaker").pretrain.listener, "pretrain.listener"),
+    ]:
+        with pytest.raises(UserError, match=rf"may not read {key}: list it under params of \w+ in dvc.yaml"):
+            read()
+    assert view.read == set()
+
+
+def test_a_section_shows_only_what_is_listed_in_it(hand_out):
+    view = hand_out("one")
+    assert list(view) == ["seed", "features", "train", "evaluate"]
+    assert list(view.train) == ["objective"]
+    assert view.train.objective.plain() == {"margin": 0.2}
+    assert "anchor" not in view.train.objective
+    assert list(hand_out("each", "luo").methods) == ["luo"]
+
+
+def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(hand_out):
+    view = hand_out("one")
+    flat = view.flat()
+    assert set(flat) == {
+        "seed",
+        "train.objective.margin",
+        "features.options.pad_type",
+        "evaluate.beam",
+        "evaluate.metrics",
+        "evaluate.splits",
+    }
+    assert view.plain()["train"] == {"objective": {"margin": 0.2}}
+    assert view.read == set()
+
+
+def test_a_misspelt_parameter_is_told_with_what_there_is(hand_out):
+    with pytest.raises(UserError, match=r"each@luo: no parameter train.objective.margn; did you mean margin\?"):
+        _ = hand_out("each", "luo").train.objective.margn
+
+
+@pytest.mark.parametrize(
+    ("stage", "instance", "said"),
+    [
+        ("tow", None, "no stage tow"),
+        ("each", "psst", "unknown instance psst; allowed: mle, psst_multinomial"),
+        ("each", None, "it takes one of mle, psst_multinomial"),
+        ("one", "mle", "it takes none"),
+        ("role", "judge", "unknown instance judge; allowed: listener, speaker"),
+        ("stale", None, "no parameter train.gone"),
+        ("foreign", None, "no other files"),
+    ],
+)
+def test_stages_and_instances_that_are_not_there_are_told(hand_out, stage, instance, said):
+    with pytest.raises(UserError, match=said):
+        hand_out(stage, instance)
+
+
+def test_a_methods_own_train_values_lie_over_the_train_section(hand_out):
+    luo_ = method_settings(hand_out("each", "luo"), "luo")
+    assert luo_.composition == "luo"
+    assert luo_.arguments == {"lam": 0.9}
+    assert luo_.shown == {"lambda": 0.9}
+    assert (luo_.objective.margin, luo_.objective.hinge) == (0.7, "hardest")
+    assert method_settings(hand_out("each", "mle"), "mle").objective.margin == 0.2
+
+
+def test_the_settings_of_a_method_read_every_listed_parameter(hand_out):
+    view = hand_out("each", "luo")
+    method_settings(view, "luo")
+    assert view.read == set(view.flat())
+
+
+# The stages' command line
+
+
+@pytest.fixture
+def workplace(params, monkeypatch):
+    """A folder with params.yaml and dvc.yaml, to run in."""
+    monkeypatch.chdir(params.parent)
+    (params.parent / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
+    return params.parent
+
+
+def stage_of(name, *arguments):
+    seen = []
+    assert main(name, seen.append, arguments) == 0
+    return seen[0]
+
+
+def test_a_stage_knows_its_instance_seed_and_folders(workplace):
+    stage = stage_of("train", "--method", "luo")
+    assert (stage.title, stage.instance, stage.seed) == ("train@luo", "luo", 1)
+    assert (stage.out, stage.root) == (Path("data/models/luo"), Path("data"))
+    changed = stage_of("train", "--method", "luo", "--seed", "3", "--set", "methods.luo.lambda=0.5", "--out", "x")
+    assert (changed.seed, changed.params.methods.luo["lambda"], changed.out) == (3, 0.5, Path("x"))
+    assert stage_of("evaluate", "--method", "luo").model == Path("data/models/luo")
+    assert stage_of("evaluate", "--method", "luo", "--model", "y").model == Path("y")
+    assert stage_of("pretrain", "--role", "judge").out == Path("data/models/judge")
+    assert stage_of("draw", "--dataset", "scenes").out == Path("data/raw/scenes")
+    assert stage_of("prepare").out == Path("data/prepared")
+
+
+def test_a_users_mistake_is_one_line_on_stderr_and_status_2(workplace, capsys):
+    def forbidden(stage):
+        raise AssertionError("the stage ran")
+
+    assert main("train", forbidden, ["--method", "luo", "--set", "train.objective.anchor=-1"]) == 2
+    line = capsys.readouterr().err
+    assert line.endswith("train.objective.anchor = -1 is not allowed: a number, at least 0\n")
+    assert line.count("\n") == 1
+    assert main("train", forbidden, ["--method", "lou"]) == 2
+    assert "did you mean luo?" in capsys.readouterr().err
+
+
+def test_an_interrupted_stage_ends_with_130(workplace, capsys):
+    def interrupt(stage):
+        raise KeyboardInterrupt
+
+    assert main("prepare", interrupt, []) == 130
+    assert capsys.readouterr().err == "prepare: interrupted\n"
+
+
+def test_a_wrong_parameter_is_told_before_torch_is_imported(workplace):
+    code = (
+        "import sys; from pipeline.stage import main\n"
+        "status = main('train', lambda stage: None, ['--method', 'luo', '--set', 'train.optimisation.epochs=-1'])\n"
+        "sys.exit(status if 'torch' not in sys.modules else 99)"
+    )
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_the_key_of_a_stage_changes_with_parameters_inputs_and_instance_and_with_nothing_else(workplace):
+    given = workplace / "given"
+    given.mkdir()
+    (given / "a").write_text("1")
+
+    def key(*arguments):
+        return stage_of("train", *arguments).key([given])
+
+    first = key("--method", "luo")
+    assert key("--method", "luo") == first
+    assert key("--method", "luo", "--out", "elsewhere") == first
+    assert key("--method", "luo", "--set", "methods.mle.lambda=0.5") == first
+    others = [key("--method", "mle"), key("--method", "luo", "--seed", "2")]
+    others.append(key("--method", "luo", "--set", "methods.luo.lambda=0.5"))
+    (given / "a").write_text("2")
+    others.append(key("--method", "luo"))
+    (given / "a").rename(given / "b")
+    others.append(key("--method", "luo"))
+    assert len({first, *others}) == 6
+
+
+def test_a_missing_input_is_told(workplace):
+    with pytest.raises(UserError, match="nowhere: no such input"):
+        stage_of("train", "--method", "luo").key([Path("nowhere")])
