@@ -38,7 +38,9 @@ def judge(listener: Listener, tokens: Tensor, images: Tensor, pooled: Tensor, de
     seen = torch.cat([listener.see(part.to(device)) for part in pooled.split(AT_ONCE)])
     images = images.to(device)
     by_caption = ranks(heard, seen, images)
-    by_image = best_of(ranks(seen[images], heard, torch.arange(len(heard), device=device)), images, len(seen))
+    # an image's own captions do not stand in each other's way
+    of_captions = ranks(seen[images], heard, torch.arange(len(heard), device=device), owners=images)
+    by_image = best_of(of_captions, images, len(seen))
     return Verdict(by_caption.cpu(), recall(by_caption), recall(by_image))
 
 

