@@ -1,0 +1,129 @@
+# The grid of params.yaml's sweep section: every cell is a training and an evaluation by the stages that DVC runs, too.
+#
+#   snakemake --cores 2                      what is missing or out of date, two cells at once
+#   snakemake --cores 2 --dry-run            what that would be, and why
+#   snakemake --report report.html           the results with their provenance, one page
+#   snakemake --workflow-profile profiles/slurm
+#
+# A cell is run again when what decides its results is another: its parameters, and the content of its inputs and code
+# (pipeline/sweep.py makes one digest of them). Times of files do not matter.
+from pathlib import Path
+
+from pipeline import sweep
+from pipeline.reading import read_mapping
+
+PARAMS = read_mapping(Path("params.yaml"))
+CELLS = {(cell.method, cell.name): cell for cell in sweep.cells(PARAMS)}
+NEEDS = {stage: sweep.dependencies(stage) for stage in ("train", "evaluate")}
+CONTENT = sweep.digests(NEEDS["train"] + NEEDS["evaluate"])
+ALIVE = sweep.free_locks()
+
+FOLDER = "data/cells/{method}/{cell}"
+
+
+def data(stage):
+    """The files of other stages that a stage reads."""
+    return [str(path) for path in NEEDS[stage] if path.parts[0] == "data"]
+
+
+def options(wildcards):
+    return CELLS[wildcards.method, wildcards.cell].options
+
+
+def folder(wildcards):
+    return str(CELLS[wildcards.method, wildcards.cell].folder)
+
+
+def basis(stage):
+    return lambda wildcards: sweep.basis(CELLS[wildcards.method, wildcards.cell], stage, PARAMS, CONTENT)
+
+
+report: "docs/snakemake/workflow.rst"
+
+
+wildcard_constraints:
+    method="[A-Za-z0-9_]+",
+    cell="[^/]+",
+
+
+localrules:
+    all,
+
+
+rule all:
+    input:
+        "data/sweep/cells.json",
+        "data/sweep/captions.parquet",
+
+
+rule train:
+    input:
+        ancient(data("train")),
+    output:
+        weights=f"{FOLDER}/weights.safetensors",
+        history=f"{FOLDER}/history.jsonl",
+        metrics=f"{FOLDER}/metrics.json",
+    log:
+        f"{FOLDER}/train.log",
+    conda:
+        "profiles/environment.yaml"
+    threads: 1
+    resources:
+        gpu=sweep.gpus(),
+    params:
+        options=options,
+        folder=folder,
+        basis=basis("train"),
+    shell:
+        "OMP_NUM_THREADS={threads} SAYWHICH_CELL={wildcards.cell:q} python -m stages.train {params.options:q} --out {params.folder:q} > {log:q} 2>&1"
+
+
+rule evaluate:
+    input:
+        ancient(data("evaluate")),
+        weights=rules.train.output.weights,
+    output:
+        metrics=report(
+            f"{FOLDER}/evaluation/metrics.json",
+            caption="docs/snakemake/cell.rst",
+            category="Cells",
+            subcategory="{method}",
+            labels={"cell": "{cell}"},
+        ),
+        captions=f"{FOLDER}/evaluation/captions.parquet",
+    log:
+        f"{FOLDER}/evaluate.log",
+    conda:
+        "profiles/environment.yaml"
+    threads: 1
+    resources:
+        gpu=sweep.gpus(),
+    params:
+        options=options,
+        folder=folder,
+        basis=basis("evaluate"),
+    shell:
+        "OMP_NUM_THREADS={threads} SAYWHICH_CELL={wildcards.cell:q} python -m stages.evaluate {params.options:q} "
+        "--model {params.folder:q} --out {params.folder:q}/evaluation > {log:q} 2>&1"
+
+
+rule gather:
+    input:
+        [f"{cell.folder}/evaluation/metrics.json" for cell in CELLS.values()],
+        [f"{cell.folder}/evaluation/captions.parquet" for cell in CELLS.values()],
+    output:
+        cells=report(
+            "data/sweep/cells.json",
+            caption="docs/snakemake/sweep.rst",
+            category="Sweep",
+            labels={"file": "all cells"},
+        ),
+        captions="data/sweep/captions.parquet",
+    log:
+        "data/cells/gather.log",
+    conda:
+        "profiles/environment.yaml"
+    params:
+        cells=[str(cell.folder) for cell in CELLS.values()],
+    shell:
+        "python -m pipeline.sweep data/sweep > {log:q} 2>&1"

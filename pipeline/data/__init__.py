@@ -1,0 +1,1 @@
+"""Data sets: annotations → prepared tables → features and batches."""

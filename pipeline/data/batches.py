@@ -1,0 +1,99 @@
+"""Batches of images with a human caption each, the same whatever the workers or the point of resuming."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
+from pipeline.types import Batch
+
+AHEAD = 2  # batches that are read while one is trained on
+ORDER, CAPTION = 0, 1  # what is drawn: each has its own stream
+
+
+class Batches:
+    """Training batches of the images `rows`: (seed, epoch) fix the order, (seed, epoch, image) the caption."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        store: FeatureStore,
+        rows: np.ndarray,
+        batch: int,
+        seed: int,
+        shuffle: bool = True,
+        drop_last: bool = True,
+    ):
+        """With `drop_last` an epoch leaves out what does not fill a batch; fewer images than a batch make one batch.
+
+        Raises UserError where the store is of other images, or fewer than two images are left to tell apart.
+        """
+        _check_same_images(prepared, store)
+        if len(rows) < 2:
+            raise UserError(f"{prepared.folder}: {len(rows)} images cannot be told apart; a split needs two at least")
+        self.prepared, self.store, self.rows = prepared, store, np.asarray(rows)
+        self.batch, self.seed, self.shuffle = min(batch, len(rows)), seed, shuffle
+        self.length = len(rows) // self.batch if drop_last else -(-len(rows) // self.batch)
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+        return self.length
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from number `start` on; `step` counts on over epochs."""
+        order = self.rows
+        if self.shuffle:
+            order = order[_generator(self.seed, epoch, ORDER).permutation(len(order))]
+        draws = _generator(self.seed, epoch, CAPTION).random(len(self.prepared))
+        first = self.prepared.first
+        captions = first[:-1] + (draws * np.diff(first)).astype(np.int64)  # (M,): one of each image's captions
+
+        def read(number: int) -> Batch:
+            rows = order[number * self.batch : (number + 1) * self.batch]
+            return _batch(self.prepared, self.store, rows, captions[rows], epoch, epoch * len(self) + number)
+
+        with ThreadPoolExecutor(1, "batches") as reader:
+            waiting: deque[Future[Batch]] = deque()
+            try:
+                for number in range(start, len(self)):
+                    waiting.append(reader.submit(read, number))
+                    if len(waiting) > AHEAD:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:  # the consumer stopped, or reading failed
+                reader.shutdown(wait=True, cancel_futures=True)
+
+
+def everything(prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch: int) -> Iterator[Batch]:
+    """All images of `rows` in order, each with its first caption, the last batch as small as need be."""
+    _check_same_images(prepared, store)
+    for number, start in enumerate(range(0, len(rows), batch)):
+        some = np.asarray(rows[start : start + batch])
+        yield _batch(prepared, store, some, prepared.first[some], 0, number)
+
+
+def _batch(
+    prepared: Prepared, store: FeatureStore, rows: np.ndarray, captions: np.ndarray, epoch: int, step: int
+) -> Batch:
+    arrays = (rows.astype(np.int64), *store.read(rows), prepared.tokens[captions].astype(np.int64))
+    return Batch(*(torch.from_numpy(array) for array in arrays), epoch=epoch, step=step)
+
+
+def _generator(seed: int, epoch: int, what: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, what]))
+
+
+def _check_same_images(prepared: Prepared, store: FeatureStore) -> None:
+    if len(store) != len(prepared):
+        raise UserError(
+            f"{store.path}: features of {len(store)} images, but {prepared.folder} has {len(prepared)}; "
+            "run the features stage again"
+        )

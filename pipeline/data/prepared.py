@@ -1,0 +1,172 @@
+"""The prepared form of a data set: Parquet tables of images and captions, and the vocabulary."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.data.corpus import SPLITS, Corpus
+from pipeline.errors import UserError
+from pipeline.files import sha256, write_atomically
+from pipeline.vocabulary import Vocabulary
+
+IMAGES = pa.schema({"image": pa.int64(), "id": pa.string(), "file": pa.string(), "split": pa.string()})
+CAPTIONS = pa.schema(
+    {"image": pa.int64(), "text": pa.string(), "words": pa.list_(pa.string()), "tokens": pa.list_(pa.int32())}
+)
+
+
+def write_prepared(corpus: Corpus, out: Path, min_count: int, max_words: int) -> dict[str, Any]:
+    """Write images.parquet, captions.parquet, vocabulary.json and manifest.json into `out`; returns the manifest.
+
+    The vocabulary holds the words seen more than `min_count` times in the training split; `tokens` are clipped at
+    `max_words`, `words` are not. The manifest is written last: where it stands, the rest is whole.
+    """
+    out = Path(out)
+    vocabulary = Vocabulary.count(
+        (caption.words for image in corpus.images if image.split == "train" for caption in image.captions), min_count
+    )
+    if len(vocabulary) == 1:
+        raise UserError(
+            f"{corpus.sources[0]}: no word occurs more than {min_count} times in the training split; lower min_count"
+        )
+    images, captions = corpus.images, [caption for image in corpus.images for caption in image.captions]
+    image_table = pa.table(
+        {
+            "image": np.arange(len(images)),
+            "id": [image.id for image in images],
+            "file": [image.file for image in images],
+            "split": [image.split for image in images],
+        },
+        schema=IMAGES,
+    )
+    caption_table = pa.table(
+        {
+            "image": np.repeat(np.arange(len(images)), [len(image.captions) for image in images]),
+            "text": [caption.text for caption in captions],
+            "words": [caption.words for caption in captions],
+            "tokens": [vocabulary.encode(caption.words[:max_words]) for caption in captions],
+        },
+        schema=CAPTIONS,
+    )
+    manifest = {
+        "dataset": corpus.name,
+        "images": corpus.counts(),
+        "captions": {split: sum(len(i.captions) for i in images if i.split == split) for split in SPLITS},
+        "words": len(vocabulary),
+        "unknown": _share_unknown(caption_table["tokens"], vocabulary),
+        "settings": {"min_count": min_count, "max_words": max_words},
+        "inputs": {source.name: sha256(source) for source in corpus.sources},
+    }
+    (out / "manifest.json").unlink(missing_ok=True)
+    _write_table(out / "images.parquet", image_table)
+    _write_table(out / "captions.parquet", caption_table)
+    write_atomically(out / "vocabulary.json", vocabulary.dump())
+    write_atomically(out / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    return manifest
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """M images and their C captions, which are sorted by image: those of image i are first[i] … first[i+1] − 1."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    vocabulary: Vocabulary
+    ids: pa.Array  # (M,) string
+    files: pa.Array  # (M,) string: relative to the folder of the images
+    splits: np.ndarray  # (M,) int8: index into train, val, test
+    first: np.ndarray  # (M+1,) int64
+    tokens: np.ndarray  # (C, T) int32: every caption, padded with EOS (0)
+
+    @classmethod
+    def load(cls, folder: Path) -> Prepared:
+        """Read what `write_prepared` wrote into `folder`; the texts are read when they are asked for."""
+        folder = Path(folder)
+        try:
+            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            images = pq.read_table(folder / "images.parquet", schema=IMAGES)
+            captions = pq.read_table(folder / "captions.parquet", columns=["image", "tokens"])
+            vocabulary = Vocabulary.load(folder / "vocabulary.json")
+        except FileNotFoundError as error:
+            raise UserError(f"{error.filename or folder}: the data are not prepared; run the prepare stage") from None
+        splits = pa.compute.index_in(images["split"].combine_chunks(), pa.array(SPLITS)).to_numpy().astype(np.int8)
+        first = np.searchsorted(captions["image"].to_numpy(), np.arange(len(images) + 1))
+        return cls(
+            folder,
+            manifest,
+            vocabulary,
+            images["id"].combine_chunks(),
+            images["file"].combine_chunks(),
+            splits,
+            first,
+            _padded(captions["tokens"].combine_chunks(), manifest["settings"]["max_words"]),
+        )
+
+    def __len__(self) -> int:
+        """M, the number of images."""
+        return len(self.splits)
+
+    @property
+    def max_words(self) -> int:
+        return self.tokens.shape[1]
+
+    def rows(self, split: str) -> np.ndarray:
+        """(n,) int64: the images of `split`, in ascending order."""
+        return np.flatnonzero(self.splits == SPLITS.index(split))
+
+    def file(self, image: int) -> str:
+        return self.files[image].as_py()
+
+    def texts(self, image: int) -> list[str]:
+        """The captions of an image as annotated."""
+        return self._texts["text"][self.first[image] : self.first[image + 1]].to_pylist()
+
+    def words(self, image: int) -> list[list[str]]:
+        """The captions of an image as words, unclipped."""
+        return self._texts["words"][self.first[image] : self.first[image + 1]].to_pylist()
+
+    def captions(self, image: int) -> list[list[int]]:
+        """The captions of an image as tokens, clipped, without EOS."""
+        return [row[row > 0].tolist() for row in self.tokens[self.first[image] : self.first[image + 1]]]
+
+    def references(self, images: Sequence[int] | np.ndarray) -> np.ndarray:
+        """(n, K, T) int32: all captions of n images; rows beyond an image's own captions are all 0."""
+        images = np.asarray(images)
+        first, last = self.first[images], self.first[images + 1]
+        number = np.arange(max((last - first).max(initial=0), 0))
+        where = first[:, None] + number
+        return np.where((where < last[:, None])[..., None], self.tokens[np.minimum(where, len(self.tokens) - 1)], 0)
+
+    @cached_property
+    def _texts(self) -> pa.Table:
+        return pq.read_table(self.folder / "captions.parquet", columns=["text", "words"]).combine_chunks()
+
+
+def _padded(tokens: pa.ListArray, width: int) -> np.ndarray:
+    """(C, width) int32 of a list array, filled up with 0."""
+    offsets, flat = tokens.offsets.to_numpy(), tokens.values.to_numpy()
+    lengths = np.diff(offsets)
+    padded = np.zeros((len(tokens), width), np.int32)
+    padded[np.arange(width) < lengths[:, None]] = flat[offsets[0] : offsets[-1]]
+    return padded
+
+
+def _share_unknown(tokens: pa.ChunkedArray, vocabulary: Vocabulary) -> float:
+    flat = tokens.combine_chunks().values.to_numpy()
+    return round(float(np.mean(flat == vocabulary.unk)), 6)
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    write_atomically(path, buffer.getvalue())

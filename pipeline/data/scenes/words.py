@@ -1,0 +1,205 @@
+"""The annotators' words, and what each of them claims."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Noun(NamedTuple):
+    """A word for a category; a `size` or a `kind` restricts or widens what it is true of."""
+
+    singular: str
+    plural: str
+    size: str = ""  # true only of this size: a puppy is a small dog
+    kind: str = ""  # says no more than the kind: an animal
+    weight: float = 1.0
+
+
+ANIMAL = Noun("animal", "animals", kind="animal", weight=0.12)
+VEHICLE = Noun("vehicle", "vehicles", kind="vehicle", weight=0.15)
+PERSON = Noun("person", "people", kind="person", weight=0.6)
+CHILD = Noun("child", "children", kind="child", weight=0.5)
+KID = Noun("kid", "kids", kind="child", weight=0.4)
+NOUNS: dict[str, tuple[Noun, ...]] = {
+    "man": (Noun("man", "men", weight=2.0), Noun("guy", "guys", weight=0.3), PERSON),
+    "woman": (Noun("woman", "women", weight=2.0), Noun("lady", "ladies", weight=0.4), PERSON),
+    "boy": (Noun("boy", "boys", weight=2.0), CHILD, KID),
+    "girl": (Noun("girl", "girls", weight=2.0), CHILD, KID),
+    "dog": (Noun("dog", "dogs", weight=2.0), Noun("puppy", "puppies", size="small", weight=1.5), ANIMAL),
+    "cat": (Noun("cat", "cats", weight=2.0), Noun("kitten", "kittens", size="small", weight=1.5), ANIMAL),
+    "horse": (Noun("horse", "horses", weight=2.0), Noun("pony", "ponies", size="small", weight=1.2), ANIMAL),
+    "cow": (Noun("cow", "cows", weight=2.0), Noun("calf", "calves", size="small", weight=0.8), ANIMAL),
+    "sheep": (Noun("sheep", "sheep", weight=2.0), Noun("lamb", "lambs", size="small", weight=1.2), ANIMAL),
+    "bird": (Noun("bird", "birds", weight=2.0), ANIMAL),
+    "car": (Noun("car", "cars", weight=2.0), Noun("sedan", "sedans", weight=0.3), VEHICLE),
+    "bus": (Noun("bus", "buses", weight=2.0), Noun("coach", "coaches", weight=0.3), VEHICLE),
+    "truck": (Noun("truck", "trucks", weight=2.0), Noun("lorry", "lorries", weight=0.4), VEHICLE),
+    "bicycle": (Noun("bicycle", "bicycles"), Noun("bike", "bikes")),
+    "boat": (Noun("boat", "boats", weight=2.0), Noun("sailboat", "sailboats")),
+    "house": (
+        Noun("house", "houses", weight=2.0),
+        Noun("cottage", "cottages", weight=0.5),
+        Noun("home", "homes", weight=0.3),
+    ),
+    "tent": (Noun("tent", "tents"),),
+    "umbrella": (Noun("umbrella", "umbrellas", weight=2.0), Noun("parasol", "parasols", weight=0.4)),
+    "kite": (Noun("kite", "kites"),),
+    "balloon": (Noun("balloon", "balloons", weight=2.0), Noun("hot air balloon", "hot air balloons")),
+    "bench": (Noun("bench", "benches"),),
+    "ball": (Noun("ball", "balls"),),
+}
+GARMENTS: dict[str, tuple[str, ...]] = {"man": ("shirt", "shirt", "sweater"), "boy": ("shirt", "shirt", "sweater")}
+GARMENTS |= {"woman": ("dress",), "girl": ("dress",)}
+GARMENT_PLURALS = {"shirt": "shirts", "sweater": "sweaters", "dress": "dresses"}
+
+SIZES: dict[str, dict[str, tuple[str, ...]]] = {  # by kind, then size
+    "person": {"small": ("short",), "large": ("tall", "tall", "big")},
+    "child": {"small": ("little", "small", "young"), "large": ("tall", "big")},
+    "": {"small": ("small", "small", "little", "tiny"), "large": ("large", "big", "big", "huge")},
+}
+PATTERNS = {"striped": ("striped", "striped"), "spotted": ("spotted", "spotted", "dotted")}
+COUNTS: dict[int, tuple[tuple[str, str, int, bool], ...]] = {  # words, what they claim, of which number; plural verb?
+    1: (("a", "count", 1, False),),
+    2: (
+        *(("two", "count", 2, True), ("two", "count", 2, True), ("two", "count", 2, True)),
+        *(("a pair of", "count", 2, True), ("a couple of", "count", 2, True), ("some", "at_least", 2, True)),
+    ),
+    3: (
+        *(("three", "count", 3, True), ("three", "count", 3, True), ("three", "count", 3, True)),
+        *(("a group of", "at_least", 3, False), ("several", "at_least", 3, True), ("some", "at_least", 2, True)),
+    ),
+}
+
+VERBS: dict[str, tuple[str, ...]] = {  # by pose; a kind or a category before a colon has its own
+    "standing": ("standing", "standing", "standing still"),
+    "person:standing": ("standing", "standing", "standing", "waiting"),
+    "running": ("running", "running", "running fast"),
+    "horse:running": ("running", "running", "galloping"),
+    "person:running": ("running", "running", "jogging"),
+    "walking": ("walking", "walking", "strolling"),
+    "sitting": ("sitting", "sitting", "sitting down", "resting"),
+    "sleeping": ("sleeping", "sleeping", "lying down", "taking a nap"),
+    "grazing": ("grazing", "grazing", "eating grass"),
+    "flying": ("flying", "flying", "flying in the air", "flying in the sky"),
+    "balloon:flying": ("floating", "flying", "floating in the sky", "flying in the air"),
+    "waving": ("waving", "waving", "waving hello"),
+    "jumping": ("jumping", "jumping", "jumping in the air", "jumping up"),
+    "parked": ("parked", "parked", "stopped"),
+    "bicycle:parked": ("parked",),
+    "driving": ("driving", "driving", "driving fast"),
+    "sailing": ("sailing", "sailing", "floating"),
+    "lying": ("lying", "lying"),
+    "house:standing": ("standing",),
+    "tent:standing": ("standing", "pitched"),
+    "umbrella:standing": ("standing", "open"),
+    "bench:standing": ("standing",),
+}
+
+RELATIONS: tuple[tuple[str, str, float], ...] = (  # words, relation ("": both are there), weight
+    ("with", "", 1.6),
+    ("and", "", 1.4),
+    ("next to", "beside", 1.6),
+    ("beside", "beside", 1.0),
+    ("near", "near", 1.2),
+    ("by", "near", 0.5),
+    ("close to", "near", 0.3),
+    ("to the left of", "left_of", 1.0),
+    ("to the right of", "right_of", 1.0),
+    ("in front of", "in_front_of", 1.6),
+    ("behind", "behind", 1.6),
+    ("above", "above", 1.2),
+    ("over", "above", 0.8),
+    ("below", "below", 0.6),
+    ("under", "below", 0.8),
+)
+
+Place = tuple[str, str, str]
+"""Words, the places where what they are said of may be (g, w, a: ground, water, air), and the landmark they need."""
+PLACES: dict[str, tuple[Place, ...]] = {
+    "beach": (
+        *(("on the beach", "g", ""), ("on the beach", "g", ""), ("on a beach", "g", ""), ("at the beach", "gwa", "")),
+        *(
+            ("on the sand", "g", ""),
+            ("by the sea", "g", ""),
+            ("near the ocean", "g", ""),
+            ("on a sandy beach", "g", ""),
+        ),
+        *(("on the sea", "w", ""), ("on the water", "w", ""), ("in the ocean", "w", ""), ("near the shore", "gwa", "")),
+        *(("over the beach", "a", ""), ("above the beach", "a", "")),
+    ),
+    "park": (
+        *(("in the park", "gwa", ""), ("in the park", "gwa", ""), ("in a park", "gwa", ""), ("on the grass", "g", "")),
+        *(("on the grass", "g", ""), ("on the lawn", "g", ""), ("near some trees", "ga", "trees")),
+        *(("in front of some trees", "g", "trees"), ("over the park", "a", ""), ("above the grass", "a", "")),
+    ),
+    "street": (
+        *(
+            ("on the street", "g", ""),
+            ("on the street", "g", ""),
+            ("on a city street", "g", ""),
+            ("in the city", "gwa", ""),
+        ),
+        *(("on the road", "g", ""), ("in front of some buildings", "g", "buildings"), ("in town", "gwa", "")),
+        *(("near some buildings", "ga", "buildings"), ("over the city", "a", ""), ("above the street", "a", "")),
+    ),
+    "snow": (
+        *(("in the snow", "g", ""), ("in the snow", "g", ""), ("in the snow", "g", ""), ("on the snow", "g", "")),
+        *(("in the mountains", "gwa", "mountains"), ("in front of snowy mountains", "g", "mountains")),
+        *(("on snowy ground", "g", ""), ("over the snow", "a", ""), ("near the mountains", "ga", "mountains")),
+    ),
+    "desert": (
+        *(
+            ("in the desert", "gwa", ""),
+            ("in the desert", "gwa", ""),
+            ("in a desert", "gwa", ""),
+            ("on the sand", "g", ""),
+        ),
+        *(("in a dry desert", "gwa", ""), ("near a cactus", "g", "cactus"), ("near a cactus", "g", "cactus")),
+        *(("over the desert", "a", ""), ("above the desert", "a", "")),
+    ),
+    "lake": (
+        *(("by the lake", "ga", ""), ("by a lake", "ga", ""), ("near a lake", "ga", ""), ("beside the lake", "g", "")),
+        *(
+            ("near the water", "ga", ""),
+            ("by the water", "g", ""),
+            ("on the shore", "g", ""),
+            ("at the lake", "gwa", ""),
+        ),
+        *(("on the lake", "w", ""), ("on a lake", "w", ""), ("on the water", "w", ""), ("in the water", "w", "")),
+        *(("over the lake", "a", ""), ("above the grass", "a", "")),
+    ),
+    "farm": (
+        *(("on a farm", "gwa", ""), ("on the farm", "gwa", ""), ("in a field", "g", ""), ("in the field", "g", "")),
+        *(("near a fence", "g", "fence"), ("in front of a fence", "g", "fence"), ("at the farm", "gwa", "")),
+        *(
+            ("near a barn", "g", "barn"),
+            ("near a red barn", "g", "barn"),
+            ("over a field", "a", ""),
+            ("above the farm", "a", ""),
+        ),
+    ),
+}
+SCENES: dict[str, tuple[str, ...]] = {  # the setting as a noun
+    "beach": ("a beach", "a sandy beach", "a beach scene"),
+    "park": ("a park", "a green park", "a park scene"),
+    "street": ("a street", "a city street", "a street scene"),
+    "snow": ("a snowy hill", "a snowy field", "a snowy scene"),
+    "desert": ("a desert", "a dry desert", "a desert scene"),
+    "lake": ("a lake", "the shore of a lake", "a lake scene"),
+    "farm": ("a farm", "a farm scene", "a field"),
+}
+WEATHER: dict[tuple[str, str], tuple[str, ...]] = {  # by (weather, light)
+    ("sunny", "day"): ("on a sunny day", "on a sunny day", "under a blue sky", "in the sun"),
+    ("cloudy", "day"): ("on a cloudy day", "on a cloudy day", "under a gray sky", "under a cloudy sky"),
+    ("rainy", "day"): ("in the rain", "in the rain", "on a rainy day", "while it rains"),
+    ("clear", "sunset"): ("at sunset", "at sunset", "at dusk", "under an orange sky"),
+    ("clear", "night"): ("at night", "at night", "under the moon", "in the dark", "under the stars"),
+}
+IT_IS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("sunny", "day"): ("it is sunny", "the sun is shining"),
+    ("cloudy", "day"): ("it is cloudy", "the sky is gray"),
+    ("rainy", "day"): ("it is raining", "it is raining", "it is a rainy day"),
+    ("clear", "sunset"): ("the sun is setting",),
+    ("clear", "night"): ("it is night", "it is dark", "the moon is out"),
+}
+PICTURES = ("a photo of", "a picture of", "an image of", "a view of")

@@ -1,0 +1,193 @@
+"""What was measured: the sweep's cells and the chain's evaluations, and points of the curve made of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import UserError
+
+JUDGES = {
+    "own": "the method's own listener",
+    "before": "the listener before joint training",
+    "judge": "an independent judge",
+}
+SHORT = {"own": "Own listener", "before": "Listener before", "judge": "Independent judge"}
+LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One evaluated model: a cell of the sweep or a single run of the chain."""
+
+    method: str
+    settings: Mapping[str, Any]  # lambda, rho, seed and whatever else the grid varies
+    signature: str
+    splits: Mapping[str, Any]  # val and test, as metrics.json has them
+    not_computed: Mapping[str, str]
+    captions: Path  # the captions.parquet that holds this run's captions
+    cell: str | None = None  # its name among the sweep's captions
+    in_sweep: bool = False
+
+    def value(self, split: str, *keys: str) -> float | None:
+        """The number at `keys` of `split`; None where it is missing, null, NaN or infinite."""
+        found: Any = self.splits.get(split)
+        for key in keys:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+            return None
+        return float(found)
+
+    @property
+    def point(self) -> tuple[str, ...]:
+        """What runs that differ by their seed alone have in common."""
+        return self.method, *(f"{key}={_rank(self.settings[key])}" for key in sorted(self.settings) if key != "seed")
+
+
+@dataclass(frozen=True)
+class Point:
+    """The runs of one method with the same settings, one a seed."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def method(self) -> str:
+        return self.runs[0].method
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings without the seed."""
+        return {key: value for key, value in self.runs[0].settings.items() if key != "seed"}
+
+    @property
+    def seeds(self) -> tuple[Any, ...]:
+        return tuple(run.settings.get("seed") for run in self.runs)
+
+    def mean(self, split: str, *keys: str) -> float | None:
+        """Mean over the seeds; None if any seed lacks the number, so that no seed drops out unseen."""
+        values = self._values(split, *keys)
+        return statistics.fmean(values) if values else None
+
+    def spread(self, split: str, *keys: str) -> float | None:
+        """Sample standard deviation over the seeds; None with fewer than two."""
+        values = self._values(split, *keys)
+        return statistics.stdev(values) if len(values) > 1 else None
+
+    def _values(self, split: str, *keys: str) -> list[float]:
+        """One number a seed, or nothing."""
+        values = [run.value(split, *keys) for run in self.runs]
+        known = [value for value in values if value is not None]
+        return known if len(known) == len(values) else []
+
+
+@dataclass(frozen=True)
+class Results:
+    """All points, methods in the order in which they are shown, and what a reader should know about them."""
+
+    points: tuple[Point, ...]
+    notes: tuple[str, ...] = ()
+    files: tuple[Path, ...] = field(default=(), compare=False)
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for point in self.points for run in point.runs]
+
+    @property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(point.method for point in self.points))
+
+    def varying(self, method: str) -> list[str]:
+        """The method's settings besides λ and the seed that have several values."""
+        points = self.of(method)
+        keys = sorted({key for point in points for key in point.settings} - {"lambda"})
+        return [key for key in keys if len({str(point.settings.get(key)) for point in points}) > 1]
+
+    def of(self, method: str) -> list[Point]:
+        return [point for point in self.points if point.method == method]
+
+
+def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] = ()) -> Results:
+    """Read sweep/cells.json and each evaluation's metrics.json; the methods named in `first` come first.
+
+    A chain's run with the settings of a cell is left out (the same stage made both); if its numbers differ from the
+    cell's, a note says so. Raises UserError if a file is missing or not of the form that the evaluate stage writes.
+    """
+    cells = sweep / "cells.json"
+    files, runs, notes = [cells], [], []
+    for entry in _list(_read(cells), cells):
+        runs.append(_run(entry, cells, sweep / "captions.parquet", in_sweep=True))
+    known = {(run.point, run.settings.get("seed")): run for run in runs}
+    if len(known) < len(runs):
+        raise UserError(
+            f"{cells}: two cells of one method have the same settings; delete data/sweep and repeat the sweep."
+        )
+    for folder in evaluations:
+        path = folder / "metrics.json"
+        files.append(path)
+        run = _run(_read(path), path, folder / "captions.parquet", in_sweep=False)
+        twin = known.get((run.point, run.settings.get("seed")))
+        if twin is None:
+            known[run.point, run.settings.get("seed")] = run
+            runs.append(run)
+        elif json.dumps(twin.splits, sort_keys=True) != json.dumps(run.splits, sort_keys=True):
+            notes.append(
+                f"{run.method}: the single run and the sweep's cell with the same settings have different numbers."
+            )
+    if not runs:
+        raise UserError(f"{cells}: no cell, and no evaluation beside it; run the sweep or evaluate a method first.")
+    order = {method: n for n, method in enumerate(dict.fromkeys((*first, *(run.method for run in runs))))}
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.point, []).append(run)
+    points = [Point(tuple(sorted(group, key=lambda run: _rank(run.settings.get("seed"))))) for group in groups.values()]
+    points.sort(key=lambda point: (order[point.method], [_rank(value) for _, value in sorted(point.settings.items())]))
+    return Results(tuple(points), tuple(notes), tuple(files))
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, or UserError."""
+    return _read(path)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; run the stage that writes it (dvc repro) first.") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}); delete it and run its stage again.") from None
+
+
+def _list(content: Any, path: Path) -> list[Any]:
+    if not isinstance(content, list):
+        raise UserError(f"{path}: expected a list of cells; delete it and run the sweep again.")
+    return content
+
+
+def _run(entry: Any, path: Path, captions: Path, in_sweep: bool) -> Run:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("method"), str):
+        raise UserError(f"{path}: an entry without a method; delete the file and run its stage again.")
+    settings = {key: value for key, value in (entry.get("settings") or {}).items() if value is not None}
+    return Run(
+        method=entry["method"],
+        settings=settings,
+        signature=str(entry.get("signature") or "not recorded"),
+        splits={split: entry.get(split) or {} for split in ("val", "test")},
+        not_computed={str(name): str(reason) for name, reason in (entry.get("not_computed") or {}).items()},
+        captions=captions,
+        cell=entry.get("cell"),
+        in_sweep=in_sweep,
+    )
+
+
+def _rank(value: Any) -> tuple[int, float, str]:
+    """Sorts numbers before words and None before both."""
+    if value is None:
+        return 0, 0.0, ""
+    return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, str(value))

@@ -1,0 +1,182 @@
+"""The grid: which cells there are, what each of them depends on, and their results in one place.
+
+`python -m pipeline.sweep FOLDER` gathers the results of all cells of params.yaml in FOLDER.
+"""
+
+from __future__ import annotations
+
+import copy
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from pipeline.errors import UserError
+from pipeline.files import atomic_path, sha256, write_atomically
+from pipeline.reading import read_mapping
+from pipeline.views import listed_keys
+
+CELLS = Path("data/cells")
+LARGE = 2**22  # bytes of a file whose digest is worth remembering
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run of the grid and its evaluation."""
+
+    method: str
+    settings: Mapping[str, Any]  # options of the method's block
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Such as lambda=0.005,rho=0.25,seed=1; within a method it names the cell and its folder."""
+        return ",".join(f"{key}={_word(value)}" for key, value in {**self.settings, "seed": self.seed}.items())
+
+    @property
+    def folder(self) -> Path:
+        return CELLS / self.method / self.name
+
+    @property
+    def options(self) -> list[str]:
+        """What the command line of its stages says: method, settings and seed."""
+        keys = [f"methods.{self.method}.{key}={json.dumps(value)}" for key, value in self.settings.items()]
+        return ["--method", self.method, *(part for key in keys for part in ("--set", key)), "--seed", str(self.seed)]
+
+
+def cells(params: Mapping[str, Any]) -> list[Cell]:
+    """All cells of `sweep` in a read params.yaml: for each method the product of its options' values and the seeds."""
+    sweep = params.get("sweep") or {}
+    grid: list[Cell] = []
+    for method, options in (sweep.get("grid") or {}).items():
+        if method not in (params.get("methods") or {}):
+            raise UserError(f"params.yaml: sweep.grid.{method}: no such method under methods:; add it there")
+        for key, values in (options or {}).items():
+            if not isinstance(values, list) or not values:
+                raise UserError(f"params.yaml: sweep.grid.{method}.{key}: must be a list of values, as in [0.1, 0.2]")
+        for combination in itertools.product(*(options or {}).values(), sweep.get("seeds") or ()):
+            *values, seed = combination
+            grid.append(Cell(method, dict(zip(options or {}, values, strict=True)), seed))
+    seen = set()
+    for cell in grid:
+        if cell.folder in seen:
+            raise UserError(
+                f"params.yaml: sweep: the cell {cell.method} {cell.name} is there twice; remove one of them"
+            )
+        seen.add(cell.folder)
+    return grid
+
+
+def dependencies(stage: str, dvc_yaml: Path = Path("dvc.yaml")) -> list[Path]:
+    """What dvc.yaml lists under `deps:` of a stage of methods, without the method's own model, which is the cell's."""
+    block = read_mapping(dvc_yaml)["stages"][stage]["do"]
+    return [Path(path) for path in block["deps"] if "${key}" not in path and "${item}" not in path]
+
+
+def digests(paths: Iterable[Path]) -> dict[str, str]:
+    """A digest of each file's content, or of a folder's names and contents; of what is not there, the word missing."""
+    return {str(path): _digest(path) for path in set(paths)}
+
+
+def basis(
+    cell: Cell, stage: str, params: Mapping[str, Any], content: Mapping[str, str], dvc_yaml: Path = Path("dvc.yaml")
+) -> str:
+    """A digest of what decides a cell's results: the parameters that dvc.yaml lists for the stage, with the cell's own
+    settings in their place, and the content of the stage's dependencies, as `digests` gives it.
+    """
+    tree = copy.deepcopy(dict(params))
+    tree["seed"] = cell.seed
+    tree["methods"][cell.method] = {**(tree["methods"][cell.method] or {}), **cell.settings}
+    values = {key: _at(tree, key) for key in listed_keys(dvc_yaml, stage, cell.method, tree)}
+    files = {str(path): content[str(path)] for path in dependencies(stage, dvc_yaml)}
+    return hashlib.sha256(json.dumps([values, files], sort_keys=True).encode()).hexdigest()
+
+
+def gather(grid: Sequence[Cell], out: Path) -> None:
+    """Write the cells' metrics to `out`/cells.json and their captions, with columns that name the cell, to
+    `out`/captions.parquet; in the order of `grid`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    entries, tables = [], []
+    for cell in grid:
+        metrics = json.loads((cell.folder / "evaluation/metrics.json").read_text(encoding="utf-8"))
+        settings = {**metrics.get("settings", {}), **cell.settings, "seed": cell.seed}
+        entries.append({"cell": cell.name, **metrics, "settings": settings})
+        table = pq.read_table(cell.folder / "evaluation/captions.parquet")
+        named = {
+            "method": pa.array([cell.method] * len(table), pa.string()),
+            "cell": pa.array([cell.name] * len(table), pa.string()),
+            "lambda": pa.array([settings.get("lambda")] * len(table), pa.float64()),
+            "rho": pa.array([settings.get("rho")] * len(table), pa.float64()),
+            "seed": pa.array([cell.seed] * len(table), pa.int64()),
+        }
+        tables.append(pa.table({**named, **{name: table[name] for name in table.column_names if name not in named}}))
+    write_atomically(out / "cells.json", json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
+    with atomic_path(out / "captions.parquet") as temporary:
+        pq.write_table(pa.concat_tables(tables) if tables else pa.table({"cell": pa.array([], pa.string())}), temporary)
+
+
+def gpus() -> int:
+    """What a training job asks for of the resource `gpu`: 1 where this machine has one, else 0."""
+    return int(os.environ.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def free_locks(folder: Path = Path(".snakemake")) -> TextIO | None:
+    """Remove the locks of a Snakemake that was killed: none is alive if the lock that each one takes here is free.
+
+    What is returned must be kept as long as the process lives; None: another Snakemake is at work.
+    """
+    folder.mkdir(exist_ok=True)
+    file = open(folder / "alive.lock", "w", encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # another one's, or the file system has no locks
+        file.close()
+        return None
+    shutil.rmtree(folder / "locks", ignore_errors=True)
+    return file
+
+
+def _at(tree: Any, key: str) -> Any:
+    for part in key.split("."):
+        tree = tree.get(part) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def _word(value: Any) -> str:
+    """A value as a part of a file name."""
+    return re.sub(r"[^\w.+-]", "_", value if isinstance(value, str) else json.dumps(value))
+
+
+def _digest(path: Path) -> str:
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+        lines = [f"{file.relative_to(path)} {_content(file)}" for file in files]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return _content(path) if path.exists() else "missing"
+
+
+def _content(path: Path) -> str:
+    """SHA-256 of a file; a large one is read again only if its size, time or inode changed."""
+    status = path.stat()
+    if status.st_size < LARGE:
+        return sha256(path)
+    stamp = [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino]
+    known = Path(".snakemake/digests", hashlib.sha256(json.dumps(stamp).encode()).hexdigest())
+    if not known.exists():
+        write_atomically(known, sha256(path))
+    return known.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    gather(cells(read_mapping(Path("params.yaml"))), Path(sys.argv[1]))

@@ -1,0 +1,132 @@
+"""Checkpoints: what a training run needs to go on as if it had not stopped, in files that are whole or are not used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from pipeline.files import write_atomically
+
+STALE = 600.0  # seconds after which a half-written file belongs to nobody
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run was after `step` steps; `state` is what JSON can hold."""
+
+    step: int
+    tensors: dict[str, Tensor]  # on the CPU
+    state: dict[str, Any]
+
+
+class Checkpoints:
+    """The newest `keep` checkpoints of one run, in a folder of their own.
+
+    A file is `step-<number>-<first 16 digits of the SHA-256 of its bytes>.safetensors`, the state in its metadata.
+    """
+
+    def __init__(self, folder: Path, keep: int = 2) -> None:
+        self.folder = Path(folder)
+        self.keep = keep
+
+    def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
+        """Write a checkpoint, then remove those that are too many.
+
+        An OSError (a full disk) leaves the older ones as they were; TypeError: `state` holds what JSON cannot.
+        """
+        metadata = {"state": json.dumps({"step": step, "state": state})}  # one entry: their order is not kept
+        # copies: safetensors refuses tensors that share memory
+        content = safetensors.torch.save(
+            {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}, metadata
+        )
+        path = self.folder / f"step-{step:09d}-{_prefix(content)}.safetensors"
+        write_atomically(path, content)
+        # a checkpoint of this step or a later one that is not the one just written was not good enough to go on from
+        older = [file for at, file in self._files() if at < step]
+        for _, file in self._files():
+            if file != path and file not in older[: self.keep - 1]:
+                file.unlink(missing_ok=True)
+        for part in self.folder.glob(".step-*.part"):
+            with suppress(FileNotFoundError):
+                if time.time() - part.stat().st_mtime > STALE:
+                    part.unlink()
+        return path
+
+    def latest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; each one that is not is reported on stderr and passed over."""
+        for step, path in self._files():
+            try:
+                return _read(path)
+            except FileNotFoundError:
+                continue
+            except (ValueError, OSError) as error:
+                print(f"warning: checkpoint {path} of step {step} is not used: {error}", file=sys.stderr)
+        return None
+
+    def clear(self) -> None:
+        """Remove all checkpoints: the run is over and its outputs are written."""
+        for _, path in self._files():
+            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
+
+    def _files(self) -> Iterator[tuple[int, Path]]:
+        """Steps and files, newest step first."""
+        found = [
+            (re.fullmatch(r"step-(\d+)-[0-9a-f]{16}", path.stem), path)
+            for path in self.folder.glob("step-*.safetensors")
+        ]
+        yield from sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """What an optimiser such as Adam remembers of the parameters of `model`, as `<parameter>:<quantity>`."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        f"{names[parameter]}:{quantity}": value
+        for parameter, memory in optimiser.state.items()
+        for quantity, value in memory.items()
+    }
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Give back what `optimiser_tensors` took; options such as the learning rate stay as they are.
+
+    ValueError: `tensors` are of parameters that `model` or the optimiser does not have.
+    """
+    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    numbers = {names[parameter]: number for number, parameter in enumerate(parameters)}
+    memory: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        name, _, quantity = key.rpartition(":")
+        if name not in numbers:
+            raise ValueError(f"the optimiser has no parameter {name!r}")
+        memory.setdefault(numbers[name], {})[quantity] = value.clone()
+    optimiser.load_state_dict({"state": memory, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def _read(path: Path) -> Checkpoint:
+    content = path.read_bytes()
+    if _prefix(content) != path.stem.rpartition("-")[2]:
+        raise ValueError("its bytes are not those that were written")
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    saved = json.loads(header["__metadata__"]["state"])
+    return Checkpoint(saved["step"], safetensors.torch.load(content), saved["state"])
+
+
+def _prefix(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,34 @@
+"""Run the grid through Snakemake; every cell's runs are children of one MLflow run.
+
+python -m stages.sweep → data/sweep: metrics and captions of all cells; the cells themselves lie in data/cells.
+"""
+
+import sys
+
+from pipeline.stage import Stage, main
+
+
+def run(stage: Stage) -> None:
+    """Let Snakemake do the cells that are missing or out of date, SAYWHICH_CORES at once (default: all cores)."""
+    import os
+    import subprocess
+
+    from pipeline.errors import UserError
+    from pipeline.training import tracking
+
+    cores = os.environ.get("SAYWHICH_CORES") or str(os.cpu_count())
+    with tracking.run(stage.title, stage.params.plain()) as record:
+        command = [sys.executable, "-m", "snakemake", "--cores", cores]
+        snakemake = subprocess.Popen(command, env=record.environment)
+        try:
+            status = snakemake.wait()
+        except KeyboardInterrupt:  # Snakemake was interrupted as well: let it stop its cells
+            snakemake.wait()
+            raise
+        if status:
+            raise UserError("a cell failed, see the log above and data/cells; run it again to go on from here")
+        record.outputs([stage.out / "cells.json", stage.out / "captions.parquet"])
+
+
+if __name__ == "__main__":
+    sys.exit(main("sweep", run))

@@ -1,0 +1,131 @@
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.data.batches import Batches, everything
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.data.readers import read_karpathy
+from pipeline.errors import UserError
+
+
+@pytest.fixture
+def world(karpathy, tmp_path):
+    """40 images, of which 20 train; the features of image i are all i."""
+    write_prepared(read_karpathy(*karpathy(40)), tmp_path / "prepared", min_count=0, max_words=16)
+    with FeatureWriter(tmp_path / "features", 40, 2, (3, 2)) as store:
+        rows = np.arange(40)
+        store.write(rows, np.tile(rows[:, None], (1, 2)), np.tile(rows[:, None, None], (1, 3, 2)))
+    return Prepared.load(tmp_path / "prepared"), FeatureStore(tmp_path / "features")
+
+
+def shown(batches, epoch):
+    """Image → its caption in an epoch."""
+    pairs = [
+        (int(i), tuple(c.tolist())) for b in batches.epoch(epoch) for i, c in zip(b.images, b.captions, strict=True)
+    ]
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
+
+
+def test_a_batch_holds_what_belongs_to_its_images(world):
+    prepared, store = world
+    batches = Batches(prepared, store, prepared.rows("train"), 6, seed=1)
+    assert len(batches) == 3
+    for number, batch in enumerate(batches.epoch(2)):
+        assert (batch.epoch, batch.step, len(batch)) == (2, 6 + number, 6)
+        assert batch.pooled.tolist() == [[i, i] for i in batch.images.tolist()]
+        assert torch.equal(batch.regions, batch.images[:, None, None].expand(6, 3, 2).float())
+        assert batch.region_mask.all()
+        assert batch.captions.shape == (6, 16)
+        assert batch.captions.dtype == batch.images.dtype == torch.int64
+        for image, caption in zip(batch.images.tolist(), batch.captions.tolist(), strict=True):
+            assert [token for token in caption if token] in prepared.captions(image)
+            assert image in prepared.rows("train")
+
+
+def test_seed_and_epoch_fix_the_order_and_both_change_it(world):
+    prepared, store = world
+    rows = prepared.rows("train")
+
+    def order(seed, epoch):
+        return [i for b in Batches(prepared, store, rows, 5, seed).epoch(epoch) for i in b.images.tolist()]
+
+    assert order(1, 0) == order(1, 0)
+    assert sorted(order(1, 0)) == rows.tolist()
+    assert len({tuple(order(*key)) for key in ((1, 0), (1, 1), (2, 0), (0, 1))}) == 4
+
+
+def test_the_caption_depends_on_seed_epoch_and_image_only(world):
+    prepared, store = world
+    rows = prepared.rows("train")
+    reference = shown(Batches(prepared, store, rows, 20, 3), 4)
+    assert shown(Batches(prepared, store, rows, 2, 3), 4) == reference
+    assert shown(Batches(prepared, store, rows, 7, 3, shuffle=False, drop_last=False), 4) == reference
+    some = shown(Batches(prepared, store, rows[5:9], 2, 3), 4)
+    assert some == {image: reference[image] for image in rows[5:9].tolist()}
+    assert shown(Batches(prepared, store, rows, 20, 3), 5) != reference
+
+
+def test_all_captions_of_an_image_are_equally_likely(world):
+    prepared, store = world
+    image = next(i for i in prepared.rows("train").tolist() if len(prepared.captions(i)) == 5)
+    batches = Batches(prepared, store, prepared.rows("train"), 20, 0)
+    seen = Counter(shown(batches, epoch)[image] for epoch in range(400))
+    assert len(seen) == 5
+    assert all(50 < count < 110 for count in seen.values())  # 80 ± 8
+
+
+def test_an_epoch_goes_on_from_any_batch(world):
+    prepared, store = world
+    batches = Batches(prepared, store, prepared.rows("train"), 4, 1)
+    whole = list(batches.epoch(3))
+    for start in range(6):
+        rest = list(batches.epoch(3, start))
+        assert [b.step for b in rest] == [b.step for b in whole[start:]]
+        for one, other in zip(rest, whole[start:], strict=True):
+            assert torch.equal(one.images, other.images)
+            assert torch.equal(one.captions, other.captions)
+
+
+def test_a_split_smaller_than_a_batch_is_one_batch(world):
+    prepared, store = world
+    batches = Batches(prepared, store, prepared.rows("train")[:3], 128, 1)
+    assert [len(batch) for batch in batches.epoch(0)] == [3]
+    with pytest.raises(UserError, match="1 images cannot be told apart"):
+        Batches(prepared, store, prepared.rows("train")[:1], 128, 1)
+
+
+def test_reading_ahead_stops_with_its_consumer_and_hands_errors_on(world):
+    prepared, store = world
+    batches = Batches(prepared, store, prepared.rows("train"), 2, 1)
+    epoch = batches.epoch(0)
+    next(epoch)
+    assert any(thread.name.startswith("batches") for thread in threading.enumerate())
+    epoch.close()
+    assert not any(thread.name.startswith("batches") for thread in threading.enumerate())
+    store.read = lambda rows: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        list(batches.epoch(0))
+    assert not any(thread.name.startswith("batches") for thread in threading.enumerate())
+
+
+def test_everything_goes_through_in_order_with_the_first_caption(world):
+    prepared, store = world
+    rows = prepared.rows("test")
+    batches = list(everything(prepared, store, rows, 4))
+    assert [len(batch) for batch in batches] == [4, 4, 2]
+    assert torch.cat([batch.images for batch in batches]).tolist() == rows.tolist()
+    captions = [[t for t in row if t] for batch in batches for row in batch.captions.tolist()]
+    assert captions == [prepared.captions(row)[0] for row in rows]
+
+
+def test_features_of_other_images_are_refused(world, tmp_path):
+    prepared, _ = world
+    with FeatureWriter(tmp_path / "fewer", 3, 2, (3, 2)) as writer:
+        writer.write(np.arange(3), np.zeros((3, 2)), np.zeros((3, 3, 2)))
+    with pytest.raises(UserError, match="features of 3 images, but"):
+        Batches(prepared, FeatureStore(tmp_path / "fewer"), prepared.rows("train"), 2, 1)

@@ -1,0 +1,104 @@
+import multiprocessing
+import pickle
+
+import h5py
+import numpy as np
+import pytest
+
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.errors import UserError
+
+
+def features(images: int = 10) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    count = 1 + np.arange(images) % 4
+    return rng.standard_normal((images, 6), np.float32), rng.standard_normal((images, 4, 3), np.float32), count
+
+
+def write(folder, order=None, images=10):
+    pooled, regions, count = features(images)
+    order = np.arange(images) if order is None else order
+    with FeatureWriter(folder, images, 6, (4, 3)) as store:
+        store.manifest["network"] = "none"
+        for start in range(0, len(order), 4):
+            rows = np.sort(order[start : start + 4])
+            store.write(rows, pooled[rows], regions[rows], count[rows])
+
+
+def test_what_is_read_is_what_was_written_in_half_precision(tmp_path):
+    write(tmp_path, np.random.default_rng(1).permutation(10))
+    store, (pooled, regions, count) = FeatureStore(tmp_path), features()
+    assert (len(store), store.pooled_size, store.regions_shape) == (10, 6, (4, 3))
+    assert store.manifest["network"] == "none"
+    rows = np.array([7, 0, 7, 3])
+    got_pooled, got_regions, mask = store.read(rows)
+    np.testing.assert_array_equal(got_pooled, pooled[rows].astype(np.float16).astype(np.float32))
+    np.testing.assert_array_equal(got_regions, regions[rows].astype(np.float16).astype(np.float32))
+    assert got_pooled.dtype == got_regions.dtype == np.float32
+    assert mask.tolist() == [[n < c for n in range(4)] for c in count[rows]]
+    store.verify()
+
+
+def read_there(store, rows, queue):
+    queue.put(store.read(rows)[0].sum())
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_an_opened_store_is_read_in_another_process(tmp_path, how):
+    write(tmp_path)
+    store, rows = FeatureStore(tmp_path), np.array([2, 5])
+    here = store.read(rows)[0].sum()
+    context = multiprocessing.get_context(how)
+    queue = context.Queue()
+    process = context.Process(target=read_there, args=(pickle.loads(pickle.dumps(store)), rows, queue))
+    process.start()
+    assert queue.get(timeout=60) == here
+    process.join()
+
+
+@pytest.mark.parametrize("name", ["pooled", "regions", "region_count"])
+def test_a_flipped_bit_is_found_in_its_row(tmp_path, name):
+    write(tmp_path, images=600)
+    with h5py.File(tmp_path / "features.h5", "r+") as file:
+        file[name][517] = file[name][517] * 2 + 1
+    with pytest.raises(UserError, match=r"features.h5, row 517: the checksum differs"):
+        FeatureStore(tmp_path).verify()
+
+
+def write_three_of_ten(folder, then=lambda: None):
+    pooled, regions, _ = features()
+    with FeatureWriter(folder, 10, 6, (4, 3)) as store:
+        store.write(np.arange(3), pooled[:3], regions[:3])
+        then()
+
+
+def test_an_interrupted_writer_leaves_nothing(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        write_three_of_ten(tmp_path, then=lambda: 1 / 0)
+    with pytest.raises(UserError, match="row 3 was never written"):
+        write_three_of_ten(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_value_beyond_half_precision_is_refused(tmp_path):
+    pooled, regions, _ = features()
+    pooled[1, 2] = 70_000
+    with (
+        pytest.raises(UserError, match="row 8: a feature is infinite or NaN"),
+        FeatureWriter(tmp_path, 10, 6, (4, 3)) as store,
+    ):
+        store.write(np.array([5, 8]), pooled[:2], regions[:2])
+
+
+def test_a_store_that_is_missing_broken_or_of_another_manifest_is_told(tmp_path):
+    with pytest.raises(UserError, match="there are no features; run the features stage"):
+        FeatureStore(tmp_path)
+    write(tmp_path / "a", images=10)
+    write(tmp_path / "b", images=9)
+    (tmp_path / "a" / "manifest.json").write_bytes((tmp_path / "b" / "manifest.json").read_bytes())
+    with pytest.raises(UserError, match="the manifest beside it is of another store"):
+        FeatureStore(tmp_path / "a")
+    file = tmp_path / "b" / "features.h5"
+    file.write_bytes(file.read_bytes()[:300])
+    with pytest.raises(UserError, match="not a whole store of features"):
+        FeatureStore(tmp_path / "b")

@@ -1,0 +1,79 @@
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.data.readers import read_karpathy
+from pipeline.errors import UserError
+from pipeline.files import sha256
+
+
+@pytest.fixture
+def corpus(karpathy):
+    return read_karpathy(*karpathy())
+
+
+def test_the_vocabulary_is_of_the_training_split_and_more_than_min_count(corpus, tmp_path):
+    write_prepared(corpus, tmp_path / "out", min_count=3, max_words=16)
+    # train is images 0, 1, 4, 5 with 1, 2, 5, 1 captions: ball 9, red 7, a 6, the 2, one 1, big 1, on 1, grass 1
+    assert Prepared.load(tmp_path / "out").vocabulary.words == ("ball", "red", "a", "UNK")
+
+
+def test_captions_come_back_by_image(corpus, tmp_path):
+    write_prepared(corpus, tmp_path, min_count=3, max_words=4)
+    prepared = Prepared.load(tmp_path)
+    assert len(prepared) == 8
+    assert prepared.texts(3) == ["a red ball.", "the red ball.", "one ball.", "a big red ball on grass."]
+    assert prepared.words(3)[3] == ["a", "big", "red", "ball", "on", "grass"]  # not clipped
+    assert prepared.captions(3) == [[3, 2, 1], [4, 2, 1], [4, 1], [3, 4, 2, 1]]  # clipped at 4
+    assert prepared.tokens.shape == (21, 4)
+    assert prepared.first.tolist() == [0, 1, 3, 6, 10, 15, 16, 18, 21]
+    assert prepared.file(3) == "part/3.jpg"
+    assert prepared.ids.to_pylist() == [str(i) for i in range(8)]
+    assert {split: prepared.rows(split).tolist() for split in ("train", "val", "test")} == {
+        "train": [0, 1, 4, 5],
+        "val": [2, 6],
+        "test": [3, 7],
+    }
+
+
+def test_references_are_padded_to_the_image_with_most_captions(corpus, tmp_path):
+    write_prepared(corpus, tmp_path, min_count=3, max_words=4)
+    references = Prepared.load(tmp_path).references([7, 0])
+    assert references.shape == (2, 3, 4)
+    assert references[0].tolist() == [[3, 2, 1, 0], [4, 2, 1, 0], [4, 1, 0, 0]]
+    assert references[1].tolist() == [[3, 2, 1, 0], [0] * 4, [0] * 4]
+
+
+def test_the_tables_are_as_declared_and_the_manifest_tells_what_went_in(corpus, tmp_path):
+    manifest = write_prepared(corpus, tmp_path / "out", min_count=3, max_words=4)
+    assert manifest == json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["images"] == {"train": 4, "val": 2, "test": 2}
+    assert manifest["captions"] == {"train": 9, "val": 5, "test": 7}
+    assert manifest["words"] == 4
+    assert manifest["settings"] == {"min_count": 3, "max_words": 4}
+    assert manifest["inputs"] == {"dataset_balls.json": sha256(corpus.sources[0])}
+    table = pq.read_table(tmp_path / "out" / "captions.parquet")
+    assert [(field.name, str(field.type)) for field in table.schema] == [
+        ("image", "int64"),
+        ("text", "string"),
+        ("words", "list<element: string>"),
+        ("tokens", "list<element: int32>"),
+    ]
+    assert (np.diff(table["image"].to_numpy()) >= 0).all()
+
+
+def test_the_same_corpus_is_written_to_the_same_bytes(corpus, tmp_path):
+    for name in ("one", "two"):
+        write_prepared(corpus, tmp_path / name, min_count=0, max_words=16)
+    for file in (tmp_path / "one").iterdir():
+        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
+
+
+def test_mistakes_are_told(corpus, tmp_path):
+    with pytest.raises(UserError, match="no word occurs more than 99 times"):
+        write_prepared(corpus, tmp_path, min_count=99, max_words=16)
+    with pytest.raises(UserError, match="not prepared; run the prepare stage"):
+        Prepared.load(tmp_path / "nowhere")

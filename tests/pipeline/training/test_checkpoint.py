@@ -1,0 +1,174 @@
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import nn
+
+from pipeline.training.checkpoint import Checkpoints, optimiser_tensors, restore_optimiser
+
+
+def tensors(value: float) -> dict[str, torch.Tensor]:
+    return {"w": torch.full((3, 2), value), "n": torch.tensor(7), "b": torch.tensor([1, 0], dtype=torch.uint8)}
+
+
+def test_what_is_saved_comes_back(tmp_path):
+    whole = torch.arange(6.0)
+    state = {"history": [0.1, 1 / 3, float("inf")], "name": "é", "none": None, "large": 2**63 + 1}
+    kept = {"view": whole[2:], "same": whole, "half": torch.tensor([1.5], dtype=torch.bfloat16), **tensors(0.1)}
+    path = Checkpoints(tmp_path / "run").save(12, kept, state)
+    latest = Checkpoints(tmp_path / "run").latest()
+    assert latest.step == 12
+    assert latest.state == state
+    assert latest.tensors.keys() == kept.keys()
+    for name, tensor in kept.items():
+        assert latest.tensors[name].dtype == tensor.dtype
+        assert torch.equal(latest.tensors[name], tensor)
+    with safe_open(path, "pt") as file:  # a file like any other of its kind
+        assert json.loads(file.metadata()["state"])["step"] == 12
+
+
+def test_the_newest_are_kept_and_equal_states_are_equal_files(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    names = [checkpoints.save(step, tensors(step), {"a": 1, "b": [2]}).name for step in (9, 10, 100)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names[1:]
+    assert checkpoints.latest().step == 100
+    assert Checkpoints(tmp_path / "other").save(100, tensors(100), {"a": 1, "b": [2]}).name == names[2]
+    checkpoints.clear()
+    assert checkpoints.latest() is None
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_nothing_there(tmp_path):
+    assert Checkpoints(tmp_path / "none").latest() is None
+    Checkpoints(tmp_path / "none").clear()
+
+
+@pytest.mark.parametrize("place", [0, 20, -1])
+def test_a_flipped_bit_is_seen(tmp_path, capsys, place):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, tensors(1), {})
+    path = checkpoints.save(2, tensors(2), {})
+    content = bytearray(path.read_bytes())
+    content[place] ^= 4
+    path.write_bytes(content)
+    assert checkpoints.latest().step == 1
+    assert path.name in capsys.readouterr().err
+
+
+def test_a_torn_file_is_passed_over_and_the_run_goes_on(tmp_path, capsys):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    path = checkpoints.save(20, tensors(2), {})
+    path.write_bytes(path.read_bytes()[:-5])
+    assert checkpoints.latest() is None
+    assert "step 20" in capsys.readouterr().err
+    checkpoints.save(3, tensors(3), {})  # begun anew: the torn file of a later step must not push this one out
+    assert checkpoints.latest().step == 3
+    assert not path.exists()
+
+
+def test_a_full_disk_leaves_the_older_checkpoint(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(1, tensors(1), {})
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            checkpoints.save(2, tensors(2), {})
+    assert [path.name.split("-")[1] for path in tmp_path.iterdir()] == ["000000001"]
+    assert checkpoints.latest().step == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_device_without_space_leaves_the_older_checkpoint(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(1, tensors(1), {})
+
+    def write(path, content):
+        with open("/dev/full", "wb") as full:
+            full.write(content)
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", write)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoints.save(2, {"w": torch.zeros(100_000)}, {})
+    assert checkpoints.latest().step == 1
+
+
+ENDLESS = """
+import sys, torch
+from pathlib import Path
+from pipeline.training.checkpoint import Checkpoints
+checkpoints = Checkpoints(Path(sys.argv[1]))
+for step in range(1, 1_000_000):
+    checkpoints.save(step, {"w": torch.full((500_000,), float(step))}, {"twice": 2 * step})
+    print(step, flush=True)
+"""
+
+
+def test_killed_while_saving(tmp_path):
+    for enough in (2, 3, 5):
+        process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for line in process.stdout:
+            if int(line) >= enough:
+                break
+        # the process spends nearly all its time in save; wait for a file that is half there
+        while process.poll() is None and not list(tmp_path.glob(".step-*.part")):
+            pass
+        process.send_signal(signal.SIGKILL)
+        rest = process.communicate()[0].split()
+        latest = Checkpoints(tmp_path).latest()
+        assert latest.step >= max([enough, *map(int, rest)])
+        assert latest.state == {"twice": 2 * latest.step}
+        assert torch.equal(latest.tensors["w"], torch.full((500_000,), float(latest.step)))
+
+
+def train(model: nn.Module, adam: torch.optim.Adam, steps: range) -> None:
+    for step in steps:
+        generator = torch.Generator().manual_seed(step)
+        x, y = torch.randn(8, 3, generator=generator), torch.randn(8, 2, generator=generator)
+        (model(x) - y).square().mean().backward()
+        adam.step()
+        adam.zero_grad(set_to_none=True)
+
+
+def fresh(seed: int, fused: bool, amsgrad: bool) -> tuple[nn.Module, torch.optim.Adam]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    model.extra = nn.Parameter(torch.ones(1))  # never has a gradient, so Adam remembers nothing of it
+    return model, torch.optim.Adam(model.parameters(), lr=0.01, betas=(0.8, 0.99), fused=fused, amsgrad=amsgrad)
+
+
+@pytest.mark.parametrize(("fused", "amsgrad"), [(False, False), (True, False), (False, True)])
+def test_three_steps_and_three_are_six(tmp_path, fused, amsgrad):
+    model, adam = fresh(1, fused, amsgrad)
+    train(model, adam, range(6))
+
+    first, adam_1 = fresh(1, fused, amsgrad)
+    train(first, adam_1, range(3))
+    Checkpoints(tmp_path).save(3, {**first.state_dict(), **optimiser_tensors(adam_1, first)}, {})
+
+    second, adam_2 = fresh(2, fused, amsgrad)
+    saved = Checkpoints(tmp_path).latest().tensors
+    second.load_state_dict({name: saved.pop(name) for name in second.state_dict()})
+    restore_optimiser(adam_2, second, saved)
+    train(second, adam_2, range(3, 6))
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name])
+    memory, again = optimiser_tensors(adam, model), optimiser_tensors(adam_2, second)
+    assert memory.keys() == again.keys()
+    assert all(torch.equal(memory[key], again[key]) for key in memory)
+    assert not torch.equal(first.state_dict()["0.weight"], second.state_dict()["0.weight"])  # restored by copy
+
+
+def test_memory_of_another_model_is_refused():
+    model, adam = fresh(1, False, False)
+    with pytest.raises(ValueError, match=r"9\.weight"):
+        restore_optimiser(adam, model, {"9.weight:exp_avg": torch.zeros(1)})

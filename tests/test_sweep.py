@@ -1,0 +1,341 @@
+"""The grid through the real Snakemake, with stages that only note that they ran."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pipeline import sweep
+from pipeline.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+
+STAGES = """
+stages:
+  train:
+    foreach: ${methods}
+    do:
+      cmd: python -m stages.train --method ${key}
+      params: [seed, train, "methods.${key}"]
+      deps: [data/prepared, data/models/speaker.bin, code.py]
+      outs: ["data/models/${key}/weights.safetensors"]
+  evaluate:
+    foreach: ${methods}
+    do:
+      cmd: python -m stages.evaluate --method ${key}
+      params: [seed, evaluate, "methods.${key}"]
+      deps: [data/prepared, data/models/judge.bin, "data/models/${key}/weights.safetensors"]
+      outs: ["data/evaluation/${key}/captions.parquet"]
+"""
+PARAMS = {
+    "seed": 5,
+    "train": {"epochs": 3},
+    "evaluate": {"beam": 2},
+    "methods": {"psst": {"lambda": 0.5, "rho": 0.25}, "luo": {"lambda": 0.5}, "mle": None},
+    "sweep": {"seeds": [1], "grid": {"psst": {"lambda": [0.1, 1e-05], "rho": [0.25]}, "luo": {"lambda": [0.9]}}},
+}
+TRAIN = """
+import sys, time
+from pathlib import Path
+word = {key: value for key, value in zip(sys.argv, sys.argv[1:])}
+out = Path(word["--out"])
+with open("ran.txt", "a") as ran:
+    ran.write(f"train {out.parent.name}/{out.name}\\n")
+if Path("slow").exists() and out.name == Path("slow").read_text():
+    time.sleep(600)
+if Path("broken").exists():
+    sys.exit("train: the disk is full")
+for name in ("weights.safetensors", "history.jsonl", "metrics.json"):
+    (out / name).write_text(" ".join(sys.argv[1:]))
+"""
+EVALUATE = """
+import json, sys
+from pathlib import Path
+import pyarrow, pyarrow.parquet
+word = {key: value for key, value in zip(sys.argv, sys.argv[1:])}
+out, model = Path(word["--out"]), Path(word["--model"])
+with open("ran.txt", "a") as ran:
+    ran.write(f"evaluate {model.parent.name}/{model.name}\\n")
+trained = (model / "weights.safetensors").read_text()
+settings = {"lambda": float(trained.split("lambda=")[1].split()[0]), "seed": int(word["--seed"])}
+out.mkdir(exist_ok=True)
+(out / "metrics.json").write_text(json.dumps({"method": word["--method"], "settings": settings, "val": {"images": 2}}))
+captions = {"split": ["val", "val"], "image": [3, 4], "caption": ["a", trained]}
+pyarrow.parquet.write_table(pyarrow.table(captions), out / "captions.parquet")
+"""
+
+
+def snakemake(folder: Path, *options: str, cores: int = 2) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "snakemake", "--cores", str(cores), *options]
+    return subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def ran(folder: Path) -> list[str]:
+    """What ran since this was last asked."""
+    record = folder / "ran.txt"
+    lines = sorted(record.read_text().splitlines()) if record.exists() else []
+    record.unlink(missing_ok=True)
+    return lines
+
+
+def planned(folder: Path) -> list[str]:
+    """What would run."""
+    plan = snakemake(folder, "--dry-run").stdout
+    jobs = re.findall(
+        r"^rule (train|evaluate):$.*?wildcards: method=(\w+), cell=(\S+)$", plan, re.MULTILINE | re.DOTALL
+    )
+    return sorted(f"{stage} {method}/{cell}" for stage, method, cell in jobs)
+
+
+def unfinished(folder: Path) -> set[str]:
+    """The cells that Snakemake takes for being trained or evaluated."""
+    markers = (folder / ".snakemake/incomplete").iterdir()
+    outputs = [base64.b64decode(marker.name).decode() for marker in markers]
+    return {"/".join(output.split("/")[:4]) for output in outputs if output.startswith("data/cells/")}
+
+
+def both(*cells: str) -> list[str]:
+    return sorted(f"{stage} {cell}" for cell in cells for stage in ("train", "evaluate"))
+
+
+def write_params(folder: Path, **changes) -> None:
+    (folder / "params.yaml").write_text(yaml.safe_dump({**PARAMS, **changes}, sort_keys=False))
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> Path:
+    """A workspace whose grid is complete."""
+    folder = tmp_path_factory.mktemp("grid")
+    for name in ("Snakefile", "profiles/default/config.v9+.yaml", "profiles/environment.yaml"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    shutil.copytree(ROOT / "docs/snakemake", folder / "docs/snakemake")
+    content = {
+        "dvc.yaml": STAGES,
+        "code.py": "1",
+        "stages/__init__.py": "",
+        "stages/train.py": TRAIN,
+        "stages/evaluate.py": EVALUATE,
+        "data/prepared/captions": "a dog",
+        "data/models/speaker.bin": "s",
+        "data/models/judge.bin": "j",
+    }
+    for name, text in content.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    write_params(folder)
+    result = snakemake(folder)
+    assert result.returncode == 0, result.stdout
+    assert ran(folder) == both("psst/lambda=0.1,rho=0.25,seed=1", "psst/lambda=1e-05,rho=0.25,seed=1", LUO)
+    return folder
+
+
+PSST, SMALL, LUO = "psst/lambda=0.1,rho=0.25,seed=1", "psst/lambda=1e-05,rho=0.25,seed=1", "luo/lambda=0.9,seed=1"
+
+
+@pytest.fixture
+def folder(done, tmp_path) -> Path:
+    return Path(shutil.copytree(done, tmp_path / "copy"))
+
+
+def test_results_are_gathered(done):
+    cells = json.loads((done / "data/sweep/cells.json").read_text())
+    assert [(cell["method"], cell["cell"]) for cell in cells] == [tuple(c.split("/")) for c in (PSST, SMALL, LUO)]
+    assert [cell["settings"] for cell in cells] == [
+        {"lambda": 0.1, "seed": 1, "rho": 0.25},
+        {"lambda": 1e-05, "seed": 1, "rho": 0.25},
+        {"lambda": 0.9, "seed": 1},
+    ]
+    assert cells[0]["val"] == {"images": 2}
+    captions = pq.read_table(done / "data/sweep/captions.parquet").to_pylist()
+    assert [row["lambda"] for row in captions] == [0.1, 0.1, 1e-05, 1e-05, 0.9, 0.9]
+    last = captions[-1]
+    assert last.pop("caption").startswith("--method luo --set methods.luo.lambda=0.9 --seed 1 --out data/cells/luo/")
+    assert last == {"method": "luo", "cell": LUO[4:], "lambda": 0.9, "rho": None, "seed": 1, "split": "val", "image": 4}
+
+
+def test_nothing_changed_and_times_do_not_count(folder):
+    for path in (folder / "data").rglob("*"):
+        os.utime(path)
+    os.utime(folder / "code.py")
+    result = snakemake(folder)
+    assert "Nothing to be done" in result.stdout
+    assert ran(folder) == []
+
+
+GRID = PARAMS["sweep"]["grid"]
+EVALUATIONS = [f"evaluate {cell}" for cell in (LUO, PSST, SMALL)]
+
+
+def test_one_more_value_runs_the_new_cell_only(folder):
+    write_params(
+        folder,
+        sweep={"seeds": [1], "grid": {**GRID, "luo": {"lambda": [0.9, 0.8]}}},
+        seed=6,  # each cell has its own seed
+        methods={**PARAMS["methods"], "luo": {"lambda": 0.6}, "mle": {"rho": 1}},  # and its own λ
+    )
+    result = snakemake(folder)
+    assert result.returncode == 0, result.stdout
+    assert ran(folder) == both("luo/lambda=0.8,seed=1")
+    assert len(json.loads((folder / "data/sweep/cells.json").read_text())) == 4
+
+
+def test_a_changed_block_runs_the_cells_of_its_method(folder):
+    write_params(folder, methods={**PARAMS["methods"], "luo": {"lambda": 0.5, "baseline": "none"}})
+    result = snakemake(folder)
+    assert result.returncode == 0, result.stdout
+    assert ran(folder) == both(LUO)
+
+
+def test_changed_stages_run_all_they_decide(folder):
+    write_params(folder, train={"epochs": 4})
+    assert planned(folder) == both(PSST, SMALL, LUO)
+    write_params(folder, evaluate={"beam": 3})
+    assert planned(folder) == EVALUATIONS
+    write_params(folder)
+    assert planned(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("data/prepared/captions", both(PSST, SMALL, LUO)),
+        ("code.py", both(PSST, SMALL, LUO)),
+        ("data/models/judge.bin", EVALUATIONS),
+    ],
+)
+def test_content_of_inputs_counts_even_where_it_is_old(folder, path, expected):
+    (folder / path).write_text("new")
+    os.utime(folder / path, (1, 1))
+    assert planned(folder) == expected
+
+
+def test_a_removed_cell_leaves_the_results(folder):
+    write_params(folder, sweep={"seeds": [1], "grid": {"luo": GRID["luo"]}})
+    assert snakemake(folder).returncode == 0
+    assert ran(folder) == []
+    assert [cell["method"] for cell in json.loads((folder / "data/sweep/cells.json").read_text())] == ["luo"]
+
+
+def test_a_killed_grid_goes_on_and_a_living_one_is_not_disturbed(folder):
+    shutil.rmtree(folder / "data/cells")
+    shutil.rmtree(folder / "data/sweep")
+    (folder / "slow").write_text(LUO[4:])
+    command = [sys.executable, "-m", "snakemake", "--cores", "2"]
+    first = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        captions = [folder / "data/cells" / cell / "evaluation/captions.parquet" for cell in (PSST, SMALL)]
+        while not all(path.exists() for path in captions) or unfinished(folder) != {f"data/cells/{LUO}"}:
+            assert first.poll() is None
+            time.sleep(0.1)
+        second = snakemake(folder)
+        assert second.returncode != 0
+        assert "cannot be locked" in second.stdout
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    assert list((folder / ".snakemake/locks").iterdir())
+    ran(folder)
+    (folder / "slow").unlink()
+    third = snakemake(folder)
+    assert third.returncode == 0, third.stdout
+    assert ran(folder) == both(LUO)
+    assert len(json.loads((folder / "data/sweep/cells.json").read_text())) == 3
+
+
+def test_a_failing_cell_shows_its_log_and_the_stage_fails_in_one_line(folder):
+    (folder / "broken").touch()
+    shutil.rmtree(folder / "data/cells/luo")
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    grid = {"seeds": [1], "grid": {"luo": {"lambda": [0.7]}}}
+    (folder / "params.yaml").write_text(yaml.safe_dump({**params, "sweep": grid}))
+    listed = yaml.safe_load(STAGES)
+    listed["stages"]["sweep"] = {"cmd": "python -m stages.sweep", "params": ["sweep"]}
+    (folder / "dvc.yaml").write_text(yaml.safe_dump(listed))
+    environment = os.environ | {"SAYWHICH_TRACKING": "off", "SAYWHICH_CORES": "1", "PYTHONPATH": str(ROOT)}
+    stage = [sys.executable, str(ROOT / "stages/sweep.py")]
+    result = subprocess.run(stage, cwd=folder, env=environment, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "the disk is full" in result.stderr
+    assert "a cell failed" in result.stderr.splitlines()[-1]
+    (folder / "broken").unlink()
+    result = subprocess.run(stage, cwd=folder, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert ran(folder) == sorted(["train luo/lambda=0.7,seed=1", *both("luo/lambda=0.7,seed=1")])
+
+
+def test_the_report_is_written_offline(folder):
+    result = snakemake(folder, "--report", "report.html")
+    assert result.returncode == 0, result.stdout
+    page = (folder / "report.html").read_text()
+    assert LUO[4:] in page
+    assert "independent judge" in page
+
+
+def test_cells_are_the_product_of_options_and_seeds():
+    params = {
+        "methods": {"a": {}, "b": {}},
+        "sweep": {"seeds": [1, 2], "grid": {"a": {"lambda": [0.1, 0.2], "mix": ["token"], "eos": [True]}, "b": {}}},
+    }
+    cells = sweep.cells(params)
+    assert [cell.name for cell in cells] == [
+        "lambda=0.1,mix=token,eos=true,seed=1",
+        "lambda=0.1,mix=token,eos=true,seed=2",
+        "lambda=0.2,mix=token,eos=true,seed=1",
+        "lambda=0.2,mix=token,eos=true,seed=2",
+        "seed=1",
+        "seed=2",
+    ]
+    assert cells[0].folder == Path("data/cells/a/lambda=0.1,mix=token,eos=true,seed=1")
+    assert " ".join(cells[0].options) == (
+        '--method a --set methods.a.lambda=0.1 --set methods.a.mix="token" --set methods.a.eos=true --seed 1'
+    )
+
+
+@pytest.mark.parametrize(
+    ("grid", "line"),
+    [
+        ({"c": {}}, "sweep.grid.c: no such method"),
+        ({"a": {"lambda": 0.1}}, r"sweep.grid.a.lambda: must be a list"),
+        ({"a": {"lambda": []}}, r"sweep.grid.a.lambda: must be a list"),
+        ({"a": {"lambda": [0.1, 0.10]}}, r"a lambda=0.1,seed=1 is there twice"),
+    ],
+)
+def test_a_wrong_grid_is_one_line(grid, line):
+    with pytest.raises(UserError, match=line):
+        sweep.cells({"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": grid}})
+
+
+def test_a_large_file_is_read_again_when_it_changed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweep, "LARGE", 3)
+    path = Path("features.h5")
+    path.write_text("abcd")
+    first = sweep.digests([path])
+    monkeypatch.setattr(sweep, "sha256", lambda path: pytest.fail("read although nothing changed"))
+    assert sweep.digests([path]) == first
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweep, "LARGE", 3)
+    path.write_text("abce")
+    assert sweep.digests([path]) != first
+    assert sweep.digests([Path("nowhere")]) == {"nowhere": "missing"}
+
+
+def test_the_conda_environment_is_what_the_package_depends_on():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    environment = yaml.safe_load((ROOT / "profiles/environment.yaml").read_text())
+    assert environment["dependencies"][-1]["pip"] == project["dependencies"]
