@@ -35,7 +35,8 @@ class Once:
     """Names that may occur but once."""
 
     def __init__(self, what: str):
-        self.what, self.seen = what, {}
+        self.what = what
+        self.seen: dict[Any, Place] = {}
 
     def add(self, name: Any, place: Place) -> None:
         if name in self.seen:
@@ -86,11 +87,18 @@ def show(value: Any) -> str:
 
 def line_of(text: str, key: str, index: int) -> int:
     """The line on which element `index` of the list `key` of the file's object begins, from 1."""
-    decoder, skip = json.JSONDecoder(), re.compile(r"[\s,]*")
+    decoder = json.JSONDecoder()
     match = re.search(rf"{re.escape(json.dumps(key))}\s*:\s*\[", text)
     if match is None:  # the key is written with escapes
         return 1
-    at = skip.match(text, match.end()).end()
+    at = _skip(text, match.end())
     for _ in range(index):
-        at = skip.match(text, decoder.raw_decode(text, at)[1]).end()
+        at = _skip(text, decoder.raw_decode(text, at)[1])
     return text.count("\n", 0, at) + 1
+
+
+def _skip(text: str, at: int) -> int:
+    """The position of the next character that is neither blank nor a comma."""
+    while text[at] in " \t\r\n,":
+        at += 1
+    return at

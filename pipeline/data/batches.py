@@ -83,8 +83,9 @@ def everything(prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch:
 def _batch(
     prepared: Prepared, store: FeatureStore, rows: np.ndarray, captions: np.ndarray, epoch: int, step: int
 ) -> Batch:
-    arrays = (rows.astype(np.int64), *store.read(rows), prepared.tokens[captions].astype(np.int64))
-    return Batch(*(torch.from_numpy(array) for array in arrays), epoch=epoch, step=step)
+    pooled, regions, mask = (torch.from_numpy(array) for array in store.read(rows))
+    words = torch.from_numpy(prepared.tokens[captions].astype(np.int64))
+    return Batch(torch.from_numpy(rows.astype(np.int64)), pooled, regions, mask, words, epoch, step)
 
 
 def _generator(seed: int, epoch: int, what: int) -> np.random.Generator:

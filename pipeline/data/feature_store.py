@@ -146,7 +146,7 @@ class FeatureStore:
             if len(bad):
                 raise UserError(f"{self.path}, row {start + bad[0]}: the checksum differs, the file is damaged")
 
-    def _maps(self) -> tuple[np.ndarray, np.ndarray]:
+    def _maps(self) -> tuple[np.ndarray, ...]:
         if self._opened_by != os.getpid():
             images, pooled, regions, size = self._shape
             shapes = {"pooled": (images, pooled), "regions": (images, regions, size)}

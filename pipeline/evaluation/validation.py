@@ -31,7 +31,7 @@ class Validation:
             human = torch.cat([batch.captions for batch in self.batches])
             return self._recall(human, both_ways=True)
         said = captions(self.agents.speaker, self.batches, Greedy(), self.device)
-        found = {"cider": float(self.agents.cider(said.to(self.device), images.to(self.device)).mean()) / 10}
+        found = {"cider": float(self.agents.cider(said.to(self.device), images.to(self.device)).mean())}
         return found if self.agents.listener is None else found | self._recall(said, both_ways=False)
 
     def _recall(self, tokens: torch.Tensor, both_ways: bool) -> dict[str, float]:

@@ -1,0 +1,109 @@
+"""Claim: contiguous float16 behind a memory map is the quickest way to read shuffled batches of features.
+
+Writes the same made-up features in each layout, then times batches of 128 shuffled rows (median over batches), each
+layout in turn, ending in float32. Run `python benchmarks/feature_store.py [--images 4000] [--regions 25] [--size 256]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+
+Read = Callable[[np.ndarray], np.ndarray]
+
+
+def through_h5py(path: Path) -> Read:
+    data = h5py.File(path, "r")["regions"]
+
+    def read(rows: np.ndarray) -> np.ndarray:
+        order = np.argsort(rows)  # h5py wants ascending rows
+        values = data[rows[order]]
+        return values[np.argsort(order)].astype(np.float32)
+
+    return read
+
+
+def row_by_row(path: Path) -> Read:
+    data = h5py.File(path, "r")["regions"]
+    return lambda rows: np.stack([data[row] for row in rows]).astype(np.float32)
+
+
+def memory_map(path: Path) -> Read:
+    with h5py.File(path, "r") as file:
+        offset, shape, dtype = file["regions"].id.get_offset(), file["regions"].shape, file["regions"].dtype
+    mapped = np.memmap(path, dtype, "r", offset, shape)
+    return lambda rows: mapped[rows].astype(np.float32)
+
+
+def memory_map_torch(path: Path) -> Read:
+    with h5py.File(path, "r") as file:
+        offset, shape, dtype = file["regions"].id.get_offset(), file["regions"].shape, file["regions"].dtype
+    mapped = np.memmap(path, dtype, "r", offset, shape)
+
+    def read(rows: np.ndarray) -> np.ndarray:
+        values = np.empty((len(rows), *shape[1:]), np.float32)
+        torch.from_numpy(values).copy_(torch.from_numpy(mapped[rows]))
+        return values
+
+    return read
+
+
+def in_memory(path: Path) -> Read:
+    with h5py.File(path, "r") as file:
+        values = file["regions"][:].astype(np.float32)
+    return lambda rows: values[rows]
+
+
+LAYOUTS = {  # name: dtype, options of the data set (None: the chunk is one row), how it is read
+    "float16 contiguous, memory map, torch's cast": (np.float16, {}, memory_map_torch),
+    "float16 contiguous, memory map, numpy's cast": (np.float16, {}, memory_map),
+    "float32 contiguous, memory map": (np.float32, {}, memory_map),
+    "float16 contiguous, h5py": (np.float16, {}, through_h5py),
+    "float16 contiguous, h5py row by row": (np.float16, {}, row_by_row),
+    "float16 chunk = row, h5py": (np.float16, {"chunks": None}, through_h5py),
+    "float16 chunk = row, h5py row by row": (np.float16, {"chunks": None}, row_by_row),
+    "float16 chunk = row, gzip 4, row by row": (np.float16, {"chunks": None, "compression": 4}, row_by_row),
+    "float32 in memory (4 bytes a value kept)": (np.float16, {}, in_memory),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=int, default=4000)
+    parser.add_argument("--regions", type=int, default=25)
+    parser.add_argument("--size", type=int, default=256)
+    parser.add_argument("--batches", type=int, default=15)
+    arguments = parser.parse_args()
+    rng = np.random.default_rng(0)
+    shape = (arguments.images, arguments.regions, arguments.size)
+    values = np.maximum(rng.standard_normal(shape, np.float32), 0).astype(np.float16)  # as after a ReLU: half zeros
+    with tempfile.TemporaryDirectory() as folder:
+        results = {}
+        for name, (dtype, options, opener) in LAYOUTS.items():
+            path = Path(folder) / f"{len(results)}.h5"
+            options = {key: (1, *shape[1:]) if key == "chunks" else value for key, value in options.items()}
+            with h5py.File(path, "w") as file:
+                file.create_dataset("regions", data=values, dtype=dtype, **options)
+            read, times = opener(path), []
+            for _ in range(arguments.batches):
+                rows = rng.permutation(arguments.images)[:128]
+                start = time.perf_counter()
+                got = read(rows)
+                times.append(time.perf_counter() - start)
+                assert np.array_equal(got, values[rows].astype(np.float32))
+            results[name] = (float(np.median(times)), path.stat().st_size)
+    best = next(iter(results.values()))[0]
+    print(f"{shape} features, batches of 128 shuffled rows, file in the page cache")
+    for name, (seconds, size) in results.items():
+        print(f"{name:48} {seconds * 1e3:8.2f} ms  {seconds / best:6.1f}x  {size / 2**20:8.1f} MiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Images → a vector and a set of regions each."""

@@ -1,0 +1,49 @@
+"""Principal components of regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipeline.errors import UserError
+
+
+@dataclass(frozen=True)
+class Projection:
+    """x ↦ components · (x − mean): the directions of largest variance, not whitened."""
+
+    mean: Tensor  # (D,) float32
+    components: Tensor  # (k, D) float32, orthonormal rows, largest variance first
+    explained: float  # share of the variance that is kept
+
+    @classmethod
+    def fit(cls, parts: Iterable[Tensor], size: int) -> Projection:
+        """The `size` principal components of vectors that come in parts (n, D); sums are kept in float64.
+
+        The sign of a component makes its largest entry positive. Raises UserError where `size` is more than D.
+        """
+        count, origin, total, products = 0, torch.zeros(0), torch.zeros(0), torch.zeros(0)
+        for part in parts:
+            if count == 0:
+                origin = part.mean(0)  # near the mean, so that nothing cancels
+                total = torch.zeros(part.shape[1], dtype=torch.float64)
+                products = torch.zeros(part.shape[1], part.shape[1], dtype=torch.float64)
+            centred = part - origin
+            count += len(part)
+            total += centred.sum(0, dtype=torch.float64)
+            products += (centred.T @ centred).double()
+        if size > len(origin):
+            raise UserError(f"features.project: {size} dimensions are asked of regions that have {len(origin)}")
+        mean = total / count
+        values, vectors = torch.linalg.eigh(products / count - torch.outer(mean, mean))
+        components = vectors.T.flip(0)[:size]
+        largest = components.gather(1, components.abs().argmax(1, keepdim=True))
+        kept = float(values.flip(0)[:size].sum() / values.sum())
+        return cls((mean + origin).float(), (components * largest.sign()).float().contiguous(), kept)
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """(…, D) → (…, k)."""
+        return (vectors - self.mean) @ self.components.T

@@ -1,0 +1,127 @@
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.numpy import load_file
+
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.errors import UserError
+from pipeline.features.extract import extract
+from pipeline.features.networks import TimmNetwork
+from pipeline.files import sha256
+from pipeline.vocabulary import Vocabulary
+
+REAL = Path(os.environ.get("SAYWHICH_TEST_DATA", Path(__file__).parents[4] / "shared" / "data"))
+WEIGHTS = REAL / "weights" / "mobilenetv2_100_imagenet.safetensors"
+needs_real_data = pytest.mark.skipif(
+    not WEIGHTS.is_file(), reason=f"no real data in {REAL}; set SAYWHICH_TEST_DATA to a folder that has them"
+)
+DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4}
+HALF = {"network": "mobilenetv2_100", "weights": str(WEIGHTS), "options": {"pad_type": "same"}, "image_size": 224}
+
+
+class Photos:
+    """Images of a folder; the first three quarters train; every caption says the same."""
+
+    vocabulary = Vocabulary(("a", "photo", "UNK"))
+
+    def __init__(self, files):
+        self.files = files
+
+    def __len__(self):
+        return len(self.files)
+
+    def rows(self, split):
+        return np.arange(len(self) * 3 // 4) if split == "train" else np.arange(len(self) * 3 // 4, len(self))
+
+    def file(self, image):
+        return self.files[image]
+
+    def references(self, images):
+        return np.tile(np.array([[[1, 2, 0]]], np.int32), (len(images), 1, 1))
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    (tmp_path / "images").mkdir()
+    for i in range(12):
+        pixels = np.random.default_rng(i).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+        Image.fromarray(pixels).convert("L" if i == 3 else "RGB").save(tmp_path / "images" / f"{i}.png")
+    return Photos([f"{i}.png" for i in range(12)]), tmp_path / "images"
+
+
+def test_the_detector_is_trained_and_every_image_gets_its_features(drawn, tmp_path):
+    losses = []
+    settings = {"network": "word_detector", "image_size": 32, "detector": DETECTOR, "seed": 1}
+    for name, batch in (("one", 5), ("two", 12)):  # the size of batches in extraction changes nothing
+        out = tmp_path / name
+        extract(*drawn, out, FeatureWriter, **settings, batch=batch, on_epoch=lambda epoch, r: losses.append(r["loss"]))
+        assert sorted(p.name for p in out.iterdir()) == ["detector.safetensors", "features.h5", "manifest.json"]
+    one, two = FeatureStore(tmp_path / "one"), FeatureStore(tmp_path / "two")
+    assert (len(one), one.pooled_size, one.regions_shape) == (12, 32, (4, 16))
+    for a, b in zip(one.read(np.arange(12)), two.read(np.arange(12)), strict=True):
+        np.testing.assert_allclose(a.astype(float), b.astype(float), atol=2e-2)
+    assert losses[0] == losses[1]
+    manifest = one.manifest
+    assert manifest["detector"] == DETECTOR
+    assert manifest["weights"]["sha256"] == sha256(tmp_path / "one" / "detector.safetensors")
+    assert manifest["preprocessing"]["input_size"] == [3, 32, 32]
+    one.verify()
+
+
+def test_an_image_that_went_away_is_named_and_leaves_nothing(drawn, tmp_path):
+    photos, images = drawn
+    (images / "7.png").unlink()
+    with pytest.raises(UserError, match=r"7.png: the image is missing; it was there when"):
+        extract(
+            photos, images, tmp_path / "out", FeatureWriter, network="word_detector", image_size=32, batch=4,
+            detector=DETECTOR,
+        )  # fmt: skip
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_projected_regions_are_the_principal_components_of_the_training_splits(drawn, tmp_path):
+    settings = {"network": "word_detector", "image_size": 32, "batch": 5, "detector": DETECTOR, "seed": 1}
+    extract(*drawn, tmp_path / "whole", FeatureWriter, **settings)
+    extract(*drawn, tmp_path / "projected", FeatureWriter, **settings, project=3)
+    whole, projected = FeatureStore(tmp_path / "whole"), FeatureStore(tmp_path / "projected")
+    rows = np.arange(12)
+    assert projected.regions_shape == (4, 3)
+    np.testing.assert_array_equal(projected.read(rows)[0], whole.read(rows)[0])  # pooled is not projected
+    regions, reduced = whole.read(rows)[1], projected.read(rows)[1]
+    training = regions[:9].reshape(-1, 16).astype(np.float64)
+    saved = load_file(tmp_path / "projected" / "projection.safetensors")
+    np.testing.assert_allclose(saved["mean"], training.mean(0), atol=1e-5)
+    directions = np.linalg.svd(training - training.mean(0), full_matrices=False)[2]
+    np.testing.assert_allclose(np.abs((saved["components"] * directions[:3]).sum(1)), 1, atol=1e-4)
+    np.testing.assert_allclose(reduced, (regions - saved["mean"]) @ saved["components"].T, atol=3e-3)
+    manifest = projected.manifest["projection"]
+    assert manifest["sha256"] == sha256(tmp_path / "projected" / "projection.safetensors")
+    assert 0 < manifest["explained"] <= 1
+
+
+@needs_real_data
+def test_real_photos_through_a_real_network(tmp_path):
+    rows = json.loads((REAL / "flickr8k" / "dataset_flickr8k.json").read_text())["images"][:20]
+    photos, images = Photos([row["filename"] for row in rows]), REAL / "flickr8k" / "images"
+    settings = {**HALF, "batch": 8, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    extract(photos, images, tmp_path, FeatureWriter, **settings, cells=5, project=16)
+    store = FeatureStore(tmp_path)
+    assert (store.pooled_size, store.regions_shape) == (1280, (25, 16))
+    assert store.manifest["weights"] == {"source": WEIGHTS.name, "sha256": sha256(WEIGHTS)}
+    store.verify()
+    network = TimmNetwork(HALF["network"], HALF["weights"], HALF["options"], 224, (0.5,) * 3, (0.5,) * 3)
+    for row in (0, 19):
+        with Image.open(images / photos.file(row)) as image:
+            pixels = torch.from_numpy(np.asarray(image.convert("RGB")).copy()).permute(2, 0, 1) / 127.5 - 1
+        with torch.inference_mode():
+            wanted = network.model.forward_features(pixels[None]).mean((2, 3))
+        got = store.read(np.array([row]))[0]
+        np.testing.assert_allclose(got, wanted, atol=5e-3, rtol=5e-3)
+    pooled = store.read(np.arange(20))[0]
+    pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
+    assert (pooled @ pooled.T)[~np.eye(20, dtype=bool)].max() < 0.95  # different photos look different

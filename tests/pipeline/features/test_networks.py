@@ -1,0 +1,116 @@
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from pipeline.errors import UserError
+from pipeline.features.networks import TimmNetwork, digest
+from pipeline.features.torchvision_cpu import declare_operators
+from pipeline.files import sha256
+
+SMALL = "mobilenetv3_small_050"
+
+
+@pytest.fixture(scope="module")
+def timm():
+    declare_operators()
+    return pytest.importorskip("timm")
+
+
+@pytest.fixture(scope="module")
+def weights(timm, tmp_path_factory):
+    """A file with the small network's freshly drawn weights, in half precision where they are not counts."""
+    torch.manual_seed(0)
+    state = timm.create_model(SMALL).state_dict()
+    path = tmp_path_factory.mktemp("weights") / "small.safetensors"
+    save_file({k: v.half() if v.is_floating_point() else v for k, v in state.items()}, path)
+    return path
+
+
+def test_features_are_the_last_map_and_its_mean(timm, weights):
+    network = TimmNetwork(SMALL, str(weights), {}, 64)
+    torch.manual_seed(0)
+    images = torch.randn(3, 3, 64, 64)
+    pooled, regions, count = network(list(images))
+    assert network.regions_shape == (4, 288)
+    assert network.pooled_size == 288
+    assert count.tolist() == [4, 4, 4]
+    with torch.inference_mode():
+        wanted = network.model.forward_features(images)  # (3, 288, 2, 2)
+    torch.testing.assert_close(regions[:, 1], wanted[:, :, 0, 1], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(pooled, wanted.mean((2, 3)), atol=1e-5, rtol=1e-4)
+    assert network.description["weights"] == {"source": "small.safetensors", "sha256": sha256(weights)}
+
+
+def test_cells_average_the_map(timm, weights):
+    images = [torch.randn(3, 64, 64)]
+    fine, coarse = (TimmNetwork(SMALL, str(weights), {}, 64, cells=cells) for cells in (None, 1))
+    assert coarse.regions_shape == (1, 288)
+    torch.testing.assert_close(coarse(images)[1][:, 0], fine(images)[1].mean(1), atol=1e-5, rtol=1e-4)
+
+
+def test_preprocessing_squashes_the_whole_image_and_takes_other_means(timm, weights):
+    network = TimmNetwork(SMALL, str(weights), {}, 64, mean=(0.5, 0.5, 0.5), std=(0.25, 0.5, 0.5))
+    image = Image.new("RGB", (200, 50), (255, 0, 255))
+    image.paste((255, 0, 0), (0, 0, 20, 50))  # the left tenth, which a crop would lose
+    prepared = network.prepare(image)
+    assert prepared.shape == (3, 64, 64)
+    assert prepared[:, 32, 60].tolist() == [2.0, -1.0, 1.0]
+    assert prepared[:, 32, 1].tolist() == [2.0, -1.0, -1.0]
+    assert network.description["preprocessing"]["mean"] == (0.5, 0.5, 0.5)
+    assert TimmNetwork(SMALL, str(weights), {}, 64).description["preprocessing"]["mean"] == (0.485, 0.456, 0.406)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "cells"),
+    [("vit_tiny_patch16_224", 224, 196), ("swin_tiny_patch4_window7_224", 224, 49)],
+)
+def test_networks_that_end_in_tokens_or_channels_last_give_a_grid_too(timm, tmp_path, name, size, cells):
+    torch.manual_seed(0)
+    model = timm.create_model(name)
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    network = TimmNetwork(name, str(tmp_path / "weights.safetensors"), {}, size)
+    assert network.regions_shape == (cells, model.num_features)
+
+
+def test_weights_that_do_not_fit_are_told_in_one_line(timm, weights, tmp_path):
+    for name, options, message in (
+        (
+            SMALL,
+            {"num_classes": 10},
+            r"classifier.weight: has the shape \(1000, 1024\), the network wants \(10, 1024\)",
+        ),
+        (SMALL, {"num_classes": 0}, "classifier.bias: has the shape .*, which the network does not have"),
+        ("resnet18", {}, "conv1.weight: is missing, the network wants"),
+        (SMALL, {"nonsense": 1}, "features.options: the network mobilenetv3_small_050 does not take them"),
+        ("resnet0", {}, "features.network: timm has no network 'resnet0'"),
+    ):
+        with pytest.raises(UserError, match=message) as told:
+            TimmNetwork(name, str(weights), options, 64)
+        assert "\n" not in str(told.value)
+    with pytest.raises(UserError, match="the weights of mobilenetv3_small_050 are missing; put the safetensors file"):
+        TimmNetwork(SMALL, str(tmp_path / "none.safetensors"), {}, 64)
+    (tmp_path / "part.safetensors").write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(UserError, match="not a whole safetensors file"):
+        TimmNetwork(SMALL, str(tmp_path / "part.safetensors"), {}, 64)
+
+
+def test_the_hub_out_of_reach_is_told_in_one_line(tmp_path):
+    code = f"from pipeline.features.networks import TimmNetwork; TimmNetwork({SMALL!r}, 'hub', {{}}, 64)"
+    away = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=away, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("pipeline.errors.UserError: features.weights: hub has no weights for mobilenetv3_small_050")
+    assert "give its path as features.weights" in last
+
+
+def test_a_digest_tells_weights_apart():
+    torch.manual_seed(0)
+    one, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    assert digest(one) != digest(other)
+    other.load_state_dict(one.state_dict())
+    assert digest(one) == digest(other)

@@ -1,0 +1,32 @@
+import pytest
+import torch
+
+from pipeline.errors import UserError
+from pipeline.features.projection import Projection
+
+
+def test_components_are_those_of_the_whole_in_float64():
+    torch.manual_seed(0)
+    vectors = torch.randn(500, 6) @ torch.randn(6, 6) + 3
+    projection = Projection.fit(vectors.split(64), 2)
+    centred = vectors.double() - vectors.double().mean(0)
+    values, directions = torch.linalg.svd(centred, full_matrices=False)[1:]
+    agree = (projection.components.double() @ directions[:2].T).abs()
+    torch.testing.assert_close(agree, torch.eye(2, dtype=torch.float64), atol=1e-4, rtol=0)
+    assert projection.explained == pytest.approx(float(values[:2].square().sum() / values.square().sum()), abs=1e-6)
+    got = projection(vectors)
+    torch.testing.assert_close(got.mean(0), torch.zeros(2), atol=1e-3, rtol=0)
+    torch.testing.assert_close(got.double().var(0), values[:2].square() / 499, atol=0, rtol=1e-3)
+
+
+def test_vectors_on_a_line_lose_nothing_and_the_sign_is_settled():
+    vectors = torch.tensor([[0.0, 0.0], [-3.0, -4.0], [3.0, 4.0]])
+    projection = Projection.fit([vectors], 1)
+    torch.testing.assert_close(projection.components, torch.tensor([[0.6, 0.8]]))
+    torch.testing.assert_close(projection(vectors), torch.tensor([[0.0], [-5.0], [5.0]]))
+    assert projection.explained == pytest.approx(1)
+
+
+def test_more_dimensions_than_there_are_is_told():
+    with pytest.raises(UserError, match=r"features.project: 9 dimensions are asked of regions that have 2"):
+        Projection.fit([torch.randn(5, 2)], 9)

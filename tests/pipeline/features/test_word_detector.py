@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pipeline.features.word_detector import (
+    WordDetector,
+    WordDetectorNetwork,
+    squashed,
+    train_detector,
+    word_shares,
+)
+
+SETTINGS = {"epochs": 6, "width": 8, "learning_rate": 0.01, "batch": 8}
+
+
+class Bright:
+    """128 images, the even ones bright: word 1 is in all captions, word 2 in half of those of bright images."""
+
+    def __init__(self):
+        rng = np.random.default_rng(0)
+        self.bright = np.arange(128) % 2 == 0
+        base = np.where(self.bright, 200, 50)[:, None, None, None]
+        self.pixels = (base + rng.integers(-40, 40, (128, 3, 32, 32))).astype(np.uint8)
+
+    def references(self, images):
+        captions = np.array([[[1, 0], [1, 0]], [[1, 2], [1, 0]]], np.int32)
+        return captions[self.bright[np.asarray(images)].astype(int)]
+
+
+def train(**changed):
+    world = Bright()
+    return train_detector(world.pixels, world, np.arange(100), 2, **{**SETTINGS, "seed": 1, **changed})
+
+
+def test_word_shares_count_captions_not_words():
+    references = np.array([[[1, 3, 3], [3, 0, 0], [2, 1, 0], [0, 0, 0]], [[2, 5, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]]])
+    expected = [[2 / 3, 1 / 3, 2 / 3], [0, 1, 0]]  # word 5 is beyond the three asked for (UNK)
+    torch.testing.assert_close(word_shares(references, 3), torch.tensor(expected))
+
+
+def test_the_detector_learns_words_it_can_see_on_images_it_has_not_seen():
+    losses = {}
+    detector = train(on_epoch=lambda epoch, report: losses.__setitem__(epoch, report["loss"]))
+    assert sorted(losses) == list(range(6))
+    assert losses[5] < losses[0]
+    world = Bright()
+    with torch.inference_mode():
+        seen = detector(torch.from_numpy(world.pixels[100:]).float()).sigmoid()
+    assert (seen[:, 0] > 0.9).all()
+    torch.testing.assert_close(seen[:, 1], torch.from_numpy(world.bright[100:] * 0.5).float(), atol=0.15, rtol=0)
+
+
+def test_seed_and_nothing_else_fixes_the_weights_bit_for_bit():
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    one = train(epochs=2)
+    assert torch.equal(torch.random.get_rng_state(), before)  # the global stream is left as it was
+    torch.manual_seed(6)
+    other, third = train(epochs=2), train(epochs=2, seed=2)
+    for name, value in one.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name]), name
+    assert not torch.equal(one.words.weight, third.words.weight)
+
+
+def test_the_number_of_threads_changes_nothing_and_is_left_as_it_was():
+    threads = torch.get_num_threads()
+    states = []
+    try:
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            states.append(train(epochs=1).state_dict())
+            assert torch.get_num_threads() == number
+    finally:
+        torch.set_num_threads(threads)
+    for name, value in states[0].items():
+        assert torch.equal(value, states[1][name]), name
+
+
+def test_features_are_the_map_and_its_standardised_mean_and_maximum():
+    detector, world = train(), Bright()
+    network = WordDetectorNetwork(detector, 32)
+    assert (network.pooled_size, network.regions_shape) == (64, (4, 32))
+    images = torch.from_numpy(world.pixels[:100])
+    pooled, regions, count = network(list(images))
+    assert count.tolist() == [4] * 100
+    assert (regions >= 0).all()
+    vectors = torch.cat([regions.mean(1), regions.amax(1)], 1)
+    norm = detector.standardised
+    expected = (vectors - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
+    torch.testing.assert_close(pooled, expected, atol=1e-3, rtol=1e-3)
+    assert WordDetectorNetwork(detector, 32, cells=1).regions_shape == (1, 32)
+
+
+def test_an_image_is_squashed_to_the_square_not_cropped():
+    image = Image.new("RGB", (90, 30), (10, 20, 30))
+    image.paste((200, 100, 50), (0, 0, 30, 30))
+    pixels = squashed(image, 12)
+    assert pixels.shape == (3, 12, 12)
+    assert pixels.dtype == torch.uint8
+    assert pixels[:, 6, 1].tolist() == [200, 100, 50]
+    assert pixels[:, 6, 10].tolist() == [10, 20, 30]
+
+
+@pytest.mark.parametrize("size", [32, 64])
+def test_the_map_has_a_cell_for_16_pixels(size):
+    assert WordDetector(5, 4).eval().regions(torch.zeros(1, 3, size, size)).shape == (1, 16, size // 16, size // 16)
