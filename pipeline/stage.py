@@ -59,6 +59,11 @@ class Stage:
     def seed(self) -> int:
         return self.params.seed
 
+    @property
+    def checkpoint_seconds(self) -> float:
+        """How often a training writes a checkpoint: SAYWHICH_CHECKPOINT_SECONDS, a minute by default; 0: each step."""
+        return float(os.environ.get("SAYWHICH_CHECKPOINT_SECONDS", "60"))
+
     @cached_property
     def device(self) -> torch.device:
         """The accelerator, if there is one."""

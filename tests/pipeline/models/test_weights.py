@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.errors import UserError
+from pipeline.models.weights import load_agent, save_agents
+
+
+def test_agents_come_back_as_they_were_built(toy, tmp_path):
+    agents = toy.agents(dropout=0.3)
+    path = tmp_path / "weights.safetensors"
+    save_agents(path, {"speaker": agents.speaker, "listener": agents.listener})
+    for name, before in (("speaker", agents.speaker), ("listener", agents.listener)):
+        after = load_agent(path, name)
+        assert after.arguments == before.arguments
+        assert not after.training
+        assert all(torch.equal(t, after.state_dict()[n]) for n, t in before.state_dict().items())
+
+
+def test_equal_agents_give_equal_bytes(toy, tmp_path):
+    for name in ("a", "b"):
+        save_agents(tmp_path / name, {"listener": toy.agents().listener})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_what_cannot_be_read_is_one_line_with_the_file(toy, tmp_path):
+    path = tmp_path / "weights.safetensors"
+    with pytest.raises(UserError, match=r"weights\.safetensors: no such weights"):
+        load_agent(path, "speaker")
+    save_agents(path, {"listener": toy.agents().listener})
+    with pytest.raises(UserError, match="holds no speaker, only listener"):
+        load_agent(path, "speaker")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+    with pytest.raises(UserError, match="not a whole safetensors file"):
+        load_agent(path, "listener")
+    path.write_bytes(whole.replace(b'hidden\\": 10', b'hidden\\": 11'))
+    with pytest.raises(UserError, match="listener is of another version"):
+        load_agent(path, "listener")

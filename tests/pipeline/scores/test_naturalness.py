@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import torch
+
+from pipeline.channels import Multinomial
+from pipeline.rollouts import human
+from pipeline.scores.naturalness import Cider, Given
+
+
+def test_cider_asks_for_the_references_of_the_right_image(toy):
+    batch = toy.batch()
+    score = Cider(toy.cider)
+    own = score(human(batch), batch)
+    # image 2's caption, said of every image
+    batch.captions[:] = batch.captions[2].clone()
+    same_words = score(human(batch), batch)
+    assert own[2] == same_words[2]
+    assert (same_words[torch.arange(8) != 2] < own[torch.arange(8) != 2]).all()
+
+
+def test_several_samples_belong_to_one_image(toy):
+    batch = toy.batch()
+    message = toy.agents().speaker.speak(batch, Multinomial(samples=3), torch.Generator().manual_seed(0))
+    expected = toy.cider(message.tokens, torch.arange(8).repeat_interleave(3))
+    assert torch.equal(Cider(toy.cider)(message, batch), expected)
+
+
+def test_given_is_one(toy):
+    assert torch.equal(Given()(human(toy.batch()), toy.batch()), torch.ones(8))

@@ -1,0 +1,258 @@
+"""A toy world through the real tools: DVC's DAG, Snakemake's grid, MLflow's record, and stages that are killed.
+
+One whole `dvc repro` of 30 scenes and one-epoch trainings is run once; the tests look at it, or change a copy of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pipeline import stage as door
+
+ROOT = Path(__file__).parents[1]
+KEPT = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefile", ".dvc/config", ".dvcignore")
+METHODS = ("mle", "psst_multinomial", "st_multinomial", "luo")
+
+
+def toy_params() -> dict:
+    """The scenes profile, as small as it goes."""
+    params = yaml.safe_load((ROOT / "profiles" / "scenes.yaml").read_text())
+    params["draw"]["scenes"] = {"images": 30, "size": 64, "val": 6, "test": 6}
+    params["prepare"]["min_count"] = 2
+    params["features"]["detector"] |= {"epochs": 1, "width": 4}
+    sizes = {"words": 8, "hidden": 8}
+    once = {"epochs": 1, "batch": 9, "validate_every": 1}
+    for role in ("listener", "speaker", "judge"):
+        params["pretrain"][role] |= sizes | {"optimisation": params["pretrain"][role]["optimisation"] | once}
+    params["pretrain"]["speaker"]["attention"] = 8
+    params["train"]["optimisation"] |= once
+    params["methods"] = {
+        "mle": {},
+        "psst_multinomial": {"lambda": 0.005, "rho": 0.25},
+        "st_multinomial": {"lambda": 0.005},
+        "luo": {"lambda": 0.9},
+    }
+    params["evaluate"]["metrics"] = ["BLEU", "ROUGE-L", "CIDEr", "SPICE"]  # METEOR takes seconds to start
+    params["sweep"]["grid"] = {"psst_multinomial": {"lambda": [0.002]}, "luo": {"lambda": [0.5]}}
+    params["report"]["images"] = 2
+    return params
+
+
+def run(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command in `folder`, with this environment's programs first."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    settings = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "SAYWHICH_CORES": "2", **environment}
+    return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+
+
+def succeed(folder: Path, *command: str, **environment: str) -> str:
+    done = run(folder, *command, **environment)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def ran(output: str) -> list[str]:
+    """The stages that a `dvc repro` with this output ran."""
+    return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage")]
+
+
+def change(folder: Path, *keys: str, to: object) -> None:
+    params = yaml.safe_load((folder / "params.yaml").read_text())
+    section = params
+    for key in keys[:-1]:
+        section = section[key]
+    section[keys[-1]] = to
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> tuple[Path, list[str]]:
+    """A repository after its first `dvc repro`, and the stages that ran."""
+    folder = tmp_path_factory.mktemp("world")
+    for name in KEPT:
+        source, target = ROOT / name, folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    (folder / "params.yaml").write_text(yaml.safe_dump(toy_params(), sort_keys=False))
+    (folder / ".gitignore").write_text("/data\n/mlflow*\n/mlartifacts\n.snakemake\n__pycache__\n/dvc.lock\n")
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "toy"]):
+        succeed(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", *command)
+    return folder, ran(succeed(folder, "dvc", "repro"))
+
+
+@pytest.fixture
+def folder(world, tmp_path) -> Path:
+    """A copy of the finished world, to be changed."""
+    copy = tmp_path / "world"
+    shutil.copytree(world[0], copy, symlinks=True)
+    return copy
+
+
+def test_the_dag_runs_from_drawing_to_the_report(world):
+    folder, stages = world
+    order = ["draw@scenes", "prepare", "features"]
+    assert stages[:3] == order
+    assert set(stages[3:6]) == {"pretrain@listener", "pretrain@speaker", "pretrain@judge"}
+    assert {f"{s}@{m}" for s in ("train", "evaluate") for m in METHODS} <= set(stages)
+    assert stages.index("sweep") < stages.index("report")
+    for name in ("report.html", "table.md", "curve.png", "curve.csv"):
+        assert (folder / "data/report" / name).stat().st_size > 100
+    assert "psst_multinomial" in (folder / "data/report/table.md").read_text()
+
+
+def test_an_evaluation_holds_three_judges_and_says_what_it_lacks(world):
+    metrics = json.loads((world[0] / "data/evaluation/psst_multinomial/metrics.json").read_text())
+    assert metrics["settings"] == {
+        "lambda": 0.005, "rho": 0.25, "mix": "caption", "feed": "distribution", "seed": 1,
+    }  # fmt: skip
+    for split in ("val", "test"):
+        assert metrics[split]["images"] == 6
+        assert set(metrics[split]["language"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"}
+        for captions in (metrics[split], metrics[split]["human"]):
+            for judge in ("own", "before", "judge"):
+                assert set(captions[judge]) == {"text_to_image", "image_to_text"}
+                assert 0 <= captions[judge]["text_to_image"]["R@1"] <= captions[judge]["text_to_image"]["R@5"] <= 100
+    assert "get_stanford_models" in metrics["not_computed"]["SPICE"]
+    assert "decode=beam:2" in metrics["signature"]
+    captions = pq.read_table(world[0] / "data/evaluation/psst_multinomial/captions.parquet").to_pydict()
+    assert captions["split"] == ["val"] * 6 + ["test"] * 6
+    assert all(1 <= rank <= 6 for name in ("own", "before", "judge") for rank in captions[f"rank_{name}"])
+
+
+def test_nothing_runs_when_nothing_changed(world):
+    assert ran(succeed(world[0], "dvc", "repro")) == []
+    assert "up to date" in succeed(world[0], "dvc", "status")
+
+
+def test_a_changed_rho_runs_what_depends_on_it_and_nothing_else(folder):
+    cells = {p: p.stat().st_mtime_ns for p in (folder / "data/cells").rglob("metrics.json")}
+    assert len(cells) == 4, "two cells, each trained and evaluated"
+    change(folder, "methods", "psst_multinomial", "rho", to=0.75)
+    status = json.loads(succeed(folder, "dvc", "status", "--json"))
+    assert set(status) == {"train@psst_multinomial", "evaluate@psst_multinomial", "sweep", "report"}
+    stages = ran(succeed(folder, "dvc", "repro"))
+    assert stages == ["train@psst_multinomial", "evaluate@psst_multinomial", "sweep", "report"]
+    for path, before in cells.items():
+        again = path.stat().st_mtime_ns != before
+        assert again == ("psst_multinomial" in str(path)), f"{path} ran {'again' if again else 'not again'}"
+    shown = succeed(folder, "dvc", "params", "diff")
+    assert "methods.psst_multinomial.rho" in shown
+
+
+def test_one_more_lambda_runs_the_new_cell(folder):
+    cells = {p: p.stat().st_mtime_ns for p in (folder / "data/cells").rglob("metrics.json")}
+    change(folder, "sweep", "grid", "luo", "lambda", to=[0.5, 0.7])
+    assert ran(succeed(folder, "dvc", "repro")) == ["sweep", "report"]
+    assert {p: p.stat().st_mtime_ns for p in cells} == cells
+    results = json.loads((folder / "data/sweep/cells.json").read_text())
+    assert sorted((cell["method"], cell["settings"]["lambda"]) for cell in results) == [
+        ("luo", 0.5), ("luo", 0.7), ("psst_multinomial", 0.002),
+    ]  # fmt: skip
+
+
+def test_metrics_are_shown_and_compared(world):
+    shown = json.loads(succeed(world[0], "dvc", "metrics", "show", "--json"))[""]["data"]
+    assert any(name.endswith("evaluation/luo/metrics.json") for name in shown)
+
+
+def test_mlflow_has_a_run_for_every_stage_and_cell(world):
+    from mlflow.tracking import MlflowClient
+
+    folder, stages = world
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    runs = {run.info.run_name: run for run in client.search_runs(experiments, max_results=100)}
+    assert set(stages) <= set(runs), sorted(runs)
+    assert all(run.info.status == "FINISHED" for run in runs.values())
+    children = [r for r in runs.values() if r.data.tags.get("mlflow.parentRunId") == runs["sweep"].info.run_id]
+    assert len(children) == 4, "two cells, each a training and an evaluation"
+    train = runs["train@psst_multinomial"]
+    assert train.data.params["methods.psst_multinomial.rho"] == "0.25"
+    assert [m.step for m in client.get_metric_history(train.info.run_id, "discriminability/loss")] == [2]
+    assert len(train.data.tags["mlflow.source.git.commit"]) == 40
+    assert any(name.startswith("input.") for name in train.data.tags)
+    assert any(name.startswith("output.") for name in train.data.tags)
+    artifacts = {a.path for a in client.list_artifacts(train.info.run_id, "outputs")}
+    assert "outputs/weights.safetensors" in artifacts
+    assert not list((folder / "mlflow-spool").glob("*")), "nothing is left to be sent"
+
+
+STAGES = [
+    ("draw", "scenes"), ("prepare", None), ("features", None), ("pretrain", "listener"), ("pretrain", "speaker"),
+    ("train", "psst_multinomial"), ("evaluate", "luo"), ("report", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "instance"), STAGES)
+def test_a_stage_reads_all_that_dvc_lists_for_it(name, instance, world, tmp_path, monkeypatch):
+    """Exactly: what is not listed cannot be read, and what is listed and never read would rerun it for nothing."""
+    import importlib
+
+    monkeypatch.chdir(world[0])
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    flag = [] if instance is None else [f"--{door.INSTANCE[name]}", instance]
+    views = []
+
+    def remember(stage: door.Stage) -> None:
+        views.append(stage.params)
+        importlib.import_module(f"stages.{name}").run(stage)
+
+    assert door.main(name, remember, [*flag, "--out", str(tmp_path / "out")]) == 0
+    assert set(views[0].flat()) == set(views[0].read)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.glob("*")) if p.is_file()}
+
+
+def test_a_killed_training_ends_with_the_same_bits(world, tmp_path):
+    """SIGKILL after the first checkpoint, after a later one, and again while it goes on; then it ends alike."""
+    command = [sys.executable, "-m", "stages.train", "--method", "psst_multinomial"]
+    command += ["--set", "train.optimisation.epochs=40"]
+    settings = {"SAYWHICH_TRACKING": "off", "SAYWHICH_CHECKPOINT_SECONDS": "0"}
+    succeed(world[0], *command, "--out", str(tmp_path / "whole"), **settings)
+    killed = 0
+    for checkpoint in ("step-000000001", "step-00000003", "step-00000006"):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **settings}
+        with subprocess.Popen([*command, "--out", str(tmp_path / "killed")], cwd=world[0], env=environment) as process:
+            while process.poll() is None:
+                if list((world[0] / "data/checkpoints").glob(f"*/{checkpoint}*")):
+                    process.send_signal(signal.SIGKILL)
+                    break
+                time.sleep(0.005)
+            killed += process.wait() == -signal.SIGKILL
+        assert not (tmp_path / "killed" / "weights.safetensors").exists()
+    assert killed == 3
+    succeed(world[0], *command, "--out", str(tmp_path / "killed"), **settings)
+    assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
+    assert not list((world[0] / "data/checkpoints").glob("*/*")), "checkpoints of a finished run are removed"
+
+
+def test_a_mistake_is_one_line_and_nothing_is_written(world, tmp_path):
+    done = run(
+        world[0], sys.executable, "-m", "stages.train", "--method", "luo", "--set", "methods.luo.lambda=1.5",
+        "--out", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "lambda" in done.stderr
+    assert "1.5" in done.stderr
+    assert not (tmp_path / "out").exists()
+    lost = run(world[0], sys.executable, "-m", "stages.evaluate", "--method", "luo", "--model", str(tmp_path))
+    assert (lost.returncode, lost.stderr.count("\n")) == (2, 1)
+    assert "no such" in lost.stderr
