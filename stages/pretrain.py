@@ -25,7 +25,7 @@ def run(stage: Stage) -> None:
     training = build.training(method, build.optimisation(section.optimisation), prepared, store, seed, stage.device)
     inputs = [stage.root / "prepared", stage.root / "features"]
     with tracking.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
-        fit(training, stage.out, stage.root / "checkpoints" / stage.key(inputs), record)
+        fit(training, stage.out, stage.root / "checkpoints" / stage.key(inputs), record, stage.checkpoint_seconds)
 
 
 if __name__ == "__main__":

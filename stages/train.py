@@ -24,7 +24,7 @@ def run(stage: Stage) -> None:
     names = ("prepared", "features", "models/speaker/weights.safetensors", "models/listener/weights.safetensors")
     inputs = [stage.root / name for name in names]
     with tracking.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
-        fit(training, stage.out, stage.root / "checkpoints" / stage.key(inputs), record)
+        fit(training, stage.out, stage.root / "checkpoints" / stage.key(inputs), record, stage.checkpoint_seconds)
 
 
 if __name__ == "__main__":

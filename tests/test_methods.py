@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -103,3 +105,14 @@ def test_the_same_seed_says_the_same(name, toy):
     assert all(torch.equal(first[k], again[k]) for k in first)
     if name != "mle":
         assert any(not torch.equal(first[k], other[k]) for k in first)
+
+
+def test_the_readme_s_ten_lines_are_a_method(toy):
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    code = text.split("## Add a method in ten lines")[1].split("```python\n")[1].split("```")[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+    written: dict = {}
+    exec(code, written)
+    before, after = after_steps(written["both"](toy.agents(), Objective(), lam=0.3), toy)
+    for role in Role:
+        assert any(not torch.equal(old, after[role][name]) for name, old in before[role].items()), role

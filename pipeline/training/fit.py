@@ -15,10 +15,8 @@ from pipeline.types import Role
 if TYPE_CHECKING:
     from pipeline.training.tracking import Run
 
-CHECKPOINT_SECONDS = 60.0
 
-
-def fit(training: Training, out: Path, checkpoints: Path, record: Run, seconds: float = CHECKPOINT_SECONDS) -> None:
+def fit(training: Training, out: Path, checkpoints: Path, record: Run, seconds: float) -> None:
     """Train, and write `out`: weights.safetensors, history.jsonl (a line an epoch) and metrics.json (its last line).
 
     `checkpoints` is where a killed run of the same work left them, `seconds` how often one is written; when all
