@@ -16,7 +16,7 @@ def run(stage: Stage) -> None:
     from pipeline.training import tracking
 
     p = stage.params
-    evaluations = [stage.root / "evaluation" / method for method in p.methods]
+    evaluations = [stage.root / "evaluation" / method for method in p.methods.plain()]
     sweep, prepared = stage.root / "sweep", stage.root / "prepared"
     inputs = [sweep, prepared, *evaluations]
     with tracking.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
