@@ -10,13 +10,14 @@ from pipeline.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
-    """Report on the sweep, and on the evaluations of the methods in params.yaml."""
+    """Report on the sweep, and on the evaluations that there are of the methods in params.yaml."""
     from pipeline.reporting.page import write_report
     from pipeline.reporting.selection import ReportSettings
     from pipeline.training import tracking
 
     p = stage.params
-    evaluations = [stage.root / "evaluation" / method for method in p.methods.plain()]
+    folders = [stage.root / "evaluation" / method for method in p.methods.plain()]
+    evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
     sweep, prepared = stage.root / "sweep", stage.root / "prepared"
     inputs = [sweep, prepared, *evaluations]
     with tracking.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
