@@ -214,7 +214,8 @@ def test_overrides_win_over_the_file_and_later_ones_over_earlier_ones(params):
 
 
 def test_a_block_holds_the_defaults_of_its_composition(params):
-    blocks = load(params, ["methods.own={method: psst_multinomial, lambda: 1}"], methods=METHODS).methods
+    given = ["methods.psst_multinomial.lambda=0.005", "methods.own={method: psst_multinomial, lambda: 1}"]
+    blocks = load(params, given, methods=METHODS).methods
     defaults = {"mix": "caption", "samples": 2, "centred": False, "train": {}}
     assert blocks["psst_multinomial"] == {"method": "psst_multinomial", "lambda": 0.005, "rho": 0.25, **defaults}
     assert blocks["own"] == {"method": "psst_multinomial", "lambda": 1.0, "rho": 0.25, **defaults}
@@ -380,8 +381,9 @@ def test_stages_and_instances_that_are_not_there_are_told(hand_out, stage, insta
 def test_a_methods_own_train_values_lie_over_the_train_section(hand_out):
     luo_ = method_settings(hand_out("each", "luo"), "luo")
     assert luo_.composition == "luo"
-    assert luo_.arguments == {"lam": 0.9}
-    assert luo_.shown == {"lambda": 0.9}
+    own = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["methods"]["luo"]["lambda"]
+    assert luo_.arguments == {"lam": own}
+    assert luo_.shown == {"lambda": own}
     assert (luo_.objective.margin, luo_.objective.hinge) == (0.7, "hardest")
     assert method_settings(hand_out("each", "mle"), "mle").objective.margin == 0.2
 
