@@ -70,7 +70,7 @@ def optimisation(section: Any) -> Optimisation:
     return Optimisation(**{f.name: getattr(section, f.name) for f in fields(Optimisation)})
 
 
-def pretraining(section: Node, role: str, prepared: Prepared, store: FeatureStore) -> Method:
+def pretraining(section: Node, role: str, prepared: Prepared, store: FeatureStore, device: torch.device) -> Method:
     """The method that pretrains `role` (listener, speaker or judge) with the settings of its section."""
     words = len(prepared.vocabulary)
     if role == "speaker":
@@ -84,7 +84,7 @@ def pretraining(section: Node, role: str, prepared: Prepared, store: FeatureStor
             section.dropout,
             prepared.max_words,
         )
-        agents = Agents(speaker=speaker, cider=cider(prepared))
+        agents = Agents(speaker=speaker, cider=cider(prepared).to(device))
         return teacher_forcing(agents, None if schedule is None else ScheduledSampling(**schedule.plain()))
     listener = Listener(words, store.pooled_size, section.words, section.hidden, section.encoder)
     steps = max(1, len(prepared.rows("train")) // section.optimisation.batch)
@@ -130,8 +130,8 @@ def training(
     if sum(p.numel() for agent in method.agents.present().values() for p in agent.parameters()) < WORTH_THREADS:
         torch.set_num_threads(1)
     batches = Batches(prepared, store, prepared.rows("train"), settings.batch, seed)
-    held_out = list(everything(prepared, store, prepared.rows("val"), VALIDATION_BATCH))
-    validate = Validation(method.agents, held_out, device)
+    held_out = prepared.rows("val")
+    validate = Validation(method.agents, lambda: everything(prepared, store, held_out, VALIDATION_BATCH), device)
     return Training(method, batches, settings, seed, device, validate)
 
 

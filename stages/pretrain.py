@@ -21,7 +21,7 @@ def run(stage: Stage) -> None:
     seed = stage.seed + (0 if stage.instance == "speaker" else section.seed)
     prepared, store = build.data(stage.root)
     torch.manual_seed(seed)
-    method = build.pretraining(section, stage.instance, prepared, store)
+    method = build.pretraining(section, stage.instance, prepared, store, stage.device)
     training = build.training(method, build.optimisation(section.optimisation), prepared, store, seed, stage.device)
     inputs = [stage.root / "prepared", stage.root / "features"]
     with tracking.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:

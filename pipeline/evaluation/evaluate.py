@@ -42,10 +42,10 @@ class Evaluation:
     def split(self, speaker: Speaker, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Results of `split`, as metrics.json has them, and the columns of captions.parquet."""
         rows = self.prepared.rows(split)
-        batches = list(everything(self.prepared, self.store, rows, BATCH))
-        tokens = captions(speaker, batches, Beam(self.beam), self.device)
+        batches = everything(self.prepared, self.store, rows, BATCH)
+        said = captions(speaker, batches, Beam(self.beam), self.device)
+        tokens, pooled = said.tokens, said.pooled
         texts = [self.prepared.vocabulary.decode(row) for row in tokens.tolist()]
-        pooled = torch.cat([batch.pooled for batch in batches])
         language = self.language.score(texts, [self.prepared.texts(row) for row in rows])
         self.not_computed |= language.not_computed
         human, owners = self._human(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,13 +14,24 @@ from pipeline.protocols import Channel
 from pipeline.types import Batch
 
 
+@dataclass(frozen=True)
+class Captioned:
+    """M images and what was said of them, on the CPU; their regions are not kept."""
+
+    tokens: Tensor  # (M, T)
+    images: Tensor  # (M,): rows of the prepared data set
+    pooled: Tensor  # (M, P)
+
+
 @torch.no_grad()
-def captions(speaker: Speaker, batches: Iterable[Batch], channel: Channel, device: torch.device) -> Tensor:
-    """(M, T) tokens on the CPU: the first caption of each image of `batches`, in their order, without dropout."""
+def captions(speaker: Speaker, batches: Iterable[Batch], channel: Channel, device: torch.device) -> Captioned:
+    """The first caption of each image of `batches`, in their order, without dropout."""
     speaker = speaker.to(device).eval()
     rng = torch.Generator(device).manual_seed(0)
-    said = []
+    said, images, pooled = [], [], []
     for batch in batches:
         tokens = speaker.speak(batch.to(device), channel, rng).tokens[:: channel.samples]
         said.append(pad(tokens, (0, speaker.max_words - tokens.shape[1])).cpu())
-    return torch.cat(said)
+        images.append(batch.images)
+        pooled.append(batch.pooled)
+    return Captioned(torch.cat(said), torch.cat(images), torch.cat(pooled))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -15,27 +16,29 @@ from pipeline.types import Batch
 
 @dataclass(frozen=True)
 class Validation:
-    """Greedy captions of `batches`, a whole split in order, or its human captions where only a listener learns.
+    """Greedy captions of `batches()`, a whole split in order, or its human captions where only a listener learns.
 
     Gives CIDEr (of a speaker), recall@1, @5, @10 of captions read by the listener (of both), and for a listener alone
     also those of images looking for their captions, and `rsum`, the sum of all six (VSE++'s criterion).
     """
 
     agents: Agents
-    batches: list[Batch]
+    batches: Callable[[], Iterable[Batch]]
     device: torch.device
 
     def __call__(self) -> dict[str, float]:
-        images = torch.cat([batch.images for batch in self.batches])
         if self.agents.speaker is None:
-            human = torch.cat([batch.captions for batch in self.batches])
-            return self._recall(human, both_ways=True)
-        said = captions(self.agents.speaker, self.batches, Greedy(), self.device)
-        found = {"cider": float(self.agents.cider(said.to(self.device), images.to(self.device)).mean())}
-        return found if self.agents.listener is None else found | self._recall(said, both_ways=False)
+            seen = [(batch.captions, batch.pooled) for batch in self.batches()]
+            human, pooled = (torch.cat(parts) for parts in zip(*seen, strict=True))
+            return self._recall(human, pooled, both_ways=True)
+        said = captions(self.agents.speaker, self.batches(), Greedy(), self.device)
+        cider = self.agents.cider(said.tokens.to(self.device), said.images.to(self.device))
+        found = {"cider": float(cider.mean())}
+        if self.agents.listener is None:
+            return found
+        return found | self._recall(said.tokens, said.pooled, both_ways=False)
 
-    def _recall(self, tokens: torch.Tensor, both_ways: bool) -> dict[str, float]:
-        pooled = torch.cat([batch.pooled for batch in self.batches])
+    def _recall(self, tokens: torch.Tensor, pooled: torch.Tensor, both_ways: bool) -> dict[str, float]:
         verdict = judge(self.agents.listener, tokens, torch.arange(len(tokens)), pooled, self.device)
         there = {f"recall@{k}": verdict.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
         if not both_ways:
