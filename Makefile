@@ -1,4 +1,5 @@
 # make repro [PROFILE=flickr8k]   install, run the whole pipeline, print the results
+# make results [PROFILE=flickr8k] the whole comparison: all methods, λ, ρ and seeds of a profile, in parallel
 # make test                       install, run all tests
 # make check                      format, lint, layers, workflow files
 # make ui                         MLflow's pages on http://127.0.0.1:5000
@@ -9,10 +10,10 @@ SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 PYTHON ?= python3
-PROFILE ?=
+PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test repro profile ui clean
+.PHONY: setup fmt check test repro results profile ui clean
 
 repro: $(INSTALLED) profile
 	@dvc repro
@@ -20,6 +21,17 @@ repro: $(INSTALLED) profile
 	@cat data/report/table.md
 	@echo
 	@echo "The report: data/report/report.html"
+
+# The grid holds all that is compared, so the single runs of dvc repro are not made; their old evaluations step aside.
+results: $(INSTALLED) profile
+	@python -m pipeline.sweep foretell
+	@rm -rf data/evaluation && mkdir -p data/evaluation
+	@dvc repro sweep
+	@dvc repro --single-item cross report
+	@echo
+	@cat data/report/table.md
+	@echo
+	@echo "The report: data/report/report.html; all tables: data/report/tables.md"
 
 test: $(INSTALLED)
 	python -m pytest

@@ -1,4 +1,4 @@
-# The grid of params.yaml's sweep section: every cell is a training and an evaluation by the stages that DVC runs, too.
+# The grid of params.yaml's sweep section: every cell is trained, adapted to and evaluated by the stages that DVC runs, too.
 #
 #   snakemake --cores 2                      what is missing or out of date, two cells at once
 #   snakemake --cores 2 --dry-run            what that would be, and why
@@ -14,8 +14,8 @@ from pipeline.reading import read_mapping
 
 PARAMS = read_mapping(Path("params.yaml"))
 CELLS = {(cell.method, cell.name): cell for cell in sweep.cells(PARAMS)}
-NEEDS = {stage: sweep.dependencies(stage) for stage in ("train", "evaluate")}
-CONTENT = sweep.digests(NEEDS["train"] + NEEDS["evaluate"])
+NEEDS = {stage: sweep.dependencies(stage) for stage in ("train", "adapt", "evaluate")}
+CONTENT = sweep.digests(path for paths in NEEDS.values() for path in paths)
 ALIVE = sweep.free_locks()
 
 FOLDER = "data/cells/{method}/{cell}"
@@ -65,6 +65,8 @@ rule train:
         metrics=f"{FOLDER}/metrics.json",
     log:
         f"{FOLDER}/train.log",
+    benchmark:
+        f"{FOLDER}/train.tsv"
     conda:
         "profiles/environment.yaml"
     threads: 1
@@ -78,10 +80,37 @@ rule train:
         "OMP_NUM_THREADS={threads} SAYWHICH_CELL={wildcards.cell:q} python -m stages.train {params.options:q} --out {params.folder:q} > {log:q} 2>&1"
 
 
+rule adapt:
+    input:
+        ancient(data("adapt")),
+        weights=rules.train.output.weights,
+    output:
+        weights=f"{FOLDER}/adapted/weights.safetensors",
+        history=f"{FOLDER}/adapted/history.jsonl",
+        metrics=f"{FOLDER}/adapted/metrics.json",
+    log:
+        f"{FOLDER}/adapt.log",
+    benchmark:
+        f"{FOLDER}/adapt.tsv"
+    conda:
+        "profiles/environment.yaml"
+    threads: 1
+    resources:
+        gpu=sweep.gpus(),
+    params:
+        options=options,
+        folder=folder,
+        basis=basis("adapt"),
+    shell:
+        "OMP_NUM_THREADS={threads} SAYWHICH_CELL={wildcards.cell:q} python -m stages.adapt {params.options:q} "
+        "--model {params.folder:q} --out {params.folder:q}/adapted > {log:q} 2>&1"
+
+
 rule evaluate:
     input:
         ancient(data("evaluate")),
         weights=rules.train.output.weights,
+        adapted=rules.adapt.output.weights,
     output:
         metrics=report(
             f"{FOLDER}/evaluation/metrics.json",
@@ -93,6 +122,8 @@ rule evaluate:
         captions=f"{FOLDER}/evaluation/captions.parquet",
     log:
         f"{FOLDER}/evaluate.log",
+    benchmark:
+        f"{FOLDER}/evaluate.tsv"
     conda:
         "profiles/environment.yaml"
     threads: 1
@@ -126,4 +157,4 @@ rule gather:
     params:
         cells=[str(cell.folder) for cell in CELLS.values()],
     shell:
-        "python -m pipeline.sweep data/sweep > {log:q} 2>&1"
+        "python -m pipeline.sweep gather data/sweep > {log:q} 2>&1"

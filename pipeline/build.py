@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -12,18 +12,24 @@ from pipeline.channels import ScheduledSampling
 from pipeline.data.batches import Batches, everything
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
+from pipeline.data.scenes.faithfulness import read_facts
+from pipeline.data.scenes.write import FACTS
 from pipeline.errors import UserError
+from pipeline.evaluation.crossed import crossed
 from pipeline.evaluation.evaluate import Evaluation
 from pipeline.evaluation.validation import Validation
 from pipeline.methods import METHODS
 from pipeline.methods.method import Agents, Method, Objective
 from pipeline.methods.pretraining import matching, teacher_forcing
+from pipeline.methods.psst import frozen_speaker
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
 from pipeline.models.weights import load_agent
 from pipeline.protocols import Score
+from pipeline.reporting.captions import texts
+from pipeline.reporting.results import Point, Run
 from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
@@ -92,13 +98,27 @@ def pretraining(section: Node, role: str, prepared: Prepared, store: FeatureStor
 
 
 def _matching_score(section: Node, listener: Listener, steps_an_epoch: int) -> Score:
+    score = _plain_score(section, listener)
+    if isinstance(score, InfoNCE) or score.negatives == "all" or section.recover is None:
+        return score
+    recover = section.recover
+    return Recovering(score, section.warmup_epochs * steps_an_epoch, recover.patience, recover.steps)
+
+
+def _plain_score(section: Node, listener: Listener) -> InfoNCE | Hinge:
     if section.objective == "infonce":
         return InfoNCE(listener, section.temperature)
-    hinge = Hinge(listener, section.margin, section.negatives)
-    if section.negatives == "all" or section.recover is None:
-        return hinge
-    recover = section.recover
-    return Recovering(hinge, section.warmup_epochs * steps_an_epoch, recover.patience, recover.steps)
+    return Hinge(listener, section.margin, section.negatives)
+
+
+def adaptation(section: Node, model: Path, root: Path, prepared: Prepared, device: torch.device) -> Method:
+    """The pretrained listener below `root` gets used to the speaker in the folder `model`."""
+    speaker = load_agent(model / "weights.safetensors", "speaker")
+    listener = load_agent(root / "models" / "listener" / "weights.safetensors", "listener")
+    assert isinstance(speaker, Speaker)
+    assert isinstance(listener, Listener)
+    agents = Agents(speaker, listener, cider(prepared).to(device))
+    return frozen_speaker(agents, _plain_score(section, listener))
 
 
 def method(settings: MethodSettings, root: Path, prepared: Prepared, device: torch.device) -> Method:
@@ -136,9 +156,12 @@ def training(
 
 
 def evaluated(model: Path, root: Path) -> tuple[Speaker, dict[str, Listener]]:
-    """The speaker in the folder `model`, and who judges it: its own listener, the one before, an independent one."""
+    """The speaker in the folder `model`, and who judges it: its own listener, the one before joint training, that one
+    after it got used to this speaker, and an independent one.
+    """
     speaker = load_agent(model / "weights.safetensors", "speaker")
-    paths = {"own": model, "before": root / "models" / "listener", "judge": root / "models" / "judge"}
+    models = root / "models"
+    paths = {"own": model, "adapted": model / "adapted", "before": models / "listener", "judge": models / "judge"}
     judges = {name: load_agent(path / "weights.safetensors", "listener") for name, path in paths.items()}
     assert isinstance(speaker, Speaker)
     return speaker, {name: judge for name, judge in judges.items() if isinstance(judge, Listener)}
@@ -151,7 +174,70 @@ def evaluation(
     """The protocol of the section `evaluate`, with its Java programs running."""
     metrics = [name for group in section.metrics for name in (BLEU if group == "BLEU" else (group,))]
     with LanguageScorer(metrics) as language:
-        yield Evaluation(prepared, store, judges, language, section.beam, device)
+        known = read_facts(prepared.folder / FACTS) if (prepared.folder / FACTS).exists() else {}
+        yield Evaluation(prepared, store, judges, language, section.beam, device, known)
+
+
+def crossing(
+    chosen: Mapping[str, Point], prepared: Prepared, store: FeatureStore, root: Path, device: torch.device
+) -> dict[str, Any]:
+    """R@10 of each chosen method's test captions by each one's listener, by `before` and `judge`, and by the listener
+    that got used to that speaker (`adapted`).
+
+    There is a value for each seed that all of the methods were run with, or one for the first run of each.
+    """
+    import torch
+
+    runs = {method: {run.settings.get("seed"): run for run in point.runs} for method, point in chosen.items()}
+    shared = [seed for seed in next(iter(runs.values()), {}) if all(seed in by_seed for by_seed in runs.values())]
+    rounds: list[dict[str, Run]] = [{m: by_seed[seed] for m, by_seed in runs.items()} for seed in shared]
+    rounds = rounds or [{m: next(iter(by_seed.values())) for m, by_seed in runs.items()}]
+    rows = prepared.rows("test")
+    pooled = torch.from_numpy(store.pooled(rows))
+    common = {
+        name: _listener(root / "models" / folder) for name, folder in (("before", "listener"), ("judge", "judge"))
+    }
+    readers = [*common, *runs, "adapted"]
+    matrix: list[list[list[float]]] = [[[] for _ in readers] for _ in runs]
+    for by_method in rounds:
+        said = {method: _tokens(texts(run, rows.tolist()), prepared) for method, run in by_method.items()}
+        found = crossed(said, common, pooled, device)
+        for reader, run in by_method.items():
+            folder = root / "cells" / run.method / run.cell if run.cell else root / "models" / run.method
+            own = crossed(said, {reader: _listener(folder)}, pooled, device)
+            adapted = crossed({reader: said[reader]}, {"adapted": _listener(folder / "adapted")}, pooled, device)
+            for method in by_method:
+                found[method] |= own[method]
+            found[reader] |= adapted[reader]
+        for row, method in zip(matrix, by_method, strict=True):
+            for values, reader in zip(row, readers, strict=True):
+                values.append(found[method][reader])
+    return {
+        "split": "test",
+        "recall": "R@10",
+        "captions": list(runs),
+        "listeners": readers,
+        "seeds": shared,
+        "signature": " / ".join(dict.fromkeys(run.signature for by_method in rounds for run in by_method.values())),
+        "matrix": matrix,
+    }
+
+
+def _listener(folder: Path) -> Listener:
+    listener = load_agent(folder / "weights.safetensors", "listener")
+    assert isinstance(listener, Listener)
+    return listener
+
+
+def _tokens(captions: Sequence[str], prepared: Prepared) -> torch.Tensor:
+    """(M, T): captions as ids."""
+    import torch
+
+    tokens = torch.zeros(len(captions), prepared.max_words, dtype=torch.int64)
+    for row, caption in zip(tokens, captions, strict=True):
+        words = prepared.vocabulary.encode(caption.split())
+        row[: len(words)] = torch.tensor(words)
+    return tokens
 
 
 def flat_numbers(results: Mapping[str, Any], below: str = "") -> dict[str, float]:

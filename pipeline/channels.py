@@ -74,11 +74,15 @@ class StraightThrough:
     def width(self) -> int:
         return self.samples
 
+    def sample(self, log_probs: Tensor, rng: Generator) -> tuple[Tensor, Tensor]:
+        """A word a row (N,), and what its gradient goes to and a full distribution passes (N, V+1)."""
+        probabilities = log_probs.exp()
+        return draw(probabilities, rng), probabilities
+
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
         def step(t: int, log_probs: Tensor) -> Symbol:
-            probabilities = log_probs.exp()
-            index = draw(probabilities, rng)
-            return Symbol(index, said=self.end(index, straight_through(index, probabilities)))
+            index, soft = self.sample(log_probs, rng)
+            return Symbol(index, said=self.end(index, straight_through(index, soft)))
 
         return step
 
@@ -97,12 +101,30 @@ def straight_through(index: Tensor, probabilities: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Gumbel(StraightThrough):
+    """ST-Gumbel (Jang et al. 2017; PSST §4.2): like `StraightThrough`, but the gradient goes to the relaxed sample.
+
+    A word is the argmax of log p + g with Gumbel noise g, so words are drawn from p at any `temperature`; the relaxed
+    sample is softmax((log p + g) / temperature).
+    """
+
+    temperature: float = 1.0
+
+    def sample(self, log_probs: Tensor, rng: Generator) -> tuple[Tensor, Tensor]:
+        waiting = torch.empty_like(log_probs).exponential_(generator=rng)
+        noise = waiting.clamp_(min=torch.finfo(waiting.dtype).tiny).log_().neg_()
+        perturbed = log_probs + noise
+        return perturbed.detach().argmax(-1), (perturbed / self.temperature).softmax(-1)
+
+
+@dataclass(frozen=True)
 class PartialSampling:
     """Partial sampling (PSST §5): a share ρ passes as full distributions, the rest through `inner`.
 
     `mix`: ρ is the share of captions (the paper) or of words (the published code draws a word, its `prob` is 1 − ρ).
     `feed`: a full distribution goes on from itself, gradient included (the paper's deterministic mapper), or along
-    the sampled path. A word is drawn for full distributions too: it decides where the caption ends.
+    the sampled path. A word is drawn for full distributions too: it decides where the caption ends. With
+    `Gumbel` inside, the relaxed sample is the full distribution (published code).
     """
 
     inner: StraightThrough = StraightThrough()
@@ -127,16 +149,14 @@ class PartialSampling:
             return torch.rand(rows, 1, generator=rng, device=batch.device) < self.rho
 
         captions = whole() if self.mix == "caption" else None
-        inner = self.inner.open(batch, vocabulary, rng)
 
         def step(t: int, log_probs: Tensor) -> Symbol:
-            symbol = inner(t, log_probs)
-            assert symbol.said is not None
+            index, soft = self.inner.sample(log_probs, rng)
+            hard = straight_through(index, soft)
             dense = whole() if captions is None else captions
-            probabilities = log_probs.exp()
-            said = self.inner.end(symbol.index, torch.where(dense, probabilities, symbol.said))
-            fed = torch.where(dense, probabilities, symbol.said.detach()) if self.feed == "distribution" else None
-            return Symbol(symbol.index, said=said, fed=fed)
+            said = self.inner.end(index, torch.where(dense, soft, hard))
+            fed = torch.where(dense, soft, hard.detach()) if self.feed == "distribution" else None
+            return Symbol(index, said=said, fed=fed)
 
         return step
 

@@ -13,10 +13,11 @@ from pydantic import ValidationError, create_model
 
 from pipeline.errors import UserError
 from pipeline.reading import did_you_mean, one_line, override, read_mapping
-from pipeline.schema import Objective, Optimisation, Section, Sections, Share, Train
+from pipeline.schema import Objective, Optimisation, Positive, Section, Sections, Seeds, Share, Train
 from pipeline.views import View, listed_keys
 
 Compositions = Mapping[str, Callable[..., Any]]
+RANGES: Mapping[str, Any] = {"lam": Share, "rho": Share, "temperature": Positive}  # of options that have one
 
 
 class Params(Sections):
@@ -85,21 +86,26 @@ def load(path: Path, overrides: Iterable[str] = (), *, methods: Compositions | N
         blocks[name] = _checked(schemas[name], block, keys, refuse).model_dump()
         train = _laid_over(raw["train"], blocks[name]["train"])
         _checked(Train, train, (*keys, "train"), refuse)
-    for name, options in params.sweep.grid.items():
+    for name, options in ((name, one) for name, grids in params.sweep.grid.items() for one in grids):
         place = ("sweep", "grid", name)
         if name not in blocks:
             raise refuse(place, f"unknown method sweep.grid.{name}; {did_you_mean(name, blocks)}")
         allowed = [key for key in schemas[name].model_fields if key not in ("method", "train")]
         for option, values in options.items():
+            if option == "seed":
+                _checked(Seeds, {"seed": values}, place, refuse)
+                continue
             if option not in allowed:
                 raise refuse(
                     (*place, option), f"unknown key {'.'.join(place)}.{option}; {did_you_mean(option, allowed)}"
                 )
             for value in values:
                 _checked(schemas[name], params.methods[name] | {option: value}, place, refuse)
-    if blocks and params.report.control not in blocks:
-        line = f"report.control = {params.report.control} is no method; {did_you_mean(params.report.control, blocks)}"
-        raise refuse(("report", "control"), line)
+    for key, names in (("control", [params.report.control]), ("frozen", params.report.frozen)):
+        for name in names if blocks else ():
+            if name not in blocks:
+                line = f"report.{key} = {name} is no method; {did_you_mean(name, blocks)}"
+                raise refuse(("report", key), line)
     return params.model_copy(update={"methods": blocks})
 
 
@@ -122,7 +128,7 @@ def _schema(name: str, composition: Callable[..., Any]) -> type[Section]:
     for option in inspect.signature(composition, eval_str=True).parameters.values():
         if option.name in ("agents", "objective"):
             continue
-        kind = Share if option.name in ("lam", "rho") else option.annotation
+        kind = RANGES.get(option.name, option.annotation)
         default = ... if option.default is option.empty else option.default
         fields["lambda" if option.name == "lam" else option.name] = (kind, default)
     return create_model(name, __base__=Section, **fields)

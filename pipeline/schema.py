@@ -112,6 +112,7 @@ class Optimisation(Section):
     clip_norm: Positive | None = None
     select: str
     validate_every: Natural
+    patience: Count | None = None
 
     @model_validator(mode="after")
     def _steps_are_given(self) -> Self:
@@ -119,6 +120,8 @@ class Optimisation(Section):
             raise ValueError("schedule step needs decay and decay_every (epochs)")
         if self.select != "last" and self.validate_every == 0:
             raise ValueError(f"select {self.select} needs validations: set validate_every to 1 or more epochs")
+        if self.patience is not None and self.select == "last":
+            raise ValueError("patience needs a validation metric to wait for: set select to one, recall@10 say")
         return self
 
 
@@ -199,6 +202,7 @@ class Objective(Section):
     centre: bool
     anchor: NonNegative
     ending: Literal["constant", "soft"]
+    normalise: bool = False
 
 
 class Train(Section):
@@ -206,6 +210,16 @@ class Train(Section):
 
     optimisation: Annotated[Optimisation, _selects("cider", *RECALL)]
     objective: Objective
+
+
+class Adapt(Section):
+    """How a listener gets used to a speaker that stays as it is: one budget for the speakers of all methods."""
+
+    objective: Literal["infonce", "hinge"]
+    margin: NonNegative
+    temperature: Positive
+    negatives: Literal["hardest", "all"]
+    optimisation: Annotated[Optimisation, _selects("cider", *RECALL)]
 
 
 class Evaluate(Section):
@@ -216,11 +230,38 @@ class Evaluate(Section):
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
 
 
+Options = dict[str, tuple[Any, ...]]
+
+
+def _grids(value: Any) -> tuple[Options, ...]:
+    """A method's grids as params.yaml has them: one mapping of options to lists of values, or several of them."""
+    grids = value if isinstance(value, list | tuple) else [value]
+    if not grids or not all(isinstance(grid, dict) for grid in grids):
+        raise ValueError("options and their lists of values, as in {lambda: [0.1, 0.2]}, or a list of such grids")
+    for grid in grids:
+        for option, values in grid.items():
+            if not isinstance(values, list | tuple) or not values:
+                raise ValueError(f"{option} = {values} is not allowed: a list of values, not empty")
+            _different(tuple(values))
+    return tuple({option: tuple(values) for option, values in grid.items()} for grid in grids)
+
+
+class Seeds(Section):
+    """The seeds of one grid."""
+
+    seed: Annotated[tuple[Natural, ...], *Each]
+
+
 class Sweep(Section):
-    """The grid: method → option → values; every combination with every seed is a cell."""
+    """The grid: method → option → values; every combination with every seed is a cell.
+
+    A method may have several grids; `seed` among a grid's options stands for `seeds`. `seconds`, a cell's on one core,
+    is what the time of a grid is foretold from as long as no cell has run here.
+    """
 
     seeds: Annotated[tuple[Natural, ...], *Each]
-    grid: dict[Name, dict[str, Annotated[tuple[Any, ...], *Each]]]
+    grid: dict[Name, Annotated[Any, AfterValidator(_grids)]]
+    seconds: Positive | None = None
 
 
 class Report(Section):
@@ -231,6 +272,10 @@ class Report(Section):
     control: Name
     min_cider_share: Share
     metric: Literal["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"]
+    frozen: Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(_different)] = ()
+    at_cider: Annotated[tuple[Positive, ...], *Each] | None = None
+    at_recall: Annotated[tuple[Positive, ...], *Each] | None = None
+    recall: Literal["R@1", "R@5", "R@10"] = "R@10"
 
 
 class Sections(Section):
@@ -242,6 +287,7 @@ class Sections(Section):
     features: Features
     pretrain: Pretrain
     train: Train
+    adapt: Adapt
     methods: dict[Name, dict[str, Any]]
     evaluate: Evaluate
     sweep: Sweep

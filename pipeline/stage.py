@@ -31,11 +31,13 @@ OUT = {
     "features": "features",
     "pretrain": "models/{}",
     "train": "models/{}",
+    "adapt": "models/{}/adapted",
     "evaluate": "evaluation/{}",
     "sweep": "sweep",
+    "cross": "crossed",
     "report": "report",
 }
-INSTANCE = {"draw": "dataset", "pretrain": "role", "train": "method", "evaluate": "method"}
+INSTANCE = {"draw": "dataset", "pretrain": "role", "train": "method", "adapt": "method", "evaluate": "method"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Stage:
     instance: str | None  # which method, role or data set; None where there is one only
     params: View
     out: Path  # the folder to write to
-    model: Path  # evaluate: the folder of the trained model
+    model: Path  # adapt, evaluate: the folder of the trained model
     root: Path = DATA
     _digests: dict[Path, str] = field(default_factory=dict, repr=False)
 
@@ -140,7 +142,7 @@ def _options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a.b=1; as often as need be")
     parser.add_argument("--seed", metavar="N", help="short for --set seed=N")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {DATA / OUT[name].format('NAME')}")
-    if name == "evaluate":
+    if name in ("adapt", "evaluate"):
         parser.add_argument("--model", type=Path, metavar="DIR", help="the trained model; default: data/models/NAME")
     return parser.parse_args(arguments)
 

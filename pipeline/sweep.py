@@ -1,6 +1,7 @@
 """The grid: which cells there are, what each of them depends on, and their results in one place.
 
-`python -m pipeline.sweep FOLDER` gathers the results of all cells of params.yaml in FOLDER.
+python -m pipeline.sweep gather FOLDER gathers the results of all cells of params.yaml in FOLDER,
+python -m pipeline.sweep foretell says how long those will take that have none.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LARGE = 2**22  # bytes of a file whose digest is worth remembering
 
 @dataclass(frozen=True)
 class Cell:
-    """One training run of the grid and its evaluation."""
+    """One training run of the grid, the listener that gets used to its speaker, and their evaluation."""
 
     method: str
     settings: Mapping[str, Any]  # options of the method's block
@@ -53,18 +54,25 @@ class Cell:
 
 
 def cells(params: Mapping[str, Any]) -> list[Cell]:
-    """All cells of `sweep` in a read params.yaml: for each method the product of its options' values and the seeds."""
+    """All cells of `sweep` in a read params.yaml: for each grid of a method the product of its options' values and the
+    seeds, its own or those of all.
+    """
     sweep = params.get("sweep") or {}
     grid: list[Cell] = []
-    for method, options in (sweep.get("grid") or {}).items():
+    for method, grids in (sweep.get("grid") or {}).items():
         if method not in (params.get("methods") or {}):
             raise UserError(f"params.yaml: sweep.grid.{method}: no such method under methods:; add it there")
-        for key, values in (options or {}).items():
-            if not isinstance(values, list) or not values:
-                raise UserError(f"params.yaml: sweep.grid.{method}.{key}: must be a list of values, as in [0.1, 0.2]")
-        for combination in itertools.product(*(options or {}).values(), sweep.get("seeds") or ()):
-            *values, seed = combination
-            grid.append(Cell(method, dict(zip(options or {}, values, strict=True)), seed))
+        for options in grids if isinstance(grids, list) else [grids]:
+            axes = {**(options or {})}
+            axes["seed"] = axes.pop("seed", sweep.get("seeds") or [])
+            for key, values in axes.items():
+                if not isinstance(values, list) or not values:
+                    raise UserError(
+                        f"params.yaml: sweep.grid.{method}.{key}: must be a list of values, as in [0.1, 0.2]"
+                    )
+            for combination in itertools.product(*axes.values()):
+                settings = dict(zip(axes, combination, strict=True))
+                grid.append(Cell(method, settings, settings.pop("seed")))
     seen = set()
     for cell in grid:
         if cell.folder in seen:
@@ -126,6 +134,34 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
         pq.write_table(pa.concat_tables(tables) if tables else pa.table({"cell": pa.array([], pa.string())}), temporary)
 
 
+def foretell(grid: Sequence[Cell], cores: int, seconds: float | None) -> str:
+    """How many cells of `grid` have no results, and how long they will take on so many cores.
+
+    It counts with the mean time of the cells that ran here, or else with `seconds` a cell.
+    """
+    missing = [cell for cell in grid if not (cell.folder / "evaluation/metrics.json").exists()]
+    said = f"{len(missing)} of {len(grid)} cells have no results"
+    times = [sum(map(_seconds, files)) for cell in grid if len(files := list(cell.folder.glob("*.tsv"))) == 3]
+    each = sum(times) / len(times) if times else seconds
+    if not missing or each is None:
+        return said
+    minutes = len(missing) * each / cores / 60
+    length = f"{minutes:.0f} minutes" if minutes < 100 else f"{minutes / 60:.1f} hours"
+    source = f"measured on {len(times)} cells here" if times else "as params.yaml says"
+    return f"{said}: about {length} on {cores} cores, at {each:.0f} s a cell ({source})"
+
+
+def _seconds(benchmark: Path) -> float:
+    """The wall-clock time in a file of Snakemake's `benchmark:`."""
+    names, values = (line.split("\t") for line in benchmark.read_text(encoding="utf-8").splitlines()[:2])
+    return float(dict(zip(names, values, strict=True))["s"])
+
+
+def cores() -> int:
+    """How many cells run at once: SAYWHICH_CORES, by default as many as there are cores."""
+    return int(os.environ.get("SAYWHICH_CORES") or os.cpu_count() or 1)
+
+
 def gpus() -> int:
     """What a training job asks for of the resource `gpu`: 1 where this machine has one, else 0."""
     return int(os.environ.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*")))
@@ -179,4 +215,8 @@ def _content(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    gather(cells(read_mapping(Path("params.yaml"))), Path(sys.argv[1]))
+    _params = read_mapping(Path("params.yaml"))
+    if sys.argv[1] == "gather":
+        gather(cells(_params), Path(sys.argv[2]))
+    else:
+        print(foretell(cells(_params), cores(), _params["sweep"].get("seconds")))

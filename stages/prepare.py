@@ -1,6 +1,7 @@
 """Read images' captions and splits, whatever their form, into one.
 
-python -m stages.prepare → data/prepared: images, captions, vocabulary and CIDEr's document frequencies.
+python -m stages.prepare → data/prepared: images, captions, vocabulary and CIDEr's document frequencies,
+and the images' facts where they are known.
 """
 
 import sys
@@ -16,7 +17,8 @@ def run(stage: Stage) -> None:
 
     from pipeline.data.prepared import Prepared, write_prepared
     from pipeline.data.readers import read_corpus
-    from pipeline.files import atomic_path
+    from pipeline.data.scenes.write import FACTS
+    from pipeline.files import atomic_path, write_atomically
     from pipeline.metrics.cider import document_frequencies
     from pipeline.training import tracking
 
@@ -26,6 +28,8 @@ def run(stage: Stage) -> None:
         annotations = p.annotations if isinstance(p.annotations, str) else p.annotations.plain()
         corpus = read_corpus(p.dataset, p.format, root, annotations, root / p.images)
         write_prepared(corpus, stage.out, p.min_count, p.max_words)
+        if (root / FACTS).exists():
+            write_atomically(stage.out / FACTS, (root / FACTS).read_bytes())
         prepared = Prepared.load(stage.out)
         seen = [prepared.captions(image) for image in prepared.rows("train")]
         keys, counts = document_frequencies(seen, max_words=p.max_words)

@@ -1,6 +1,6 @@
 """Draw the curves, the tables and the pictures.
 
-python -m stages.report → data/report: report.html, table.md, curve.csv, curve.png, gallery.png.
+python -m stages.report → data/report: report.html; table.md, tables.md; the figures as PNG and their numbers as CSV.
 """
 
 import sys
@@ -19,10 +19,12 @@ def run(stage: Stage) -> None:
     folders = [stage.root / "evaluation" / method for method in p.methods.plain()]
     evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
     sweep, prepared = stage.root / "sweep", stage.root / "prepared"
-    inputs = [sweep, prepared, *evaluations]
+    crossed = stage.root / "crossed" / "crossed.json"
+    inputs = [sweep, prepared, crossed, *evaluations]
     with tracking.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
         images = Path(p.prepare.root) / p.prepare.images
-        write_report(sweep, evaluations, prepared, images, stage.out, ReportSettings(**p.report))
+        settings = ReportSettings(**p.report)
+        write_report(sweep, evaluations, prepared, images, stage.out, settings, crossed=crossed)
         for path in sorted(stage.out.iterdir()):
             record.artifact(path)
 

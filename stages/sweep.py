@@ -10,15 +10,14 @@ from pipeline.stage import Stage, main
 
 def run(stage: Stage) -> None:
     """Let Snakemake do the cells that are missing or out of date, SAYWHICH_CORES at once (default: all cores)."""
-    import os
     import subprocess
 
     from pipeline.errors import UserError
+    from pipeline.sweep import cores
     from pipeline.training import tracking
 
-    cores = os.environ.get("SAYWHICH_CORES") or str(os.cpu_count())
     with tracking.run(stage.title, stage.params.plain()) as record:
-        command = [sys.executable, "-m", "snakemake", "--cores", cores]
+        command = [sys.executable, "-m", "snakemake", "--cores", str(cores())]
         snakemake = subprocess.Popen(command, env=record.environment)
         try:
             status = snakemake.wait()

@@ -6,12 +6,21 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from pipeline.channels import Beam, Forced, Greedy, Multinomial, PartialSampling, ScheduledSampling, StraightThrough
+from pipeline.channels import (
+    Beam,
+    Forced,
+    Greedy,
+    Gumbel,
+    Multinomial,
+    PartialSampling,
+    ScheduledSampling,
+    StraightThrough,
+)
 from pipeline.estimators import Detached, Pathwise, ScoreFunction
 from pipeline.methods.luo import luo
 from pipeline.methods.method import Method, Objective, Term, Turns
 from pipeline.methods.pretraining import teacher_forcing
-from pipeline.methods.psst import psst_multinomial, st_multinomial
+from pipeline.methods.psst import frozen_speaker, psst_multinomial, reinforce, st_multinomial
 from pipeline.rollouts import StepRollouts
 from pipeline.scores.discriminability import Hinge
 from pipeline.types import Role, caption_mask
@@ -76,7 +85,7 @@ def test_scheduled_sampling_without_a_share_is_teacher_forcing(toy):
     )
 
 
-class Wasteful(StraightThrough):
+class Wasteful:
     """Straight-through that draws, and throws away, the numbers by which PartialSampling decides what passes whole."""
 
     mix = "caption"
@@ -98,17 +107,37 @@ class Wasteful(StraightThrough):
         return wasteful
 
 
-class WastefulByToken(Wasteful):
+class Multinomials(Wasteful, StraightThrough):
+    pass
+
+
+class Gumbels(Wasteful, Gumbel):
+    pass
+
+
+class MultinomialsByToken(Multinomials):
     mix = "token"
 
 
-@pytest.mark.parametrize(("mix", "plain"), [("caption", Wasteful()), ("token", WastefulByToken())])
-def test_psst_without_full_distributions_is_straight_through(toy, mix, plain):
+class GumbelsByToken(Gumbels):
+    mix = "token"
+
+
+@pytest.mark.parametrize(
+    ("plain", "inner"),
+    [
+        (Multinomials(), StraightThrough()),
+        (MultinomialsByToken(), StraightThrough()),
+        (Gumbels(temperature=0.7), Gumbel(temperature=0.7)),
+        (GumbelsByToken(temperature=0.7), Gumbel(temperature=0.7)),
+    ],
+)
+def test_psst_without_full_distributions_is_straight_through(toy, plain, inner):
     agents, batch = toy.agents(), toy.batch()
     speaker, hinge = agents.speaker, Hinge(agents.listener)
     weights = [*speaker.parameters(), *agents.listener.parameters()]
     found = []
-    for channel in (plain, PartialSampling(StraightThrough(), rho=0.0, mix=mix)):
+    for channel in (plain, PartialSampling(inner, rho=0.0, mix=plain.mix)):
         message = speaker.speak(batch, channel, rng())
         loss = hinge(message, batch).sum()
         found.append((message.tokens, *torch.autograd.grad(loss, weights)))
@@ -173,6 +202,44 @@ def test_luo_is_reinforce_on_the_mixed_reward(toy):
         Turns((frozenset({Role.SPEAKER}),)),
     )
     same(gradients(luo(toy.agents(), Objective(), lam), batch), gradients(mixed, batch))
+
+
+def test_the_speaker_s_turn_of_reinforce_is_luo(toy):
+    """With the greedy baseline they differ in who else learns, and the speaker cannot know."""
+    turn = reinforce(toy.agents(), Objective(), 0.7, baseline="greedy")
+    same(gradients(turn, toy.batch(0)), gradients(luo(toy.agents(), Objective(), 0.7), toy.batch(0)))
+
+
+def test_the_listener_s_turn_of_reinforce_is_a_frozen_speaker(toy):
+    batch, lam = toy.batch(1), 0.7
+    agents = toy.agents()
+    frozen = gradients(frozen_speaker(agents, Hinge(agents.listener)), batch)
+    turn = gradients(reinforce(toy.agents(), Objective(), lam), batch)
+    same(turn, {name: lam * gradient for name, gradient in frozen.items()})
+
+
+def test_without_a_baseline_advantages_are_the_scores(toy):
+    losses = {}
+    for baseline in ("none", "ground_truth"):
+        method = reinforce(toy.agents(), Objective(), 0.5, baseline)
+        method.freeze(0)
+        _, report = method.step(toy.batch(0), seed=3)
+        losses[baseline] = report
+    none, truth = losses["none"], losses["ground_truth"]
+    torch.testing.assert_close(none["discriminability/advantage"], none["discriminability/score"])
+    agents, batch = toy.agents(), toy.batch(0)
+    human = Hinge(agents.listener)(StepRollouts(agents.speaker, batch, 3).of(Forced(learns=False)), batch).mean()
+    expected = truth["discriminability/score"] - human.detach()
+    torch.testing.assert_close(truth["discriminability/advantage"], expected)
+
+
+def test_a_hot_gumbel_softmax_is_uniform_and_a_cold_one_is_the_word(toy):
+    log_probs = torch.randn(50, 13).log_softmax(-1)
+    index, hot = Gumbel(temperature=1e6).sample(log_probs, rng())
+    again, cold = Gumbel(temperature=1e-3).sample(log_probs, rng())
+    assert torch.equal(index, again)
+    torch.testing.assert_close(hot, torch.full_like(hot, 1 / 13), atol=1e-4, rtol=0)
+    torch.testing.assert_close(cold, F.one_hot(index, 13).float(), atol=1e-3, rtol=0)
 
 
 def test_detached_is_pathwise_for_the_listener_alone(toy):

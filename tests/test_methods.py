@@ -13,12 +13,17 @@ from pipeline.estimators import Pathwise
 from pipeline.methods import METHODS
 from pipeline.methods.method import Agents, Objective, Term
 from pipeline.methods.pretraining import matching, teacher_forcing
+from pipeline.methods.psst import frozen_speaker
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import Cider
 from pipeline.types import Role
 
 JOINT = {Role.SPEAKER, Role.LISTENER}
-LEARNERS = {"mle": {Role.SPEAKER}, "luo": {Role.SPEAKER}, "psst_multinomial": JOINT, "st_multinomial": JOINT}
+LEARNERS = {
+    "mle": {Role.SPEAKER},
+    "luo": {Role.SPEAKER},
+    **dict.fromkeys(("psst_multinomial", "psst_gumbel", "st_multinomial", "st_gumbel", "reinforce"), JOINT),
+}
 
 
 def after_steps(method, toy, steps: int = 3):
@@ -77,6 +82,36 @@ def test_the_anchor_is_a_third_term(name, toy):
     losses, _ = METHODS[name](toy.agents(), Objective(anchor=3.0), lam=0.25).step(toy.batch(), seed=1)
     likelihood, _ = METHODS["mle"](toy.agents(), Objective()).step(toy.batch(), seed=1)
     torch.testing.assert_close(losses["anchor"], 3.0 * 0.75 * likelihood["likelihood"])
+
+
+def test_speaker_and_listener_take_turns(toy):
+    method = METHODS["reinforce"](toy.agents(), Objective(), lam=0.3)
+    for step, terms, moved in [
+        (0, {"discriminability", "naturalness"}, Role.SPEAKER),
+        (1, {"listening"}, Role.LISTENER),
+        (2, {"discriminability", "naturalness"}, Role.SPEAKER),
+    ]:
+        assert method.freeze(step) == {moved}
+        losses, _ = method.step(toy.batch(step), seed=1)
+        assert set(losses) == terms
+        sum(losses.values()).backward()
+        for role, agent in method.agents.present().items():
+            reached = any(p.grad is not None and p.grad.abs().sum() > 0 for p in agent.parameters())
+            assert reached == (role == moved)
+            agent.zero_grad(set_to_none=True)
+
+
+def test_a_listener_that_nothing_weighs_has_its_turn_and_learns_nothing(toy):
+    method = METHODS["reinforce"](toy.agents(), Objective(), lam=0.0)
+    assert set(method.step(toy.batch(0), seed=1)[0]) == {"naturalness"}
+    assert not method.step(toy.batch(1), seed=1)[0]
+
+
+def test_a_frozen_speaker_stays_to_the_bit_while_its_listener_learns(toy):
+    agents = toy.agents()
+    before, after = after_steps(frozen_speaker(agents, Hinge(agents.listener)), toy)
+    assert all(torch.equal(old, after[Role.SPEAKER][name]) for name, old in before[Role.SPEAKER].items())
+    assert all(not torch.equal(old, after[Role.LISTENER][name]) for name, old in before[Role.LISTENER].items())
 
 
 def test_lambda_weighs_the_two_scores(toy):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pipeline.baselines import Centred, NoBaseline, SelfCritical
-from pipeline.channels import Forced, Multinomial, PartialSampling, StraightThrough
+from pipeline.channels import Forced, Gumbel, Multinomial, PartialSampling, StraightThrough
 from pipeline.estimators import Pathwise, ScoreFunction
 from pipeline.models.speaker import Speaker
 from pipeline.rollouts import StepRollouts
@@ -149,13 +149,15 @@ def test_the_bias_of_pathwise_estimators_is_measured(world):
     """All are biased: words by straight-through, full rows because a mixture of words is no mixture of captions.
 
     Measured here: bias .22, .40, .59 of the gradient's norm for ρ = 0, .5, 1, noise .19, .16, .10. PSST trades one for
-    the other.
+    the other. Gumbel samples: see the numbers that are printed.
     """
     truth = exact(world)
     bias, noise = {}, {}
     for name, channel in {
         "st": StraightThrough(samples=50, ending="soft"),
         "psst": PartialSampling(StraightThrough(samples=50, ending="soft"), rho=0.5),
+        "st_gumbel": Gumbel(samples=50, ending="soft"),
+        "psst_gumbel": PartialSampling(Gumbel(samples=50, ending="soft"), rho=0.5),
         "soft": PartialSampling(StraightThrough(samples=50, ending="soft"), rho=1.0),
     }.items():
         found = estimates(world, Pathwise(channel), rounds=60)

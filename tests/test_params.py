@@ -120,10 +120,16 @@ STRICT = [
     ("sweep.seeds=1", "sweep.seeds", "1", "a list"),
     ("sweep.seeds=[1, 1]", "sweep.seeds", "1", "twice"),
     ("sweep.grid.luo.lambda=[0.5, 2]", "sweep.grid.luo.lambda", "2", "a number from 0 to 1"),
-    ("sweep.grid.luo.lambda=0.5", "sweep.grid.luo.lambda", "0.5", "a list"),
+    ("sweep.grid.luo.lambda=0.5", "sweep.grid.luo: lambda", "0.5", "a list"),
+    ("sweep.grid.luo.seed=[1, -1]", "sweep.grid.luo.seed", "-1", "at least 0"),
+    ("sweep.grid.luo=[{lambda: [0.5]}, 3]", "sweep.grid.luo", "a list of such grids", "{lambda: [0.1, 0.2]}"),
     ("sweep.grid.luo.rho=[0.5]", "sweep.grid.luo.rho", "unknown key", "allowed: lambda"),
     ("sweep.grid.lou={}", "sweep.grid.lou", "unknown method", "did you mean luo?"),
     ("report.control=mlee", "report.control", "mlee", "did you mean mle?"),
+    ("report.frozen=[mle, lou]", "report.frozen", "lou", "did you mean luo?"),
+    ("report.at_cider=[]", "report.at_cider", "[]", "not empty"),
+    ("train.optimisation.patience=2", "train.optimisation", "patience", "set select to one"),
+    ("adapt.optimisation.select=rsum", "adapt.optimisation", "rsum", "last | cider | recall@1"),
 ]
 
 
@@ -253,8 +259,18 @@ def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(profil
         assert method_settings(loaded.for_stage("train", name, dvc_yaml=ROOT / "dvc.yaml"), name).arguments is not None
 
 
-def test_there_are_the_four_profiles_and_scenes_is_the_default():
-    assert [path.stem for path in PROFILES] == ["coco", "flickr30k", "flickr8k", "scenes"]
+def test_the_comparison_on_scenes_is_that_of_the_scenes_profile_but_for_its_grid():
+    profiles = ("scenes", "scenes_results")
+    small, whole = (yaml.safe_load((ROOT / f"profiles/{name}.yaml").read_text()) for name in profiles)
+    assert small.keys() == whole.keys()
+    assert {key for key in small if small[key] != whole[key]} == {"methods", "sweep"}
+    from pipeline.methods import METHODS
+
+    assert set(whole["methods"]) == set(whole["sweep"]["grid"]) == set(METHODS)
+
+
+def test_scenes_is_the_default_profile():
+    assert [path.stem for path in PROFILES] == ["coco", "flickr30k", "flickr8k", "scenes", "scenes_results"]
     assert load(ROOT / "profiles/scenes.yaml").prepare.dataset == "scenes"
 
 

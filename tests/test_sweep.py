@@ -30,6 +30,13 @@ stages:
       params: [seed, train, "methods.${key}"]
       deps: [data/prepared, data/models/speaker.bin, code.py]
       outs: ["data/models/${key}/weights.safetensors"]
+  adapt:
+    foreach: ${methods}
+    do:
+      cmd: python -m stages.adapt --method ${key}
+      params: [seed, adapt]
+      deps: [data/prepared, data/models/speaker.bin, "data/models/${key}/weights.safetensors"]
+      outs: ["data/models/${key}/adapted/weights.safetensors"]
   evaluate:
     foreach: ${methods}
     do:
@@ -41,6 +48,7 @@ stages:
 PARAMS = {
     "seed": 5,
     "train": {"epochs": 3},
+    "adapt": {"epochs": 2},
     "evaluate": {"beam": 2},
     "methods": {"psst": {"lambda": 0.5, "rho": 0.25}, "luo": {"lambda": 0.5}, "mle": None},
     "sweep": {"seeds": [1], "grid": {"psst": {"lambda": [0.1, 1e-05], "rho": [0.25]}, "luo": {"lambda": [0.9]}}},
@@ -59,6 +67,17 @@ if Path("broken").exists():
 for name in ("weights.safetensors", "history.jsonl", "metrics.json"):
     (out / name).write_text(" ".join(sys.argv[1:]))
 """
+ADAPT = """
+import sys
+from pathlib import Path
+word = {key: value for key, value in zip(sys.argv, sys.argv[1:])}
+out, model = Path(word["--out"]), Path(word["--model"])
+with open("ran.txt", "a") as ran:
+    ran.write(f"adapt {model.parent.name}/{model.name}\\n")
+(model / "weights.safetensors").read_text()
+for name in ("weights.safetensors", "history.jsonl", "metrics.json"):
+    (out / name).write_text(" ".join(sys.argv[1:]))
+"""
 EVALUATE = """
 import json, sys
 from pathlib import Path
@@ -68,6 +87,7 @@ out, model = Path(word["--out"]), Path(word["--model"])
 with open("ran.txt", "a") as ran:
     ran.write(f"evaluate {model.parent.name}/{model.name}\\n")
 trained = (model / "weights.safetensors").read_text()
+assert (model / "adapted/weights.safetensors").exists()
 settings = {"lambda": float(trained.split("lambda=")[1].split()[0]), "seed": int(word["--seed"])}
 out.mkdir(exist_ok=True)
 (out / "metrics.json").write_text(json.dumps({"method": word["--method"], "settings": settings, "val": {"images": 2}}))
@@ -93,7 +113,7 @@ def planned(folder: Path) -> list[str]:
     """What would run."""
     plan = snakemake(folder, "--dry-run").stdout
     jobs = re.findall(
-        r"^rule (train|evaluate):$.*?wildcards: method=(\w+), cell=(\S+)$", plan, re.MULTILINE | re.DOTALL
+        r"^rule (train|adapt|evaluate):$.*?wildcards: method=(\w+), cell=(\S+)$", plan, re.MULTILINE | re.DOTALL
     )
     return sorted(f"{stage} {method}/{cell}" for stage, method, cell in jobs)
 
@@ -105,8 +125,8 @@ def unfinished(folder: Path) -> set[str]:
     return {"/".join(output.split("/")[:4]) for output in outputs if output.startswith("data/cells/")}
 
 
-def both(*cells: str) -> list[str]:
-    return sorted(f"{stage} {cell}" for cell in cells for stage in ("train", "evaluate"))
+def all_of(*cells: str) -> list[str]:
+    return sorted(f"{stage} {cell}" for cell in cells for stage in ("train", "adapt", "evaluate"))
 
 
 def write_params(folder: Path, **changes) -> None:
@@ -126,6 +146,7 @@ def done(tmp_path_factory) -> Path:
         "code.py": "1",
         "stages/__init__.py": "",
         "stages/train.py": TRAIN,
+        "stages/adapt.py": ADAPT,
         "stages/evaluate.py": EVALUATE,
         "data/prepared/captions": "a dog",
         "data/models/speaker.bin": "s",
@@ -137,7 +158,7 @@ def done(tmp_path_factory) -> Path:
     write_params(folder)
     result = snakemake(folder)
     assert result.returncode == 0, result.stdout
-    assert ran(folder) == both("psst/lambda=0.1,rho=0.25,seed=1", "psst/lambda=1e-05,rho=0.25,seed=1", LUO)
+    assert ran(folder) == all_of("psst/lambda=0.1,rho=0.25,seed=1", "psst/lambda=1e-05,rho=0.25,seed=1", LUO)
     return folder
 
 
@@ -187,7 +208,7 @@ def test_one_more_value_runs_the_new_cell_only(folder):
     )
     result = snakemake(folder)
     assert result.returncode == 0, result.stdout
-    assert ran(folder) == both("luo/lambda=0.8,seed=1")
+    assert ran(folder) == all_of("luo/lambda=0.8,seed=1")
     assert len(json.loads((folder / "data/sweep/cells.json").read_text())) == 4
 
 
@@ -195,12 +216,14 @@ def test_a_changed_block_runs_the_cells_of_its_method(folder):
     write_params(folder, methods={**PARAMS["methods"], "luo": {"lambda": 0.5, "baseline": "none"}})
     result = snakemake(folder)
     assert result.returncode == 0, result.stdout
-    assert ran(folder) == both(LUO)
+    assert ran(folder) == all_of(LUO)
 
 
 def test_changed_stages_run_all_they_decide(folder):
     write_params(folder, train={"epochs": 4})
-    assert planned(folder) == both(PSST, SMALL, LUO)
+    assert planned(folder) == all_of(PSST, SMALL, LUO)
+    write_params(folder, adapt={"epochs": 3})
+    assert planned(folder) == sorted([*EVALUATIONS, *(f"adapt {cell}" for cell in (LUO, PSST, SMALL))])
     write_params(folder, evaluate={"beam": 3})
     assert planned(folder) == EVALUATIONS
     write_params(folder)
@@ -210,8 +233,8 @@ def test_changed_stages_run_all_they_decide(folder):
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("data/prepared/captions", both(PSST, SMALL, LUO)),
-        ("code.py", both(PSST, SMALL, LUO)),
+        ("data/prepared/captions", all_of(PSST, SMALL, LUO)),
+        ("code.py", all_of(PSST, SMALL, LUO)),
         ("data/models/judge.bin", EVALUATIONS),
     ],
 )
@@ -252,7 +275,7 @@ def test_a_killed_grid_goes_on_and_a_living_one_is_not_disturbed(folder):
     (folder / "slow").unlink()
     third = snakemake(folder)
     assert third.returncode == 0, third.stdout
-    assert ran(folder) == both(LUO)
+    assert ran(folder) == all_of(LUO)
     assert len(json.loads((folder / "data/sweep/cells.json").read_text())) == 3
 
 
@@ -274,7 +297,7 @@ def test_a_failing_cell_shows_its_log_and_the_stage_fails_in_one_line(folder):
     (folder / "broken").unlink()
     result = subprocess.run(stage, cwd=folder, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert ran(folder) == sorted(["train luo/lambda=0.7,seed=1", *both("luo/lambda=0.7,seed=1")])
+    assert ran(folder) == sorted(["train luo/lambda=0.7,seed=1", *all_of("luo/lambda=0.7,seed=1")])
 
 
 def test_the_report_is_written_offline(folder):
@@ -305,6 +328,17 @@ def test_cells_are_the_product_of_options_and_seeds():
     )
 
 
+def test_a_method_may_have_several_grids_and_seeds_of_its_own():
+    grid = {"a": [{"lambda": [0.1, 0.2]}, {"lambda": [0.1], "rho": [0.5], "seed": [7]}], "b": {"seed": [3]}}
+    cells = sweep.cells({"methods": {"a": {}, "b": {}}, "sweep": {"seeds": [1], "grid": grid}})
+    assert [(cell.method, cell.name) for cell in cells] == [
+        ("a", "lambda=0.1,seed=1"),
+        ("a", "lambda=0.2,seed=1"),
+        ("a", "lambda=0.1,rho=0.5,seed=7"),
+        ("b", "seed=3"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("grid", "line"),
     [
@@ -317,6 +351,23 @@ def test_cells_are_the_product_of_options_and_seeds():
 def test_a_wrong_grid_is_one_line(grid, line):
     with pytest.raises(UserError, match=line):
         sweep.cells({"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": grid}})
+
+
+def test_the_time_of_a_grid_is_foretold(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    grid = sweep.cells(PARAMS)
+    assert sweep.foretell(grid, 2, 60.0) == "0 of 3 cells have no results"
+    shutil.rmtree(folder / "data/cells/luo")
+    for cell in grid[:2]:
+        for stage, seconds in (("train", 100), ("adapt", 40), ("evaluate", 40)):
+            (cell.folder / f"{stage}.tsv").write_text(f"s\th:m:s\n{seconds}.0\t0:01:40\n")
+    expected = "1 of 3 cells have no results: about 3 minutes on 1 cores, at 180 s a cell (measured on 2 cells here)"
+    assert sweep.foretell(grid, 1, 60.0) == expected
+    shutil.rmtree(folder / "data/cells")
+    assert sweep.foretell(grid, 1, 7200.0).endswith(
+        "about 6.0 hours on 1 cores, at 7200 s a cell (as params.yaml says)"
+    )
+    assert sweep.foretell(grid, 1, None) == "3 of 3 cells have no results"
 
 
 def test_a_large_file_is_read_again_when_it_changed(tmp_path, monkeypatch):

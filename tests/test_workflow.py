@@ -38,6 +38,7 @@ def toy_params() -> dict:
         params["pretrain"][role] |= sizes | {"optimisation": params["pretrain"][role]["optimisation"] | once}
     params["pretrain"]["speaker"]["attention"] = 8
     params["train"]["optimisation"] |= once
+    params["adapt"]["optimisation"] |= once
     params["methods"] = {
         "mle": {},
         "psst_multinomial": {"lambda": 0.005, "rho": 0.25},
@@ -110,14 +111,14 @@ def test_the_dag_runs_from_drawing_to_the_report(world):
     order = ["draw@scenes", "prepare", "features"]
     assert stages[:3] == order
     assert set(stages[3:6]) == {"pretrain@listener", "pretrain@speaker", "pretrain@judge"}
-    assert {f"{s}@{m}" for s in ("train", "evaluate") for m in METHODS} <= set(stages)
-    assert stages.index("sweep") < stages.index("report")
-    for name in ("report.html", "table.md", "curve.png", "curve.csv"):
+    assert {f"{s}@{m}" for s in ("train", "adapt", "evaluate") for m in METHODS} <= set(stages)
+    assert stages.index("sweep") < stages.index("cross") < stages.index("report")
+    for name in ("report.html", "table.md", "tables.md", "curve.png", "curve.csv", "comparison.csv"):
         assert (folder / "data/report" / name).stat().st_size > 100
     assert "psst_multinomial" in (folder / "data/report/table.md").read_text()
 
 
-def test_an_evaluation_holds_three_judges_and_says_what_it_lacks(world):
+def test_an_evaluation_holds_four_judges_and_says_what_it_lacks(world):
     metrics = json.loads((world[0] / "data/evaluation/psst_multinomial/metrics.json").read_text())
     assert metrics["settings"] == {
         "lambda": 0.005, "rho": 0.25, "mix": "caption", "feed": "distribution", "seed": 1,
@@ -126,9 +127,11 @@ def test_an_evaluation_holds_three_judges_and_says_what_it_lacks(world):
         assert metrics[split]["images"] == 6
         assert set(metrics[split]["language"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"}
         for captions in (metrics[split], metrics[split]["human"]):
-            for judge in ("own", "before", "judge"):
+            for judge in ("own", "adapted", "before", "judge"):
                 assert set(captions[judge]) == {"text_to_image", "image_to_text"}
                 assert 0 <= captions[judge]["text_to_image"]["R@1"] <= captions[judge]["text_to_image"]["R@5"] <= 100
+        assert 0 <= metrics[split]["faithfulness"]["precision"] <= 1
+        assert metrics[split]["human_faithfulness"]["precision"] == 1
     assert "get_stanford_models" in metrics["not_computed"]["SPICE"]
     assert "decode=beam:2" in metrics["signature"]
     captions = pq.read_table(world[0] / "data/evaluation/psst_multinomial/captions.parquet").to_pydict()
@@ -143,12 +146,14 @@ def test_nothing_runs_when_nothing_changed(world):
 
 def test_a_changed_rho_runs_what_depends_on_it_and_nothing_else(folder):
     cells = {p: p.stat().st_mtime_ns for p in (folder / "data/cells").rglob("metrics.json")}
-    assert len(cells) == 4, "two cells, each trained and evaluated"
+    assert len(cells) == 6, "two cells, each trained, adapted to and evaluated"
     change(folder, "methods", "psst_multinomial", "rho", to=0.75)
     status = json.loads(succeed(folder, "dvc", "status", "--json"))
-    assert set(status) == {"train@psst_multinomial", "evaluate@psst_multinomial", "sweep", "report"}
+    assert set(status) == {"train@psst_multinomial", "evaluate@psst_multinomial", "sweep", "cross", "report"}
     stages = ran(succeed(folder, "dvc", "repro"))
-    assert stages == ["train@psst_multinomial", "evaluate@psst_multinomial", "sweep", "report"]
+    assert stages == [
+        *(f"{stage}@psst_multinomial" for stage in ("train", "adapt", "evaluate")), "sweep", "cross", "report",
+    ]  # fmt: skip
     for path, before in cells.items():
         again = path.stat().st_mtime_ns != before
         assert again == ("psst_multinomial" in str(path)), f"{path} ran {'again' if again else 'not again'}"
@@ -159,12 +164,32 @@ def test_a_changed_rho_runs_what_depends_on_it_and_nothing_else(folder):
 def test_one_more_lambda_runs_the_new_cell(folder):
     cells = {p: p.stat().st_mtime_ns for p in (folder / "data/cells").rglob("metrics.json")}
     change(folder, "sweep", "grid", "luo", "lambda", to=[0.5, 0.7])
-    assert ran(succeed(folder, "dvc", "repro")) == ["sweep", "report"]
+    assert ran(succeed(folder, "dvc", "repro")) == ["sweep", "cross", "report"]
     assert {p: p.stat().st_mtime_ns for p in cells} == cells
     results = json.loads((folder / "data/sweep/cells.json").read_text())
     assert sorted((cell["method"], cell["settings"]["lambda"]) for cell in results) == [
         ("luo", 0.5), ("luo", 0.7), ("psst_multinomial", 0.002),
     ]  # fmt: skip
+
+
+def test_a_method_of_ten_lines_is_in_curves_tables_and_report_without_another_edit(folder):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = readme.split("## Add a method in ten lines")[1].split("```python\n")[1].split("```")[0]
+    (folder / "pipeline/methods/both.py").write_text(code, encoding="utf-8")
+    names = folder / "pipeline/methods/__init__.py"
+    listed = names.read_text().replace('    "luo": luo,\n', '    "luo": luo,\n    "both": both,\n')
+    names.write_text(listed.replace("import luo\n", "import luo\nfrom pipeline.methods.both import both\n"))
+    change(folder, "methods", "both", to={"lambda": 0.9})
+    change(folder, "sweep", "grid", to={"both": {"lambda": [0.7, 0.9]}})
+    for stage in ("sweep", "cross", "report"):
+        succeed(folder, sys.executable, "-m", f"stages.{stage}")
+    report = folder / "data/report"
+    assert "both" in (report / "table.md").read_text()
+    assert (report / "curve.csv").read_text().count("both,") == 4, "two settings on two splits"
+    assert "both" in (report / "comparison.csv").read_text() + (report / "tables.md").read_text()
+    page = (report / "report.html").read_text()
+    assert page.count("both") > 10
+    assert "both" in json.loads((folder / "data/crossed/crossed.json").read_text())["captions"]
 
 
 def test_metrics_are_shown_and_compared(world):
@@ -182,7 +207,7 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
     assert set(stages) <= set(runs), sorted(runs)
     assert all(run.info.status == "FINISHED" for run in runs.values())
     children = [r for r in runs.values() if r.data.tags.get("mlflow.parentRunId") == runs["sweep"].info.run_id]
-    assert len(children) == 4, "two cells, each a training and an evaluation"
+    assert len(children) == 6, "two cells, each a training, a listener that gets used to it, and an evaluation"
     train = runs["train@psst_multinomial"]
     assert train.data.params["methods.psst_multinomial.rho"] == "0.25"
     assert [m.step for m in client.get_metric_history(train.info.run_id, "discriminability/loss")] == [2]
@@ -196,7 +221,7 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
 
 STAGES = [
     ("draw", "scenes"), ("prepare", None), ("features", None), ("pretrain", "listener"), ("pretrain", "speaker"),
-    ("train", "psst_multinomial"), ("evaluate", "luo"), ("report", None),
+    ("train", "psst_multinomial"), ("adapt", "luo"), ("evaluate", "luo"), ("cross", None), ("report", None),
 ]  # fmt: skip
 
 

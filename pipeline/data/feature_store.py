@@ -137,6 +137,10 @@ class FeatureStore:
         mask = np.arange(self._shape[2]) < self.region_count[rows][:, None]
         return _widened(pooled[rows]), _widened(regions[rows]), mask
 
+    def pooled(self, rows: np.ndarray) -> np.ndarray:
+        """Pooled (B, P) float32 of images `rows` (B,), in any order; regions are not touched."""
+        return _widened(self._maps()[0][rows])
+
     def verify(self) -> None:
         """Recompute every row's checksum; UserError names the first row that is damaged."""
         pooled, regions = self._maps()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from pipeline.channels import Beam
 from pipeline.data.batches import everything
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
+from pipeline.data.scenes.facts import Scene
+from pipeline.data.scenes.faithfulness import faithfulness
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judge import judge
+from pipeline.evaluation.judge import galleries, judge
 from pipeline.metrics.diversity import diversity
-from pipeline.metrics.language import LanguageScorer
+from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
 
@@ -27,8 +30,8 @@ BATCH = 128
 class Evaluation:
     """The protocol: greedy or beam captions of every image of a split, that split as the gallery, these judges.
 
-    `judges` by name: `own` (the method's listener), `before` (the listener before joint training) and `judge` (one
-    that has nothing to do with either).
+    `judges` by name: `own` (the method's listener), `adapted` (the listener before joint training, after it got used to
+    this speaker alone), `before` (that listener as it was) and `judge` (one that has nothing to do with any of them).
     """
 
     prepared: Prepared
@@ -37,6 +40,7 @@ class Evaluation:
     language: LanguageScorer
     beam: int
     device: torch.device
+    facts: Mapping[str, Scene] = field(default_factory=dict)  # by the images' ids, where they are known
     not_computed: dict[str, str] = field(default_factory=dict)
 
     def split(self, speaker: Speaker, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
@@ -49,7 +53,8 @@ class Evaluation:
         language = self.language.score(texts, [self.prepared.texts(row) for row in rows])
         self.not_computed |= language.not_computed
         human, owners = self._human(rows)
-        results: dict[str, Any] = {"images": len(rows), "language": language.scores, "human": {}}
+        distractors = galleries(pooled)
+        results: dict[str, Any] = {"images": len(rows), "language": language.scores, "human": {}, "galleries": {}}
         columns: dict[str, list[Any]] = {
             "split": [split] * len(rows),
             "image": rows.tolist(),
@@ -58,11 +63,24 @@ class Evaluation:
             "caption": texts,
         }
         for name, listener in self.judges.items():
-            verdict = judge(listener, tokens, torch.arange(len(rows)), pooled, self.device)
+            verdict = judge(listener, tokens, torch.arange(len(rows)), pooled, self.device, distractors)
             results[name] = verdict.recalls()
+            results["galleries"][name] = verdict.galleries
             results["human"][name] = judge(listener, human, owners, pooled, self.device).recalls()
             columns[f"rank_{name}"] = verdict.by_caption.tolist()
+            columns[f"retrieved_{name}"] = rows[verdict.retrieved].tolist()
+        columns |= {name: each.tolist() for name, each in language.per_caption.items() if name not in BLEU}
+        if language.bleu_counts is not None:
+            columns["bleu"] = language.bleu_counts.tolist()
         results["diversity"] = diversity(texts, tokens.tolist())
+        if self.facts:
+            scenes = [self.facts[name] for name in columns["id"]]
+            found = faithfulness(texts, scenes)
+            results["faithfulness"] = found.summary()
+            columns |= found.columns()
+            references = [self.prepared.texts(row) for row in rows]
+            repeated = [scene for scene, people in zip(scenes, references, strict=True) for _ in people]
+            results["human_faithfulness"] = faithfulness(list(chain.from_iterable(references)), repeated).summary()
         return results, columns
 
     def _human(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,5 +7,4 @@ from pipeline.methods.method import SPEAKER_ONLY, Agents, Method, Objective, tra
 
 def luo(agents: Agents, objective: Objective, lam: float) -> Method:
     """REINFORCE on the hinge and on CIDEr-D with the same samples, each minus its greedy baseline."""
-    discriminability = (objective.hinge_of(agents.listener), objective.by_likelihood())
-    return tradeoff(agents, objective, lam, discriminability, SPEAKER_ONLY)
+    return tradeoff(agents, objective, lam, objective.by_likelihood(), SPEAKER_ONLY)

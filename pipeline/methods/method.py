@@ -14,7 +14,7 @@ from pipeline.estimators import Pathwise, ScoreFunction
 from pipeline.metrics.cider import CiderD
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
-from pipeline.protocols import Estimator, Score
+from pipeline.protocols import Baseline, Estimator, Score
 from pipeline.rollouts import StepRollouts
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import Cider, Given
@@ -53,24 +53,31 @@ class Objective:
     """Weight, times 1 − λ, of the cross-entropy of a human caption; none of the papers has it."""
     ending: Literal["constant", "soft"] = "constant"
     """How a listener hears the EOS that ends a caption: without a gradient, or like any word."""
+    normalise: bool = False
+    """Whether each term's gradient is scaled to norm 1, agent by agent, before it is weighted: one λ scale for all."""
 
     def hinge_of(self, listener: Listener) -> Hinge:
         return Hinge(listener, self.margin, self.hinge)
 
-    def by_likelihood(self) -> ScoreFunction:
-        """REINFORCE on ordinary samples with the greedy caption as baseline."""
-        baseline = SelfCritical(Greedy(dropout=self.greedy_dropout))
-        return ScoreFunction(Multinomial(), Centred(baseline) if self.centre else baseline)
+    def greedy(self) -> SelfCritical:
+        """The baseline of self-critical training: the score of the greedy caption."""
+        return SelfCritical(Greedy(dropout=self.greedy_dropout))
+
+    def by_likelihood(self, baseline: Baseline | None = None) -> ScoreFunction:
+        """REINFORCE on ordinary samples; without another `baseline` it is the greedy caption."""
+        expected = self.greedy() if baseline is None else baseline
+        return ScoreFunction(Multinomial(), Centred(expected) if self.centre else expected)
 
 
 @dataclass(frozen=True)
 class Term:
-    """One thing that is wanted: `weight` times `score`, reached through `estimator`."""
+    """One thing that is wanted: `weight` times `score`, reached through `estimator`, of those whom it `teaches`."""
 
     name: str
     weight: float
     score: Score
     estimator: Estimator
+    teaches: frozenset[Role] = frozenset(Role)
 
     def __post_init__(self) -> None:
         if isinstance(self.estimator, Pathwise) and not self.score.differentiable:
@@ -90,9 +97,9 @@ class Turns:
         return self.order[step % len(self.order)]
 
 
-SPEAKER_ONLY = Turns((frozenset({Role.SPEAKER}),))
-LISTENER_ONLY = Turns((frozenset({Role.LISTENER}),))
-JOINT = Turns((frozenset(Role),))
+SPEAKER, LISTENER = frozenset({Role.SPEAKER}), frozenset({Role.LISTENER})
+SPEAKER_ONLY, LISTENER_ONLY, JOINT = Turns((SPEAKER,)), Turns((LISTENER,)), Turns((SPEAKER | LISTENER,))
+ALTERNATE = Turns((SPEAKER, LISTENER))
 
 
 @dataclass(frozen=True)
@@ -102,18 +109,30 @@ class Method:
     agents: Agents
     terms: tuple[Term, ...]
     turns: Turns
+    normalise: bool = False  # see Objective
 
     def step(self, batch: Batch, seed: int) -> tuple[Losses, Report]:
-        """The named losses of `batch`, to be summed and differentiated, and what is worth logging; nobody waits."""
+        """The named losses of `batch`, weighted, to be differentiated together, and what is worth logging.
+
+        A term that teaches nobody whose turn it is is left out. Nothing here waits for the device.
+        """
         rollouts = StepRollouts(self.agents.speaker, batch, seed)
+        learners = self.turns.learners(batch.step)
         losses: Losses = {}
         report: Report = {}
         for term in self.terms:
+            if not term.teaches & learners:
+                continue
             loss, seen = term.estimator.surrogate(term.score, rollouts)
             losses[term.name] = term.weight * loss
             report[f"{term.name}/loss"] = loss.detach()
             report |= {f"{term.name}/{name}": value for name, value in seen.items()}
         return losses, report
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight that is in each loss, by its name."""
+        return {term.name: term.weight for term in self.terms}
 
     def modules(self) -> dict[str, nn.Module]:
         """Everything with a state: the agents, and the scores that count steps."""
@@ -129,15 +148,24 @@ class Method:
 
 
 def tradeoff(
-    agents: Agents, objective: Objective, lam: float, discriminability: tuple[Score, Estimator], turns: Turns
+    agents: Agents,
+    objective: Objective,
+    lam: float,
+    discriminability: Estimator,
+    turns: Turns,
+    listening: Estimator | None = None,
 ) -> Method:
     """λ · discriminability + (1 − λ) · CIDEr-D (PSST Eq. 3). A term of weight 0 is left out.
 
-    CIDEr-D goes by likelihood; with `objective.anchor` the cross-entropy of a human caption is a third term.
+    The hinge crosses by `discriminability`, CIDEr-D by likelihood; with `objective.anchor` the cross-entropy of a human
+    caption is a third term. With `listening` the listener learns the hinge by that estimator, the speaker by the other.
     """
-    terms = (
-        Term("discriminability", lam, *discriminability),
-        Term("naturalness", 1 - lam, Cider(agents.cider), objective.by_likelihood()),
-        Term("anchor", (1 - lam) * objective.anchor, Given(), ScoreFunction(Forced())),
-    )
-    return Method(agents, tuple(term for term in terms if term.weight), turns)
+    hinge = objective.hinge_of(agents.listener)
+    terms = [
+        Term("discriminability", lam, hinge, discriminability, SPEAKER if listening else SPEAKER | LISTENER),
+        Term("naturalness", 1 - lam, Cider(agents.cider), objective.by_likelihood(), SPEAKER),
+        Term("anchor", (1 - lam) * objective.anchor, Given(), ScoreFunction(Forced()), SPEAKER),
+    ]
+    if listening:
+        terms.append(Term("listening", lam, hinge, listening, LISTENER))
+    return Method(agents, tuple(term for term in terms if term.weight), turns, objective.normalise)

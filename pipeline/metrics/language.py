@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
 import numpy as np
@@ -21,6 +21,7 @@ class LanguageScores:
 
     scores: dict[str, float] = field(default_factory=dict)  # of the whole set: 0 … 1, CIDEr 0 … 10
     per_caption: dict[str, np.ndarray] = field(default_factory=dict)  # (N,) float64, in the order of the captions
+    bleu_counts: np.ndarray | None = None  # (N, 10), if BLEU was computed
     not_computed: dict[str, str] = field(default_factory=dict)  # metric → why, and what to do, in one line
 
 
@@ -30,6 +31,21 @@ def score(
     """`LanguageScorer.score` for a single set of captions."""
     with LanguageScorer(metrics) as scorer:
         return scorer.score(hypotheses, references)
+
+
+def bleu_counts(said: Sequence[str], human: Sequence[Sequence[str]]) -> np.ndarray:
+    """(N, 10) int32, whose sums over captions make corpus BLEU (pycocoevalcap's), from tokenised texts.
+
+    Words said; words of the reference closest in length; n-grams said, n = 1 … 4; n-grams matched, n = 1 … 4.
+    """
+    from pycocoevalcap.bleu.bleu_scorer import cook_refs, cook_test
+
+    rows = []
+    for text, references in zip(said, human, strict=True):
+        found = cook_test(text, cook_refs(references))
+        closest = min((abs(length - found["testlen"]), length) for length in found["reflen"])[1]
+        rows.append([found["testlen"], closest, *found["guess"], *found["correct"]])
+    return np.array(rows, dtype=np.int32).reshape(-1, 10)
 
 
 class LanguageScorer:
@@ -93,6 +109,8 @@ class LanguageScorer:
                 if name in self._metrics:
                     result.scores[name] = float(overall)
                     result.per_caption[name] = np.asarray(each, dtype=np.float64)
+            if names == BLEU:
+                result = replace(result, bleu_counts=bleu_counts(said, human))
         return result
 
     def _scorers(self) -> Iterator[tuple[tuple[str, ...], Callable[[list[str], list[list[str]]], list]]]:

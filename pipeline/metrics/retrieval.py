@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -9,12 +10,19 @@ from pipeline.errors import UserError
 
 
 def ranks(
-    queries: Tensor, gallery: Tensor, targets: Tensor, *, owners: Tensor | None = None, block: int = 512
+    queries: Tensor,
+    gallery: Tensor,
+    targets: Tensor,
+    *,
+    owners: Tensor | None = None,
+    among: Tensor | None = None,
+    block: int = 512,
 ) -> Tensor:
     """Rank (N,) int64 of each query's target in the gallery by inner product, 1 is best.
 
     `queries` (N, d), `gallery` (M, d), `targets` (N,) int64 rows of the gallery. With `owners` (M,), entries of the
-    target's owner are not counted as others: two equal captions of one image do not stand in each other's way.
+    target's owner are not counted as others: two equal captions of one image do not stand in each other's way. With
+    `among` (M, K) int64, the distractors of each target, none of them itself, only those are counted as others.
 
     The rank is 1 + the number of others that score as much or more: a listener that gives everything the same score
     ranks last, not first. Scores are summed in double precision and compared in single, so that vectors that are equal
@@ -29,11 +37,51 @@ def ranks(
     for some, wanted in zip(queries.split(block), targets.split(block), strict=True):
         scores = (some.double() @ transposed).float()
         right = scores.gather(1, wanted[:, None])
+        if among is not None:
+            found.append(1 + (scores.gather(1, among[wanted]) >= right).sum(dim=1))
+            continue
         not_worse = scores >= right
         if owners is None:
             found.append(not_worse.sum(dim=1))  # the target itself is one of them
         else:
             found.append(1 + (not_worse & (owners != owners[wanted, None])).sum(dim=1))
+    return torch.cat(found)
+
+
+def best(queries: Tensor, gallery: Tensor, count: int, *, block: int = 512) -> Tensor:
+    """Rows (N, count) int64 of the gallery (M, d) that score highest for each of `queries` (N, d), best first."""
+    count = min(count, len(gallery))
+    transposed = gallery.double().T
+    return torch.cat([(some.double() @ transposed).topk(count, dim=1).indices for some in queries.split(block)])
+
+
+def random_distractors(images: int, count: int, seed: int) -> Tensor:
+    """(M, count) int64 on the CPU: `count` different other images for each of `images`, drawn with a Philox generator.
+
+    Raises UserError where there are not so many others.
+    """
+    if count >= images:
+        raise UserError(f"gallery: {count} distractors an image, but there are only {images - 1} other images")
+    draw = np.random.Generator(np.random.Philox(key=[seed, count]))
+    # of M − 1 others; those from the image's own number on are moved up by one
+    drawn = np.stack([draw.choice(images - 1, count, replace=False) for _ in range(images)])
+    return torch.from_numpy(drawn + (drawn >= np.arange(images)[:, None]))
+
+
+def similar_distractors(features: Tensor, count: int, *, block: int = 512) -> Tensor:
+    """(M, count) int64: for each image the others nearest to it in feature space, most similar first.
+
+    `features` (M, d); similarity is the cosine of what is left of them after their mean is taken away.
+    Raises UserError where there are not so many others.
+    """
+    if count >= len(features):
+        raise UserError(f"gallery: {count} distractors an image, but there are only {len(features) - 1} other images")
+    unit = torch.nn.functional.normalize(features.double() - features.double().mean(0), dim=1)
+    found = []
+    for start in range(0, len(unit), block):
+        cosines = unit[start : start + block] @ unit.T
+        cosines.diagonal(start)[: len(cosines)].fill_(-torch.inf)
+        found.append(cosines.topk(count, dim=1).indices)
     return torch.cat(found)
 
 

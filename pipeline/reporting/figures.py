@@ -1,23 +1,18 @@
-"""The discriminability–naturalness curve: what it shows, and its PNG form (svg.py draws it for the page)."""
+"""What the figures show: recall against naturalness, recall against ρ, and what a listener unlearns about people.
+
+svg.py draws them for the page, png.py as files.
+"""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from pipeline.reporting.results import JUDGES, Point, Results
+from pipeline.reporting.compared import Comparison
+from pipeline.reporting.results import SHORT, Point, Results
 from pipeline.reporting.selection import Choice
 from pipeline.reporting.tables import number, setting
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-# Okabe & Ito 2008, told apart with every common colour blindness; the page lightens them in dark mode (page.css).
-COLOURS = ("#555555", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B58900", "#56B4E9")
-SYMBOLS = {"lambda": "λ", "rho": "ρ"}
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+from pipeline.reporting.tradeoff import SYMBOLS, curves
 
 
 @dataclass(frozen=True)
@@ -26,7 +21,7 @@ class Spot:
 
     x: float
     y: float
-    spread: tuple[float, float] | None  # standard deviations over the seeds along x and y
+    bars: tuple[float, float, float, float] | None  # where the error bars end: left, right, bottom, top
     seeds: tuple[tuple[float, float], ...]  # one place a seed; empty for one seed
     label: str  # what hovering shows
     tag: str  # λ, or nothing for a method without one
@@ -34,107 +29,142 @@ class Spot:
 
 
 @dataclass(frozen=True)
+class Style:
+    """How a line is drawn: numbers of a colour and of a marker."""
+
+    colour: int
+    marker: int
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
 class Series:
-    """One line: a method, its settings along λ; `style` picks colour and marker."""
+    """One line: a method, its settings along λ."""
 
     label: str
-    style: int
+    style: Style
     spots: tuple[Spot, ...]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """R@10 by one judge against one language metric."""
+    """Lines between two axes."""
 
-    judge: str
+    name: str  # the judge's, where there is a panel a judge
     title: str
-    metric: str
+    words: str  # what the title does not say
+    across: str  # what the x axis measures, and which way is which
+    up: str
     series: tuple[Series, ...]
-    human: tuple[float, float] | None  # lowest and highest R@10 of human captions through this judge
+    level: tuple[float, float] | None = None  # a grey band from here to there
+    level_words: str = ""
 
     @property
     def empty(self) -> bool:
         return not any(series.spots for series in self.series)
 
 
+def styles(results: Results) -> dict[str, Style]:
+    """The style of each curve, the same in every figure: a colour a method, a marker a curve.
+
+    A frozen speaker has its method's colour, dashed. A method's own name has the style of its first curve.
+    """
+    speakers = list(dict.fromkeys(run.speaker for run in results.runs))
+    found: dict[str, Style] = {}
+    for n, curve in enumerate(curves(results)):
+        run = curve.points[0].runs[0]
+        style = Style(speakers.index(run.speaker), n, run.frozen is not None)
+        found[curve.label] = style
+        found.setdefault(curve.method, style)
+    return found
+
+
 def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CIDEr") -> list[Panel]:
-    """One panel a judge, all on the test split; settings without both numbers are left out."""
-    chosen = {id(choice.point) for choice in choices if choice.of > 1}
-    lines: dict[str, list[Point]] = {}
-    for point in results.points:
-        lines.setdefault(_line(point, results), []).append(point)
+    """R@10 against a language metric, one panel a judge, on the test split.
+
+    A setting without both numbers is left out, and so is a judge who saw nothing (unless none saw anything).
+    """
+    chosen, style = _chosen(choices), styles(results)
     panels = []
-    for judge, words in JUDGES.items():
+    for judge in results.judges:
         series = tuple(
-            Series(label, style, tuple(_spots(points, results, judge, metric, chosen)))
-            for style, (label, points) in enumerate(lines.items())
+            Series(
+                curve.label,
+                style[curve.label],
+                # A frozen speaker's captions are its method's: only its own listener is another.
+                ()
+                if judge != "own" and style[curve.label].dashed
+                else tuple(_spots(curve.points, results, judge, metric, chosen)),
+            )
+            for curve in curves(results)
         )
         human = [run.value("test", "human", judge, "text_to_image", "R@10") for run in results.runs]
-        known = [value for value in human if value is not None]
-        panels.append(Panel(judge, words, metric, series, (min(known), max(known)) if known else None))
-    return panels
+        panels.append(
+            Panel(judge, SHORT[judge], "", f"{metric}: more natural →", "R@10: found more often →", series,
+                  _band(human), "human captions")
+        )  # fmt: skip
+    return [panel for panel in panels if not panel.empty] or panels
 
 
-def curve_png(panels: Sequence[Panel]) -> bytes:
-    """The panels side by side; equal input gives equal bytes."""
-    from matplotlib.figure import Figure
+def drift_panel(results: Results, choices: Sequence[Choice]) -> Panel | None:
+    """What the method's own listener makes of people's captions against what it makes of its speaker's.
 
-    figure = Figure(figsize=(4.4 * len(panels), 4.9), dpi=150, layout="constrained")
-    for axes, panel in zip(figure.subplots(1, len(panels), sharex=True, sharey=True), panels, strict=True):
-        axes.set_title(f"judged by {panel.title}", fontsize=10)
-        axes.set_xlabel(f"{panel.metric} (naturalness)")
-        axes.grid(alpha=0.25, linewidth=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
-        if panel.empty:
-            axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color="#666666")
-        if panel.human:
-            low, high = panel.human
-            if high - low >= 0.05:
-                axes.axhspan(low, high, color="#888888", alpha=0.18, linewidth=0)
-            else:
-                axes.axhline(low, color="#777777", linestyle=(0, (5, 3)), linewidth=1)
-            axes.annotate("human captions", (0.01, low), xycoords=("axes fraction", "data"), xytext=(0, -3),
-                          textcoords="offset points", va="top", fontsize=8, color="#666666")  # fmt: skip
-        for series in panel.series:
-            _draw(axes, series)
-    figure.axes[0].set_ylabel("R@10 (discriminability)")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False, fontsize=9)
-    return png(figure)
+    None where human captions were not judged.
+    """
+    chosen, style = _chosen(choices), styles(results)
+    across, up = ("own", "text_to_image", "R@10"), ("human", "own", "text_to_image", "R@10")
+    series = []
+    for curve in curves(results):
+        spots = []
+        for point in curve.points:
+            x, y = point.mean("test", *across), point.mean("test", *up)
+            if x is None or y is None:
+                continue
+            words = [f"own captions R@10 {number(x, 1, point.spread('test', *across))}"]
+            words += [f"human captions R@10 {number(y, 1, point.spread('test', *up))}"]
+            spots.append(_spot(point, results, across, up, words, chosen))
+        series.append(Series(curve.label, style[curve.label], tuple(spots)))
+    before = [run.value("test", "human", "before", "text_to_image", "R@10") for run in results.runs]
+    panel = Panel(
+        "drift", "Own listener", "how well it finds images by its speaker's captions, and by people's",
+        "R@10 of its speaker's captions →", "R@10 of human captions →", tuple(series), _band(before),
+        "before joint training",
+    )  # fmt: skip
+    return None if panel.empty else panel
 
 
-def png(figure: Figure) -> bytes:
-    """The figure as PNG without version or date inside."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def rho_panels(results: Results, comparison: Comparison) -> list[Panel]:
+    """R@10 against ρ at one CIDEr, one line a method, by its own listener and by the independent judge.
 
-    FigureCanvasAgg(figure)
-    out = io.BytesIO()
-    figure.savefig(out, format="png", metadata={"Software": None})
-    return out.getvalue()
-
-
-def _draw(axes: Any, series: Series) -> None:
-    from matplotlib.patheffects import withStroke
-
-    colour, marker = COLOURS[series.style % len(COLOURS)], MARKERS[series.style % len(MARKERS)]
-    xs, ys = [spot.x for spot in series.spots], [spot.y for spot in series.spots]
-    axes.plot(xs, ys, color=colour, marker=marker, markersize=6, linewidth=1.6, label=series.label)
-    for n, spot in enumerate(series.spots):
-        if spot.spread:
-            axes.errorbar(
-                spot.x, spot.y, xerr=spot.spread[0], yerr=spot.spread[1], color=colour, linewidth=0.9, capsize=2
-            )
-        if spot.chosen:
-            axes.plot(spot.x, spot.y, "o", markersize=13, markerfacecolor="none", markeredgecolor=colour)
-        if spot.tag and (spot.chosen or n == len(series.spots) - 1):
-            axes.annotate(f"λ {spot.tag}", (spot.x, spot.y), xytext=(2, 8), textcoords="offset points", fontsize=7,
-                          color=colour, path_effects=[withStroke(linewidth=2.5, foreground="white")])  # fmt: skip
+    Bars are 95 % intervals over the test images. Nothing where no method was measured at several values of ρ.
+    """
+    style = styles(results)
+    panels = []
+    for judge in ("own", "judge"):
+        lines = []
+        for series in comparison.rho:
+            label = f"{series.method} at CIDEr {series.cider:.3f}"
+            spots = []
+            for rho, found in zip(series.rhos, series.judges.get(judge, ()), strict=False):
+                if found is None:
+                    continue
+                words = f"{label}, ρ {rho:g}, R@10 {number(found.value, 1)}"
+                words += f" [{number(found.interval[0], 1)}, {number(found.interval[1], 1)}]" if found.interval else ""
+                bars = (rho, rho, *found.interval) if found.interval else None
+                spots.append(Spot(rho, found.value, bars, (), words, "", False))
+            lines.append(Series(label, style[series.method], tuple(spots)))
+        across, up = "ρ: share of captions heard as distributions →", "R@10: found more often →"
+        panels.append(Panel(judge, SHORT[judge], "", across, up, tuple(lines)))
+    return [panel for panel in panels if not panel.empty]
 
 
-def _line(point: Point, results: Results) -> str:
-    """The method, and those of its settings besides λ that vary within it."""
-    return " ".join([point.method, *(_named(point, key) for key in results.varying(point.method))])
+def _chosen(choices: Sequence[Choice]) -> set[int]:
+    return {id(choice.point) for choice in choices if choice.of > 1}
+
+
+def _band(values: Iterable[float | None]) -> tuple[float, float] | None:
+    known = [value for value in values if value is not None]
+    return (min(known), max(known)) if known else None
 
 
 def _named(point: Point, key: str) -> str:
@@ -147,20 +177,29 @@ def _spots(points: Sequence[Point], results: Results, judge: str, metric: str, c
         x, y = point.mean("test", *across), point.mean("test", *up)
         if x is None or y is None:
             continue
-        dx, dy = point.spread("test", *across), point.spread("test", *up)
-        seeds = [(run.value("test", *across), run.value("test", *up)) for run in point.runs]
-        several = len(seeds) > 1
-        keys = dict.fromkeys(("lambda", "rho", *results.varying(point.method)))
-        words = [point.method, *(_named(point, key) for key in keys if key in point.settings)]
-        words += [f"{'seeds' if several else 'seed'} {' '.join(str(s) for s in point.seeds if s is not None) or '–'}"]
-        words += [f"{metric} {number(x, 3, dx)}", f"R@10 {number(y, 1, dy)}"]
-        words += ["chosen on validation"] if id(point) in chosen else []
-        yield Spot(
-            x=x,
-            y=y,
-            spread=(dx, dy) if several and dx is not None and dy is not None else None,
-            seeds=tuple(seeds) if several else (),  # type: ignore[arg-type]
-            label=", ".join(words),
-            tag=setting(point, "lambda") if "lambda" in point.settings else "",
-            chosen=id(point) in chosen,
-        )
+        words = [f"{metric} {number(x, 3, point.spread('test', *across))}"]
+        words += [f"R@10 {number(y, 1, point.spread('test', *up))}"]
+        yield _spot(point, results, across, up, words, chosen)
+
+
+def _spot(
+    point: Point, results: Results, across: tuple[str, ...], up: tuple[str, ...], values: list[str], chosen: set[int]
+) -> Spot:
+    """`point` at two numbers of the test split that it has; `values` are these numbers in words."""
+    x, y = point.mean("test", *across) or 0.0, point.mean("test", *up) or 0.0
+    dx, dy = point.spread("test", *across), point.spread("test", *up)
+    seeds = [(run.value("test", *across), run.value("test", *up)) for run in point.runs]
+    several = len(seeds) > 1
+    keys = dict.fromkeys(("lambda", "rho", *results.varying(point.method)))
+    words = [point.method, *(_named(point, key) for key in keys if key in point.settings)]
+    words += [f"{'seeds' if several else 'seed'} {' '.join(str(s) for s in point.seeds if s is not None) or '–'}"]
+    words += [*values, *(["chosen on validation"] if id(point) in chosen else [])]
+    return Spot(
+        x=x,
+        y=y,
+        bars=(x - dx, x + dx, y - dy, y + dy) if several and dx is not None and dy is not None else None,
+        seeds=tuple(seeds) if several else (),  # type: ignore[arg-type]
+        label=", ".join(words),
+        tag=setting(point, "lambda") if "lambda" in point.settings else "",
+        chosen=id(point) in chosen,
+    )

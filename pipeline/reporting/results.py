@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,16 @@ from pipeline.errors import UserError
 
 JUDGES = {
     "own": "the method's own listener",
+    "adapted": "the listener before joint training, after learning on this speaker's captions while it stays frozen",
     "before": "the listener before joint training",
     "judge": "an independent judge",
 }
-SHORT = {"own": "Own listener", "before": "Listener before", "judge": "Independent judge"}
+SHORT = {
+    "own": "Own listener",
+    "adapted": "Adapted listener",
+    "before": "Listener before",
+    "judge": "Independent judge",
+}
 LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
 
 
@@ -34,6 +40,21 @@ class Run:
     captions: Path  # the captions.parquet that holds this run's captions
     cell: str | None = None  # its name among the sweep's captions
     in_sweep: bool = False
+    frozen: str | None = None  # of a frozen-speaker system: the method whose captions these are
+
+    @property
+    def speaker(self) -> str:
+        """The method under whose name the captions file has this run's captions."""
+        return self.frozen or self.method
+
+    def rank_column(self, judge: str) -> str:
+        """The captions file's column of ranks by `judge`; a frozen speaker's own listener is the adapted one."""
+        return "rank_adapted" if self.frozen and judge == "own" else f"rank_{judge}"
+
+    @property
+    def retrieved_column(self) -> str:
+        """The captions file's column of images that the own listener puts first."""
+        return "retrieved_adapted" if self.frozen else "retrieved_own"
 
     def value(self, split: str, *keys: str) -> float | None:
         """The number at `keys` of `split`; None where it is missing, null, NaN or infinite."""
@@ -99,6 +120,12 @@ class Results:
         return [run for point in self.points for run in point.runs]
 
     @property
+    def judges(self) -> dict[str, str]:
+        """Who judged, in the order in which they are shown, in words; the adapted listener only where it was made."""
+        adapted = any("adapted" in numbers for run in self.runs for numbers in run.splits.values())
+        return {judge: words for judge, words in JUDGES.items() if judge != "adapted" or adapted}
+
+    @property
     def methods(self) -> list[str]:
         return list(dict.fromkeys(point.method for point in self.points))
 
@@ -148,6 +175,58 @@ def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] 
     points = [Point(tuple(sorted(group, key=lambda run: _rank(run.settings.get("seed"))))) for group in groups.values()]
     points.sort(key=lambda point: (order[point.method], [_rank(value) for _, value in sorted(point.settings.items())]))
     return Results(tuple(points), tuple(notes), tuple(files))
+
+
+def with_frozen_speakers(results: Results, methods: Iterable[str]) -> Results:
+    """`results` and, behind each of `methods`, the system `frozen_…`: its speaker, and a listener that adapted to it.
+
+    The system has the captions, settings and language of its method; its own listener is the adapted one. A method
+    that was not evaluated is passed over; one without an adapted listener has no system, and a note says so.
+    """
+    wanted = [method for method in dict.fromkeys(methods) if method in results.methods]
+    points: list[Point] = []
+    lacking: list[str] = []
+    for method in results.methods:
+        points += results.of(method)
+        if method not in wanted:
+            continue
+        systems = [_frozen(point) for point in results.of(method)]
+        points += [system for system in systems if system is not None]
+        if None in systems:
+            lacking.append(method)
+    notes = results.notes
+    if lacking:
+        names = ", ".join(f"frozen_{method}" for method in lacking)
+        notes = (*notes, f"{names}: settings without an adapted listener are left out; evaluate them again.")
+    return replace(results, points=tuple(points), notes=notes)
+
+
+def _frozen(point: Point) -> Point | None:
+    """The point of the frozen-speaker system; None if a seed has no adapted listener on the test split."""
+    if any(run.value("test", "adapted", "text_to_image", "R@10") is None for run in point.runs):
+        return None
+    return Point(
+        tuple(
+            replace(
+                run,
+                method=f"frozen_{run.method}",
+                frozen=run.method,
+                splits={split: _owned(numbers) for split, numbers in run.splits.items()},
+            )
+            for run in point.runs
+        )
+    )
+
+
+def _owned(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a split with the adapted listener in the place of the own one."""
+    owned = {key: value for key, value in numbers.items() if key != "own"}
+    if "adapted" in numbers:
+        owned["own"] = numbers["adapted"]
+    for section in ("human", "galleries"):
+        if isinstance(numbers.get(section), Mapping):
+            owned[section] = _owned(numbers[section])
+    return owned
 
 
 def read_json(path: Path) -> Any:

@@ -18,6 +18,10 @@ class ReportSettings:
     control: str = "mle"  # the method whose naturalness is the yardstick
     min_cider_share: float = 0.95  # of the control's validation CIDEr that a chosen setting must keep
     metric: str = "CIDEr"  # on the x axis of the curve
+    frozen: tuple[str, ...] = ()  # methods whose speakers also stand with a listener that adapted to them
+    at_cider: tuple[float, ...] | None = None  # where recalls are compared; None: chosen from the curves
+    at_recall: tuple[float, ...] | None = None  # where language is compared, in %; None: chosen from the curves
+    recall: str = "R@10"  # which recall of the own listener that is
 
 
 class Basis(StrEnum):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.reporting.figures import COLOURS, Panel, Spot
+from pipeline.reporting.figures import Panel, Spot, Style
 
 WIDTH, HEIGHT = 380, 380
 LEFT, RIGHT, TOP, BOTTOM = 42, 12, 12, 40
-MARKERS = (  # paths around (0, 0), in the order of figures.MARKERS
+COLOURS = 9  # --c0 … --c8 of page.css, in the order of png.COLOURS
+MARKERS = (  # paths around (0, 0), in the order of png.MARKERS
     "M4.5 0A4.5 4.5 0 1 1 -4.5 0A4.5 4.5 0 1 1 4.5 0Z",
     "M-4 -4H4V4H-4Z",
     "M0 -5L4.8 4H-4.8Z",
@@ -47,10 +48,17 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Look:
+    """A style as the template writes it: a class of page.css and the marker's path."""
+
+    name: str
+    marker: str
+
+
+@dataclass(frozen=True)
 class Line:
     label: str
-    style: int  # of the colours
-    marker: str
+    look: Look
     path: str
     marks: tuple[Mark, ...]
 
@@ -63,15 +71,15 @@ class Drawing:
     x: Axis
     y: Axis
     lines: tuple[Line, ...]
-    human: tuple[float, float] | None  # top and bottom pixel
+    level: tuple[float, float] | None  # top and bottom pixel of the grey band
 
 
 def drawings(panels: Sequence[Panel]) -> list[Drawing]:
     """Lay out the panels of one figure."""
     spots = [spot for panel in panels for series in panel.series for spot in series.spots]
-    xs = [x for spot in spots for x in (spot.x, *_around(spot.x, spot, 0), *(seed[0] for seed in spot.seeds))]
-    ys = [y for spot in spots for y in (spot.y, *_around(spot.y, spot, 1), *(seed[1] for seed in spot.seeds))]
-    ys += [value for panel in panels if panel.human for value in panel.human]
+    xs = [x for spot in spots for x in (spot.x, *(spot.bars or ())[:2], *(seed[0] for seed in spot.seeds))]
+    ys = [y for spot in spots for y in (spot.y, *(spot.bars or ())[2:], *(seed[1] for seed in spot.seeds))]
+    ys += [value for panel in panels if panel.level for value in panel.level]
     x, y = _axis(xs, LEFT, WIDTH - RIGHT), _axis(ys, HEIGHT - BOTTOM, TOP)
     return [
         Drawing(
@@ -81,27 +89,28 @@ def drawings(panels: Sequence[Panel]) -> list[Drawing]:
             lines=tuple(
                 Line(
                     label=series.label,
-                    style=series.style % len(COLOURS),
-                    marker=MARKERS[series.style % len(MARKERS)],
+                    look=look(series.style),
                     path=" ".join(f"{x.pixel(spot.x):g},{y.pixel(spot.y):g}" for spot in series.spots),
                     marks=tuple(_mark(spot, x, y) for spot in series.spots),
                 )
                 for series in panel.series
             ),
-            human=(y.pixel(panel.human[1]), y.pixel(panel.human[0])) if panel.human else None,
+            level=(y.pixel(panel.level[1]), y.pixel(panel.level[0])) if panel.level else None,
         )
         for panel in panels
     ]
 
 
-def _around(value: float, spot: Spot, axis: int) -> tuple[float, ...]:
-    return (value - spot.spread[axis], value + spot.spread[axis]) if spot.spread else ()
+def look(style: Style) -> Look:
+    """Colours and markers start again where there are more lines."""
+    name = f"s{style.colour % COLOURS}" + (" dashed" if style.dashed else "")
+    return Look(name, MARKERS[style.marker % len(MARKERS)])
 
 
 def _mark(spot: Spot, x: Axis, y: Axis) -> Mark:
     bars = None
-    if spot.spread:
-        (left, right), (below, above) = _around(spot.x, spot, 0), _around(spot.y, spot, 1)
+    if spot.bars:
+        left, right, below, above = spot.bars
         bars = (x.pixel(left), x.pixel(right), y.pixel(above), y.pixel(below))
     return Mark(x.pixel(spot.x), y.pixel(spot.y), bars, tuple((x.pixel(a), y.pixel(b)) for a, b in spot.seeds), spot)
 

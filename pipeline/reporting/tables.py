@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pipeline.reporting.results import JUDGES, LANGUAGE, SHORT, Point, Results, Run
+from pipeline.reporting.results import LANGUAGE, SHORT, Point, Results, Run
 from pipeline.reporting.selection import Basis, Choice
 
 MISSING = "–"
@@ -112,15 +112,15 @@ def results_table(results: Results, choices: Sequence[Choice], direction: str = 
     columns = [Column("Method", text=True), Column("λ", "Chosen"), Column("ρ", "Chosen"), Column("seeds", "Chosen")]
     if forward:
         columns += [Column(name, "Language metrics") for name in language]
-    columns += [Column(name, SHORT[judge]) for judge in JUDGES for name in (*RECALLS, "med.")]
+    columns += [Column(name, SHORT[judge]) for judge in results.judges for name in (*RECALLS, "med.")]
     rows = []
     for choice in choices:
         point = choice.point
-        row = [_name(choice, protocols), setting(point, "lambda"), setting(point, "rho"), _seeds(point)]
+        row = [chosen_name(choice, protocols), setting(point, "lambda"), setting(point, "rho"), _seeds(point)]
         if forward:
-            row += [_cell(point, 3, "language", name) for name in language]
-        for judge in JUDGES:
-            row += [_cell(point, 1, judge, direction, name) for name in RECALLS]
+            row += [point_cell(point, 3, "language", name) for name in language]
+        for judge in results.judges:
+            row += [point_cell(point, 1, judge, direction, name) for name in RECALLS]
             row.append(_median(point, judge, direction))
         rows.append(row)
     what = "from caption to image" if forward else "from image to caption"
@@ -144,12 +144,12 @@ def human_table(results: Results, choices: Sequence[Choice]) -> Table:
     points = [choice.point for choice in choices if choice.point]
     protocols = Protocols(run for point in points for run in point.runs)
     columns = [Column("Listener of", text=True)]
-    columns += [Column(name, SHORT[judge]) for judge in JUDGES for name in (*RECALLS, "med.")]
+    columns += [Column(name, SHORT[judge]) for judge in results.judges for name in (*RECALLS, "med.")]
     rows = []
     for point in points:
         row = [point.method + protocols.mark(point.runs)]
-        for judge in JUDGES:
-            row += [_cell(point, 1, "human", judge, "text_to_image", name) for name in RECALLS]
+        for judge in results.judges:
+            row += [point_cell(point, 1, "human", judge, "text_to_image", name) for name in RECALLS]
             row.append(_median(point, "human", judge, "text_to_image"))
         rows.append(row)
     caption = "Human captions of the test split through the same judges: recall in % and median rank (med.)"
@@ -163,7 +163,7 @@ def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     others = other_settings(results)
     columns = [Column("Method", text=True), *(Column(name) for name in ("λ", "ρ", *others, "seed"))]
     columns += [Column("CIDEr", "Validation"), Column("R@10 own", "Validation")]
-    columns += [Column("CIDEr", "Test"), *(Column(f"R@10 {judge}", "Test") for judge in JUDGES)]
+    columns += [Column("CIDEr", "Test"), *(Column(f"R@10 {judge}", "Test") for judge in results.judges)]
     columns += [Column(label, "Test captions") for label in DIVERSITY.values()]
     rows = []
     for run in results.runs:
@@ -172,7 +172,7 @@ def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
         row += [number(run.value("val", "language", "CIDEr"), 3)]
         row += [number(run.value("val", "own", "text_to_image", "R@10"), 1)]
         row += [number(run.value("test", "language", "CIDEr"), 3)]
-        row += [number(run.value("test", judge, "text_to_image", "R@10"), 1) for judge in JUDGES]
+        row += [number(run.value("test", judge, "text_to_image", "R@10"), 1) for judge in results.judges]
         row += [
             number(run.value("test", "diversity", key), 1 if key == "words_per_caption" else 3) for key in DIVERSITY
         ]
@@ -191,23 +191,24 @@ def compact_tables(results: Results, choices: Sequence[Choice]) -> tuple[Table, 
     """The results in two tables narrow enough for a terminal; the notes of both are with the second."""
     protocols = Protocols(run for choice in choices if choice.point for run in choice.point.runs)
     others = _language(results)[1:]
+    fewer = [judge for judge in results.judges if judge != "adapted"]  # the second table has no room for it
     ahead = [Column("Method", text=True), Column("λ"), Column("ρ"), Column("seeds")]
-    ahead += [Column("CIDEr"), *(Column(f"R@10 {judge}") for judge in JUDGES), Column("repeats")]
+    ahead += [Column("CIDEr"), *(Column(f"R@10 {judge}") for judge in results.judges), Column("repeats")]
     behind = [Column("Method", text=True), *(Column(name) for name in others)]
-    behind += [Column(f"R@1/5/med {judge}") for judge in JUDGES]
+    behind += [Column(f"R@1/5/med {judge}") for judge in fewer]
     first, second = [], []
     for choice in choices:
-        point, name = choice.point, _name(choice, protocols)
+        point, name = choice.point, chosen_name(choice, protocols)
         row = [name, setting(point, "lambda"), setting(point, "rho"), _seeds(point)]
-        row += [_cell(point, 3, "language", "CIDEr")]
-        row += [_cell(point, 1, judge, "text_to_image", "R@10") for judge in JUDGES]
+        row += [point_cell(point, 3, "language", "CIDEr")]
+        row += [point_cell(point, 1, judge, "text_to_image", "R@10") for judge in results.judges]
         first.append([*row, _mean(point, 3, "diversity", "repetition")])
         row = [name, *(_mean(point, 3, "language", metric) for metric in others)]
-        for judge in JUDGES:
+        for judge in fewer:
             recall = [_mean(point, 1, judge, "text_to_image", key) for key in ("R@1", "R@5")]
             row.append(" ".join([*recall, _median(point, judge, "text_to_image")]))
         second.append(row)
-    judges = "; ".join(f"{name}: {words}" for name, words in JUDGES.items())
+    judges = "; ".join(f"{name}: {words}" for name, words in results.judges.items())
     images = _images(results)
     notes = [
         f"Recall in % of {images} test images, from caption to image, and median rank (med). Judges: {judges}.",
@@ -228,7 +229,8 @@ def other_settings(results: Results) -> list[str]:
     return sorted({key for method in results.methods for key in results.varying(method)} - {"rho"})
 
 
-def _cell(point: Point | None, digits: int, *keys: str) -> str:
+def point_cell(point: Point | None, digits: int, *keys: str) -> str:
+    """The test split's number at `keys`, mean ± deviation over the seeds, or a dash."""
     return MISSING if point is None else number(point.mean("test", *keys), digits, point.spread("test", *keys))
 
 
@@ -242,7 +244,8 @@ def _median(point: Point | None, *keys: str) -> str:
     return number(value, 0 if value is not None and value == round(value) else 1)
 
 
-def _name(choice: Choice, protocols: Protocols) -> str:
+def chosen_name(choice: Choice, protocols: Protocols) -> str:
+    """The choice's method with the marks of how it was chosen and of its protocol."""
     mark = {Basis.BELOW: "*", Basis.UNMEASURED: "†"}.get(choice.basis, "")
     return choice.method + mark + (protocols.mark(choice.point.runs) if choice.point else "")
 

@@ -16,11 +16,20 @@ if TYPE_CHECKING:
     from pipeline.training.tracking import Run
 
 
-def fit(training: Training, out: Path, checkpoints: Path, record: Run, seconds: float) -> None:
+def fit(
+    training: Training,
+    out: Path,
+    checkpoints: Path,
+    record: Run,
+    seconds: float,
+    roles: frozenset[Role] = frozenset(Role),
+) -> None:
     """Train, and write `out`: weights.safetensors, history.jsonl (a line an epoch) and metrics.json (its last line).
 
     `checkpoints` is where a killed run of the same work left them, `seconds` how often one is written; when all
     outputs are on disk they are removed.
+
+    `roles`: whose weights are written (default: everybody's).
     """
     training.record = record.metrics
     kept = Checkpoints(checkpoints)
@@ -28,7 +37,8 @@ def fit(training: Training, out: Path, checkpoints: Path, record: Run, seconds: 
     agents: dict[str, Agent] = {}
     for role, agent in training.method.agents.present().items():
         assert isinstance(agent, Agent)
-        agents[Role(role).value] = agent
+        if role in roles:
+            agents[role.value] = agent
     paths = [out / name for name in ("weights.safetensors", "history.jsonl", "metrics.json")]
     save_agents(paths[0], agents)
     write_atomically(paths[1], "".join(json.dumps(entry) + "\n" for entry in history))

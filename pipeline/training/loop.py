@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from pipeline.errors import UserError
 from pipeline.methods.method import Method
 from pipeline.training.checkpoint import Checkpoints, optimiser_tensors, restore_optimiser
 from pipeline.training.optimisation import Optimisation
-from pipeline.types import Batch
+from pipeline.types import Batch, Losses
 
 LOG_EVERY = 25  # steps between two looks at the losses: each makes the device wait
 
@@ -88,6 +88,8 @@ class Training:
         saved = time.monotonic()
         with tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=None) as bar:
             for epoch in range(self.step // total, self.settings.epochs):
+                if self.settings.has_saturated(self.history):
+                    break
                 for batch in self.batches.epoch(epoch, self.step % total):
                     self._learn(batch.to(self.device))
                     bar.update()
@@ -114,10 +116,13 @@ class Training:
         torch.manual_seed((self.seed << 32) + self.step)
         learners = self.method.freeze(self.step)
         agents = self.method.agents.present()
-        for agent in agents.values():
-            agent.train()
+        for role, agent in agents.items():
+            agent.train(role in learners)
         losses, report = self.method.step(batch, self.seed)
-        torch.stack(list(losses.values())).sum().backward()
+        if self.method.normalise:
+            _normalised_backward(losses, self.method.weights, [agents[role] for role in sorted(learners)])
+        elif losses:
+            torch.stack(list(losses.values())).sum().backward()
         rate = self.settings.rate(self.step, len(self.batches))
         for role in sorted(learners):
             adam = self.adams[role]
@@ -209,6 +214,22 @@ class Training:
         self.history = checkpoint.state["history"]
         counts = checkpoint.state["counts"]
         self.means = Means({name: parts["mean"][name] for name in counts}, counts)
+
+
+def _normalised_backward(losses: Losses, weights: Mapping[str, float], learners: Sequence[nn.Module]) -> None:
+    """Give `learners` the weighted sum of the losses' gradients, each scaled to norm 1 on each learner."""
+    for name, loss in losses.items():
+        for learner in learners:
+            parameters = list(learner.parameters())
+            gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+            reached = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
+            if not reached:
+                continue
+            norm = nn.utils.get_total_norm([g for _, g in reached])
+            scale = weights[name] / norm.clamp(min=torch.finfo(norm.dtype).tiny)
+            for parameter, gradient in reached:
+                gradient = gradient * scale
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
 
 def _norm(agent: nn.Module) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +30,8 @@ class Optimisation:
     """`last`, or the validation metric whose best epoch is kept."""
     validate_every: int = 1
     """Epochs between validations; 0 for none."""
+    patience: int | None = None
+    """Validations without a better `select` after which training ends; None: it goes on to the last epoch."""
 
     def rate(self, step: int, steps_an_epoch: int) -> float:
         """The learning rate of `step` (from 0)."""
@@ -40,6 +42,11 @@ class Optimisation:
             assert self.decay_every is not None
             return self.learning_rate * self.decay ** (step // steps_an_epoch // self.decay_every)
         return self.learning_rate
+
+    def has_saturated(self, history: Sequence[Mapping[str, float]]) -> bool:
+        """Whether the last `patience` validations of `history` brought nothing better than the one before them."""
+        values = [entry[f"val/{self.select}"] for entry in history if f"val/{self.select}" in entry]
+        return bool(self.patience and values and len(values) - 1 - values.index(max(values)) >= self.patience)
 
     def adam(self, model: nn.Module) -> torch.optim.Adam:
         """Adam with its defaults (β .9 and .999, ε 1e-8), fused: one pass over the weights."""

@@ -7,6 +7,7 @@ from pipeline.channels import (
     Beam,
     Forced,
     Greedy,
+    Gumbel,
     Multinomial,
     PartialSampling,
     ScheduledSampling,
@@ -152,3 +153,25 @@ def test_the_mask_holds_the_words_and_the_eos_that_ends_them():
     tokens = torch.tensor([[1, 2, 0, 0], [0, 0, 0, 0], [3, 3, 3, 3], [1, 0, 2, 0]])
     expected = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0]]
     assert caption_mask(tokens).int().tolist() == expected
+
+
+def test_gumbel_words_are_drawn_as_often_as_they_are_likely_at_any_temperature():
+    probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05])
+    for temperature in (0.3, 1.0, 5.0):
+        index, soft = Gumbel(temperature=temperature).sample(probabilities.log().expand(40_000, 4), rng(3))
+        shares = index.bincount(minlength=4) / len(index)
+        torch.testing.assert_close(shares, probabilities, atol=0.01, rtol=0)
+        assert torch.equal(soft.argmax(-1), index)
+        torch.testing.assert_close(soft.sum(-1), torch.ones(len(soft)))
+
+
+def test_the_gradient_of_a_gumbel_word_is_that_of_its_relaxed_sample(toy):
+    logits = torch.randn(8, 13, requires_grad=True)
+    weight = torch.randn(8, 13)
+    channel = Gumbel(temperature=2.0, ending="soft")
+    step = channel.open(toy.batch(), 12, rng(1))
+    symbol = step(0, logits.log_softmax(-1))
+    assert torch.equal(symbol.said.argmax(-1), symbol.index)
+    hard = torch.autograd.grad((symbol.said * weight).sum(), logits)[0]
+    _, soft = channel.sample(logits.log_softmax(-1), rng(1))
+    torch.testing.assert_close(hard, torch.autograd.grad((soft * weight).sum(), logits)[0])

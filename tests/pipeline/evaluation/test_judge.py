@@ -5,7 +5,7 @@ import torch
 
 from pipeline.channels import Beam, Greedy
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judge import judge
+from pipeline.evaluation.judge import galleries, judge
 from pipeline.evaluation.validation import Validation
 from pipeline.methods.method import Agents
 
@@ -35,6 +35,28 @@ def test_recalls_both_ways_by_hand():
     assert verdict.image_to_text["R@1"] == pytest.approx(100 * 3 / 8)
     assert verdict.image_to_text["R@5"] == pytest.approx(100 * 6 / 8)
     assert verdict.image_to_text["mean_rank"] == pytest.approx((8 + 2 + 9 + 2 + 1 + 1 + 1 + 2) / 8)
+
+
+def test_smaller_galleries_and_what_comes_first():
+    tokens = torch.tensor([[0], [1], [2], [3], [4], [6], [5], [7]])
+    distractors = {"easy": torch.tensor([[1], [0], [0], [0], [0], [0], [0], [0]])}
+    verdict = judge(Reader(), tokens, torch.arange(8), torch.zeros(8, 1), CPU, distractors)
+    assert verdict.text_to_image["R@1"] == pytest.approx(75.0)
+    # images 5 and 6, whose captions name each other, tie with image 0: rank 2 of two
+    assert verdict.galleries["easy"]["R@1"] == pytest.approx(75.0)
+    assert verdict.galleries["easy"]["mean_rank"] == pytest.approx((6 + 2 * 2) / 8)
+    assert verdict.retrieved.shape == (8, 5)
+    assert verdict.retrieved[:, 0].tolist() == [0, 1, 2, 3, 4, 6, 5, 7]
+
+
+def test_galleries_are_there_where_there_are_images_enough():
+    few, some, many = (galleries(torch.randn(count, 3)) for count in (100, 101, 1001))
+    assert few == {}
+    assert {name: tuple(rows.shape) for name, rows in some.items()} == {
+        "random100": (101, 99),
+        "similar100": (101, 99),
+    }
+    assert many["1000"].shape == (1001, 999)
 
 
 def test_a_listener_to_whom_everything_is_alike_ranks_last(toy):

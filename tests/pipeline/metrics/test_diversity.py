@@ -12,11 +12,18 @@ def test_figures_by_hand():
         "words_per_caption": 9 / 4,
         "distinct_captions": 3 / 4,
         "words_used": 3,
+        "Div-1": 3 / 9,
+        "Div-2": 4 / 9,  # a red, red dog, a dog, dog dog; none from one caption into the next
         "repetition": 1 / 4,
         "unfinished": 1 / 4,
     }
     assert diversity(captions, tokens) == expected
     assert diversity(captions, tokens.tolist()) == expected
+
+
+def test_captions_without_words_have_no_diversity():
+    figures = diversity(["", ""], [[0], [0]])
+    assert (figures["Div-1"], figures["Div-2"], figures["words_per_caption"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,16 @@ def test_equals_pycocoevalcap(scorer):
     assert sorted(PACKAGE.rglob("*")) == before  # nothing is written into the package
 
 
+def test_corpus_bleu_is_made_of_the_sums_of_the_counts(scorer):
+    result = scorer.score(*zip(*CAPTIONS, strict=True))
+    said, closest, *grams = result.bleu_counts.sum(0).tolist()
+    guessed, matched = np.array(grams[:4], float), np.array(grams[4:], float)
+    precision = np.exp(np.log(matched / guessed).cumsum() / np.arange(1, 5))
+    brevity = np.exp(min(0.0, 1 - closest / said))
+    for n in range(4):
+        assert brevity * precision[n] == pytest.approx(result.scores[f"BLEU-{n + 1}"], rel=1e-6)
+
+
 def test_a_second_set_in_the_same_process(scorer):
     """Backwards, and with an empty caption at the end, where the tokeniser's wrapper loses it."""
     said, human = zip(*CAPTIONS, strict=True)

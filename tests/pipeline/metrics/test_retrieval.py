@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
-from pipeline.metrics.retrieval import best_of, ranks, recall
+from pipeline.metrics.retrieval import best, best_of, random_distractors, ranks, recall, similar_distractors
 
 GALLERY = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
 
@@ -67,3 +67,43 @@ def test_a_diverged_model_has_no_ranks(bad):
         ranks(GALLERY, broken, torch.arange(3))
     with pytest.raises(UserError, match="queries hold NaN"):
         ranks(broken, GALLERY, torch.arange(3))
+
+
+def test_ranks_among_distractors_count_those_only():
+    queries = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    gallery = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.1]])
+    among = torch.tensor([[1, 2], [0, 2], [0, 1], [0, 1]])
+    assert ranks(queries, gallery, torch.tensor([0, 2])).tolist() == [2, 2]
+    assert ranks(queries, gallery, torch.tensor([0, 2]), among=among).tolist() == [1, 2]
+    everyone = torch.tensor([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
+    torch.manual_seed(2)
+    queries, gallery, targets = torch.randn(30, 5), torch.randn(4, 5), torch.randint(0, 4, (30,))
+    whole = ranks(queries, gallery, targets)
+    assert torch.equal(ranks(queries, gallery, targets, among=everyone, block=7), whole)
+
+
+def test_the_best_come_first():
+    assert best(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), GALLERY, 2).tolist() == [[0, 2], [1, 2]]
+    assert best(torch.tensor([[1.0, 0.0]]), GALLERY, 9).tolist() == [[0, 2, 1]]
+
+
+def test_random_distractors_are_others_and_different():
+    drawn = random_distractors(60, 20, seed=1)
+    assert drawn.shape == (60, 20)
+    assert all(len(set(row.tolist())) == 20 and n not in row for n, row in enumerate(drawn))
+    assert int(drawn.min()) == 0
+    assert int(drawn.max()) == 59
+    assert torch.equal(drawn, random_distractors(60, 20, seed=1))
+    assert not torch.equal(drawn, random_distractors(60, 20, seed=2))
+    assert sorted(random_distractors(4, 3, seed=0)[2].tolist()) == [0, 1, 3]
+    with pytest.raises(UserError, match="4 distractors an image, but there are only 3"):
+        random_distractors(4, 4, seed=0)
+
+
+@pytest.mark.parametrize("block", [1, 3, 512])
+def test_similar_distractors_are_the_nearest_others(block):
+    features = torch.tensor([[10.0, 0.0], [10.1, 0.1], [0.0, 10.0], [0.2, 10.0], [5.0, 5.0]])
+    found = similar_distractors(features, 1, block=block)
+    assert found[:4].squeeze(1).tolist() == [1, 0, 3, 2]
+    with pytest.raises(UserError, match="only 4 other images"):
+        similar_distractors(features, 5)

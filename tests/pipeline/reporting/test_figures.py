@@ -1,12 +1,13 @@
-import io
 from itertools import pairwise
 
 import pytest
 
-from pipeline.reporting.figures import curve_panels, curve_png
-from pipeline.reporting.results import read_results
+from pipeline.reporting.compared import Comparison, Estimate, Reading, RhoSeries
+from pipeline.reporting.figures import curve_panels, drift_panel, rho_panels, styles
+from pipeline.reporting.results import read_results, with_frozen_speakers
 from pipeline.reporting.selection import ReportSettings, choose_all
-from pipeline.reporting.svg import drawings
+from pipeline.reporting.svg import drawings, look
+from pipeline.reporting.tradeoff import curves
 
 
 def read(world):
@@ -16,7 +17,7 @@ def read(world):
 
 def test_a_panel_a_judge_a_line_a_method_a_spot_a_setting(world):
     panels = curve_panels(*read(world))
-    assert [panel.judge for panel in panels] == ["own", "before", "judge"]
+    assert [panel.name for panel in panels] == ["own", "before", "judge"]
     own, before, judge = panels
     assert {series.label: len(series.spots) for series in own.series} == {
         "mle": 1, "psst_multinomial": 3, "st_multinomial": 3, "luo": 2
@@ -26,9 +27,10 @@ def test_a_panel_a_judge_a_line_a_method_a_spot_a_setting(world):
     assert [spot.chosen for spot in psst.spots] == [False, True, False]
     assert psst.spots[0].x == pytest.approx(0.975)  # the test split: (.96 + .97) / 2 + .01
     assert psst.spots[0].y == pytest.approx(74.5)
-    assert psst.spots[0].spread == pytest.approx((0.00707, 0.707), rel=1e-2)
+    # .97 and .98 are .00707 apart from their mean by the sample's deviation, 74 and 75 are .707
+    assert psst.spots[0].bars == pytest.approx((0.96793, 0.98207, 73.793, 75.207), rel=1e-4)
     assert len(psst.spots[0].seeds) == 2
-    assert (before.human, judge.human) == ((61.0, 61.0), (41.0, 41.0))
+    assert (before.level, judge.level) == ((61.0, 61.0), (41.0, 41.0))
     assert judge.series[1].spots[0].y == pytest.approx(54.5)
 
 
@@ -53,22 +55,78 @@ def test_what_was_not_measured_is_not_drawn(world, make_cell):
     del lost["test"]["human"]
     world.write([entry, lost], [])
     results = read_results(world.sweep, [])
-    own, before, judge = curve_panels(results, [])
+    own, before = curve_panels(results, [])  # nobody asked the independent judge
     assert len(own.series[0].spots) == len(before.series[0].spots) == 1
-    assert judge.empty
-    assert judge.human is own.human is None
-    assert curve_png([own, before, judge]).startswith(b"\x89PNG")
+    assert own.level is None
+    nothing = curve_panels(results, [], metric="SPICE")
+    assert [panel.name for panel in nothing] == ["own", "before", "judge"]
+    assert all(panel.empty for panel in nothing)
 
 
-def test_png_is_deterministic_and_as_large_as_expected(world):
-    from PIL import Image
+def test_a_colour_a_method_a_marker_a_curve_and_a_frozen_speaker_is_its_method_dashed(full_world):
+    results = with_frozen_speakers(read_results(full_world.sweep, full_world.evaluations, first=("mle",)), ["luo"])
+    style = styles(results)
+    assert len({style[curve.label].marker for curve in curves(results)}) == len(curves(results)) == 10
+    rhos = [style[f"psst_multinomial ρ {rho}"] for rho in ("0", "0.25", "0.5", "0.75", "1")]
+    assert len({one.colour for one in rhos}) == 1
+    assert style["psst_multinomial"] == rhos[0]
+    assert style["frozen_luo"].colour == style["luo"].colour
+    assert (style["frozen_luo"].dashed, style["luo"].dashed) == (True, False)
+    assert look(style["frozen_luo"]).name == look(style["luo"]).name + " dashed"
 
-    panels = curve_panels(*read(world))
-    first = curve_png(panels)
-    assert first == curve_png(panels)
-    with Image.open(io.BytesIO(first)) as image:
-        assert image.size == (1980, 735)
-        assert "Software" not in image.info
+
+def test_a_frozen_speaker_is_drawn_where_it_differs_from_its_method(full_world):
+    results = with_frozen_speakers(read_results(full_world.sweep, full_world.evaluations, first=("mle",)), ["luo"])
+    panels = {panel.name: panel for panel in curve_panels(results, [])}
+    assert list(panels) == ["own", "adapted", "before", "judge"]
+    spots = {name: {series.label: series.spots for series in panel.series} for name, panel in panels.items()}
+    assert [spot.y for spot in spots["own"]["frozen_luo"]] == [spot.y for spot in spots["adapted"]["luo"]]
+    assert len(spots["own"]["frozen_luo"]) == 3
+    assert not spots["judge"]["frozen_luo"]
+
+
+def test_drift_sets_human_captions_against_the_speakers(world):
+    panel = drift_panel(*read(world))
+    assert panel.level == (61.0, 61.0)
+    luo = panel.series[3]
+    assert [(spot.x, spot.y) for spot in luo.spots] == [(71.0, 60.0), (79.0, 60.0)]
+    assert luo.spots[1].label == "luo, λ 0.9, seed 1, own captions R@10 79.0, human captions R@10 60.0"
+
+
+def test_drift_needs_human_captions(world, make_cell):
+    entry = make_cell("luo", 0.9, 70.0, **{"lambda": 0.5, "seed": 1})
+    del entry["test"]["human"]
+    world.write([entry], [])
+    assert drift_panel(read_results(world.sweep, []), []) is None
+
+
+def rho_series(world, found):
+    """A comparison whose only content is `found`: for each ρ of PSST the estimates by judge."""
+    results = read_results(world.sweep, world.evaluations, first=("mle",))
+    lines = [curve for curve in curves(results) if curve.method == "psst_multinomial"]
+    readings = tuple(
+        Reading(line, True, None, {(judge, "text_to_image", "R@10"): value for judge, value in one.items()})
+        for line, one in zip(lines, found, strict=True)
+    )
+    series = RhoSeries("psst_multinomial", 0.9, readings)
+    return results, Comparison((), (), (series,), None, {}, "R@10", "", "", 0)
+
+
+def test_recall_against_rho_has_its_intervals(full_world):
+    found = [{"own": Estimate(70.0 + n, (68.0 + n, 73.0 + n)), "judge": Estimate(50.0 - n)} for n in range(5)]
+    own, judge = rho_panels(*rho_series(full_world, found))
+    (line,) = own.series
+    assert line.label == "psst_multinomial at CIDEr 0.900"
+    assert [spot.x for spot in line.spots] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert [spot.y for spot in line.spots] == [70.0, 71.0, 72.0, 73.0, 74.0]
+    assert line.spots[1].bars == (0.25, 0.25, 69.0, 74.0)
+    assert line.spots[1].label == "psst_multinomial at CIDEr 0.900, ρ 0.25, R@10 71.0 [69.0, 74.0]"
+    assert judge.series[0].spots[1].bars is None
+
+
+def test_a_judge_who_saw_no_rho_has_no_panel(full_world):
+    found = [{"own": Estimate(70.0)}] * 5
+    assert [panel.name for panel in rho_panels(*rho_series(full_world, found))] == ["own"]
 
 
 def test_pixels_are_linear_in_the_values_and_shared_by_the_panels(world):
@@ -86,7 +144,7 @@ def test_pixels_are_linear_in_the_values_and_shared_by_the_panels(world):
     assert all(
         y.end <= mark.y <= y.start for drawing in (own, before, judge) for line in drawing.lines for mark in line.marks
     )
-    assert own.human == (own.y.pixel(60.0), own.y.pixel(60.0))
+    assert own.level == (own.y.pixel(60.0), own.y.pixel(60.0))
 
 
 def test_ticks_are_round_numbers(world):

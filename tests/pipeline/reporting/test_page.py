@@ -1,6 +1,10 @@
+import base64
+import hashlib
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 
@@ -40,8 +44,11 @@ class Reader(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def write(world, out, settings=SETTINGS):
-    write_report(world.sweep, world.evaluations, world.prepared, world.images, out, settings)
+FULL = replace(SETTINGS, frozen=("mle", "luo"))
+
+
+def write(world, out, settings=SETTINGS, crossed=None):
+    write_report(world.sweep, world.evaluations, world.prepared, world.images, out, settings, crossed=crossed)
     return (out / "report.html").read_text(encoding="utf-8")
 
 
@@ -50,41 +57,118 @@ def html(world, tmp_path):
     return write(world, tmp_path / "report")
 
 
-def test_all_files_are_written_and_equal_inputs_give_equal_bytes(world, tmp_path):
-    write(world, tmp_path / "one")
-    write(world, tmp_path / "two")
+@pytest.fixture
+def full(full_world, tmp_path):
+    return write(full_world, tmp_path / "report", FULL, full_world.crossed)
+
+
+def section(html, name):
+    return re.search(rf'<section id="{name}".*?</section>', html, re.S).group()
+
+
+FILES = ["along.png", "comparison.csv", "curve.csv", "curve.png", "gallery.png", "report.html", "table.md", "tables.md"]
+
+
+def test_all_files_are_written_and_equal_inputs_give_equal_bytes(full_world, tmp_path):
+    write(full_world, tmp_path / "one", FULL, full_world.crossed)
+    write(full_world, tmp_path / "two", FULL, full_world.crossed)
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert names == ["curve.csv", "curve.png", "gallery.png", "report.html", "table.md"]
+    assert names == sorted([*FILES, "rho.csv", "rho.png"])
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+def test_files_of_an_older_version_make_a_page_and_one_note_says_what_is_missing(world, tmp_path):
+    html = write(world, tmp_path / "report")
+    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == FILES
+    assert html.count("of an older form") == 1
+    assert "without an adapted listener and the images that each listener put first;" in html
+    assert 'id="rho"' not in html
+    assert 'id="crossed-caption"' not in html
+
+
+def test_speakers_are_not_crossed_with_listeners_where_the_file_is_not_there(full_world, tmp_path):
+    html = write(full_world, tmp_path / "report", FULL, tmp_path / "crossed.json")
+    assert 'id="crossed-caption"' not in html
+    assert "crossed.json" not in html
+
+
+def test_settings_are_shown_as_they_were(full):
+    found = dict(re.findall(r"<dt>report\.(\w+)</dt><dd>(.*?)</dd>", full))
+    assert (found["frozen"], found["images"], found["at_cider"]) == ("mle, luo", "3", "chosen from the curves")
+
+
+def test_nothing_is_missing_from_files_of_today(full):
+    assert "of an older form" not in full
 
 
 def test_the_place_of_the_files_is_not_in_the_page(world, html):
     assert str(world.root) not in html
 
 
-def test_tags_are_balanced_and_ids_unique(html):
-    page = Reader(html)
+@pytest.mark.parametrize("which", ["html", "full"])
+def test_tags_are_balanced_and_ids_unique(which, request):
+    page = Reader(request.getfixturevalue(which))
     assert page.open == []
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     for _, attributes in page.elements:
-        for name in (attributes.get("aria-labelledby") or "").split():
-            assert name in ids
+        for reference in ("aria-labelledby", "aria-describedby"):
+            for name in (attributes.get(reference) or "").split():
+                assert name in ids
     for link in page.all("a"):
         assert link["href"][1:] in ids
 
 
-def test_nothing_is_fetched(html):
-    page = Reader(html)
+def test_nothing_is_fetched(full):
+    page = Reader(full)
     for tag, attributes in page.elements:
         for name in ("src", "href", "srcset", "data", "poster", "action", "xlink:href"):
             value = attributes.get(name)
             assert value is None or value.startswith(("data:", "#")), (tag, name, value)
-    assert not re.search(r"@import|url\(|fetch\(|https?://", html)
+    assert not re.search(r"@import|url\(|fetch\(|https?://", full)
     images = page.all("img")
-    assert len(images) == 3
+    assert len(images) == 3 + 1  # the gallery, and one along λ
     assert all(image["src"].startswith("data:image/jpeg;base64,") for image in images)
+
+
+def test_the_page_forbids_scripts_and_styles_other_than_its_own(full):
+    page = Reader(full)
+    (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    for tag in ("script", "style"):
+        (inline,) = re.findall(rf"<{tag}>(.*?)</{tag}>", full, re.S)
+        digest = base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()
+        assert rules[f"{tag}-src"] == f"'sha256-{digest}'"
+    # which would also stop these
+    assert not any(name.startswith("on") or name == "style" for _, found in page.elements for name in found)
+
+
+def thumbnails(html):
+    return json.loads(re.search(r'id="thumbnails">(.*?)</script>', html, re.S).group(1))
+
+
+def test_every_found_image_is_embedded_once(full):
+    rows = {attributes["data-row"] for _, attributes in Reader(full).elements if "data-row" in attributes}
+    made = thumbnails(full)
+    assert set(made) == rows
+    assert all(full.count(found["src"]) == 1 for found in made.values())
+
+
+def test_data_cannot_leave_the_script_that_holds_it(full_world, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = full_world.prepared / "captions.parquet"
+    texts = pq.read_table(path).to_pylist()
+    evil = "</script><script>alert(1)</script><!--<script>"
+    pq.write_table(pa.Table.from_pylist([{**row, "text": evil} for row in texts]), path)
+    html = write(full_world, tmp_path / "report", FULL)
+    assert len(Reader(html).all("script")) == 2
+    assert evil not in html
+    assert {found["text"] for found in thumbnails(html).values()} == {evil}
 
 
 def test_text_from_data_is_escaped(world, cells, control, tmp_path):
@@ -96,8 +180,8 @@ def test_text_from_data_is_escaped(world, cells, control, tmp_path):
     world.write(cells, [])
     html = write(world, tmp_path / "report")
     page = Reader(html)
-    assert len(page.all("script")) == 1
-    assert not page.all("b")
+    assert len(page.all("script")) == 2  # the page's own and the thumbnails
+    assert "<b>4" not in html
     assert not page.all("i")
     assert "alert(1)" in "".join(page.texts)
     assert "&lt;b&gt;" in html  # the captions
@@ -105,18 +189,20 @@ def test_text_from_data_is_escaped(world, cells, control, tmp_path):
     assert evil not in html
 
 
+def charts(page):
+    return [attributes for attributes in page.all("svg") if attributes.get("aria-roledescription") == "chart"]
+
+
 def test_the_page_holds_the_curves_the_tables_and_the_gallery(html):
     page = Reader(html)
     text = " ".join("".join(page.texts).split())
-    charts = [attributes for attributes in page.all("svg") if attributes.get("aria-roledescription") == "chart"]
-    assert len(charts) == 12  # CIDEr and three other metrics by three judges
+    assert len(charts(page)) == 12 + 1  # CIDEr and three other metrics by three judges, and drift
     points = [attributes for attributes in page.all("g") if attributes.get("class") == "point"]
-    assert len(points) == 9 * 12
+    assert len(points) == 9 * 13
     label = "psst_multinomial, λ 0.005, ρ 0.25, seeds 1 2, CIDEr 0.945±0.007, R@10 86.5±0.7, chosen on validation"
-    assert any(point["aria-label"] == label for point in points)
+    assert sum(point["aria-label"] == label for point in points) == 1
     assert "0.912, 95% of that of mle" in text
     assert "SPICE was not computed: its parser's files are missing" in text
-    assert text.count("Protocol: gallery test 40 | decode beam 2") == 4
     assert "human captions" in text
     assert "report.min_cider_share" in text
     assert "sweep/cells.json" in text
@@ -124,17 +210,73 @@ def test_the_page_holds_the_curves_the_tables_and_the_gallery(html):
     assert "mle/metrics.json" in text
 
 
-def test_tables_have_captions_and_scopes_and_images_have_descriptions(html):
-    page = Reader(html)
-    assert len(page.all("table")) == len(page.all("caption")) == 4 + 3 + 1
+def test_the_page_of_today_holds_every_section(full):
+    page = Reader(full)
+    sections = [attributes["id"] for attributes in page.all("section")]
+    assert sections == [
+        "curve",
+        "results",
+        "equal",
+        "rho",
+        "judges",
+        "captions",
+        "along",
+        "gallery",
+        "runs",
+        "settings",
+    ]
+    assert [link["href"][1:] for link in page.all("a") if link["href"] != "#main"][: len(sections)] == sections
+    assert len(charts(page)) == 4 * 4 + 1 + 2  # four metrics by four judges, drift, ρ by two judges
+    ids = {attributes.get("id") for attributes in page.all("caption")}
+    names = {"results", "reverse", "drift", "human", "crossed", "galleries", "faithfulness", "diversity", "runs"}
+    assert {f"{name}-caption" for name in (*names, "rho-psst_multinomial")} <= ids
+    assert sum(name.startswith("equal-cider") for name in ids if name) == 2
+    assert "crossed/crossed.json" in section(full, "settings")
+
+
+def test_without_a_script_the_default_metric_and_all_pictures_are_seen(full):
+    page = Reader(full)
+    figures = [attributes for attributes in page.all("div") if "data-metric" in attributes]
+    assert [(figure["data-metric"], "hidden" in figure) for figure in figures] == [
+        ("CIDEr", False), ("BLEU-4", True), ("METEOR", True), ("ROUGE-L", True)
+    ]  # fmt: skip
+    articles = page.all("article")
+    assert len(articles) == 3
+    assert not any("hidden" in article for article in articles)
+
+
+def test_a_stronger_colour_is_found_more_often(full):
+    cells = re.findall(r'<td class="heat-(\d)">([\d.]+)', section(full, "judges"))
+    assert len(cells) == 3 * 6 - 1
+    by_value = sorted((float(value), int(shade)) for shade, value in cells)
+    assert by_value[0] == (51.0, 0)  # the mean of 50 and 52
+    assert by_value[-1] == (66.0, 8)
+    assert [shade for _, shade in by_value] == sorted(shade for _, shade in by_value)
+
+
+def test_a_note_stands_once_in_the_comparison_and_the_protocol_under_every_table(full):
+    part = section(full, "equal")
+    assert part.count("Read from each method") == 1
+    assert part.count("<li>Protocol: ") == part.count("<table")
+
+
+def test_tables_have_captions_and_scopes_and_images_have_descriptions(full):
+    page = Reader(full)
+    assert len(page.all("table")) == len(page.all("caption"))
     assert all(heading.get("scope") in ("row", "col", "colgroup") for heading in page.all("th"))
     assert all(image["alt"].startswith("a <i>person</i> on image") for image in page.all("img"))
     assert page.all("html")[0]["lang"] == "en"
     assert all(region.get("tabindex") == "0" for region in page.all("div") if region.get("role") == "region")
+    headings = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h\d", tag)]
+    assert headings[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(headings))
+    for chart in charts(page):
+        assert chart["aria-labelledby"]
+        assert chart["aria-describedby"]
 
 
-def test_rows_of_every_table_have_equal_length(html):
-    for table in re.findall(r"<table>.*?</table>", html, re.S):
+def test_rows_of_every_table_have_equal_length(full):
+    for table in re.findall(r"<table.*?</table>", full, re.S):
         body = table.split("<tbody>")[1]
         assert len({row.count("<td") for row in body.split("</tr>")[:-1]}) == 1
         assert table.count("<colgroup") == 0 or sum(map(int, re.findall(r'colgroup span="(\d+)"', table))) == (
@@ -146,7 +288,8 @@ def test_different_protocols_are_announced_on_the_page(world, cells, control, tm
     control["signature"] = "gallery test 99|decode beam 2|EOS in reward yes|df train"
     world.write(cells, [control])
     html = write(world, tmp_path / "report")
-    assert html.count("Different protocols.") == 5  # the curve and four tables
+    for name in ("curve", "results", "equal", "judges", "captions", "runs"):
+        assert "Different protocols." in section(html, name), name
     assert "they differ in: gallery test 99 / gallery test 40" in html
 
 
@@ -159,8 +302,7 @@ def test_bare_results_make_a_page_with_dashes(world, make_cell, tmp_path):
     html = (tmp_path / "report" / "report.html").read_text()
     page = Reader(html)
     assert page.open == []
-    results = re.search(r'<caption id="results-caption">.*?</table>', html, re.S).group()
-    cells = re.findall(r"<td>(.*?)</td>", results)
+    cells = re.findall(r"<td>(.*?)</td>", section(html, "results").split("<details>")[0])
     assert cells[:3] == ["–", "–", "1"]
     assert set(cells[3:]) == {"–"}
     assert "not measured" in "".join(page.texts)

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.reporting.results import read_results
+from pipeline.reporting.results import read_results, with_frozen_speakers
 
 
 def test_missing_null_and_nan_are_none_and_zero_is_a_number(world, make_cell):
@@ -70,3 +70,41 @@ def test_equal_settings_twice_and_no_results_at_all_are_refused(world, make_cell
     (world.sweep / "cells.json").write_text("[]")
     with pytest.raises(UserError, match="no cell"):
         read_results(world.sweep, [])
+
+
+def test_the_adapted_listener_is_shown_where_it_judged(world, full_world):
+    assert list(read_results(world.sweep, []).judges) == ["own", "before", "judge"]
+    assert list(read_results(full_world.sweep, []).judges) == ["own", "adapted", "before", "judge"]
+
+
+def test_a_frozen_speaker_has_its_methods_captions_and_the_adapted_listener(full_world):
+    results = read_results(full_world.sweep, full_world.evaluations, first=("mle",))
+    frozen = with_frozen_speakers(results, ("luo", "mle", "unknown"))
+    assert frozen.methods[:2] == ["mle", "frozen_mle"]
+    assert frozen.methods[-2:] == ["luo", "frozen_luo"]
+    assert frozen.notes == ()
+    assert [point.settings for point in frozen.of("frozen_luo")] == [point.settings for point in results.of("luo")]
+    for split in ("val", "test"):
+        run, source = frozen.of("frozen_luo")[0].runs[1], results.of("luo")[0].runs[1]
+        for keys in (("text_to_image", "R@10"), ("image_to_text", "R@1")):
+            assert run.value(split, "own", *keys) == source.value(split, "adapted", *keys)
+            assert run.value(split, "human", "own", *keys) == source.value(split, "human", "adapted", *keys)
+            assert run.value(split, "judge", *keys) == source.value(split, "judge", *keys)
+        assert run.value(split, "galleries", "own", "random100", "R@1") == source.value(
+            split, "galleries", "adapted", "random100", "R@1"
+        )
+        assert run.value(split, "language", "CIDEr") == source.value(split, "language", "CIDEr")
+    assert (run.speaker, run.cell, run.captions) == ("luo", source.cell, source.captions)
+    assert (run.rank_column("own"), run.rank_column("judge")) == ("rank_adapted", "rank_judge")
+    assert (run.retrieved_column, source.retrieved_column) == ("retrieved_adapted", "retrieved_own")
+    assert (source.rank_column("own"), source.speaker) == ("rank_own", "luo")
+    assert results.of("luo")[0].runs[1].value("test", "own", "text_to_image", "R@10") is not None
+
+
+def test_without_an_adapted_listener_there_is_no_frozen_speaker_and_a_note(world):
+    results = read_results(world.sweep, world.evaluations, first=("mle",))
+    frozen = with_frozen_speakers(results, ("mle", "luo"))
+    assert frozen.methods == results.methods
+    assert frozen.notes == (
+        "frozen_mle, frozen_luo: settings without an adapted listener are left out; evaluate them again.",
+    )

@@ -41,6 +41,20 @@ def test_results_hold_test_numbers_of_the_chosen_setting(world):
     assert "Language metrics CIDEr" not in reverse
 
 
+def test_the_adapted_listener_has_columns_where_it_judged(full_world):
+    results, choices = read(full_world)
+    row = cells_of(results_table(results, choices), "mle")
+    (run,) = results.of("mle")[0].runs
+    assert row["Adapted listener R@10"] == f"{run.value('test', 'adapted', 'text_to_image', 'R@10'):.1f}"
+    assert "Adapted listener R@10" in cells_of(human_table(results, choices), "mle")
+    assert "Test R@10 adapted" in cells_of(runs_table(results, choices), "mle")
+    first, second = compact_tables(results, choices)
+    assert [column.label for column in first.columns][5:9] == ["R@10 own", "R@10 adapted", "R@10 before", "R@10 judge"]
+    assert "adapted: the listener before joint training, after" in second.notes[0]
+    for table in (results_table(results, choices), human_table(results, choices), first, second):
+        assert {len(cells) for cells in table.rows} == {len(table.columns)}
+
+
 def test_human_captions_through_each_judge(world):
     row = cells_of(human_table(*read(world)), "luo")
     assert (row["Own listener R@10"], row["Listener before R@10"], row["Independent judge R@10"]) == (

@@ -9,10 +9,10 @@ from pipeline.errors import UserError
 from pipeline.methods.luo import luo
 from pipeline.methods.method import Agents, Objective
 from pipeline.methods.pretraining import matching
-from pipeline.methods.psst import psst_multinomial
+from pipeline.methods.psst import psst_multinomial, reinforce
 from pipeline.scores.discriminability import Hinge, Recovering
 from pipeline.training.checkpoint import Checkpoints
-from pipeline.training.loop import Means, Training
+from pipeline.training.loop import Means, Training, _normalised_backward
 from pipeline.training.optimisation import Optimisation
 
 CPU = torch.device("cpu")
@@ -143,6 +143,77 @@ def test_means_are_of_those_steps_that_reported():
     assert means.take() == {"a": 2.0, "b": 4.0}
     means.add({"a": torch.tensor(5.0)})
     assert means.take() == {"a": 5.0}
+
+
+def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
+    lam = 0.3
+    for name in ("discriminability", "naturalness"):
+        assert name in psst_multinomial(toy.agents(), Objective(), lam).weights
+    plain = psst_multinomial(toy.agents(), Objective(), lam)
+    losses, _ = plain.step(toy.batch(), seed=4)
+    expected = {}
+    for role, agent in plain.agents.present().items():
+        for loss in losses.values():
+            weights = dict(agent.named_parameters())
+            gradients = torch.autograd.grad(loss, list(weights.values()), retain_graph=True, allow_unused=True)
+            there = [g for g in gradients if g is not None]
+            if not there:
+                continue
+            norm = torch.stack([g.square().sum() for g in there]).sum().sqrt()
+            weight = lam if loss is losses["discriminability"] else 1 - lam
+            for parameter, gradient in zip(weights, gradients, strict=True):
+                if gradient is not None:
+                    key = f"{role}.{parameter}"
+                    expected[key] = expected.get(key, 0) + weight * gradient / norm
+    normalised = psst_multinomial(toy.agents(), Objective(normalise=True), lam)
+    assert normalised.normalise
+    losses, _ = normalised.step(toy.batch(), seed=4)
+    _normalised_backward(losses, normalised.weights, list(normalised.agents.present().values()))
+    for role, agent in normalised.agents.present().items():
+        for parameter, value in agent.named_parameters():
+            torch.testing.assert_close(value.grad, expected[f"{role}.{parameter}"])
+
+
+def test_normalised_gradients_do_not_mind_the_scale_of_a_score(toy):
+    """The sum over the batch or its mean: with raw weights that is another λ."""
+    found = [
+        train(psst_multinomial(toy.agents(), Objective(reduction=reduction, normalise=normalise), 0.3), toy)[0]
+        for normalise in (True, False)
+        for reduction in ("sum", "mean")
+    ]
+    for name in found[0]:
+        torch.testing.assert_close(found[0][name], found[1][name], atol=1e-4, rtol=1e-3)
+    assert any(not torch.allclose(found[2][n], found[3][n], atol=1e-3) for n in found[2])
+
+
+def test_training_ends_when_validation_has_saturated_also_over_a_kill(toy, tmp_path):
+    settings = dataclasses.replace(FIVE, epochs=9, select="cider", validate_every=1, patience=2)
+    values = [1.0, 3.0, 2.0, 2.5, 9.0]
+
+    def make():
+        seen = iter(values)
+        return lambda: {"cider": next(seen)}
+
+    whole, history = train(luo(toy.agents(), Objective(), 0.5), toy, settings, validate=make())
+    assert [entry["val/cider"] for entry in history] == [1.0, 3.0, 2.0, 2.5]
+    with pytest.raises(KeyboardInterrupt):
+        train(luo(toy.agents(), Objective(), 0.5), toy, settings, 10, tmp_path, make())
+    later = iter(values[3:])
+    resumed, again = train(
+        luo(toy.agents(), Objective(), 0.5), toy, settings, None, tmp_path, lambda: {"cider": next(later)}
+    )
+    assert again == history
+    assert same(whole, resumed)
+
+
+def test_who_does_not_learn_speaks_without_dropout(toy):
+    seen = []
+    agents = toy.agents(dropout=0.5)
+    speaking = agents.speaker.speak
+    agents.speaker.speak = lambda *arguments: (seen.append(agents.speaker.training), speaking(*arguments))[1]
+    train(reinforce(agents, Objective(), 0.3), toy, dataclasses.replace(FIVE, epochs=2))
+    assert seen[:2] == [True, False]  # its own sample and the greedy caption
+    assert seen[2:4] == [False, True]  # the listener's turn, and its own again
 
 
 def test_learning_rates():
