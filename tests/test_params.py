@@ -266,7 +266,8 @@ def test_the_comparison_on_scenes_is_that_of_the_scenes_profile_but_for_its_grid
     assert {key for key in small if small[key] != whole[key]} == {"methods", "sweep"}
     from pipeline.methods import METHODS
 
-    assert set(whole["methods"]) == set(whole["sweep"]["grid"]) == set(METHODS)
+    assert set(whole["methods"]) == set(whole["sweep"]["grid"])
+    assert {block.get("method", name) for name, block in whole["methods"].items()} == set(METHODS)
 
 
 def test_scenes_is_the_default_profile():

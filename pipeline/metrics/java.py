@@ -62,7 +62,7 @@ class Meteor:
         self._failed: str | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process is)
         jar = Path(meteor.__file__).with_name(meteor.METEOR_JAR)
-        arguments = ["-Xmx2G", "-jar", str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
+        arguments = ["-Xms1G", "-Xmx2G", "-jar", str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
             _command(arguments), stdin=pipe, stdout=pipe, stderr=self._errors, encoding="utf-8"
@@ -169,7 +169,12 @@ def _java() -> str:
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
-    return [_java(), "-Dfile.encoding=UTF-8", *arguments]
+    return [
+        _java(),
+        "-Dfile.encoding=UTF-8",
+        "-XX:+UseSerialGC",
+        *arguments,
+    ]  # short work: no threads to collect garbage
 
 
 def _run(name: str, arguments: Sequence[str], timeout: float, given: str = "") -> str:

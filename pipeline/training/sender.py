@@ -17,9 +17,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from pipeline.training.tracking import now, root
+from pipeline.training.tracking import alive, now, root
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -54,11 +55,52 @@ def send(folder: Path) -> bool:
                 return False  # it is about to begin
             tracker = _patiently(connect, folder)
             run_id = _patiently(lambda: _open_run(tracker, json.loads(head), folder.parent), folder)
-            _follow(tracker, run_id, file, folder)
+            children = Children(json.loads(head)["key"], folder.parent)
+            _follow(tracker, run_id, file, folder, children)
+            children.join()
             shutil.rmtree(folder)
     except BlockingIOError:
         return False
     return True
+
+
+class Children:
+    """The runs in the spool whose parent this one is: each is sent by a thread, unless its own process sees to that."""
+
+    def __init__(self, parent: str, spool: Path) -> None:
+        self._parent, self._spool = parent, spool
+        self._threads: dict[Path, Thread] = {}
+        self._failures: list[str] = []
+
+    def look(self) -> None:
+        """Begin with those that are new."""
+        for records in self._spool.glob("*/records.jsonl"):
+            if records.parent not in self._threads and self._is_child(records):
+                thread = Thread(target=self._send, args=(records.parent,))
+                self._threads[records.parent] = thread
+                thread.start()
+
+    def join(self) -> None:
+        """Send all, also those that come while others are still at work; RuntimeError if some could not be sent."""
+        while True:
+            self.look()
+            running = [thread for thread in self._threads.values() if thread.is_alive()]
+            if not running:
+                break
+            running[0].join(POLL)
+        if self._failures:
+            raise RuntimeError(f"{len(self._failures)} runs below it were not sent: {self._failures[0]}")
+
+    def _send(self, folder: Path) -> None:
+        try:
+            send(folder)
+        except Exception as error:  # its records are safe in the spool; the other runs go on
+            self._failures.append(_line(error))
+
+    def _is_child(self, records: Path) -> bool:
+        with suppress(OSError, ValueError), open(records, encoding="utf-8") as file:  # gone, or about to begin
+            return bool(json.loads(file.readline())["parent"] == self._parent)
+        return False
 
 
 def send_or_say_why(folder: Path) -> int:
@@ -75,7 +117,7 @@ def sync(spool: Path) -> int:
     """Send what the runs that are over have left, oldest first; 1 if some of it could not be sent."""
     status = 0
     for folder in sorted(records.parent for records in spool.glob("*/records.jsonl")):
-        if _alive(folder):
+        if not folder.exists() or alive(folder):  # sent with its parent, or still at work
             continue
         try:
             print(f"{folder.name}: {'sent' if send(folder) else 'is being sent'}")
@@ -135,19 +177,20 @@ def _parent(tracker: Tracker, key: str, spool: Path) -> str:
     return run_id or key
 
 
-def _follow(tracker: Tracker, run_id: str, file: TextIO, folder: Path) -> None:
-    """Send what `file` holds, and while the run lasts what is added to it, then how it ended."""
-    monitor = _monitor(tracker.client, run_id) if _alive(folder) else None
+def _follow(tracker: Tracker, run_id: str, file: TextIO, folder: Path, children: Children) -> None:
+    """Send what `file` holds, and while the run lasts what is added to it, then how it ended; and its children."""
+    monitor = _monitor(tracker.client, run_id) if alive(folder) else None
     end: Mapping[str, Any] | None = None
     rest = ""
     while end is None:
-        alive = _alive(folder)  # asked before reading, so that nothing is missed
+        at_work = alive(folder)  # asked before reading, so that nothing is missed
         *lines, rest = (rest + file.read()).split("\n")  # `rest` is a line that is not, or never was, completed
         records = [json.loads(line) for line in lines]
+        children.look()
         if records:
             _patiently(partial(_post, tracker, run_id, records, folder), folder)
         end = next((record for record in records if "status" in record), None)
-        if end is None and not alive:
+        if end is None and not at_work:
             end = {"status": "KILLED", "time": now()}
         if end is None:
             time.sleep(POLL)
@@ -207,14 +250,14 @@ def _patiently(action: Callable[[], Result], folder: Path) -> Result:
             raise
         except Exception as error:
             failures += 1
-            alive = _alive(folder)
-            if failures >= TRIES and not alive:
+            at_work = alive(folder)
+            if failures >= TRIES and not at_work:
                 raise
             print(_line(error), file=sys.stderr, flush=True)
         deadline = time.monotonic() + min(2.0 * failures, 30.0)
-        while time.monotonic() < deadline and _alive(folder) == alive:  # the end of the run is a reason to hurry
+        while time.monotonic() < deadline and alive(folder) == at_work:  # the end of the run is a reason to hurry
             time.sleep(POLL)
-            if not alive:
+            if not at_work:
                 break
 
 
@@ -228,16 +271,6 @@ def _locked(path: Path | None, wait: bool = True) -> Iterator[None]:
     with open(path, "w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-
-
-def _alive(folder: Path) -> bool:
-    """Whether the process that records to `folder` still does: it holds the lock of the records."""
-    with open(folder / "records.jsonl", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _line(error: Exception) -> str:

@@ -3,11 +3,11 @@
 `run` appends JSON lines to `mlflow-spool/<run>/` and starts `python -m pipeline.training.tracking send`, which follows
 them, sends them and removes the folder when all has arrived (sender.py). So training neither imports mlflow nor waits
 for it, a run that is killed is recorded as KILLED, and what could not be sent stays in the spool until
-`python -m pipeline.training.tracking sync`.
+`python -m pipeline.training.tracking sync`. The sender of a run that has children on this machine sends theirs, too.
 
 The environment: MLFLOW_TRACKING_URI (default: `mlflow.db`, SQLite, beside the spool), MLFLOW_EXPERIMENT_NAME,
-SAYWHICH_PARENT_RUN (the key of the run that this one is a child of), SAYWHICH_CELL (said after the run's name) and
-SAYWHICH_TRACKING=off.
+SAYWHICH_PARENT_RUN (the key of the run that this one is a child of), SAYWHICH_PARENT_SPOOL (the machine and the folder
+where that one records), SAYWHICH_CELL (said after the run's name) and SAYWHICH_TRACKING=off.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -32,7 +33,7 @@ from pipeline.files import sha256, write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PARENT = "SAYWHICH_PARENT_RUN"
+PARENT, PARENT_SPOOL = "SAYWHICH_PARENT_RUN", "SAYWHICH_PARENT_SPOOL"
 PATIENCE = 120.0  # seconds that a finished run waits for its records to be sent
 LARGEST_OUTPUT = 64 * 2**20  # bytes; larger outputs are recorded by their digests alone
 SYNC = "python -m pipeline.training.tracking sync"
@@ -54,7 +55,9 @@ class Run:
     @property
     def environment(self) -> dict[str, str]:
         """The environment for processes whose runs shall be children of this one."""
-        return os.environ | ({PARENT: self.key} if self.key else {})
+        if self._folder is None:
+            return dict(os.environ)
+        return os.environ | {PARENT: self.key, PARENT_SPOOL: f"{socket.gethostname()}:{self._folder}"}
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
         """Numbers of one step; `@`, which MLflow does not allow in names, becomes `_at_`."""
@@ -146,7 +149,7 @@ def run(
         return
     started = _start(name, params or {}, tags or {}, inputs or {}, parent or os.environ.get(PARENT))
     folder = started._folder
-    sender = _sender(folder) if folder else None
+    sender = _sender(folder) if folder and not (parent is None and _parent_sends()) else None
     status = "FAILED"
     try:
         yield started
@@ -182,6 +185,25 @@ def _start(
         source["dvc.experiment"] = os.environ["DVC_EXP_NAME"]
     started.tags(source | {f"input.{path}": digest for path, digest in inputs.items()} | dict(tags))
     return started
+
+
+def alive(folder: Path) -> bool:
+    """Whether the process that records to `folder` still does: it holds the lock of the records."""
+    with open(folder / "records.jsonl", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _parent_sends() -> bool:
+    """Whether this run's parent is recorded on this machine and still at work: its sender looks after its children."""
+    host, _, folder = os.environ.get(PARENT_SPOOL, "").partition(":")
+    try:
+        return host == socket.gethostname() and alive(Path(folder))
+    except OSError:
+        return False
 
 
 def _sender(folder: Path) -> subprocess.Popen[bytes] | None:

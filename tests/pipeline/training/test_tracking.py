@@ -34,7 +34,7 @@ def workspace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "DVC_ROOT", "DVC_EXP_NAME"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("SAYWHICH_TRACKING", "SAYWHICH_PARENT_RUN", "SAYWHICH_CELL"):
+    for name in ("SAYWHICH_TRACKING", "SAYWHICH_PARENT_RUN", "SAYWHICH_PARENT_SPOOL", "SAYWHICH_CELL"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -256,6 +256,54 @@ def test_children_find_their_parent(spooled, database, monkeypatch):
         pass
     assert sync() == 0
     assert runs()["later"].data.tags["mlflow.parentRunId"] == parent_id
+
+
+CHILD = WRITER.replace(
+    "as run:\n", "as run:\n    assert not list(tracking.root().glob('mlflow-spool/*child*/sender.log'))\n", 1
+)
+
+
+def test_the_parent_s_sender_sends_the_children(database):
+    with tracking.run("grid") as parent:
+        for number in range(2):
+            command = [sys.executable, "-c", CHILD, f"child {number}"]
+            done = subprocess.run(command, env=parent.environment, capture_output=True, text=True)
+            assert (done.returncode, done.stderr) == (0, "")
+    assert spool() == []
+    recorded = runs()
+    assert sorted(recorded) == ["child 0", "child 1", "grid"]
+    for number in range(2):
+        child = recorded[f"child {number}"]
+        assert child.data.tags["mlflow.parentRunId"] == recorded["grid"].info.run_id
+        assert child.info.status == "FINISHED"
+        assert history(child, "loss") == EXPECTED
+
+
+ABANDONING = """
+import os, signal, subprocess, sys
+from pipeline.training import tracking
+with tracking.run("grid") as run:
+    subprocess.Popen([sys.executable, "-c", sys.argv[1], "child", "wait"], env=run.environment)
+    sys.stdin.readline()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_children_of_a_killed_parent_are_sent_to_their_end(database):
+    command = [sys.executable, "-c", ABANDONING, CHILD]
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout.readline() == "wait\n"
+    parent.stdin.write("go\n")
+    parent.stdin.flush()
+    while "grid" not in runs() or runs()["grid"].info.status == "RUNNING":
+        time.sleep(0.1)
+    parent.stdin.close()  # now the child ends
+    while spool():
+        time.sleep(0.1)
+    recorded = runs()
+    assert {name: run.info.status for name, run in recorded.items()} == {"grid": "KILLED", "child": "FINISHED"}
+    assert history(recorded["child"], "loss") == EXPECTED
+    parent.wait()
 
 
 def test_sending_twice_leaves_one_run_with_each_metric_once(spooled, database):
