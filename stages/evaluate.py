@@ -1,4 +1,4 @@
-"""Say what each image of a split is, and let three judges look for the images.
+"""Say what each image of a split is, and let four judges look for the images.
 
 python -m stages.evaluate --method psst_multinomial → data/evaluation/psst_multinomial: metrics and captions.
 """
@@ -39,7 +39,7 @@ def run(stage: Stage) -> None:
         metrics = {
             "method": stage.instance,
             "settings": {**build.shown(settings), "seed": stage.seed},
-            "signature": signature(prepared, p.beam, settings.objective, p.splits),
+            "signature": signature(prepared, p.beam, settings.objective, p.splits, judges),
             **results,
             "not_computed": evaluation.not_computed,
         }

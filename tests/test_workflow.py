@@ -134,6 +134,7 @@ def test_an_evaluation_holds_four_judges_and_says_what_it_lacks(world):
         assert metrics[split]["human_faithfulness"]["precision"] == 1
     assert "get_stanford_models" in metrics["not_computed"]["SPICE"]
     assert "decode=beam:2" in metrics["signature"]
+    assert "judges=own+adapted+before+judge" in metrics["signature"]
     captions = pq.read_table(world[0] / "data/evaluation/psst_multinomial/captions.parquet").to_pydict()
     assert captions["split"] == ["val"] * 6 + ["test"] * 6
     assert all(1 <= rank <= 6 for name in ("own", "before", "judge") for rank in captions[f"rank_{name}"])

@@ -1,4 +1,4 @@
-"""A trained speaker on a whole split: its language, what three judges make of it, and human captions beside it."""
+"""A trained speaker on a whole split: its language, what its judges make of it, and human captions beside it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Protocol
 
@@ -19,12 +19,13 @@ class Reward(Protocol):
     def document_frequencies(self) -> str: ...
 
 
-def signature(prepared: Prepared, beam: int, objective: Reward, splits: Sequence[str]) -> str:
-    """One line in the manner of sacreBLEU: data and split, decoding, gallery, tie rule, tokeniser, reward, versions."""
+def signature(prepared: Prepared, beam: int, objective: Reward, splits: Sequence[str], judges: Iterable[str]) -> str:
+    """One line in the manner of sacreBLEU: data, gallery, judges, tie rule, decoding, reward, tokeniser, versions."""
     images = prepared.manifest["images"]
     parts = {
         "data": prepared.manifest["dataset"],
         "gallery": "+".join(f"{split}:{images[split]}" for split in splits),
+        "judges": "+".join(judges),
         "recall": "text-to-image,image-to-text",
         "ties": "against",
         "decode": "greedy" if beam == 1 else f"beam:{beam}",
