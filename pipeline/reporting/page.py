@@ -85,8 +85,8 @@ def write_report(
     write_atomically(out / "curve.csv", curve_csv(results))
     write_atomically(out / "comparison.csv", comparison_csv(comparison))
     write_atomically(out / "curve.png", panels_png(curve_panels(results, choices, settings.metric)))
+    write_atomically(out / "rho.csv", rho_csv(comparison))
     if rho := rho_panels(results, comparison):
-        write_atomically(out / "rho.csv", rho_csv(comparison))
         write_atomically(out / "rho.png", panels_png(rho))
     if content.along:
         write_atomically(out / "along.png", along_png(*content.along))
