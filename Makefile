@@ -1,5 +1,5 @@
 # make repro [PROFILE=flickr8k]   install, run the whole pipeline, print the results
-# make results [PROFILE=flickr8k] the whole comparison: all methods, λ, ρ and seeds of a profile, in parallel
+# make results [PROFILE=flickr8k_results]  the whole comparison: all methods, λ, ρ and seeds of a profile, in parallel
 # make test                       install, run all tests
 # make check                      format, lint, layers, workflow files
 # make ui                         MLflow's pages on http://127.0.0.1:5000

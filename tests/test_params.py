@@ -259,9 +259,10 @@ def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(profil
         assert method_settings(loaded.for_stage("train", name, dvc_yaml=ROOT / "dvc.yaml"), name).arguments is not None
 
 
-def test_the_comparison_on_scenes_is_that_of_the_scenes_profile_but_for_its_grid():
-    profiles = ("scenes", "scenes_results")
-    small, whole = (yaml.safe_load((ROOT / f"profiles/{name}.yaml").read_text()) for name in profiles)
+@pytest.mark.parametrize("data", ["scenes", "flickr8k"])
+def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
+    files = [ROOT / f"profiles/{name}.yaml" for name in (data, f"{data}_results")]
+    small, whole = (yaml.safe_load(file.read_text(encoding="utf-8")) for file in files)
     assert small.keys() == whole.keys()
     assert {key for key in small if small[key] != whole[key]} == {"methods", "sweep"}
     from pipeline.methods import METHODS
@@ -271,7 +272,7 @@ def test_the_comparison_on_scenes_is_that_of_the_scenes_profile_but_for_its_grid
 
 
 def test_scenes_is_the_default_profile():
-    assert [path.stem for path in PROFILES] == ["coco", "flickr30k", "flickr8k", "scenes", "scenes_results"]
+    assert [path.stem for path in PROFILES] == ["coco", "flickr30k", "flickr8k", "flickr8k_results", "scenes", "scenes_results"]
     assert load(ROOT / "profiles/scenes.yaml").prepare.dataset == "scenes"
 
 
