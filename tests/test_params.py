@@ -272,7 +272,14 @@ def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
 
 
 def test_scenes_is_the_default_profile():
-    assert [path.stem for path in PROFILES] == ["coco", "flickr30k", "flickr8k", "flickr8k_results", "scenes", "scenes_results"]
+    assert [path.stem for path in PROFILES] == [
+        "coco",
+        "flickr30k",
+        "flickr8k",
+        "flickr8k_results",
+        "scenes",
+        "scenes_results",
+    ]
     assert load(ROOT / "profiles/scenes.yaml").prepare.dataset == "scenes"
 
 
