@@ -84,7 +84,7 @@ def at_recall_table(comparison: Comparison, slice_: Slice) -> Table:
         ]
         for reading in slice_.readings
     ]
-    value = f"{slice_.level.value:g}"
+    value = f"{slice_.level.value:.4g}"
     return Table(
         name=f"equal-recall-{_slug(slice_)}",
         caption=f"Naturalness at equal discriminability, {comparison.recall} {value}% by the own listener: test split",
