@@ -141,7 +141,8 @@ def foretell(grid: Sequence[Cell], cores: int, seconds: float | None) -> str:
     """
     missing = [cell for cell in grid if not (cell.folder / "evaluation/metrics.json").exists()]
     said = f"{len(missing)} of {len(grid)} cells have no results"
-    times = [sum(map(_seconds, files)) for cell in grid if len(files := list(cell.folder.glob("*.tsv"))) == 3]
+    jobs = [[_seconds(cell.folder / f"{stage}.tsv") for stage in ("train", "adapt", "evaluate")] for cell in grid]
+    times = [sum(known) for job in jobs if len(known := [time for time in job if time is not None]) == len(job)]
     each = sum(times) / len(times) if times else seconds
     if not missing or each is None:
         return said
@@ -151,15 +152,21 @@ def foretell(grid: Sequence[Cell], cores: int, seconds: float | None) -> str:
     return f"{said}: about {length} on {cores} cores, at {each:.0f} s a cell ({source})"
 
 
-def _seconds(benchmark: Path) -> float:
-    """The wall-clock time in a file of Snakemake's `benchmark:`."""
-    names, values = (line.split("\t") for line in benchmark.read_text(encoding="utf-8").splitlines()[:2])
-    return float(dict(zip(names, values, strict=True))["s"])
+def _seconds(benchmark: Path) -> float | None:
+    """The wall-clock time in a file of Snakemake's `benchmark:`; None where it is missing or not whole."""
+    try:
+        names, values = (line.split("\t") for line in benchmark.read_text(encoding="utf-8").splitlines()[:2])
+        return float(dict(zip(names, values, strict=True))["s"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
 
 
 def cores() -> int:
     """How many cells run at once: SAYWHICH_CORES, by default as many as there are cores."""
-    return int(os.environ.get("SAYWHICH_CORES") or os.cpu_count() or 1)
+    given = os.environ.get("SAYWHICH_CORES")
+    if given and not (given.isdecimal() and int(given)):
+        raise UserError(f"SAYWHICH_CORES = {given}: give a whole number of cores, 1 or more")
+    return int(given or os.cpu_count() or 1)
 
 
 def gpus() -> int:
@@ -214,9 +221,22 @@ def _content(path: Path) -> str:
     return known.read_text(encoding="utf-8")
 
 
+def main(arguments: Sequence[str]) -> int:
+    """`gather FOLDER` or `foretell`, for the grid of params.yaml; a mistake of the user is one line and status 2."""
+    try:
+        params = read_mapping(Path("params.yaml"))
+        grid = cells(params)
+        if len(arguments) == 2 and arguments[0] == "gather":
+            gather(grid, Path(arguments[1]))
+        elif list(arguments) == ["foretell"]:
+            print(foretell(grid, cores(), params["sweep"].get("seconds")))
+        else:
+            raise UserError("usage: python -m pipeline.sweep gather FOLDER | foretell")
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
 if __name__ == "__main__":
-    _params = read_mapping(Path("params.yaml"))
-    if sys.argv[1] == "gather":
-        gather(cells(_params), Path(sys.argv[2]))
-    else:
-        print(foretell(cells(_params), cores(), _params["sweep"].get("seconds")))
+    sys.exit(main(sys.argv[1:]))

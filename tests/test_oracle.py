@@ -149,7 +149,7 @@ def test_the_bias_of_pathwise_estimators_is_measured(world):
     """All are biased: words by straight-through, full rows because a mixture of words is no mixture of captions.
 
     Measured here: bias .22, .40, .59 of the gradient's norm for ρ = 0, .5, 1, noise .19, .16, .10. PSST trades one for
-    the other. Gumbel samples: see the numbers that are printed.
+    the other. Gumbel samples: bias .50 and, half of them passing whole, .58, noise .18 and .16.
     """
     truth = exact(world)
     bias, noise = {}, {}

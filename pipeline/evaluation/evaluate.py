@@ -16,6 +16,7 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.data.scenes.facts import Scene
 from pipeline.data.scenes.faithfulness import faithfulness
+from pipeline.errors import UserError
 from pipeline.evaluation.generate import captions
 from pipeline.evaluation.judge import galleries, judge
 from pipeline.metrics.diversity import diversity
@@ -74,6 +75,9 @@ class Evaluation:
             columns["bleu"] = language.bleu_counts.tolist()
         results["diversity"] = diversity(texts, tokens.tolist())
         if self.facts:
+            missing = next((name for name in columns["id"] if name not in self.facts), None)
+            if missing is not None:
+                raise UserError(f"{self.prepared.folder}: no facts of image {missing}; run the prepare stage again")
             scenes = [self.facts[name] for name in columns["id"]]
             found = faithfulness(texts, scenes)
             results["faithfulness"] = found.summary()
