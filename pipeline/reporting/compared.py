@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipeline.reporting.bootstrap import Keys, Resamples, interval, resample
-from pipeline.reporting.levels import CIDER, Level, cider_levels, highest_shared, own, recall_levels, span
+from pipeline.reporting.levels import CIDER, Level, cider_levels, most_shared, own, recall_levels, span
 from pipeline.reporting.results import LANGUAGE, Point, Results, Run
 from pipeline.reporting.selection import ReportSettings, choose_all
 from pipeline.reporting.tradeoff import Curve, curves, mixture
@@ -68,7 +68,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class RhoSeries:
-    """R@10 of one method against ρ, at one CIDEr that its curves of every ρ reach."""
+    """R@10 of one method against ρ, at the highest CIDEr that its curves of as many ρ as possible reach."""
 
     method: str
     cider: float
@@ -239,11 +239,11 @@ def _is_frozen(results: Results, method: str) -> bool:
 def _along_rho(
     method: str, lines: Sequence[Curve], judged: Sequence[Keys], samples: Resamples, control: Sequence[Point]
 ) -> RhoSeries | None:
-    """None where ρ has a single value, other settings vary as well, or no CIDEr is reached with every ρ."""
+    """None where ρ has a single value, other settings vary as well, or no CIDEr is reached with two of them."""
     along = [line for line in lines if line.method == method and isinstance(line.settings.get("rho"), int | float)]
     rest = {tuple(sorted((k, str(v)) for k, v in line.settings.items() if k != "rho")) for line in along}
     spans = [found for line in along if (found := span(line, CIDER)) is not None]
-    if len(along) < 2 or len(rest) > 1 or len(spans) < len(along) or (cider := highest_shared(spans)) is None:
+    if len(along) < 2 or len(rest) > 1 or len(spans) < len(along) or (cider := most_shared(spans)) is None:
         return None
     along.sort(key=lambda line: line.settings["rho"])
     moving = _moving(cider, control, samples)

@@ -143,7 +143,9 @@ def rho_table(comparison: Comparison, series: RhoSeries) -> Table:
         columns=columns,
         rows=rows,
         notes=[
-            "Fixed CIDEr: the highest that the curves of every ρ reach.",
+            "Fixed CIDEr: the highest that the curves of "
+            + ("every ρ" if all(reading.reached for reading in series.readings) else "as many ρ as possible")
+            + " reach.",
             *_notes(comparison, series.readings, "CIDEr", 3),
             *protocols.notes,
         ],

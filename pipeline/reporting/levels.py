@@ -75,15 +75,14 @@ def shared(spans: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
     return max(ranges, key=lambda ends: ends[1] - ends[0], default=None)
 
 
-def highest_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> float | None:
-    """The highest value that all `spans` reach, as the paper's ρ figure has it, rounded down where they allow it."""
-    if not spans:
-        return None
-    low, high = max(a for a, _ in spans), min(b for _, b in spans)
-    if low > high:
+def most_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> float | None:
+    """The highest value that as many of `spans` as possible reach, rounded down where they allow it; two at least."""
+    reached = [(sum(low <= end <= high for low, high in spans), end) for _, end in spans]
+    count, high = max(reached, default=(0, 0.0))
+    if count < 2:
         return None
     rounded = floor(high * 10**digits) / 10**digits
-    return rounded if rounded >= low else high
+    return rounded if rounded >= max(low for low, end in spans if low <= high <= end) else high
 
 
 def _quarters(spans: Sequence[tuple[float, float]], digits: int, what: str) -> tuple[tuple[Level, ...], str]:

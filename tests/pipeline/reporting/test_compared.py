@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.reporting.bootstrap import Resamples, resample
 from pipeline.reporting.compared import compare, holm, read
+from pipeline.reporting.comparison_tables import rho_table
 from pipeline.reporting.levels import CIDER, own
 from pipeline.reporting.results import read_results, with_frozen_speakers
 from pipeline.reporting.selection import ReportSettings
@@ -187,6 +188,22 @@ def test_recall_along_rho_at_the_highest_cider_that_all_reach(full_world):
     assert len(series.judges["own"]) == 5
     assert series.judges["own"][2].value > series.judges["own"][0].value + 5
     assert all(estimate.interval for estimate in series.judges["judge"])
+
+
+def test_a_rho_whose_curve_ends_before_has_no_number_and_is_named(world, make_cell):
+    ends = {0.0: (0.5, 0.6), 0.5: (0.8, 1.0), 1.0: (0.7, 0.9)}
+    cells = [
+        make_cell("psst", cider - 0.01, 150 - 100 * cider, **{"lambda": cider, "rho": rho, "seed": 1})
+        for rho, some in ends.items() for cider in some
+    ]  # fmt: skip
+    world.write(cells, [])
+    (series,) = compare(results_of(world), ReportSettings()).rho
+    assert series.cider == pytest.approx(0.9)
+    assert [reading.reached for reading in series.readings] == [False, True, True]
+    assert series.judges["own"][0] is None
+    notes = " ".join(rho_table(compare(results_of(world), ReportSettings()), series).notes)
+    assert "as many ρ as possible" in notes
+    assert "Not reached (CIDEr measured): psst ρ 0 0.500 to 0.600" in notes
 
 
 def test_what_is_given_is_used_and_frozen_speakers_have_curves(full_world):
