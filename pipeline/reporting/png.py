@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # The first seven: Okabe & Ito 2008, told apart with every common colour blindness; page.css lightens them in dark mode.
 COLOURS = ("#555555", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B58900", "#56B4E9", "#6A51A3", "#9E2A2B")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+CROWD = 8  # lines; with more of them only chosen settings are labelled
 PICTURES = 12  # at most, in the gallery's file
 BRACKETS = "in brackets the image's rank by the own listener"
 
@@ -46,7 +47,7 @@ def panels_png(panels: Sequence[Panel]) -> bytes:
             axes.annotate(panel.level_words, (0.01, low), xycoords=("axes fraction", "data"), xytext=(0, -3),
                           textcoords="offset points", va="top", fontsize=8, color="#666666")  # fmt: skip
         for series in panel.series:
-            _draw(axes, series)
+            _draw(axes, series, ends=len(panel.series) <= CROWD)
     for axes, panel in zip(grid[:, 0], panels[::columns], strict=False):
         axes.set_ylabel(panel.up)
     handles, labels = grid[0, 0].get_legend_handles_labels()
@@ -107,7 +108,7 @@ def _png(figure: Figure) -> bytes:
     return out.getvalue()
 
 
-def _draw(axes: Any, series: Series) -> None:
+def _draw(axes: Any, series: Series, ends: bool) -> None:
     from matplotlib.patheffects import withStroke
 
     style = series.style
@@ -130,7 +131,7 @@ def _draw(axes: Any, series: Series) -> None:
             axes.plot([spot.x, spot.x], [low, high], color=colour, linewidth=0.9, marker="_", markersize=4)
         if spot.chosen:
             axes.plot(spot.x, spot.y, "o", markersize=13, markerfacecolor="none", markeredgecolor=colour)
-        if spot.tag and (spot.chosen or n == len(series.spots) - 1):
+        if spot.tag and (spot.chosen or (ends and n == len(series.spots) - 1)):
             axes.annotate(f"λ {spot.tag}", (spot.x, spot.y), xytext=(2, 8), textcoords="offset points", fontsize=7,
                           color=colour, path_effects=[withStroke(linewidth=2.5, foreground="white")])  # fmt: skip
 
