@@ -14,8 +14,13 @@ from pipeline.reading import read_mapping
 
 PARAMS = read_mapping(Path("params.yaml"))
 CELLS = {(cell.method, cell.name): cell for cell in sweep.cells(PARAMS)}
-NEEDS = {stage: sweep.dependencies(stage) for stage in ("train", "adapt", "evaluate")}
+WORKFLOW = read_mapping(Path("dvc.yaml"))
+NEEDS = {stage: sweep.dependencies(stage, WORKFLOW) for stage in ("train", "adapt", "evaluate")}
 CONTENT = sweep.digests(path for paths in NEEDS.values() for path in paths)
+# Snakemake asks for every waiting job's again and again.
+BASES = {
+    (stage, *at): sweep.basis(cell, stage, PARAMS, CONTENT, WORKFLOW) for at, cell in CELLS.items() for stage in NEEDS
+}
 ALIVE = sweep.free_locks()
 
 FOLDER = "data/cells/{method}/{cell}"
@@ -35,7 +40,7 @@ def folder(wildcards):
 
 
 def basis(stage):
-    return lambda wildcards: sweep.basis(CELLS[wildcards.method, wildcards.cell], stage, PARAMS, CONTENT)
+    return lambda wildcards: BASES[stage, wildcards.method, wildcards.cell]
 
 
 report: "docs/snakemake/workflow.rst"

@@ -26,7 +26,7 @@ class Params(Sections):
     def for_stage(self, stage: str, instance: str | None = None, *, dvc_yaml: Path = Path("dvc.yaml")) -> View:
         """The parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach)."""
         tree = self.model_dump(mode="json")
-        listed = listed_keys(dvc_yaml, stage, instance, tree)
+        listed = listed_keys(read_mapping(dvc_yaml), stage, instance, tree)
         return View(tree, listed, stage if instance is None else f"{stage}@{instance}")
 
 

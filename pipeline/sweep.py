@@ -83,9 +83,9 @@ def cells(params: Mapping[str, Any]) -> list[Cell]:
     return grid
 
 
-def dependencies(stage: str, dvc_yaml: Path = Path("dvc.yaml")) -> list[Path]:
-    """What dvc.yaml lists under `deps:` of a stage of methods, without the method's own model, which is the cell's."""
-    block = read_mapping(dvc_yaml)["stages"][stage]["do"]
+def dependencies(stage: str, workflow: Mapping[str, Any]) -> list[Path]:
+    """What dvc.yaml (`workflow`) has under `deps:` of a stage of methods, without the model, which is the cell's."""
+    block = workflow["stages"][stage]["do"]
     return [Path(path) for path in block["deps"] if "${key}" not in path and "${item}" not in path]
 
 
@@ -95,16 +95,16 @@ def digests(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def basis(
-    cell: Cell, stage: str, params: Mapping[str, Any], content: Mapping[str, str], dvc_yaml: Path = Path("dvc.yaml")
+    cell: Cell, stage: str, params: Mapping[str, Any], content: Mapping[str, str], workflow: Mapping[str, Any]
 ) -> str:
-    """A digest of what decides a cell's results: the parameters that dvc.yaml lists for the stage, with the cell's own
-    settings in their place, and the content of the stage's dependencies, as `digests` gives it.
+    """A digest of what decides a cell's results: the parameters that dvc.yaml (`workflow`) lists for the stage, with
+    the cell's own settings in their place, and the content of the stage's dependencies, as `digests` gives it.
     """
     tree = copy.deepcopy(dict(params))
     tree["seed"] = cell.seed
     tree["methods"][cell.method] = {**(tree["methods"][cell.method] or {}), **cell.settings}
-    values = {key: _at(tree, key) for key in listed_keys(dvc_yaml, stage, cell.method, tree)}
-    files = {str(path): content[str(path)] for path in dependencies(stage, dvc_yaml)}
+    values = {key: _at(tree, key) for key in listed_keys(workflow, stage, cell.method, tree)}
+    files = {str(path): content[str(path)] for path in dependencies(stage, workflow)}
     return hashlib.sha256(json.dumps([values, files], sort_keys=True).encode()).hexdigest()
 
 

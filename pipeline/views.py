@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.reading import did_you_mean, read_mapping
+from pipeline.reading import did_you_mean
 
 Keys = tuple[str, ...]
 
@@ -118,21 +117,26 @@ class View(Node):
         return tuple(value) if isinstance(value, list) else value
 
 
-def listed_keys(dvc_yaml: Path, stage: str, instance: str | None, tree: Mapping[str, Any]) -> tuple[str, ...]:
-    """The keys of `params:` of a stage of dvc.yaml, ${key} and ${item} standing for the instance of a `foreach`."""
-    stages = read_mapping(dvc_yaml).get("stages") or {}
+def listed_keys(
+    workflow: Mapping[str, Any], stage: str, instance: str | None, tree: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """The keys of `params:` of a stage, ${key} and ${item} standing for the instance of a `foreach`.
+
+    `workflow` is dvc.yaml as read, `tree` the parameters.
+    """
+    stages = workflow.get("stages") or {}
     if stage not in stages:
-        raise UserError(f"{dvc_yaml}: no stage {stage}; {did_you_mean(stage, stages)}")
+        raise UserError(f"dvc.yaml: no stage {stage}; {did_you_mean(stage, stages)}")
     block = stages[stage]
     instances = _instances(block["foreach"], tree) if "foreach" in block else None
     if (instances is None) != (instance is None):
         expected = f"one of {', '.join(instances)}" if instances else "none"
-        raise UserError(f"{dvc_yaml}: stage {stage} is given {instance or 'no instance'}; it takes {expected}")
+        raise UserError(f"dvc.yaml: stage {stage} is given {instance or 'no instance'}; it takes {expected}")
     if instances is not None and instance is not None and instance not in instances:
         raise UserError(f"{stage}: unknown instance {instance}; {did_you_mean(instance, instances)}")
     listed = block.get("do", block).get("params") or []
     if not all(isinstance(entry, str) for entry in listed):
-        raise UserError(f"{dvc_yaml}: params of stage {stage} must be keys of params.yaml, no other files")
+        raise UserError(f"dvc.yaml: params of stage {stage} must be keys of params.yaml, no other files")
     name = instance or ""
     return tuple(entry.replace("${key}", name).replace("${item}", name) for entry in listed)
 
