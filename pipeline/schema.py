@@ -49,17 +49,31 @@ class Prepare(Section):
     """Where the images and captions lie, and what becomes a word."""
 
     dataset: Name
-    format: Literal["karpathy", "coco"]
+    format: Literal["karpathy", "coco", "cocotalk"]
     root: Text
-    annotations: Text | dict[Literal["train", "val", "test"], Text]
-    images: Text
-    min_count: Natural
+    annotations: Text | dict[Literal["train", "val", "test", "json", "labels"], Text]
+    images: Text | None = None
+    min_count: Natural | None = None
     max_words: Count
+    document_frequencies: Text | None = None
 
     @model_validator(mode="after")
-    def _coco_names_a_file_a_split(self) -> Self:
-        if isinstance(self.annotations, dict) != (self.format == "coco"):
+    def _annotations_are_as_the_format_has_them(self) -> Self:
+        keys = set(self.annotations) if isinstance(self.annotations, dict) else None
+        if self.format == "cocotalk" and keys != {"json", "labels"}:
+            raise ValueError("annotations is {json: file, labels: file} for format cocotalk")
+        if self.format == "coco" and (keys is None or not keys <= {"train", "val", "test"}):
+            raise ValueError("annotations is {train: file, val: …, test: …} for format coco")
+        if self.format == "karpathy" and keys is not None:
             raise ValueError("annotations is one file for format karpathy, and {train: file, val: …, test: …} for coco")
+        return self
+
+    @model_validator(mode="after")
+    def _words_are_counted_or_brought(self) -> Self:
+        if (self.min_count is None) != (self.format == "cocotalk"):
+            raise ValueError(
+                "min_count is needed where words are counted; format cocotalk brings its own: min_count: null"
+            )
         return self
 
 
@@ -72,25 +86,56 @@ class Detector(Section):
     batch: Count
 
 
+class Imported(Section):
+    """Where features lie that were extracted elsewhere, and how many regions of an image are kept."""
+
+    form: Literal["npy_folders", "tsv", "detections"]
+    regions: Text | Annotated[tuple[Text, ...], *Each]
+    pooled: Text | None = None
+    regions_kept: Count
+
+    @model_validator(mode="after")
+    def _only_tsv_files_are_several(self) -> Self:
+        if not isinstance(self.regions, str) and self.form != "tsv":
+            raise ValueError(f"regions is one path for form {self.form}; only tsv takes a list of files")
+        return self
+
+
 Channels = Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
 
 
 class Features(Section):
-    """The network that sees the images: word_detector, or any of timm."""
+    """The network that sees the images: word_detector, any of timm, or imported: what another one saw."""
 
     network: Text
     weights: Text | None = None
     options: dict[str, Any] = {}
-    image_size: Count
-    batch: Count
+    image_size: Count | None = None
+    batch: Count | None = None
     mean: Channels | None = None
     std: Channels | None = None
     project: Count | None = None
     cells: Count | None = None
     detector: Detector | None = None
+    imported: Imported | None = None
+
+    @model_validator(mode="after")
+    def _imported_features_need_no_network(self) -> Self:
+        if (self.network == "imported") != (self.imported is not None):
+            raise ValueError("an imported: block goes with network imported, and with no other")
+        if self.imported is None:
+            if self.image_size is None or self.batch is None:
+                raise ValueError(f"network {self.network} needs image_size and batch")
+            return self
+        for name in type(self).model_fields:
+            if name not in ("network", "imported") and getattr(self, name):
+                raise ValueError(f"network imported takes no {name}: the features are there already")
+        return self
 
     @model_validator(mode="after")
     def _network_has_what_it_needs(self) -> Self:
+        if self.network == "imported":
+            return self
         own = self.network == "word_detector"
         if own and (self.weights is not None or self.detector is None):
             raise ValueError("network word_detector takes weights: null and a detector: block")
@@ -292,3 +337,11 @@ class Sections(Section):
     evaluate: Evaluate
     sweep: Sweep
     report: Report
+
+    @model_validator(mode="after")
+    def _a_network_has_images_to_see(self) -> Self:
+        if self.prepare.images is None and self.features.network != "imported":
+            raise ValueError(
+                f"prepare.images = null goes with features.network: imported; {self.features.network} needs the images"
+            )
+        return self

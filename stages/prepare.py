@@ -5,8 +5,10 @@ and the images' facts where they are known.
 """
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+from pipeline.errors import UserError
 from pipeline.stage import Stage, main
 
 
@@ -20,19 +22,29 @@ def run(stage: Stage) -> None:
     from pipeline.data.scenes.write import FACTS
     from pipeline.files import atomic_path, write_atomically
     from pipeline.metrics.cider import document_frequencies
+    from pipeline.metrics.frequency_file import read_document_frequencies
     from pipeline.training import tracking
 
     p = stage.params.prepare
     root = Path(p.root)
     with tracking.run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
         annotations = p.annotations if isinstance(p.annotations, str) else p.annotations.plain()
-        corpus = read_corpus(p.dataset, p.format, root, annotations, root / p.images)
+        images = None if p.images is None else root / p.images
+        counted = None if p.document_frequencies is None else root / p.document_frequencies
+        corpus = read_corpus(p.dataset, p.format, root, annotations, images)
+        if counted is not None:
+            if not counted.is_file():
+                raise UserError(f"{counted}: the file of document frequencies is missing; null counts them here")
+            corpus = replace(corpus, sources=(*corpus.sources, counted))
         write_prepared(corpus, stage.out, p.min_count, p.max_words)
         if (root / FACTS).exists():
             write_atomically(stage.out / FACTS, (root / FACTS).read_bytes())
         prepared = Prepared.load(stage.out)
         seen = [prepared.captions(image) for image in prepared.rows("train")]
-        keys, counts = document_frequencies(seen, max_words=p.max_words)
+        if counted is None:
+            keys, counts = document_frequencies(seen, max_words=p.max_words)
+        else:
+            keys, counts = read_document_frequencies(counted, prepared.vocabulary, seen)
         with atomic_path(stage.out / "document_frequencies.parquet") as path:
             pq.write_table(pa.table({"key": keys, "count": counts}), path, compression="zstd")
         record.outputs([stage.out])

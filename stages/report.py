@@ -22,7 +22,7 @@ def run(stage: Stage) -> None:
     crossed = stage.root / "crossed" / "crossed.json"
     inputs = [sweep, prepared, crossed, *evaluations]
     with tracking.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
-        images = Path(p.prepare.root) / p.prepare.images
+        images = None if p.prepare.images is None else Path(p.prepare.root) / p.prepare.images
         settings = ReportSettings(**p.report)
         write_report(sweep, evaluations, prepared, images, stage.out, settings, crossed=crossed)
         for path in sorted(stage.out.iterdir()):

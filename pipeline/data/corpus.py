@@ -13,6 +13,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from pipeline.errors import UserError
+from pipeline.vocabulary import Vocabulary
 
 SPLITS = ("train", "val", "test")
 
@@ -42,6 +43,8 @@ class Corpus:
     name: str
     images: tuple[Image, ...]
     sources: tuple[Path, ...]  # the annotation files it was read from
+    vocabulary: Vocabulary | None = None  # where the annotations bring their own
+    cut: int | None = None  # words after which the annotations' captions were cut, where they were
 
     def counts(self) -> dict[str, int]:
         """Images in each split."""

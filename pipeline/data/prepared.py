@@ -25,20 +25,20 @@ CAPTIONS = pa.schema(
 )
 
 
-def write_prepared(corpus: Corpus, out: Path, min_count: int, max_words: int) -> dict[str, Any]:
+def write_prepared(corpus: Corpus, out: Path, min_count: int | None, max_words: int) -> dict[str, Any]:
     """Write images.parquet, captions.parquet, vocabulary.json and manifest.json into `out`; returns the manifest.
 
-    The vocabulary holds the words seen more than `min_count` times in the training split; `tokens` are clipped at
-    `max_words`, `words` are not. The manifest is written last: where it stands, the rest is whole.
+    The vocabulary is the corpus' own, or holds the words seen more than `min_count` times in the training split;
+    `tokens` are clipped at `max_words`, `words` are not. The manifest is written last: where it stands, the rest is
+    whole.
     """
     out = Path(out)
-    vocabulary = Vocabulary.count(
-        (caption.words for image in corpus.images if image.split == "train" for caption in image.captions), min_count
-    )
-    if len(vocabulary) == 1:
+    if corpus.cut is not None and max_words > corpus.cut:
         raise UserError(
-            f"{corpus.sources[0]}: no word occurs more than {min_count} times in the training split; lower min_count"
+            f"{corpus.sources[-1]}: its captions were cut after {corpus.cut} words, so that max_words {max_words} would "
+            f"take cut ones for whole; set max_words to {corpus.cut} or less"
         )
+    vocabulary = _counted(corpus, min_count or 0) if corpus.vocabulary is None else corpus.vocabulary
     images, captions = corpus.images, [caption for image in corpus.images for caption in image.captions]
     image_table = pa.table(
         {
@@ -73,6 +73,17 @@ def write_prepared(corpus: Corpus, out: Path, min_count: int, max_words: int) ->
     write_atomically(out / "vocabulary.json", vocabulary.dump())
     write_atomically(out / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return manifest
+
+
+def _counted(corpus: Corpus, min_count: int) -> Vocabulary:
+    vocabulary = Vocabulary.count(
+        (caption.words for image in corpus.images if image.split == "train" for caption in image.captions), min_count
+    )
+    if len(vocabulary) == 1:
+        raise UserError(
+            f"{corpus.sources[0]}: no word occurs more than {min_count} times in the training split; lower min_count"
+        )
+    return vocabulary
 
 
 @dataclass(frozen=True, eq=False)

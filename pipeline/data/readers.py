@@ -1,4 +1,4 @@
-"""Karpathy-form JSON and COCO annotations, read and checked into one form."""
+"""Karpathy-form JSON, COCO annotations and cocotalk files, read and checked into one form."""
 
 from __future__ import annotations
 
@@ -10,25 +10,35 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.data.annotation_file import Once, Place, get, load, rows_of, show
+from pipeline.data.cocotalk import read_cocotalk
 from pipeline.data.corpus import SPLITS, Caption, Corpus, Image, check_images, tokenise
 from pipeline.errors import UserError
 
 
-def read_corpus(name: str, form: str, root: Path, annotations: str | Mapping[str, str], images: Path) -> Corpus:
-    """Read a data set of the form `karpathy` or `coco` and call it `name`; `annotations` lie below `root`."""
+def read_corpus(
+    name: str, form: str, root: Path, annotations: str | Mapping[str, str], images: Path | None
+) -> Corpus:
+    """Read a data set of the form `karpathy`, `coco` or `cocotalk` and call it `name`; `annotations` lie below `root`.
+
+    Without `images` no image file is looked for.
+    """
     if form == "karpathy" and isinstance(annotations, str):
         corpus = read_karpathy(Path(root) / annotations, images)
+    elif form == "cocotalk" and not isinstance(annotations, str):
+        corpus = read_cocotalk(Path(root) / annotations["json"], Path(root) / annotations["labels"])
+        corpus = _checked(corpus, images)
     elif form == "coco" and not isinstance(annotations, str):
         corpus = read_coco({split: Path(root) / file for split, file in annotations.items()}, images)
     else:
         raise UserError(
-            f"{root}: the form karpathy takes one annotation file, coco one a split; {form} was given other"
+            f"{root}: the form karpathy takes one annotation file, coco one a split, cocotalk json and labels; "
+            f"{form} was given other"
         )
     return replace(corpus, name=name)
 
 
-def read_karpathy(annotations: Path, images: Path) -> Corpus:
-    """Read the form of Karpathy & Fei-Fei (CVPR 2015), `dataset_*.json`, and open every image.
+def read_karpathy(annotations: Path, images: Path | None) -> Corpus:
+    """Read the form of Karpathy & Fei-Fei (CVPR 2015), `dataset_*.json`, and open every image, where there are any.
 
     `filepath` of an image, where there is one, is a folder below `images`; the split `restval` joins train; sentences
     without `tokens` are tokenised. Raises UserError, one line with file and place, for whatever is wrong.
@@ -59,11 +69,11 @@ def read_karpathy(annotations: Path, images: Path) -> Corpus:
         read.append(Image(str(image_id), file, _split(get(row, "split", str, place), place), tuple(captions)))
     name = data.get("dataset")
     corpus = Corpus(name if isinstance(name, str) else annotations.stem, tuple(read), (annotations,))
-    return _checked(corpus, Path(images))
+    return _checked(corpus, images)
 
 
-def read_coco(annotations: Path | Mapping[str, Path], images: Path, splits: Path | None = None) -> Corpus:
-    """Read COCO caption annotations (pycocotools) and open every image.
+def read_coco(annotations: Path | Mapping[str, Path], images: Path | None, splits: Path | None = None) -> Corpus:
+    """Read COCO caption annotations (pycocotools) and open every image, where there are any.
 
     `annotations` is one file a split, {split: file}, or one file with `splits` beside it: a JSON file of the form
     {split: [image ids or file names]}, or a Karpathy-form file, of which only `filename` and `split` are read. Images
@@ -75,22 +85,22 @@ def read_coco(annotations: Path | Mapping[str, Path], images: Path, splits: Path
             raise UserError("splits: give either one annotation file a split or a file of splits, not both")
         chosen = {split: Path(file) for split, file in annotations.items()}
         sources = tuple(chosen.values())
-        read = [image for split, file in chosen.items() for image in _coco_images(file, Path(images), split)]
+        read = [image for split, file in chosen.items() for image in _coco_images(file, images, split)]
     else:
         if splits is None:
             raise UserError(
                 f"{annotations}: one COCO file says nothing of splits; give {{split: file}} or a split file"
             )
         sources = (Path(annotations), Path(splits))
-        read = list(_coco_images(sources[0], Path(images), _read_splits(sources[1])))
+        read = list(_coco_images(sources[0], images, _read_splits(sources[1])))
     seen: dict[str, str] = {}
     for image in read:
         if seen.setdefault(image.id, image.split) != image.split:
-            raise UserError(f"{images}: image {image.id} is in {seen[image.id]} and in {image.split}; drop it from one")
-    return _checked(Corpus(sources[0].stem, tuple(read), sources), Path(images))
+            raise UserError(f"{sources[0]}: image {image.id} is in {seen[image.id]} and in {image.split}; drop it from one")
+    return _checked(Corpus(sources[0].stem, tuple(read), sources), images)
 
 
-def _coco_images(file: Path, images: Path, splits: str | Mapping[str, str]) -> Iterator[Image]:
+def _coco_images(file: Path, images: Path | None, splits: str | Mapping[str, str]) -> Iterator[Image]:
     """The images of one COCO file, in its order; `splits` is their split, or maps their ids and file names to it."""
     from pycocotools.coco import COCO
 
@@ -112,7 +122,7 @@ def _coco_images(file: Path, images: Path, splits: str | Mapping[str, str]) -> I
         coco.createIndex()
     numbers = {row["id"]: index for index, row in enumerate(annotations)}
     folder = file.stem.rpartition("_")[2]
-    folder = folder if (images / folder).is_dir() else ""
+    folder = folder if images is not None and (images / folder).is_dir() else ""
     for index, row in enumerate(rows):
         place = Place(file, text, "images", index)
         if isinstance(splits, str):
@@ -153,11 +163,15 @@ def _read_splits(file: Path) -> dict[str, str]:
     return named
 
 
-def _checked(corpus: Corpus, images: Path) -> Corpus:
+def _checked(corpus: Corpus, images: Path | None) -> Corpus:
     if empty := [split for split, count in corpus.counts().items() if count == 0]:
         raise UserError(
             f"{corpus.sources[-1]}: no image is in the split {empty[0]}; each of {', '.join(SPLITS)} needs one"
         )
+    if images is None:
+        return corpus
+    if nameless := next((image.id for image in corpus.images if not image.file), None):
+        raise UserError(f"{corpus.sources[0]}: image {nameless} has no file name; without image files set images: null")
     if not images.is_dir():
         raise UserError(f"{images}: the folder of images does not exist")
     check_images(images, (image.file for image in corpus.images))

@@ -42,6 +42,14 @@ def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool =
     return _count(*_padded(captions, max_words), eos)
 
 
+def pack(ngrams: np.ndarray) -> np.ndarray:
+    """Keys (K,) int64, as `document_frequencies` has them, of n-grams (K, n) of ids up to 32767."""
+    keys = np.full(len(ngrams), ngrams.shape[1] - 1, np.int64) << _ORDER_BIT
+    for place, words in enumerate(reversed(np.asarray(ngrams, np.int64).T)):
+        keys |= words << place * ID_BITS
+    return keys
+
+
 @dataclass(frozen=True)
 class CiderD:
     """CIDEr-D of captions against the references of their images, ×10, equal to pycocoevalcap's on the same tokens.

@@ -46,7 +46,7 @@ def write_report(
     sweep: Path,
     evaluations: Sequence[Path],
     prepared: Path,
-    images_root: Path,
+    images_root: Path | None,
     out: Path,
     settings: ReportSettings,
     *,
@@ -55,8 +55,9 @@ def write_report(
     """Write the page, its tables, figures and numbers to `out`; equal inputs give equal bytes.
 
     `sweep` holds cells.json and captions.parquet, each of `evaluations` metrics.json and captions.parquet, `prepared`
-    the prepared data set; the files named there lie below `images_root`. `crossed` is the file of every speaker before
-    every listener, left out where there is none. Raises UserError if another one is missing.
+    the prepared data set; the files named there lie below `images_root`, without which there is no gallery. `crossed`
+    is the file of every speaker before every listener, left out where there is none. Raises UserError if another one is
+    missing.
     """
     crossed = crossed if crossed and crossed.exists() else None
     results = read_results(sweep, evaluations, first=("pretrained", settings.control))
@@ -64,7 +65,7 @@ def write_report(
     choices = choose_all(results, settings)
     comparison = compare(results, settings)
     seen = views(results, choices, comparison)
-    pictures = gallery(results, seen, prepared, images_root, settings)
+    pictures = [] if images_root is None else gallery(results, seen, prepared, images_root, settings)
     manifest = read_json(prepared / "manifest.json")
     files = [*results.files, prepared / "manifest.json", *([crossed] if crossed else [])]
     content = Content(
@@ -74,7 +75,7 @@ def write_report(
         comparison=comparison,
         views=seen,
         pictures=pictures,
-        thumbnails=thumbnails(pictures, prepared, images_root),
+        thumbnails={} if images_root is None else thumbnails(pictures, prepared, images_root),
         along=example_along(pictures, example_line(results, choices)),
         crossed=read_json(crossed) if crossed else None,
         manifest=manifest,
