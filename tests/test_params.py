@@ -69,6 +69,10 @@ STRICT = [
     ("draw.scene={images: 3}", "draw.scene", "not allowed", "scenes"),
     ("draw.scenes.val=4900", "draw.scenes", "4900", "nothing of images 5000"),
     ("prepare.format=json", "prepare.format", '"json"', "karpathy | coco"),
+    ("prepare.format=cocotalk", "prepare", "annotations", "{json: file, labels: file}"),
+    ("prepare.annotations={json: a, labels: b}", "prepare", "annotations", "one file for format karpathy"),
+    ("prepare.min_count=", "prepare", "min_count", "is needed where words are counted"),
+    ("prepare.images=", "prepare.images", "null", "word_detector needs the images"),
     ("prepare.format=coco", "prepare", "annotations", "{train: file"),
     ("prepare.root=", "prepare.root", "null", "text"),
     ("prepare.annotations={tran: a}", "prepare.annotations", "tran", "a mapping"),
@@ -76,6 +80,20 @@ STRICT = [
     ("prepare.max_words=0", "prepare.max_words", "0", "at least 1"),
     ("features.network=resnet18", "features", "resnet18", "weights: hub"),
     ("features.weights=hub", "features", "word_detector", "weights: null"),
+    ("features.batch=", "features", "word_detector", "needs image_size and batch"),
+    ("features.network=imported", "features", "imported", "an imported: block"),
+    (
+        "features={network: imported, imported: {form: tsv, regions: a, regions_kept: 36}, cells: 3}",
+        "features",
+        "cells",
+        "takes no cells",
+    ),
+    (
+        "features={network: imported, imported: {form: detections, regions: [a, b], regions_kept: 36}}",
+        "features.imported",
+        "regions",
+        "only tsv takes a list",
+    ),
     ("features.mean=[a]", "features.mean", '"a"', "a number"),
     ("features.mean=0.5", "features.mean", "0.5", "a list, each a number"),
     ("features.detector.widht=3", "features.detector.widht", "3", "did you mean width?"),
@@ -154,6 +172,21 @@ def test_a_missing_key_is_told_and_one_that_may_be_null_may_be_left_out(params):
     assert "train.objective.margin is missing: a number, at least 0" in refused(params)
     params.write_text(text.replace("  weights: null # of a timm network: hub, or a safetensors file\n", ""))
     assert load(params, methods=METHODS).features.weights is None
+
+
+def test_a_file_of_ones_own_needs_neither_images_nor_a_network(params):
+    overrides = [
+        "prepare={dataset: coco, format: cocotalk, root: a, annotations: {json: b, labels: c}, max_words: 16}",
+        "features={network: imported, imported: {form: tsv, regions: [d, e], regions_kept: 36}}",
+    ]
+    loaded = load(params, overrides, methods=METHODS)
+    assert (loaded.prepare.images, loaded.prepare.min_count, loaded.prepare.document_frequencies) == (None,) * 3
+    assert loaded.for_stage("features", dvc_yaml=ROOT / "dvc.yaml").features.plain()["imported"]["regions"] == [
+        "d",
+        "e",
+    ]
+    line = refused(params, overrides[0], "prepare.min_count=5", overrides[1])
+    assert "format cocotalk brings its own: min_count: null" in line
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ ADMITTED: Mapping[tuple[str, str], Any] = {
     ("collections", "defaultdict"): defaultdict,
     **{(module, kind.__name__): kind for module in ("builtins", "__builtin__") for kind in (float, int)},
 }
-FEW = 0.01  # of the words may be in more training images than the file says
+FEW = 0.001  # of the words may be in more training images than the file says
 
 
 def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
@@ -48,10 +48,10 @@ def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Capt
         ids = {**vocabulary.ids, EOS_WORD: EOS}
     keys, counts = zip(*_packed(frequencies, ids, vocabulary, path), strict=True)
     keys, counts = np.concatenate(keys), np.concatenate(counts)
-    if len(counts) and not 1 <= counts.min() <= counts.max() <= images:
-        _refuse(path, f"holds counts from {counts.min():g} to {counts.max():g}, but there are {images:,} images")
     if (counts % 1).any():
         _refuse(path, "holds a count that is no whole number")
+    if not 1 <= counts.min() <= counts.max() <= images:
+        _refuse(path, f"holds counts from {counts.min():g} to {counts.max():g}, but there are {images:,} images")
     order = np.argsort(keys)
     keys, counts = keys[order], counts[order].astype(np.int32)
     _check_fit(path, vocabulary, captions, keys, counts)

@@ -32,6 +32,18 @@ def test_karpathy_form_is_read(karpathy):
     assert corpus.images[1].captions[1].text == "the red ball."
 
 
+def test_without_a_folder_of_images_none_is_looked_for(karpathy, tmp_path):
+    annotations, images = karpathy()
+    with_images = read_karpathy(annotations, images)
+    assert read_karpathy(annotations, None) == with_images
+    rows = [(i, f"{i}.jpg", ["a ball"]) for i in range(3)]
+    files = {}
+    for split, row in zip(("train", "val", "test"), rows, strict=True):
+        files[split] = tmp_path / f"captions_{split}2017.json"
+        files[split].write_text(json.dumps(coco_form(row)))
+    assert [image.file for image in read_coco(files, None).images] == ["0.jpg", "1.jpg", "2.jpg"]
+
+
 def test_sentences_without_tokens_are_tokenised(karpathy):
     def change(data):
         data["images"][0]["sentences"][0] = {"raw": "  A T-shirt, it's BIG!\nTwo 'n' 3. "}

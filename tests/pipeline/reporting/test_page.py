@@ -103,6 +103,17 @@ def test_speakers_are_not_crossed_with_listeners_where_the_file_is_not_there(ful
     assert "crossed.json" not in html
 
 
+def test_without_image_files_the_page_has_everything_but_the_pictures(full_world, tmp_path):
+    settings = ReportSettings(images=3)
+    write_report(full_world.sweep, full_world.evaluations, full_world.prepared, None, tmp_path, settings)
+    html = (tmp_path / "report.html").read_text()
+    assert "there are no files of them (prepare.images is null)" in section(html, "gallery")
+    assert "<img" not in html
+    assert "psst_multinomial" in section(html, "results")
+    assert (tmp_path / "gallery.png").stat().st_size > 0
+    assert not (tmp_path / "along.png").exists()
+
+
 def test_settings_are_shown_as_they_were(full):
     found = dict(re.findall(r"<dt>report\.(\w+)</dt><dd>(.*?)</dd>", full))
     assert (found["frozen"], found["images"], found["at_cider"]) == ("mle, luo", "3", "chosen from the curves")

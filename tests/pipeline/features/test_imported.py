@@ -1,0 +1,285 @@
+"""Features in the published forms: as the programs write them that they are named after."""
+
+import base64
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.errors import UserError
+from pipeline.features.imported import import_features
+
+IDS = ["391895", "522418", "184613", "318219", "554625"]
+SIZE = 8  # 2048 in the published files
+
+
+def regions(row: int, count: int | None = None) -> np.ndarray:
+    """(n, D) float32 of an image; a different number of them an image, from 3 to 7."""
+    return np.random.default_rng(row).random((3 + row if count is None else count, SIZE), np.float32)
+
+
+def half(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float16).astype(np.float32)
+
+
+def npy_folders(folder: Path) -> dict[str, str]:
+    """prepro_feats.py and make_bu_data.py of self-critical.pytorch: ID.npy, and ID.npz with the key feat."""
+    for name in ("fc", "att"):
+        (folder / name).mkdir()
+    for row, id_ in enumerate(IDS):
+        np.save(folder / "fc" / id_, regions(row).mean(0))
+        np.savez_compressed(folder / "att" / id_, feat=regions(row))
+    return {"form": "npy_folders", "regions": str(folder / "att"), "pooled": str(folder / "fc")}
+
+
+def line(id_: str, features: np.ndarray) -> bytes:
+    """generate_tsv.py of bottom-up-attention: csv.DictWriter with tabs, which ends a line in CR LF."""
+    boxes = np.ones((len(features), 4), np.float32)
+    coded = (base64.b64encode(array.tobytes()) for array in (boxes, features))
+    return b"\t".join([id_.encode(), b"640", b"480", str(len(features)).encode(), *coded]) + b"\r\n"
+
+
+def tsv(folder: Path) -> dict[str, object]:
+    lines = [line(id_, regions(row)) for row, id_ in enumerate(IDS)]
+    (folder / "train.tsv.0").write_bytes(lines[3] + lines[0] + line("999", regions(9)) + lines[1])
+    (folder / "train.tsv.1").write_bytes(lines[4] + lines[0] + lines[2])  # 391895 stands in both
+    return {"form": "tsv", "regions": [str(folder / "train.tsv.0"), str(folder / "train.tsv.1")]}
+
+
+def detections(folder: Path, probabilities: Callable[[int], np.ndarray] | None = None) -> dict[str, str]:
+    """coco_detections.hdf5: ID_features (n, 2048), ID_boxes (n, 4), ID_cls_prob (n, 1601), the first the background."""
+    with h5py.File(folder / "coco_detections.hdf5", "w") as file:
+        for row, id_ in enumerate(IDS):
+            file[f"{id_}_features"] = regions(row)
+            file[f"{id_}_boxes"] = np.ones((3 + row, 4), np.float32)
+            if probabilities is not None:
+                file[f"{id_}_cls_prob"] = probabilities(row)
+    return {"form": "detections", "regions": str(folder / "coco_detections.hdf5")}
+
+
+FORMS = [npy_folders, tsv, detections]
+
+
+def imported(out: Path, settings: dict, kept: int = 7) -> FeatureStore:
+    import_features(IDS, out, FeatureWriter, **settings, regions_kept=kept)
+    store = FeatureStore(out)
+    store.verify()
+    return store
+
+
+def refused(out: Path, settings: dict, kept: int = 7) -> str:
+    with pytest.raises(UserError) as caught:
+        import_features(IDS, out, FeatureWriter, **settings, regions_kept=kept)
+    assert "\n" not in str(caught.value)
+    assert not out.exists() or list(out.iterdir()) == []
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_image_gets_its_own_regions_and_their_mean(tmp_path, form):
+    store = imported(tmp_path / "out", form(tmp_path))
+    assert (len(store), store.pooled_size, store.regions_shape) == (5, SIZE, (7, SIZE))
+    pooled, found, mask = store.read(np.arange(5))
+    for row in range(5):
+        np.testing.assert_array_equal(found[row], half(np.pad(regions(row), ((0, 4 - row), (0, 0)))))
+        assert mask[row].tolist() == [True] * (3 + row) + [False] * (4 - row)
+        np.testing.assert_allclose(pooled[row], half(regions(row).mean(0)), rtol=1e-3)
+
+
+def test_the_forms_say_the_same(tmp_path):
+    stores = []
+    for form in FORMS:
+        (tmp_path / form.__name__).mkdir()
+        stores.append(imported(tmp_path / form.__name__ / "out", form(tmp_path / form.__name__)))
+    for store in stores[1:]:
+        for found, wanted in zip(store.read(np.arange(5)), stores[0].read(np.arange(5)), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-3)
+
+
+def test_the_manifest_names_form_and_digest_of_the_source(tmp_path):
+    manifest = imported(tmp_path / "a", npy_folders(tmp_path), kept=4).manifest
+    assert (manifest["network"], manifest["form"]) == ("imported", "npy_folders")
+    for part, folder in (("regions", "att"), ("pooled", "fc")):
+        files = {path.name: sha256(path.read_bytes()).hexdigest() for path in (tmp_path / folder).iterdir()}
+        listed = json.dumps(files, sort_keys=True).encode()
+        assert manifest["sources"][part] == {"files": 5, "sha256": sha256(listed).hexdigest()}
+    assert manifest["regions_kept"] == {
+        "most": 4, "which": "the first of each image, in the order of its file", "images_with_more": 3,
+    }  # fmt: skip
+    manifest = imported(tmp_path / "b", detections(tmp_path)).manifest
+    file = tmp_path / "coco_detections.hdf5"
+    digest = sha256(file.read_bytes()).hexdigest()
+    assert manifest["sources"] == {"regions": {"file": str(file), "sha256": digest}}
+    manifest = imported(tmp_path / "c", tsv(tmp_path)).manifest
+    files = {file: sha256(Path(file).read_bytes()).hexdigest() for file in tsv(tmp_path)["regions"]}
+    listed = json.dumps(files, sort_keys=True).encode()
+    assert manifest["sources"]["regions"] == {"files": 2, "sha256": sha256(listed).hexdigest()}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_of_more_regions_the_first_are_kept_and_the_mean_is_of_all(tmp_path, form):
+    pooled, found, mask = imported(tmp_path / "out", form(tmp_path), kept=4).read(np.arange(5))
+    assert mask.sum(1).tolist() == [3, 4, 4, 4, 4]
+    np.testing.assert_array_equal(found[4], half(regions(4)[:4]))
+    np.testing.assert_allclose(pooled[4], half(regions(4).mean(0)), rtol=1e-3)
+
+
+def test_of_more_detections_the_most_confident_are_kept_whatever_the_background(tmp_path):
+    def probabilities(row):  # regions 1, 3, 4, 6 are the surest of an object, and 0 of being none
+        likely = np.full((3 + row, 3), 0.1, np.float32)
+        likely[0, 0] = 0.9
+        for rank, region in enumerate(r for r in (6, 1, 4, 3) if r < 3 + row):
+            likely[region, 1 + region % 2] = 0.8 - rank / 10
+        return likely
+
+    store = imported(tmp_path / "out", detections(tmp_path, probabilities), kept=4)
+    np.testing.assert_array_equal(store.read(np.array([4]))[1][0], half(regions(4)[[1, 3, 4, 6]]))
+    np.testing.assert_array_equal(store.read(np.array([1]))[1][0], half(regions(1)))
+    assert "most confident" in store.manifest["regions_kept"]["which"]
+
+
+def test_a_grid_is_flattened_row_by_row_and_never_cut(tmp_path):
+    settings = npy_folders(tmp_path)
+    grids = [np.random.default_rng(row).random((2, 3, SIZE), np.float32) for row in range(5)]
+    for id_, grid in zip(IDS, grids, strict=True):
+        np.savez_compressed(tmp_path / "att" / id_, feat=grid)
+    found = imported(tmp_path / "out", settings, kept=6).read(np.array([2]))[1][0]
+    np.testing.assert_array_equal(found[4], half(grids[2][1, 1]))
+    assert "391895.npz: a grid of 2×3 cells; set regions_kept to 6" in refused(tmp_path / "cut", settings, kept=4)
+
+
+def test_folders_may_be_of_npy_files_and_without_vectors(tmp_path):
+    npy_folders(tmp_path)
+    for row, id_ in enumerate(IDS):
+        (tmp_path / "att" / f"{id_}.npz").unlink()
+        np.save(tmp_path / "att" / id_, regions(row).astype(np.float16))
+    store = imported(tmp_path / "out", {"form": "npy_folders", "regions": str(tmp_path / "att")})
+    np.testing.assert_array_equal(store.read(np.array([3]))[1][0, :6], half(regions(3)))
+    np.testing.assert_allclose(store.read(np.array([3]))[0][0], regions(3).mean(0), rtol=2e-3)
+    assert store.manifest["pooled"] == "the mean of an image's regions"
+
+
+def test_an_image_that_is_missing_is_named_with_the_file(tmp_path):
+    settings = npy_folders(tmp_path)
+    (tmp_path / "fc" / "184613.npy").unlink()
+    assert refused(tmp_path / "out", settings) == (
+        f"{tmp_path / 'fc'}: image 184613 has neither 184613.npz nor 184613.npy there"
+    )
+    settings = tsv(tmp_path)
+    assert "no line of image 184613" in refused(tmp_path / "out", settings | {"regions": settings["regions"][:1]})
+    settings = detections(tmp_path)
+    with h5py.File(settings["regions"], "r+") as file:
+        del file["318219_features"]
+    assert "no data set 318219_features: image 318219 has no features there" in refused(tmp_path / "out", settings)
+    for form in ("npy_folders", "tsv", "detections"):
+        assert "nowhere" in refused(tmp_path / "out", {"form": form, "regions": str(tmp_path / "nowhere")})
+
+
+def test_a_damaged_line_is_passed_by_where_a_whole_one_is_there(tmp_path):
+    settings = tsv(tmp_path)
+    first, second = map(Path, settings["regions"])
+    broken = line(IDS[0], regions(0))[:-7] + b"\r\n"  # as in the published test2014 files: cut within the base64
+    first.write_bytes(broken + first.read_bytes())
+    second.write_bytes(second.read_bytes() + broken)
+    np.testing.assert_array_equal(imported(tmp_path / "out", settings).read(np.array([0]))[1][0, :3], half(regions(0)))
+    first.write_bytes(broken + line(IDS[1], regions(1)) + line(IDS[3], regions(3)))
+    second.write_bytes(line(IDS[2], regions(2)) + line(IDS[4], regions(4)))
+    said = refused(tmp_path / "none", settings)
+    assert said.startswith(f"{first}, line 1: image 391895 cannot be read (")
+    assert "padding" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda fields: fields[:5], "5 columns instead of image_id"),
+        (lambda fields: [*fields[:3], b"many", *fields[4:]], "invalid literal for int"),
+        (lambda fields: [*fields[:3], b"0", *fields[4:]], "are not of 0 boxes"),
+        (lambda fields: [*fields[:3], b"5", *fields[4:]], "are not of 5 boxes"),
+        (lambda fields: [*fields[:5], b"\xff" + fields[5][1:]], "base64"),
+        (lambda fields: [*fields[:5], b""], "0 of features"),
+    ],
+)
+def test_a_line_of_another_form_is_told(tmp_path, change, said):
+    settings = tsv(tmp_path)
+    first = Path(settings["regions"][0])
+    fields = change(line(IDS[3], regions(3)).rstrip(b"\r\n").split(b"\t"))
+    first.write_bytes(b"\t".join(fields) + b"\r\n" + b"".join(first.read_bytes().splitlines(keepends=True)[1:]))
+    assert said in refused(tmp_path / "out", settings)
+
+
+class Run:
+    """Pickles to something that is run when it is loaded."""
+
+    def __init__(self, file: Path):
+        self.file = file
+
+    def __reduce__(self):
+        return open, (str(self.file), "w")
+
+
+def test_files_that_are_damaged_or_hold_other_things_are_told_and_nothing_runs(tmp_path):
+    settings = npy_folders(tmp_path)
+    for name, content in (
+        ("pickle", lambda f: np.save(f, np.array([Run(tmp_path / "done")], object), allow_pickle=True)),
+        ("cut", lambda f: f.write_bytes((tmp_path / "fc" / "391895.npy").read_bytes()[:-3])),
+        ("empty", lambda f: f.write_bytes(b"")),
+    ):
+        content(tmp_path / "fc" / "522418.npy")
+        assert "522418.npy: the features of image 522418 cannot be read (" in refused(tmp_path / name, settings)
+    assert not (tmp_path / "done").exists()
+    np.save(tmp_path / "fc" / "522418.npy", np.zeros((1, SIZE), np.float32))
+    assert "image 522418 has a vector (1, 8) float32" in refused(tmp_path / "shape", settings)
+    np.save(tmp_path / "fc" / "522418.npy", np.zeros(SIZE + 1, np.float32))
+    assert "and a vector of 9 numbers, but image 391895 of 8 and 8" in refused(tmp_path / "size", settings)
+    np.save(tmp_path / "fc" / "522418.npy", np.zeros(SIZE, np.float32))
+    whole = (tmp_path / "att" / "522418.npz").read_bytes()
+    for name, content in (("cut", whole[:-30]), ("flipped", whole[:60] + bytes([whole[60] ^ 255]) + whole[61:])):
+        (tmp_path / "att" / "522418.npz").write_bytes(content)
+        assert "522418.npz: the features of image 522418 cannot be read (" in refused(tmp_path / name, settings)
+    np.savez(tmp_path / "att" / "522418.npz", features=regions(1))
+    assert "522418.npz: the features of image 522418 cannot be read (" in refused(tmp_path / "key", settings)
+    for name, values in (("none", regions(1, 0)), ("ints", np.ones((3, SIZE), int)), ("flat", regions(1)[0])):
+        np.savez(tmp_path / "att" / "522418.npz", feat=values)
+        assert "which are to be (n, D) numbers" in refused(tmp_path / name, settings)
+
+
+def test_detections_of_another_form_are_told(tmp_path):
+    settings = detections(tmp_path, lambda row: np.ones((3, 2), np.float32))
+    assert "image 522418 has 4 regions, but 3 in 522418_cls_prob" in refused(tmp_path / "out", settings)
+    Path(settings["regions"]).write_bytes(b"not HDF5")
+    assert "the HDF5 file of detections cannot be read" in refused(tmp_path / "out", settings)
+
+
+def test_the_projects_own_features_come_back_as_they_were(tmp_path):
+    """A store is written in the other forms, read back, and holds the same."""
+    rng = np.random.default_rng(0)
+    own, count = rng.standard_normal((5, 6, SIZE)).astype(np.float16), np.array([6, 4, 1, 5, 6])
+    own[np.arange(6) >= count[:, None]] = 0
+    pooled = rng.standard_normal((5, 4)).astype(np.float16)
+    with FeatureWriter(tmp_path / "own", 5, 4, (6, SIZE)) as store:
+        store.write(np.arange(5), pooled, own, count)
+    store = FeatureStore(tmp_path / "own")
+    vectors, found, mask = store.read(np.arange(5))
+    for name in ("fc", "att"):
+        (tmp_path / name).mkdir()
+    lines = []
+    with h5py.File(tmp_path / "detections.hdf5", "w") as file:
+        for row, id_ in enumerate(IDS):
+            exist = found[row][mask[row]]
+            np.save(tmp_path / "fc" / id_, vectors[row])
+            np.savez_compressed(tmp_path / "att" / id_, feat=exist)
+            file[f"{id_}_features"] = exist
+            lines.append(line(id_, exist))
+    (tmp_path / "all.tsv").write_bytes(b"".join(lines[::-1]))
+    for form, path in (("npy_folders", "att"), ("tsv", "all.tsv"), ("detections", "detections.hdf5")):
+        settings = {"form": form, "regions": str(tmp_path / path), "pooled": str(tmp_path / "fc")}
+        back = imported(tmp_path / form, settings, kept=6)
+        for one, other in zip(back.read(np.arange(5)), (vectors, found, mask), strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert back.manifest["crc"] == store.manifest["crc"]  # bit for bit

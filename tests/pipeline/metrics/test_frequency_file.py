@@ -1,0 +1,244 @@
+"""Document frequencies as prepro_ngrams.py of self-critical.pytorch pickles them, by Python 2 and 3."""
+
+import builtins
+import os
+import pickle
+import struct
+from collections import OrderedDict, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pycocoevalcap.cider.cider_scorer import CiderScorer
+
+from pipeline.errors import UserError
+from pipeline.metrics.cider import CiderD, document_frequencies, pack
+from pipeline.metrics.frequency_file import read_document_frequencies
+from pipeline.vocabulary import Vocabulary
+
+CUT = 6
+VOCABULARY = Vocabulary((*(f"w{i}" for i in range(1, 30)), "café", "UNK"))
+
+
+def captions(images: int, seed: int = 0) -> list[list[list[int]]]:
+    """Of each image five captions of 1 to 8 words, frequent and rare ones."""
+    rng = np.random.default_rng(seed)
+    words = len(VOCABULARY)
+    return [[np.minimum(rng.zipf(1.5, rng.integers(1, 9)), words).tolist() for _ in range(5)] for _ in range(images)]
+
+
+def counted(images: list[list[list[int]]], name=str, end="0") -> defaultdict[tuple[str, ...], float]:
+    """In how many images each n-gram occurs: captions are whole and end in `end`."""
+    frequencies = defaultdict(float)
+    for image in images:
+        texts = [[*map(name, caption), end] for caption in image]
+        for ngram in {tuple(text[i : i + n]) for text in texts for n in range(1, 5) for i in range(len(text) - n + 1)}:
+            frequencies[ngram] += 1
+    return frequencies
+
+
+def clipped(images: list[list[list[int]]]) -> list[list[list[int]]]:
+    return [[caption[:CUT] for caption in image] for image in images]
+
+
+def python_2(frequencies, ref_len: int) -> bytes:
+    """Protocol 2 of Python 2: its texts are bytes, its builtins __builtin__."""
+
+    def text(word: str) -> bytes:
+        return b"U" + bytes([len(word)]) + word.encode("latin-1")  # SHORT_BINSTRING
+
+    ends = {1: b"\x85", 2: b"\x86", 3: b"\x87"}
+    pairs = b"".join(
+        (b"" if len(ngram) < 4 else b"(") + b"".join(map(text, ngram)) + ends.get(len(ngram), b"t")  # a tuple
+        + b"G" + struct.pack(">d", count)  # BINFLOAT
+        for ngram, count in frequencies.items()
+    )  # fmt: skip
+    mapping = b"ccollections\ndefaultdict\nc__builtin__\nfloat\n\x85R(" + pairs + b"u"
+    return (
+        b"\x80\x02}("
+        + text("document_frequency")
+        + mapping
+        + text("ref_len")
+        + b"J"
+        + struct.pack("<i", ref_len)
+        + b"u."
+    )
+
+
+def python_2_as_text(frequencies, ref_len: int) -> bytes:
+    """Protocol 0, which cPickle.dump of Python 2 writes where none is named."""
+    lines = b"(dS'document_frequency'\nccollections\ndefaultdict\n(c__builtin__\nfloat\ntR"
+    for ngram, count in frequencies.items():
+        lines += b"(" + b"".join(b"S'%s'\n" % word.encode() for word in ngram) + b"tF%r\ns" % count
+    return lines + b"sS'ref_len'\nI%d\ns." % ref_len
+
+
+def python_3(protocol):
+    return lambda frequencies, ref_len: pickle.dumps({"document_frequency": frequencies, "ref_len": ref_len}, protocol)
+
+
+FORMS = {"Python 2": python_2, "Python 2, protocol 0": python_2_as_text} | {
+    f"Python 3, protocol {protocol}": python_3(protocol) for protocol in (2, 3, 4, 5)
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_the_counts_are_those_of_the_file(tmp_path, form):
+    images = captions(20)
+    frequencies = counted(images)
+    (tmp_path / "idxs.p").write_bytes(form(frequencies, 20))
+    keys, counts = read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, clipped(images))
+    assert (keys.dtype, counts.dtype) == (np.int64, np.int32)
+    assert (np.diff(keys) > 0).all()
+    wanted = {int(pack(np.array([ngram], int))[0]): count for ngram, count in frequencies.items()}
+    assert dict(zip(keys.tolist(), counts.tolist(), strict=True)) == wanted
+
+
+def test_over_captions_that_are_not_cut_the_counts_are_the_projects_own(tmp_path):
+    images = clipped(captions(20))
+    (tmp_path / "idxs.p").write_bytes(python_2(counted(images), 20))
+    read = read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, images)
+    for found, own in zip(read, document_frequencies(images, max_words=CUT + 1), strict=True):
+        np.testing.assert_array_equal(found, own)
+
+
+def test_words_are_read_as_ids_are(tmp_path):
+    images = captions(20)
+    names = lambda word: VOCABULARY.words[word - 1]  # noqa: E731
+    (tmp_path / "idxs.p").write_bytes(python_2(counted(images), 20))
+    (tmp_path / "words.p").write_bytes(python_2(counted(images, names, "<eos>"), 20))
+    assert b"caf\xe9" in (tmp_path / "words.p").read_bytes()
+    both = [read_document_frequencies(tmp_path / f"{n}.p", VOCABULARY, clipped(images)) for n in ("idxs", "words")]
+    np.testing.assert_array_equal(both[0], both[1])
+
+
+def test_cider_is_that_of_the_published_scorer_with_the_same_file(tmp_path):
+    images = captions(20)
+    references = clipped(images)
+    frequencies = counted(images)
+    (tmp_path / "idxs.p").write_bytes(python_2(frequencies, 20))
+    keys, counts = read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, references)
+    said = [caption[0] for caption in clipped(captions(20, seed=1))]
+
+    def spoken(caption):
+        return " ".join(map(str, [*caption, 0] if len(caption) < CUT else caption))
+
+    scorer = CiderScorer()
+    for caption, human in zip(said, references, strict=True):
+        scorer += (spoken(caption), [spoken(text) for text in human])
+    scorer.document_frequency = defaultdict(float, frequencies)
+    expected = np.array(scorer.compute_cider())  # it takes log N from its 20 references
+    tokens = torch.tensor([caption + [0] * (CUT - len(caption)) for caption in said])
+    cider = CiderD.build(references, keys, counts, 20, max_words=CUT, dtype=torch.float64)
+    np.testing.assert_allclose(cider(tokens, torch.arange(20)).numpy(), expected, rtol=1e-10)
+    assert expected.max() > 1
+
+
+class Call:
+    """Pickles to a call of `what`."""
+
+    def __init__(self, what, *arguments):
+        self.what, self.arguments = what, arguments
+
+    def __reduce__(self):
+        return self.what, self.arguments
+
+
+def evil(folder: Path) -> dict[str, object]:
+    touch = f"touch {folder / 'done'}"
+    command = f"__import__('os').system({touch!r})"
+    inside = {"document_frequency": defaultdict(float, {("1",): Call(os.system, touch)}), "ref_len": 1}
+    return {
+        f"{os.system.__module__}.system": Call(os.system, touch),
+        "eval": Call(builtins.eval, command),
+        "exec": Call(builtins.exec, command),
+        "getattr": Call(builtins.getattr, Call(builtins.__import__, "os"), "system"),
+        "system": inside,
+        "OrderedDict": {"document_frequency": OrderedDict({("1",): 1.0}), "ref_len": 1},
+        "scalar": {"document_frequency": {("1",): 1.0}, "ref_len": np.float64(1)},
+    }
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("name", evil(Path()))
+def test_a_pickle_that_would_run_something_is_refused_by_name_and_nothing_runs(tmp_path, name, protocol):
+    (content,) = (value for key, value in evil(tmp_path).items() if key == name)
+    (tmp_path / "idxs.p").write_bytes(pickle.dumps(content, protocol))
+    with pytest.raises(UserError, match=r"names \S+, which no file of document frequencies needs") as caught:
+        read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, [[[1]]])
+    assert name.rpartition(".")[2] in str(caught.value) or name == "getattr"  # its argument is made first
+    assert not (tmp_path / "done").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x04\x8c\x08builtins\x8c\x05float\x8c\x00\x93.",  # no name
+        b"\x80\x04\x8c\x08builtins\x8c\x14float.__subclasses__\x93)R.",  # a name with a dot
+        b"c__builtin__\nfloat\n(S'__init__'\nI1\ndb.",  # BUILD: sets attributes of a type
+        b"Pos.system\n.",  # a persistent id
+        b"\x82\x01.",  # a registered extension
+        b"\x80\x02}",
+        b"",
+        b"not a pickle",
+        b"\x80\x02" + b"(" * 100_000 + b".",
+    ],
+)
+def test_what_is_no_such_pickle_is_told(tmp_path, content):
+    (tmp_path / "idxs.p").write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, [[[1]]])
+    assert str(caught.value).startswith(f"{tmp_path / 'idxs.p'}: ")
+    assert "\n" not in str(caught.value)
+    assert not isinstance(getattr(float, "__init__", None), int)
+
+
+def test_another_type_in_a_right_pickle_is_told(tmp_path):
+    def refused(content: object) -> str:
+        (tmp_path / "idxs.p").write_bytes(pickle.dumps(content))
+        with pytest.raises(UserError) as caught:
+            read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, [[[1]]])
+        return str(caught.value)
+
+    assert "a dict with document_frequency and ref_len" in refused([1])
+    assert "no mapping of n-grams" in refused({"document_frequency": {}, "ref_len": 1})
+    assert "has ref_len 0.5" in refused({"document_frequency": {("1",): 1.0}, "ref_len": 0.5})
+    assert "has ref_len x" in refused({"document_frequency": {("1",): 1.0}, "ref_len": "x"})
+    assert "has ref_len nan" in refused({"document_frequency": {("1",): 1.0}, "ref_len": float("nan")})
+    assert "has ref_len inf" in refused({"document_frequency": {("1",): 1.0}, "ref_len": float("inf")})
+    for key in ("1", (), (1,), ("1",) * 5, ("1", ("2",))):
+        assert "is to be a tuple of 1 to 4 words" in refused({"document_frequency": {key: 1.0}, "ref_len": 1})
+    for count, said in (
+        ("1", "counts 1 for"),
+        (True, "counts True for"),
+        (0.5, "no whole number"),
+        (2.0, "from 2 to 2, but"),
+    ):
+        assert said in refused({"document_frequency": {("1",): count}, "ref_len": 1})
+    assert "no whole number" in refused({"document_frequency": {("1",): 1.0, ("2",): float("nan")}, "ref_len": 1})
+    with pytest.raises(UserError, match="the file of document frequencies is missing"):
+        read_document_frequencies(tmp_path / "nowhere.p", VOCABULARY, [[[1]]])
+
+
+def test_a_file_of_other_images_words_or_captions_is_refused(tmp_path):
+    images = captions(200)
+
+    def refused(frequencies, ref_len=200, vocabulary=VOCABULARY) -> str:
+        (tmp_path / "idxs.p").write_bytes(python_2(frequencies, ref_len))
+        with pytest.raises(UserError) as caught:
+            read_document_frequencies(tmp_path / "idxs.p", vocabulary, clipped(images))
+        return str(caught.value)
+
+    assert "was counted over 201 images, but the training split has 200" in refused(counted(images), 201)
+    words = Vocabulary((*VOCABULARY.words[:20], "UNK"))
+    assert "none of the vocabulary's 21 words" in refused(counted(images), vocabulary=words)
+    assert "holds 'zebra', which is none" in refused(counted(images, lambda word: "zebra", "<eos>"))
+    order = np.random.default_rng(0).permutation(len(VOCABULARY)) + 1
+    shuffled = refused(counted(images, lambda word: str(order[word - 1])))
+    assert "it was counted with another vocabulary or over other captions" in shuffled
+    assert "says that word " in shuffled
+    turned = refused(counted(images, lambda word: str({1: 2, 2: 1}.get(word, word))))  # two words of 31
+    assert "says that word 1, 'w1', is in" in turned
+    others = refused(counted(captions(200, seed=5)))
+    assert "over other captions" in others

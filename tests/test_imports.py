@@ -1,0 +1,138 @@
+"""The files that others' code works from, made of what the project's own stages wrote, are read back to the same."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from PIL import Image
+
+from pipeline import stage as door
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.files import sha256
+from stages import features, prepare
+
+ROOT = Path(__file__).parents[1]
+WORDS = ["a", "the", "red", "blue", "big", "ball", "dog", "on", "grass"]
+
+
+def own_data(folder: Path) -> None:
+    """Eight pictures with three captions each, in Karpathy's form."""
+    rng = np.random.default_rng(0)
+    (folder / "images").mkdir(parents=True)
+    images = []
+    for i in range(8):
+        Image.fromarray(rng.integers(0, 256, (40, 40, 3), np.uint8)).save(folder / "images" / f"{i}.png")
+        said = [rng.choice(WORDS, rng.integers(2, 6)).tolist() for _ in range(3)]
+        split = ["train", "restval", "train", "val", "test", "train", "val", "test"][i]
+        sentences = [{"raw": " ".join(words), "tokens": words} for words in said]
+        images.append({"filename": f"{i}.png", "imgid": 100 + i, "split": split, "sentences": sentences})
+    (folder / "dataset.json").write_text(json.dumps({"images": images}))
+
+
+def export(folder: Path, prepared: Prepared, store: FeatureStore) -> None:
+    """What prepro_labels.py, prepro_ngrams.py and prepro_feats.py of self-critical.pytorch would have written."""
+    ids, splits = prepared.ids.to_pylist(), ["train", "val", "test"]
+    images = [
+        {"id": int(id_), "file_path": prepared.file(row), "split": splits[prepared.splits[row]]}
+        for row, id_ in enumerate(ids)
+    ]
+    words = {str(i): word for word, i in prepared.vocabulary.ids.items()}
+    (folder / "cocotalk.json").write_text(json.dumps({"ix_to_word": words, "images": images}))
+    with h5py.File(folder / "cocotalk_label.h5", "w") as file:
+        file["labels"] = prepared.tokens.astype(np.uint32)
+        file["label_start_ix"] = (prepared.first[:-1] + 1).astype(np.uint32)
+        file["label_end_ix"] = prepared.first[1:].astype(np.uint32)
+        file["label_length"] = (prepared.tokens > 0).sum(1).astype(np.uint32)
+    frequencies: defaultdict[tuple[str, ...], float] = defaultdict(float)
+    for image in prepared.rows("train"):
+        texts = [[*map(str, caption), "0"] for caption in prepared.captions(image)]
+        for ngram in {tuple(text[i : i + n]) for text in texts for n in range(1, 5) for i in range(len(text) - n + 1)}:
+            frequencies[ngram] += 1
+    content = {"document_frequency": frequencies, "ref_len": len(prepared.rows("train"))}
+    (folder / "coco-train-idxs.p").write_bytes(pickle.dumps(content, 2))
+    for name in ("fc", "att"):
+        (folder / name).mkdir()
+    pooled, regions, mask = store.read(np.arange(len(store)))
+    for row, id_ in enumerate(ids):
+        np.save(folder / "fc" / id_, pooled[row])
+        np.savez_compressed(folder / "att" / id_, feat=regions[row][mask[row]])
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch) -> Path:
+    """A repository with the project's own data, prepared and with features, and in `theirs` the exported files."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    own_data(tmp_path / "own")
+    params = yaml.safe_load((ROOT / "profiles" / "scenes.yaml").read_text())
+    params["prepare"] |= {
+        "dataset": "own",
+        "root": "own",
+        "annotations": "dataset.json",
+        "min_count": 2,
+        "max_words": 6,
+    }
+    params["features"] |= {"image_size": 32, "batch": 4}
+    params["features"]["detector"] |= {"epochs": 0, "width": 4}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    run()
+    (tmp_path / "theirs").mkdir()
+    export(tmp_path / "theirs", Prepared.load(tmp_path / "data" / "prepared"), FeatureStore(tmp_path / "data/features"))
+    (tmp_path / "data").rename(tmp_path / "before")
+    params["prepare"] = {
+        "dataset": "own",
+        "format": "cocotalk",
+        "root": "theirs",
+        "annotations": {"json": "cocotalk.json", "labels": "cocotalk_label.h5"},
+        "images": None,
+        "max_words": 6,
+        "document_frequencies": "coco-train-idxs.p",
+    }
+    imported = {"form": "npy_folders", "regions": "theirs/att", "pooled": "theirs/fc", "regions_kept": 4}
+    params["features"] = {"network": "imported", "imported": imported}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    return tmp_path
+
+
+def run() -> None:
+    assert door.main("prepare", prepare.run, []) == 0
+    assert door.main("features", features.run, []) == 0
+
+
+def test_imported_files_give_the_same_tensors_as_the_projects_own_path(world):
+    run()
+    own, imported = (Prepared.load(world / name / "prepared") for name in ("before", "data"))
+    assert imported.vocabulary == own.vocabulary
+    assert imported.ids.equals(own.ids)
+    assert imported.files.equals(own.files)
+    for name in ("splits", "first", "tokens"):
+        np.testing.assert_array_equal(getattr(imported, name), getattr(own, name))
+    counted = [pq.read_table(p.folder / "document_frequencies.parquet") for p in (own, imported)]
+    assert counted[0].equals(counted[1])
+    stores = [FeatureStore(world / name / "features") for name in ("before", "data")]
+    assert stores[0].manifest["crc"] == stores[1].manifest["crc"]  # pooled, regions and their number, bit for bit
+    names = ("cocotalk.json", "cocotalk_label.h5", "coco-train-idxs.p")
+    assert imported.manifest["inputs"] == {name: sha256(world / "theirs" / name) for name in names}
+
+
+def test_a_stage_stops_in_one_line_where_a_file_is_of_other_data(world, capsys):
+    path = world / "theirs" / "coco-train-idxs.p"
+    content = pickle.loads(path.read_bytes())
+    path.write_bytes(pickle.dumps(content | {"ref_len": 8}, 2))
+    assert door.main("prepare", prepare.run, []) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith("theirs/coco-train-idxs.p: was counted over 8 images, but the training split has 4")
+    path.unlink()
+    assert door.main("prepare", prepare.run, []) == 2
+    assert "the file of document frequencies is missing" in capsys.readouterr().err
