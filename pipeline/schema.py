@@ -51,7 +51,7 @@ class Prepare(Section):
     dataset: Name
     format: Literal["karpathy", "coco", "cocotalk"]
     root: Text
-    annotations: Text | dict[Literal["train", "val", "test", "json", "labels"], Text]
+    annotations: Text | dict[Literal["train", "val", "test", "json", "labels", "captions"], Text]
     images: Text | None = None
     min_count: Natural | None = None
     max_words: Count
@@ -60,8 +60,8 @@ class Prepare(Section):
     @model_validator(mode="after")
     def _annotations_are_as_the_format_has_them(self) -> Self:
         keys = set(self.annotations) if isinstance(self.annotations, dict) else None
-        if self.format == "cocotalk" and keys != {"json", "labels"}:
-            raise ValueError("annotations is {json: file, labels: file} for format cocotalk")
+        if self.format == "cocotalk" and (keys is None or keys - {"captions"} != {"json", "labels"}):
+            raise ValueError("annotations is {json: file, labels: file}, and captions: file if need be, for cocotalk")
         if self.format == "coco" and (keys is None or not keys <= {"train", "val", "test"}):
             raise ValueError("annotations is {train: file, val: …, test: …} for format coco")
         if self.format == "karpathy" and keys is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,27 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
         file = get(row, "file_path", str, place, "")
         read.append(Image(image, file, split, tuple(Caption(" ".join(said), said) for said in own)))
     return Corpus(annotations.stem, tuple(read), (annotations, labels), vocabulary, tokens.shape[1])
+
+
+def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:
+    """`corpus`, whose captions were cut and hold UNK, with the captions of `whole` that they were made of.
+
+    Splits, files and vocabulary stay. Raises UserError where an image is not in `whole`, or a caption has other ids.
+    """
+    assert corpus.vocabulary is not None
+    encode, annotated, read = corpus.vocabulary.encode, {image.id: image.captions for image in whole.images}, []
+    for image in corpus.images:
+        captions = annotated.get(image.id)
+        if captions is None:
+            raise UserError(f"{whole.sources[0]}: image {image.id} of {corpus.sources[0]} is not there")
+        known = [encode(caption.words) for caption in image.captions]
+        if [encode(caption.words[: corpus.cut]) for caption in captions] != known:
+            raise UserError(
+                f"{whole.sources[0]}: the captions of image {image.id} are not those of {corpus.sources[1]}; it was made "
+                "of other annotations"
+            )
+        read.append(replace(image, captions=captions))
+    return replace(corpus, images=tuple(read), sources=(*corpus.sources, *whole.sources), cut=None)
 
 
 def _vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.data.annotation_file import Once, Place, get, load, rows_of, show
-from pipeline.data.cocotalk import read_cocotalk
+from pipeline.data.cocotalk import read_cocotalk, with_whole_captions
 from pipeline.data.corpus import SPLITS, Caption, Corpus, Image, check_images, tokenise
 from pipeline.errors import UserError
 
@@ -26,6 +26,8 @@ def read_corpus(
         corpus = read_karpathy(Path(root) / annotations, images)
     elif form == "cocotalk" and not isinstance(annotations, str):
         corpus = read_cocotalk(Path(root) / annotations["json"], Path(root) / annotations["labels"])
+        if "captions" in annotations:
+            corpus = with_whole_captions(corpus, read_karpathy(Path(root) / annotations["captions"], None))
         corpus = _checked(corpus, images)
     elif form == "coco" and not isinstance(annotations, str):
         corpus = read_coco({split: Path(root) / file for split, file in annotations.items()}, images)

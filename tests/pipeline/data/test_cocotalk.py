@@ -104,6 +104,41 @@ def test_prepared_data_in_this_form_come_back_as_they_were(karpathy, tmp_path):
     assert imported.files.equals(prepared.files)
 
 
+def test_captions_may_be_read_whole_from_the_annotations_that_were_cut(tmp_path):
+    write(tmp_path)
+    said = [["A red BALL."], ["a ball", "ball zebra grass, a red ball"], ["red ball ball ball ball"], ["grass"]]
+    splits = ["test", "train", "val", "train"]  # those of cocotalk.json count
+
+    def annotate(change=lambda images: None):
+        images = [
+            {"filename": "x", "filepath": str(i), "cocoid": 391895 + i, "imgid": i, "split": splits[i]} for i in range(4)
+        ]
+        for image, texts in zip(images, said, strict=True):
+            image["sentences"] = [{"raw": text} for text in texts]
+        change(images)
+        (tmp_path / "dataset_coco.json").write_text(json.dumps({"images": images[::-1]}))
+
+    files = {"json": "cocotalk.json", "labels": "cocotalk_label.h5", "captions": "dataset_coco.json"}
+    annotate()
+    corpus = read_corpus("coco", "cocotalk", tmp_path, files, None)
+    write_prepared(corpus, tmp_path / "out", None, 4)
+    prepared = Prepared.load(tmp_path / "out")
+    assert prepared.texts(1) == ["a ball", "ball zebra grass, a red ball"]
+    assert prepared.words(1)[1] == ["ball", "zebra", "grass", "a", "red", "ball"]
+    assert prepared.captions(1) == [[3, 1], [1, 5, 2, 3]]
+    assert prepared.rows("train").tolist() == [0, 1]
+    assert "dataset_coco.json" in prepared.manifest["inputs"]
+    write_prepared(corpus, tmp_path / "longer", None, 6)
+    assert Prepared.load(tmp_path / "longer").captions(1)[1] == [1, 5, 2, 3, 4, 1]
+
+    annotate(lambda images: images[1]["sentences"].reverse())
+    with pytest.raises(UserError, match="dataset_coco.json: the captions of image 391896 are not those of"):
+        read_corpus("coco", "cocotalk", tmp_path, files, None)
+    annotate(lambda images: images[0].update(cocoid=5))
+    with pytest.raises(UserError, match="dataset_coco.json: image 391895 of .*cocotalk.json is not there"):
+        read_corpus("coco", "cocotalk", tmp_path, files, None)
+
+
 def test_images_are_looked_for_only_where_there_are_some(tmp_path):
     write(tmp_path)
     files = {"json": "cocotalk.json", "labels": "cocotalk_label.h5"}
