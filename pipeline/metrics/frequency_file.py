@@ -46,8 +46,8 @@ def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Capt
         ids = {str(number): number for number in range(len(vocabulary) + 1)}
     else:
         ids = {**vocabulary.ids, EOS_WORD: EOS}
-    keys, counts = zip(*_packed(frequencies, ids, vocabulary, path), strict=True)
-    keys, counts = np.concatenate(keys), np.concatenate(counts)
+    orders = list(_packed(frequencies, ids, vocabulary, path))
+    keys, counts = (np.concatenate(parts) for parts in zip(*orders, strict=True))
     if (counts % 1).any():
         _refuse(path, "holds a count that is no whole number")
     if not 1 <= counts.min() <= counts.max() <= images:
