@@ -18,11 +18,16 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         yield temporary
-        _sync(temporary)
-        os.replace(temporary, path)
-        _sync(path.parent)
+        rename(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def rename(temporary: Path, path: Path) -> None:
+    """Make a file that is written to its end `path`, once its bytes are on disk."""
+    _sync(temporary)
+    os.replace(temporary, path)
+    _sync(path.parent)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

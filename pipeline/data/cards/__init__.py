@@ -1,0 +1,102 @@
+"""What each corpus is, whose it is and where its files come from: one TOML file a corpus, beside this one."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from pipeline.errors import UserError
+
+CARDS = Path(__file__).parent
+
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1)]
+Below = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$")]  # a path below the corpus' folder
+
+
+class Entry(BaseModel):
+    """A table that knows its keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Archive(Entry):
+    """A zip or tar and the one folder of it that is used; it is downloaded if it has a url, else brought by hand."""
+
+    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.(zip|tar|tar\.gz|tgz)$")]
+    url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    bytes: Count | None = None
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    where: Text | None = None  # by hand: who has it and what it takes to get it
+    members: Text  # which files of the archive: a folder and a pattern, train2014/*
+    to: Below  # the folder for them, below the corpus' own
+    files: Count  # how many they are
+    needed: Count | None = None  # how many of them the splits use; all where it is left out
+    unpacked: Count  # bytes that they take on disk, at most
+    optional: bool = False
+
+    @model_validator(mode="after")
+    def _checkable(self) -> Self:
+        if self.url and not (self.bytes and self.sha256):
+            raise ValueError("what is downloaded needs bytes and sha256; without them it is brought by hand")
+        if not self.url and not self.where:
+            raise ValueError("what is brought by hand needs where")
+        return self
+
+
+class ByHand(Entry):
+    """A file that nobody may or can hand out by a checked link."""
+
+    file: Below
+    where: Text
+    optional: bool = False
+
+
+class Broken(Entry):
+    """What others still point to, and what to use now."""
+
+    what: Text
+    instead: Text
+
+
+class Card(Entry):
+    """A corpus as it is used here."""
+
+    name: Text  # the card's file and the profile
+    title: Text
+    images: Count
+    captions: Count
+    splits: dict[str, Count]
+    home: Text
+    licence: Text
+    citation: Text
+    archives: tuple[Archive, ...] = Field(default=(), strict=False)
+    by_hand: tuple[ByHand, ...] = Field(default=(), strict=False)
+    broken: tuple[Broken, ...] = Field(default=(), strict=False)
+
+
+def names() -> list[str]:
+    """The corpora that have a card."""
+    return sorted(path.stem for path in CARDS.glob("*.toml"))
+
+
+def load(name: str) -> Card:
+    """The card of the corpus `name`; raises UserError where there is none."""
+    if name not in names():
+        raise UserError(f"DATASET={name}: no such data card; there are: {', '.join(names())}")
+    return read(CARDS / f"{name}.toml")
+
+
+def read(path: Path) -> Card:
+    """The card that lies at `path`; a mistake in it is a UserError."""
+    try:
+        with open(path, "rb") as file:
+            return Card.model_validate({"name": path.stem, **tomllib.load(file)})
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: not TOML ({error})") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

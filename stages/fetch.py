@@ -1,0 +1,42 @@
+"""Fetch a corpus of the papers: no stage of DVC's, because what it brings is not made here.
+
+python -m stages.fetch --dataset coco → data/external/coco; without --dataset it says what there is.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.data import cards
+from pipeline.data.fetch import fetch, summary
+from pipeline.errors import UserError
+from pipeline.stage import DATA
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status: 0 complete; 2 something is missing or wrong, told in one line; 130 interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m stages.fetch", allow_abbrev=False)
+    parser.add_argument("--dataset", metavar="NAME", help="which one; without it they are listed")
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {DATA / 'external' / 'NAME'}")
+    parser.add_argument("--downloads", type=Path, metavar="DIR", help=f"default: {DATA / 'downloads' / 'NAME'}")
+    options = parser.parse_args(arguments)
+    try:
+        if options.dataset is None:
+            print("\n".join(summary(cards.load(name)) for name in cards.names()))
+            print("\nmake data DATASET=NAME fetches what may be fetched and says where the rest is")
+            return 0
+        card = cards.load(options.dataset)
+        out = options.out or DATA / "external" / card.name
+        fetch(card, out, options.downloads or DATA / "downloads" / card.name)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fetch: interrupted; run it again to go on", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
