@@ -98,15 +98,14 @@ def _receive(url: str, part: Path, tag: Path, size: int, wait: float, show: Call
         if length.isdecimal() and int(length) != size - have:
             raise _Fault(f"the server announces {int(length):,} bytes, and {size - have:,} are expected")
         show(have)
-        with open(part, "ab") as file:
-            while have < size and (chunk := _read(response, min(CHUNK, size - have))):
-                try:
+        try:
+            with open(part, "ab") as file:
+                while have < size and (chunk := _read(response, min(CHUNK, size - have))):
                     file.write(chunk)
-                    file.flush()
-                except OSError as error:
-                    raise UserError(f"{part}: {error.strerror}; make room and run this again to go on") from None
-                have += len(chunk)
-                show(have)
+                    have += len(chunk)
+                    show(have)
+        except OSError as error:  # of the file; those of the connection are faults
+            raise UserError(f"{part}: {error.strerror or error}; make room and run this again to go on") from None
     if have < size:
         raise _Fault(f"the connection ended after {have:,} bytes")
 
