@@ -1,5 +1,6 @@
 # make repro [PROFILE=flickr8k]   install, run the whole pipeline, print the results
 # make results [PROFILE=flickr8k_results]  the whole comparison: all methods, λ, ρ and seeds of a profile, in parallel
+# make data [DATASET=coco]        fetch a corpus of the papers; without DATASET: which there are, how big, whose licence
 # make test                       install, run all tests
 # make check                      format, lint, layers, workflow files
 # make ui                         MLflow's pages on http://127.0.0.1:5000
@@ -13,7 +14,7 @@ PYTHON ?= python3
 PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test repro results profile ui clean
+.PHONY: setup fmt check test repro results data profile ui clean
 
 repro: $(INSTALLED) profile
 	@dvc repro
@@ -32,6 +33,9 @@ results: $(INSTALLED) profile
 	@cat data/report/table.md
 	@echo
 	@echo "The report: data/report/report.html; all tables: data/report/tables.md"
+
+data: $(INSTALLED)
+	@python -m stages.fetch $(if $(DATASET),--dataset $(DATASET))
 
 test: $(INSTALLED)
 	python -m pytest
