@@ -71,7 +71,9 @@ def unpack(
         part.mkdir(parents=True)
         count, written = _write(archive, members, part, files, most_bytes)
         if count != files:
-            raise UserError(f"{archive}: {count:,} files are {members}, {files:,} are expected; it is not the right archive")
+            raise UserError(
+                f"{archive}: {count:,} files are {members}, {files:,} are expected; it is not the right archive"
+            )
         marker = {"archive": archive.name, "members": members, **(source or {}), "files": count, "bytes": written}
         write_atomically(part / MARKER, json.dumps(marker, indent=1) + "\n")
         os.sync()  # the files' bytes before their folder's name
@@ -166,7 +168,9 @@ def _chunks(member: Member, archive: Path) -> Iterator[bytes]:
     except UNREADABLE as error:
         raise _broken(archive, error) from None
     if size != member.size:
-        raise UserError(f"{archive}: {member.name!r} has {size:,} bytes and says {member.size:,}; nothing of it is used")
+        raise UserError(
+            f"{archive}: {member.name!r} has {size:,} bytes and says {member.size:,}; nothing of it is used"
+        )
 
 
 def _broken(archive: Path, error: Exception) -> UserError:

@@ -22,11 +22,13 @@ PROGRESS = 1 << 24  # bytes: an attempt that brought so many was none in vain
 PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses after which another attempt may help
 
 
-class _Fault(Exception):
+class _PassingError(Exception):
     """Something that another attempt may mend."""
 
 
-def download(url: str, to: Path, size: int, digest: str, *, attempts: int = 6, pause: float = 2.0, wait: float = 60.0) -> None:
+def download(
+    url: str, to: Path, size: int, digest: str, *, attempts: int = 6, pause: float = 2.0, wait: float = 60.0
+) -> None:
     """Bring the file at `url` (http or https), of `size` bytes and the SHA-256 `digest`, to the path `to`.
 
     What has come of it lies in `to`.part and is gone on with by HTTP's ranges, in this run and in later ones. After
@@ -51,14 +53,14 @@ def download(url: str, to: Path, size: int, digest: str, *, attempts: int = 6, p
                 if have > size:
                     part.unlink()
                 _receive(url, part, tag, size, wait, show)
-            except _Fault as fault:
+            except _PassingError as fault:
                 reached = _size(part)
                 failed = 0 if reached - best >= PROGRESS else failed + 1
                 best = max(best, reached)
                 if failed == attempts:
                     raise UserError(
-                        f"{url}: {fault}; tried {attempts} times; {reached:,} of {size:,} bytes are kept: run this again "
-                        "to go on"
+                        f"{url}: {fault}; tried {attempts} times; {reached:,} of {size:,} bytes are kept: run this "
+                        "again to go on"
                     ) from None
                 seconds = min(pause * 2**failed, 60.0)
                 tqdm.write(f"{to.name}: {fault}; going on in {seconds:.0f} s", file=sys.stderr)
@@ -89,14 +91,15 @@ def _receive(url: str, part: Path, tag: Path, size: int, wait: float, show: Call
         if response.status == 206:
             _check_range(response, part, have, size)
         elif response.status == 200:
-            part.unlink(missing_ok=True)
             have = 0
-            _note(response, tag)
         else:
-            raise _Fault(f"the server answers {response.status}")
+            raise _PassingError(f"the server answers {response.status}")
         length = response.headers.get("Content-Length", "")
         if length.isdecimal() and int(length) != size - have:
-            raise _Fault(f"the server announces {int(length):,} bytes, and {size - have:,} are expected")
+            raise _PassingError(f"the server announces {int(length):,} bytes, and {size - have:,} are expected")
+        if response.status == 200:  # and of the right length, so that a page of some proxy takes nothing away
+            part.unlink(missing_ok=True)
+            _note(response, tag)
         show(have)
         try:
             with open(part, "ab") as file:
@@ -107,7 +110,7 @@ def _receive(url: str, part: Path, tag: Path, size: int, wait: float, show: Call
         except OSError as error:  # of the file; those of the connection are faults
             raise UserError(f"{part}: {error.strerror or error}; make room and run this again to go on") from None
     if have < size:
-        raise _Fault(f"the connection ended after {have:,} bytes")
+        raise _PassingError(f"the connection ended after {have:,} bytes")
 
 
 class _WebOnly(HTTPRedirectHandler):
@@ -130,22 +133,22 @@ def _open(request: Request, part: Path, have: int, wait: float) -> HTTPResponse:
         error.close()
         if error.code == 416:
             part.unlink(missing_ok=True)
-            raise _Fault(f"the server has nothing after {have:,} bytes") from None
+            raise _PassingError(f"the server has nothing after {have:,} bytes") from None
         if error.code in PASSING:
-            raise _Fault(f"the server answers {error.code} {error.reason}") from None
+            raise _PassingError(f"the server answers {error.code} {error.reason}") from None
         raise UserError(
             f"{request.full_url}: the server answers {error.code} {error.reason}; a copy from elsewhere may be put at "
             f"{part.with_suffix('')}: its SHA-256 is checked"
         ) from None
     except (OSError, HTTPException) as error:
-        raise _Fault(f"no answer ({getattr(error, 'reason', error) or type(error).__name__})") from None
+        raise _PassingError(f"no answer ({getattr(error, 'reason', error) or type(error).__name__})") from None
 
 
 def _read(response: HTTPResponse, size: int) -> bytes:
     try:
         return response.read(size)
     except (OSError, HTTPException) as error:
-        raise _Fault(f"the connection broke ({error or type(error).__name__})") from None
+        raise _PassingError(f"the connection broke ({error or type(error).__name__})") from None
 
 
 def _check_range(response: HTTPResponse, part: Path, have: int, size: int) -> None:
@@ -154,7 +157,7 @@ def _check_range(response: HTTPResponse, part: Path, have: int, size: int) -> No
     match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", said.strip())
     if match is None or int(match[1]) != have or match[2] not in ("*", str(size)):
         part.unlink(missing_ok=True)
-        raise _Fault(f"the server goes on with {said or 'an unknown range'}, not from byte {have:,} of {size:,}")
+        raise _PassingError(f"the server goes on with {said or 'an unknown range'}, not from byte {have:,} of {size:,}")
 
 
 def _note(response: HTTPResponse, tag: Path) -> None:

@@ -35,7 +35,9 @@ def fetch(card: Card, out: Path, downloads: Path, say: Say = print) -> None:
         with _alone(downloads):
             _announce(wanted, brought, out, downloads, say)
             for archive in wanted:
-                assert archive.url and archive.bytes and archive.sha256
+                assert archive.url  # and with it, as the card has seen to, the other two
+                assert archive.bytes
+                assert archive.sha256
                 download(archive.url, downloads / archive.file, archive.bytes, archive.sha256)
                 _unpack(archive, out, downloads, {"url": archive.url, "sha256": archive.sha256})
             for archive in brought:
@@ -83,7 +85,9 @@ def _announce(wanted: list[Archive], brought: list[Archive], out: Path, download
         )
     for archive in wanted + brought:
         need(out / archive.to, archive.unpacked)
-        say(f"unpacking {archive.file} to {out / archive.to}: {archive.files:,} files, up to {_shown(archive.unpacked)}")
+        say(
+            f"unpacking {archive.file} to {out / archive.to}: {archive.files:,} files, up to {_shown(archive.unpacked)}"
+        )
     for folder, size in needs.values():
         free = shutil.disk_usage(folder).free
         say(f"disk of {folder}: {_shown(size)} needed, {_shown(free)} free")
@@ -124,8 +128,8 @@ def _check(card: Card, out: Path, downloads: Path, say: Say) -> None:
             )
         if files < (archive.needed or archive.files):
             raise UserError(
-                f"{folder}: {files:,} files are there, and {archive.needed or archive.files:,} are needed; complete it, "
-                "or move it away and run this again"
+                f"{folder}: {files:,} files are there, and {archive.needed or archive.files:,} are needed; complete "
+                "it, or move it away and run this again"
             )
         say(f"there: {folder}, {files:,} files" + ("" if marker else ", not unpacked by this command"))
     for entry in card.by_hand:

@@ -72,6 +72,12 @@ def test_a_server_that_ignores_ranges_sends_all_again(web, fetched):
     assert web.ranges() == [None, "bytes=40000-"]
 
 
+def test_a_page_that_is_not_the_file_takes_nothing_away(web, fetched):
+    page = web.sending(200, {"Content-Length": "17"}, b"<h1>Log in</h1>..")
+    assert fetched(web.cutting(40_000), page).read_bytes() == BODY
+    assert web.ranges() == [None, "bytes=40000-", "bytes=40000-"]
+
+
 def test_a_server_without_length_or_version_does_too(web, fetched):
     assert fetched(web.sending(200, content=BODY[:40_000]), web.sending(200)).read_bytes() == BODY
 
@@ -226,10 +232,10 @@ def test_attempts_that_bring_something_new_are_none_in_vain(web, fetched, monkey
     assert fetched(*[web.cutting(10_000)] * 9).read_bytes() == BODY
     os.remove(fetched())
     web.asked.clear()
-    begins_anew = web.sending(200, {"Content-Length": "100000"}, BODY[:10_000])
+    shorter, longer = (web.sending(200, {"Content-Length": "100000"}, BODY[:size]) for size in (10_000, 20_000))
     with pytest.raises(UserError, match="tried 3 times"):
-        fetched(*[begins_anew] * 50)
-    assert len(web.asked) == 4  # the first brought something new, three did not
+        fetched(*[shorter, longer] * 20)
+    assert len(web.asked) == 5  # two brought something new, three did not
 
 
 def test_between_attempts_it_waits_longer_and_longer(web, tmp_path, monkeypatch):
