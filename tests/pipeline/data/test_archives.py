@@ -143,6 +143,10 @@ def test_a_path_that_leads_outside_refuses_the_archive_whether_it_is_taken_or_no
     refused(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (name, b"evil")]), "leads outside|cannot be read")
 
 
+def test_a_name_that_hides_its_end_refuses_the_archive(tmp_path, refused):
+    refused(pack(tmp_path / "a.zip", [*PHOTOS.items(), ("photos/3.jpg\0.exe", b"evil")]), "no name", files=3)
+
+
 @pytest.mark.parametrize("again", ["photos/1.jpg", "./photos/1.jpg", "photos/1.JPG"])
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_name_that_is_there_twice_refuses_the_archive(tmp_path, form, refused, again):
@@ -211,12 +215,12 @@ def test_our_own_name_refuses_the_archive(tmp_path, form, refused):
 
 
 def test_encryption_refuses_the_archive(tmp_path, refused):
-    path = pack(tmp_path / "a.zip", [("photos/1.jpg", b"secret")])
+    path = pack(tmp_path / "a.zip", [("other/1.jpg", b"secret")])
     content = bytearray(path.read_bytes())
     content[6] |= 1  # the flags of the local header
     content[content.index(b"PK\x01\x02") + 8] |= 1  # and of the directory
     path.write_bytes(content)
-    refused(path, "is encrypted", files=1)
+    refused(path, "is encrypted")
 
 
 def test_wrong_bytes_are_seen_by_the_check_sum(tmp_path, refused):
@@ -242,12 +246,12 @@ def test_a_header_that_asks_for_much_memory_refuses_the_archive(tmp_path, refuse
 
 def test_a_header_that_leads_backwards_refuses_the_archive(tmp_path, refused):
     """A negative size would make tarfile read the same header for ever."""
-    info = tarfile.TarInfo("photos/1.jpg")
+    info = tarfile.TarInfo("other.jpg")
     header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
-    header[124:136] = (-1024 & (1 << 96) - 1).to_bytes(12, "big")
+    header[124:136] = (-512 & (1 << 96) - 1).to_bytes(12, "big")
     header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
     (tmp_path / "a.tar").write_bytes(bytes(header) * 2 + bytes(10_240))
-    refused(tmp_path / "a.tar", "cannot be read|says -1,024", files=1)
+    refused(tmp_path / "a.tar", "leads backwards")
 
 
 @pytest.mark.parametrize("name", ["a.rar", "a", "a.jpg"])
