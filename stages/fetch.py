@@ -6,6 +6,7 @@ python -m stages.fetch --dataset coco → data/external/coco; without --dataset 
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from pipeline.data import cards
@@ -28,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         card = cards.load(options.dataset)
         out = options.out or DATA / "external" / card.name
-        fetch(card, out, options.downloads or DATA / "downloads" / card.name)
+        say = partial(print, flush=True)  # a log shows what is being fetched while it is
+        fetch(card, out, options.downloads or DATA / "downloads" / card.name, say)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

@@ -250,7 +250,8 @@ def test_a_header_that_leads_backwards_refuses_the_archive(tmp_path, refused):
     header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
     header[124:136] = (-512 & (1 << 96) - 1).to_bytes(12, "big")
     header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
-    (tmp_path / "a.tar").write_bytes(bytes(header) * 2 + bytes(10_240))
+    before = tarfile.TarInfo("before.jpg").tobuf(tarfile.GNU_FORMAT)
+    (tmp_path / "a.tar").write_bytes(before + bytes(header) + bytes(10_240))
     refused(tmp_path / "a.tar", "leads backwards")
 
 
