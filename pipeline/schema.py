@@ -45,21 +45,72 @@ class Scenes(Section):
         return self
 
 
+class Shares(Section):
+    """What share of the images is drawn for val and for test, and by which lot."""
+
+    val: Annotated[float, Field(gt=0, lt=1)]
+    test: Annotated[float, Field(gt=0, lt=1)]
+    seed: Natural
+
+    @model_validator(mode="after")
+    def _some_are_left(self) -> Self:
+        if self.val + self.test >= 1:
+            raise ValueError(f"val {self.val} and test {self.test} leave nothing to train on")
+        return self
+
+
+class Expect(Section):
+    """How many images of each split the annotations name, and how many words there are (UNK included)."""
+
+    train: Count | None = None
+    val: Count | None = None
+    test: Count | None = None
+    words: Count | None = None
+
+
+FORMS = {
+    "karpathy": "format karpathy takes annotations: file, and neither splits nor shares",
+    "coco": "format coco takes annotations {train: file, val: …, test: …}, or annotations [file, …] and splits: file",
+    "flickr8k": "format flickr8k takes annotations {captions: file, train: list, val: …, test: …} and no more",
+    "folder": "format folder takes annotations: table, and shares (no splits) where that has no column split",
+}
+
+
 class Prepare(Section):
     """Where the images and captions lie, and what becomes a word."""
 
     dataset: Name
-    format: Literal["karpathy", "coco"]
+    format: Literal["karpathy", "coco", "flickr8k", "folder"]
     root: Text
-    annotations: Text | dict[Literal["train", "val", "test"], Text]
+    annotations: (
+        Text
+        | Annotated[tuple[Text, ...], Field(strict=False, min_length=1)]
+        | dict[Literal["captions", "train", "val", "test"], Text]
+    )
     images: Text
+    splits: Text | None = None
+    shares: Shares | None = None
     min_count: Natural
     max_words: Count
+    count_words: Literal["train", "all"] = "train"
+    expect: Expect | None = None
+    corrupt: Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(_different)] = ()
 
     @model_validator(mode="after")
-    def _coco_names_a_file_a_split(self) -> Self:
-        if isinstance(self.annotations, dict) != (self.format == "coco"):
-            raise ValueError("annotations is one file for format karpathy, and {train: file, val: …, test: …} for coco")
+    def _annotations_are_of_the_form(self) -> Self:
+        match self.format, self.annotations:
+            case ("karpathy" | "folder", str()):
+                fits = self.splits is None
+            case ("flickr8k", dict(named)):
+                fits = self.splits is None and set(named) == {"captions", "train", "val", "test"}
+            case ("coco", dict(named)):
+                fits = self.splits is None and "captions" not in named
+            case ("coco", _):
+                fits = self.splits is not None
+            case _:
+                fits = False
+        if not fits or (self.shares is not None and self.format != "folder"):
+            raise ValueError(FORMS[self.format])
         return self
 
 

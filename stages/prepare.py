@@ -16,7 +16,7 @@ def run(stage: Stage) -> None:
     import pyarrow.parquet as pq
 
     from pipeline.data.prepared import Prepared, write_prepared
-    from pipeline.data.readers import read_corpus
+    from pipeline.data.readers import Known, read_corpus
     from pipeline.data.scenes.write import FACTS
     from pipeline.files import atomic_path, write_atomically
     from pipeline.metrics.cider import document_frequencies
@@ -25,9 +25,13 @@ def run(stage: Stage) -> None:
     p = stage.params.prepare
     root = Path(p.root)
     with tracking.run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
-        annotations = p.annotations if isinstance(p.annotations, str) else p.annotations.plain()
-        corpus = read_corpus(p.dataset, p.format, root, annotations, root / p.images)
-        write_prepared(corpus, stage.out, p.min_count, p.max_words)
+        plain = p.plain()
+        counts = {key: count for key, count in (plain["expect"] or {}).items() if count is not None}
+        words = counts.pop("words", None)
+        known = Known(counts, plain["corrupt"])
+        annotations, shares = plain["annotations"], plain["shares"]
+        corpus = read_corpus(p.dataset, p.format, root, annotations, root / p.images, p.splits, shares, known)
+        write_prepared(corpus, stage.out, p.min_count, p.max_words, p.count_words, words)
         if (root / FACTS).exists():
             write_atomically(stage.out / FACTS, (root / FACTS).read_bytes())
         prepared = Prepared.load(stage.out)
