@@ -83,7 +83,7 @@ def _image_problem(path: Path) -> str | None:
         if path.stat().st_size == 0:
             return f"{path}: the image file is empty (zero bytes); fetch it again"
         with Pillow.open(path) as image:
-            image.draft("RGB", (image.width // 8, image.height // 8))  # an eighth is decoded faster, all bytes are read
+            image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))  # faster, and all bytes are read
             image.load()
     except FileNotFoundError:
         return f"{path}: the image is missing; the annotations name it"

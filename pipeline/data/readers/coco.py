@@ -76,7 +76,8 @@ def _images(file: Path, images: Path, ids: Once, split_of_row: SplitOf) -> Itera
 
     text, data = load(file)
     rows, annotations = rows_of(data, "images", file), rows_of(data, "annotations", file)
-    own, files, caption_ids = set(), Once("image file"), Once("caption id")
+    own: set[int | str] = set()
+    files, caption_ids = Once("image file"), Once("caption id")
     for index, row in enumerate(rows):
         place = Place(file, text, "images", index)
         ids.add(get(row, "id", int | str, place), place)

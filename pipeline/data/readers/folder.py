@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -36,8 +37,8 @@ def read_folder(
     for row, values in _rows(table, columns):
         file, split = _file(values["file"], row), values.get("split")
         if file not in first:
-            if not (images / file).is_file():
-                row.fail(f"the image {images / file} is missing")
+            if not os.path.isfile(images / file):  # False, too, for what can be no path
+                row.fail(f"the image {show(file)} is missing in {images}")
             first[file], captions[file] = row, {}
             splits[file] = "" if split is None else split_of(split, row)
         elif split is not None and split_of(split, row) != splits[file]:
@@ -91,7 +92,7 @@ def _rows(table: Path, columns: Mapping[str, list[str | None]]) -> Iterator[tupl
         for name, column in columns.items():
             value = (column[index] or "").strip()
             if not value:
-                row.fail(f"the {name} is empty" + (f", of {values['file']}" if name != "file" else ""))
+                row.fail(f"the {name} is empty" + (f", of {show(values['file'])}" if name != "file" else ""))
             values[name] = value
         yield row, values
 
@@ -117,7 +118,7 @@ def _drawn(table: Path, files: list[str], shares: Mapping[str, float] | None) ->
 
     drawn = draw(seed)
     if empty := [split for split in SPLITS if split not in drawn.values()]:
-        fits = next((other for other in range(1000) if set(draw(other).values()) == set(SPLITS)), None)
+        fits = next((other for other in range(100) if set(draw(other).values()) == set(SPLITS)), None)
         hint = "" if fits is None else f"seed: {fits} gives each split some, "
         raise UserError(
             f"{table}: by lot none of {len(files)} images is in {empty[0]}; {hint}larger shares may, and a column split "
