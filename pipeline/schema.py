@@ -104,7 +104,7 @@ class Prepare(Section):
             case ("flickr8k", dict(named)):
                 fits = self.splits is None and set(named) == {"captions", "train", "val", "test"}
             case ("coco", dict(named)):
-                fits = self.splits is None and "captions" not in named
+                fits = self.splits is None and bool(named) and "captions" not in named
             case ("coco", _):
                 fits = self.splits is not None
             case _:

@@ -1,4 +1,4 @@
-"""What every corpus has to stand, whatever its form: captions, counts, and images that can be decoded."""
+"""What every corpus must pass, whatever its form: captions, counts, and images that can be decoded."""
 
 from __future__ import annotations
 
