@@ -94,7 +94,10 @@ def test_ten_photos_of_ones_own_go_from_the_folder_to_an_evaluated_speaker(photo
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("prepare.shares.seed=0", "by lot none of 10 images is in val; seed: 1 gives each split some"),
+        (
+            "prepare.shares.seed=0",
+            "by lot fewer than two of 10 images are in val, which cannot be told apart; with seed: 4 each",
+        ),
         ("prepare.expect={train: 90}", "captions.csv: train has 6 images and 90 are expected"),
         ("prepare.expect={words: 9487}", "9487 are expected (prepare.expect.words)"),
         ("prepare.shares=null", "there is no column split"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,8 @@ def read_folder(
         captions[file][caption] = row
     if "split" not in columns:
         splits = _drawn(table, list(first), shares)
+    elif few := _too_small(splits.values()):
+        raise UserError(f"{table}: of {len(splits)} images fewer than two are in {few[0]}; each split needs two to tell apart")
     read = tuple(Image(file, file, splits[file], tuple(captions[file])) for file in first)
     return checked(Corpus(table.stem, read, (table,)), images, known)
 
@@ -117,14 +119,19 @@ def _drawn(table: Path, files: list[str], shares: Mapping[str, float] | None) ->
         return {file: drawn_split(file, val, test, seed) for file in files}
 
     drawn = draw(seed)
-    if empty := [split for split in SPLITS if split not in drawn.values()]:
-        fits = next((other for other in range(100) if set(draw(other).values()) == set(SPLITS)), None)
-        hint = "" if fits is None else f"seed: {fits} gives each split some, "
+    if few := _too_small(drawn.values()):
+        fits = next((other for other in range(100) if not _too_small(draw(other).values())), None)
+        hint = "" if fits is None else f"with seed: {fits} each has two or more, "
         raise UserError(
-            f"{table}: by lot none of {len(files)} images is in {empty[0]}; {hint}larger shares may, and a column split "
-            "(train, val, test) says it outright"
+            f"{table}: by lot fewer than two of {len(files)} images are in {few[0]}, which cannot be told apart; {hint}"
+            "larger shares help, and a column split (train, val, test) says it outright"
         )
     return drawn
+
+
+def _too_small(splits: Collection[str]) -> list[str]:
+    """The splits with fewer than two images: a listener tells images apart."""
+    return [split for split in SPLITS if sum(other == split for other in splits) < 2]
 
 
 def _read_csv(table: Path) -> pa.Table:

@@ -15,12 +15,13 @@ ROWS = [
     ("001.png", "The cat sleeps", "train"),
     ("trip/day 2/rose.jpg", "NA", "test"),
 ]
+WHOLE = [*ROWS, ("a.png", "one", "train"), ("b.png", "two", "val"), ("c.png", "three", "test")]
 SHARES = {"val": 0.2, "test": 0.2, "seed": 0}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    for i, file in enumerate(sorted({row[0] for row in ROWS})):
+    for i, file in enumerate(sorted({row[0] for row in WHOLE})):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (5 + i, 7)).save(tmp_path / file)
     return tmp_path
@@ -32,18 +33,18 @@ def csv_of(rows, header="file,caption,split"):
 
 
 def write_csv(path):
-    path.write_text("\ufeff" + csv_of(ROWS).replace("\n", "\r\n"), encoding="utf-8")
+    path.write_text("\ufeff" + csv_of(WHOLE).replace("\n", "\r\n"), encoding="utf-8")
 
 
 def write_json_lines(path):
-    lines = [json.dumps({"file": f, "caption": c, "split": s, "by": {"name": "me"}}) for f, c, s in ROWS]
+    lines = [json.dumps({"file": f, "caption": c, "split": s, "by": {"name": "me"}}) for f, c, s in WHOLE]
     path.write_text("\n\n".join(lines))
 
 
 def write_parquet(path):
-    columns = dict(zip(("file", "caption", "split"), zip(*ROWS, strict=True), strict=True))
+    columns = dict(zip(("file", "caption", "split"), zip(*WHOLE, strict=True), strict=True))
     columns["split"] = pa.array(columns["split"]).dictionary_encode()
-    pq.write_table(pa.table(columns | {"stars": [1, 2, 3, 4]}), path)
+    pq.write_table(pa.table(columns | {"stars": range(len(WHOLE))}), path)
 
 
 @pytest.mark.parametrize(
@@ -52,12 +53,12 @@ def write_parquet(path):
 def test_a_table_of_captions_is_read_whatever_its_kind(folder, name, write):
     write(folder / name)
     corpus = read_folder(folder / name, folder)
-    assert [(image.id, image.file, image.split) for image in corpus.images] == [
+    assert [(image.id, image.file, image.split) for image in corpus.images[:3]] == [
         ("001.png", "001.png", "train"),
         ("trip/sea.jpg", "trip/sea.jpg", "val"),
         ("trip/day 2/rose.jpg", "trip/day 2/rose.jpg", "test"),
     ]
-    texts = [[caption.text for caption in image.captions] for image in corpus.images]
+    texts = [[caption.text for caption in image.captions] for image in corpus.images[:3]]
     assert texts == [["A cat, asleep.", "The cat sleeps"], ['The "blue" sea'], ["NA"]]
     assert corpus.images[0].captions[0].words == ("a", "cat", "asleep")
     assert read_corpus("mine", "folder", folder, name, folder, shares=SHARES).images == corpus.images  # a column wins
@@ -78,21 +79,29 @@ def test_without_a_column_the_lot_decides_whatever_the_order_and_the_others(tmp_
     assert splits(names[:30]) == {name: whole[name] for name in names[:30]}
 
 
-def test_a_lot_that_leaves_a_split_empty_names_a_seed_that_does_not(tmp_path):
-    names = ["a.png", "b.png", "c.png"]
+def test_a_lot_that_leaves_a_split_too_small_names_a_seed_that_does_not(tmp_path):
+    names = [f"{i}.png" for i in range(9)]
     for name in names:
         Image.new("L", (3, 3)).save(tmp_path / name)
     (tmp_path / "c.csv").write_text(csv_of([(name, "it") for name in names], "file,caption"))
 
-    def drawn(seed):
-        return [drawn_split(name, 0.2, 0.2, seed) for name in names]
+    def least(seed):
+        drawn = [drawn_split(name, 0.2, 0.2, seed) for name in names]
+        return min(drawn.count(split) for split in ("train", "val", "test"))
 
-    empty = next(seed for seed in range(100) if len(set(drawn(seed))) < 3)
-    with pytest.raises(UserError, match=r"by lot none of 3 images is in \w+; seed: \d+ gives each split some") as told:
-        read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": empty})
-    seed = int(str(told.value).split("seed: ")[1].split()[0])
-    assert sorted(drawn(seed)) == ["test", "train", "val"]
-    assert read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": seed}).counts() == {"train": 1, "val": 1, "test": 1}
+    for small in (next(seed for seed in range(100) if least(seed) == count) for count in (0, 1)):
+        with pytest.raises(UserError, match=r"fewer than two of 9 images are in \w+, .* with seed: \d+ each has") as told:
+            read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": small})
+        seed = int(str(told.value).split("seed: ")[1].split()[0])
+        assert least(seed) >= 2
+        counts = read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": seed}).counts()
+        assert min(counts.values()) == least(seed)
+
+
+def test_a_column_that_leaves_a_split_too_small_is_told(folder):
+    (folder / "c.csv").write_text(csv_of(WHOLE[:-1]))
+    with pytest.raises(UserError, match="c.csv: of 5 images fewer than two are in test; each split needs two"):
+        read_folder(folder / "c.csv", folder)
 
 
 GOOD = csv_of(ROWS)
