@@ -45,27 +45,76 @@ class Scenes(Section):
         return self
 
 
+class Shares(Section):
+    """What share of the images is drawn for val and for test, and by which lot."""
+
+    val: Annotated[float, Field(gt=0, lt=1)]
+    test: Annotated[float, Field(gt=0, lt=1)]
+    seed: Natural
+
+    @model_validator(mode="after")
+    def _some_are_left(self) -> Self:
+        if self.val + self.test >= 1:
+            raise ValueError(f"val {self.val} and test {self.test} leave nothing to train on")
+        return self
+
+
+class Expect(Section):
+    """How many images of each split the annotations name, and how many words there are (UNK included)."""
+
+    train: Count | None = None
+    val: Count | None = None
+    test: Count | None = None
+    words: Count | None = None
+
+
+FORMS = {
+    "karpathy": "format karpathy takes annotations: file, and neither splits nor shares",
+    "coco": "format coco takes annotations {train: file, val: …, test: …}, or annotations [file, …] and splits: file",
+    "cocotalk": "format cocotalk takes annotations {json: file, labels: file}, captions: file if need be, and no more",
+    "flickr8k": "format flickr8k takes annotations {captions: file, train: list, val: …, test: …} and no more",
+    "folder": "format folder takes annotations: table, and shares (no splits) where that has no column split",
+}
+
+
 class Prepare(Section):
     """Where the images and captions lie, and what becomes a word."""
 
     dataset: Name
-    format: Literal["karpathy", "coco", "cocotalk"]
+    format: Literal["karpathy", "coco", "cocotalk", "flickr8k", "folder"]
     root: Text
-    annotations: Text | dict[Literal["train", "val", "test", "json", "labels", "captions"], Text]
+    annotations: (
+        Text
+        | Annotated[tuple[Text, ...], Field(strict=False, min_length=1)]
+        | dict[Literal["captions", "train", "val", "test", "json", "labels"], Text]
+    )
     images: Text | None = None
+    splits: Text | None = None
+    shares: Shares | None = None
     min_count: Natural | None = None
     max_words: Count
+    count_words: Literal["train", "all"] = "train"
     document_frequencies: Text | None = None
+    expect: Expect | None = None
+    corrupt: Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(_different)] = ()
 
     @model_validator(mode="after")
-    def _annotations_are_as_the_format_has_them(self) -> Self:
-        keys = set(self.annotations) if isinstance(self.annotations, dict) else None
-        if self.format == "cocotalk" and (keys is None or keys - {"captions"} != {"json", "labels"}):
-            raise ValueError("annotations is {json: file, labels: file}, and captions: file if need be, for cocotalk")
-        if self.format == "coco" and (keys is None or not keys <= {"train", "val", "test"}):
-            raise ValueError("annotations is {train: file, val: …, test: …} for format coco")
-        if self.format == "karpathy" and keys is not None:
-            raise ValueError("annotations is one file for format karpathy, and {train: file, val: …, test: …} for coco")
+    def _annotations_are_of_the_form(self) -> Self:
+        match self.format, self.annotations:
+            case ("karpathy" | "folder", str()):
+                fits = self.splits is None
+            case ("flickr8k", dict(named)):
+                fits = self.splits is None and set(named) == {"captions", "train", "val", "test"}
+            case ("cocotalk", dict(named)):
+                fits = self.splits is None and set(named) - {"captions"} == {"json", "labels"}
+            case ("coco", dict(named)):
+                fits = self.splits is None and bool(named) and set(named) <= {"train", "val", "test"}
+            case ("coco", _):
+                fits = self.splits is not None
+            case _:
+                fits = False
+        if not fits or (self.shares is not None and self.format != "folder"):
+            raise ValueError(FORMS[self.format])
         return self
 
     @model_validator(mode="after")

@@ -18,7 +18,7 @@ def run(stage: Stage) -> None:
     import pyarrow.parquet as pq
 
     from pipeline.data.prepared import Prepared, write_prepared
-    from pipeline.data.readers import read_corpus
+    from pipeline.data.readers import Known, read_corpus
     from pipeline.data.scenes.write import FACTS
     from pipeline.files import atomic_path, write_atomically
     from pipeline.metrics.cider import document_frequencies
@@ -28,15 +28,26 @@ def run(stage: Stage) -> None:
     p = stage.params.prepare
     root = Path(p.root)
     with tracking.run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
-        annotations = p.annotations if isinstance(p.annotations, str) else p.annotations.plain()
+        plain = p.plain()
+        expected = {key: count for key, count in (plain["expect"] or {}).items() if count is not None}
+        words = expected.pop("words", None)
         images = None if p.images is None else root / p.images
+        corpus = read_corpus(
+            p.dataset,
+            p.format,
+            root,
+            plain["annotations"],
+            images,
+            p.splits,
+            plain["shares"],
+            Known(expected, plain["corrupt"]),
+        )
         counted = None if p.document_frequencies is None else root / p.document_frequencies
-        corpus = read_corpus(p.dataset, p.format, root, annotations, images)
         if counted is not None:
             if not counted.is_file():
                 raise UserError(f"{counted}: the file of document frequencies is missing; null counts them here")
             corpus = replace(corpus, sources=(*corpus.sources, counted))
-        write_prepared(corpus, stage.out, p.min_count, p.max_words)
+        write_prepared(corpus, stage.out, p.min_count, p.max_words, p.count_words, words)
         if (root / FACTS).exists():
             write_atomically(stage.out / FACTS, (root / FACTS).read_bytes())
         prepared = Prepared.load(stage.out)

@@ -69,11 +69,19 @@ STRICT = [
     ("draw.scene={images: 3}", "draw.scene", "not allowed", "scenes"),
     ("draw.scenes.val=4900", "draw.scenes", "4900", "nothing of images 5000"),
     ("prepare.format=json", "prepare.format", '"json"', "karpathy | coco"),
-    ("prepare.format=cocotalk", "prepare", "annotations", "{json: file, labels: file}, and captions"),
-    ("prepare.annotations={json: a, labels: b}", "prepare", "annotations", "one file for format karpathy"),
+    ("prepare.format=cocotalk", "prepare", "annotations", "{json: file, labels: file}, captions"),
+    ("prepare.annotations={json: a, labels: b}", "prepare", "karpathy", "format karpathy takes annotations: file"),
     ("prepare.min_count=", "prepare", "min_count", "is needed where words are counted"),
     ("prepare.images=", "prepare.images", "null", "word_detector needs the images"),
     ("prepare.format=coco", "prepare", "annotations", "{train: file"),
+    ("prepare.format=flickr8k", "prepare", "flickr8k", "{captions: file"),
+    ("prepare.annotations=[a.json, b.json]", "prepare", "karpathy", "annotations: file"),
+    ("prepare.splits=s.json", "prepare", "karpathy", "neither splits nor shares"),
+    ("prepare.shares={val: 0.6, test: 0.4, seed: 0}", "prepare.shares", "0.4", "nothing to train on"),
+    ("prepare.shares={val: 0, test: 0.4, seed: 0}", "prepare.shares.val", "0", "a number, above 0, below 1"),
+    ("prepare.count_words=val", "prepare.count_words", '"val"', "train | all"),
+    ("prepare.expect={word: 9487}", "prepare.expect.word", "9487", "did you mean words?"),
+    ("prepare.corrupt=[a.jpg, a.jpg]", "prepare.corrupt", "a.jpg", "twice"),
     ("prepare.root=", "prepare.root", "null", "text"),
     ("prepare.annotations={tran: a}", "prepare.annotations", "tran", "a mapping"),
     ("prepare.min_count=-1", "prepare.min_count", "-1", "at least 0"),
@@ -310,6 +318,7 @@ def test_scenes_is_the_default_profile():
         "flickr30k",
         "flickr8k",
         "flickr8k_results",
+        "folder",
         "scenes",
         "scenes_results",
     ]
@@ -326,6 +335,23 @@ def test_the_params_that_git_keeps_are_the_profile_scenes():
         return shown.stdout
 
     assert kept("params.yaml") == kept("profiles/scenes.yaml")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["prepare.format=coco", "prepare.annotations={train: a, val: b, test: c}"],
+        ["prepare.format=coco", "prepare.annotations=[a, b]", "prepare.splits=s"],
+        ["prepare.format=coco", "prepare.annotations=a", "prepare.splits=s"],
+        ["prepare.format=flickr8k", "prepare.annotations={captions: a, train: b, val: c, test: d}"],
+        ["prepare.format=folder", "prepare.annotations=a"],
+        ["prepare.format=folder", "prepare.annotations=a", "prepare.shares={val: 0.1, test: 0.1, seed: 0}"],
+    ],
+)
+def test_annotations_take_the_shape_of_their_form(params, overrides):
+    assert load(params, overrides, methods=METHODS).prepare.corrupt == ()
+    with pytest.raises(UserError, match="prepare: format"):
+        load(params, [*overrides, "prepare.format=karpathy", "prepare.splits=s"], methods=METHODS)
 
 
 # Handing out

@@ -1,4 +1,4 @@
-"""JSON files of annotations, read so that a mistake in one is told with its place."""
+"""Files of annotations, read so that a mistake in one is told with its place."""
 
 from __future__ import annotations
 
@@ -31,30 +31,54 @@ class Place:
         raise UserError(f"{self.file}, {self}: {problem}")
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row or line of a table or text file, from 1."""
+
+    file: Path
+    number: int
+    word: str = "row"
+
+    def __str__(self) -> str:
+        return f"{self.word} {self.number}"
+
+    def fail(self, problem: str) -> NoReturn:
+        raise UserError(f"{self.file}, {self}: {problem}")
+
+
 class Once:
-    """Names that may occur but once."""
+    """Names that may occur but once, in one file or in several."""
 
     def __init__(self, what: str):
         self.what = what
-        self.seen: dict[Any, Place] = {}
+        self.seen: dict[Any, Place | Row] = {}
 
-    def add(self, name: Any, place: Place) -> None:
+    def add(self, name: Any, place: Place | Row) -> None:
         if name in self.seen:
             first = self.seen[name]
-            place.fail(f"{self.what} {show(name)} is there a second time, first at {first}")
+            where = str(first) if first.file == place.file else f"{first.file}, {first}"
+            place.fail(f"{self.what} {show(name)} is there a second time, first at {where}")
         self.seen[name] = place
 
     def __contains__(self, name: Any) -> bool:
         return name in self.seen
 
 
-def load(file: Path) -> tuple[str, dict[str, Any]]:
+def read_text(file: Path) -> str:
+    """A UTF-8 file's text, its line ends as they are, without a byte order mark."""
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{file}: the annotation file is missing") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise UserError(f"{file}: the annotation file cannot be read ({error})") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{file}, line {line}: the file cannot be read: not UTF-8; save it as UTF-8 text") from None
+
+
+def load(file: Path) -> tuple[str, dict[str, Any]]:
+    text = read_text(file)
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:

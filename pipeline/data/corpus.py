@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,11 +44,13 @@ class Corpus:
     name: str
     images: tuple[Image, ...]
     sources: tuple[Path, ...]  # the annotation files it was read from
+    restval: int | None = None  # images of train that the file calls restval; None where a file cannot say so
+    skipped: tuple[Image, ...] = ()  # annotated, but known to be corrupt, and not to be decoded here
     vocabulary: Vocabulary | None = None  # where the annotations bring their own
     cut: int | None = None  # words after which the annotations' captions were cut, where they were
 
     def counts(self) -> dict[str, int]:
-        """Images in each split."""
+        """Images in each split, without those that are skipped."""
         return {split: sum(image.split == split for image in self.images) for split in SPLITS}
 
 
@@ -56,15 +59,24 @@ def tokenise(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r"[^\W_]+(?:['’][^\W_]+)*", text.lower()))
 
 
-def check_images(images: Path, files: Iterable[str]) -> None:
-    """Decode every image once, in threads; UserError names the first that is missing or cannot be decoded."""
+def check_images(images: Path, files: Iterable[str], corrupt: Collection[str] = ()) -> list[str]:
+    """Decode every image once, in threads; UserError names the first that is missing or cannot be decoded.
+
+    Those of `corrupt` that cannot be decoded are told on stderr and returned instead.
+    """
+    skipped = []
     with ThreadPoolExecutor(os.cpu_count()) as pool, tqdm(desc="checking images", unit="", disable=None) as bar:
         files = iter(files)
         while some := list(itertools.islice(files, 512)):
-            for problem in pool.map(lambda file: _image_problem(images / file), some):
-                if problem:
+            problems = pool.map(lambda file: _image_problem(images / file), some)
+            for file, problem in zip(some, problems, strict=True):
+                if problem and file not in corrupt:
                     raise UserError(problem)
+                if problem:
+                    tqdm.write(f"warning: skipped, as it is known to be corrupt: {problem}", file=sys.stderr)
+                    skipped.append(file)
             bar.update(len(some))
+    return skipped
 
 
 def _image_problem(path: Path) -> str | None:
@@ -74,7 +86,7 @@ def _image_problem(path: Path) -> str | None:
         if path.stat().st_size == 0:
             return f"{path}: the image file is empty (zero bytes); fetch it again"
         with Pillow.open(path) as image:
-            image.draft("RGB", (image.width // 8, image.height // 8))  # an eighth is decoded faster, all bytes are read
+            image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))  # faster, and all bytes are read
             image.load()
     except FileNotFoundError:
         return f"{path}: the image is missing; the annotations name it"

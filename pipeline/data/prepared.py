@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,20 +25,34 @@ CAPTIONS = pa.schema(
 )
 
 
-def write_prepared(corpus: Corpus, out: Path, min_count: int | None, max_words: int) -> dict[str, Any]:
+def write_prepared(
+    corpus: Corpus,
+    out: Path,
+    min_count: int | None,
+    max_words: int,
+    count_words: Literal["train", "all"] = "train",
+    words: int | None = None,
+) -> dict[str, Any]:
     """Write images.parquet, captions.parquet, vocabulary.json and manifest.json into `out`; returns the manifest.
 
-    The vocabulary is the corpus' own, or holds the words seen more than `min_count` times in the training split;
-    `tokens` are clipped at `max_words`, `words` are not. The manifest is written last: where it stands, the rest is
-    whole.
+    The vocabulary is the corpus' own, or holds the words seen more than `min_count` times as annotated (in captions of
+    skipped images, too) in the training split, or with `count_words` all in all splits, as ImageCaptioning.pytorch
+    counts; where `words` is known and another number, UNK included, that is a UserError. `tokens` are clipped at
+    `max_words`, `words` are not. The manifest is written last: where it stands, the rest is whole.
     """
     out = Path(out)
     if corpus.cut is not None and max_words > corpus.cut:
         raise UserError(
-            f"{corpus.sources[-1]}: its captions were cut after {corpus.cut} words, so that max_words {max_words} would "
-            f"take cut ones for whole; set max_words to {corpus.cut} or less"
+            f"{corpus.sources[-1]}: its captions were cut after {corpus.cut} words, so that max_words {max_words} "
+            f"would take cut ones for whole; set max_words to {corpus.cut} or less"
         )
-    vocabulary = _counted(corpus, min_count or 0) if corpus.vocabulary is None else corpus.vocabulary
+    vocabulary = corpus.vocabulary or _counted(corpus, min_count or 0, count_words)
+    if words not in (None, len(vocabulary)):
+        raise UserError(
+            f"{corpus.sources[0]}: the vocabulary has {len(vocabulary)} words, UNK included, and {words} are "
+            f"expected (prepare.expect.words); check min_count ({min_count}), count_words ({count_words}), and that "
+            "the captions are complete and tokenised as published"
+        )
     images, captions = corpus.images, [caption for image in corpus.images for caption in image.captions]
     image_table = pa.table(
         {
@@ -58,7 +72,7 @@ def write_prepared(corpus: Corpus, out: Path, min_count: int | None, max_words: 
         },
         schema=CAPTIONS,
     )
-    manifest = {
+    manifest: dict[str, Any] = {
         "dataset": corpus.name,
         "images": corpus.counts(),
         "captions": {split: sum(len(i.captions) for i in images if i.split == split) for split in SPLITS},
@@ -67,23 +81,17 @@ def write_prepared(corpus: Corpus, out: Path, min_count: int | None, max_words: 
         "settings": {"min_count": min_count, "max_words": max_words},
         "inputs": {source.name: sha256(source) for source in corpus.sources},
     }
+    # only what is not the rule is told: where all is as it always was, the manifest is so, too, to the byte
+    if count_words != "train":
+        manifest["settings"]["count_words"] = count_words
+    if corpus.skipped:
+        manifest["skipped"] = [image.file for image in corpus.skipped]
     (out / "manifest.json").unlink(missing_ok=True)
     _write_table(out / "images.parquet", image_table)
     _write_table(out / "captions.parquet", caption_table)
     write_atomically(out / "vocabulary.json", vocabulary.dump())
     write_atomically(out / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return manifest
-
-
-def _counted(corpus: Corpus, min_count: int) -> Vocabulary:
-    vocabulary = Vocabulary.count(
-        (caption.words for image in corpus.images if image.split == "train" for caption in image.captions), min_count
-    )
-    if len(vocabulary) == 1:
-        raise UserError(
-            f"{corpus.sources[0]}: no word occurs more than {min_count} times in the training split; lower min_count"
-        )
-    return vocabulary
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +169,16 @@ class Prepared:
     @cached_property
     def _texts(self) -> pa.Table:
         return pq.read_table(self.folder / "captions.parquet", columns=["text", "words"]).combine_chunks()
+
+
+def _counted(corpus: Corpus, min_count: int, count_words: Literal["train", "all"]) -> Vocabulary:
+    annotated = (*corpus.images, *corpus.skipped)
+    counted = [image for image in annotated if count_words == "all" or image.split == "train"]
+    vocabulary = Vocabulary.count((caption.words for image in counted for caption in image.captions), min_count)
+    if len(vocabulary) == 1:
+        where = "all splits" if count_words == "all" else "the training split"
+        raise UserError(f"{corpus.sources[0]}: no word occurs more than {min_count} times in {where}; lower min_count")
+    return vocabulary
 
 
 def _padded(tokens: pa.ListArray, width: int) -> np.ndarray:

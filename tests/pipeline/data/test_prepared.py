@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -19,6 +20,34 @@ def test_the_vocabulary_is_of_the_training_split_and_more_than_min_count(corpus,
     write_prepared(corpus, tmp_path / "out", min_count=3, max_words=16)
     # train is images 0, 1, 4, 5 with 1, 2, 5, 1 captions: ball 9, red 7, a 6, the 2, one 1, big 1, on 1, grass 1
     assert Prepared.load(tmp_path / "out").vocabulary.words == ("ball", "red", "a", "UNK")
+
+
+def test_words_of_all_splits_are_counted_where_that_is_the_rule(corpus, tmp_path):
+    """The rule of ImageCaptioning.pytorch: more often than min_count over all splits, UNK last."""
+    manifest = write_prepared(corpus, tmp_path / "out", min_count=3, max_words=16, count_words="all", words=6)
+    # all captions, 1, 2, 3, 4, 5, 1, 2 and 3: ball 21, red 16, a 11, the 6, one 4; big, on and grass 2
+    assert Prepared.load(tmp_path / "out").vocabulary.words == ("ball", "red", "a", "the", "one", "UNK")
+    assert manifest["settings"] == {"min_count": 3, "max_words": 16, "count_words": "all"}
+
+
+def test_another_number_of_words_than_is_known_is_told_with_the_rule(corpus, tmp_path):
+    message = (
+        r"dataset_balls.json: the vocabulary has 4 words, UNK included, and 6 are expected \(prepare.expect.words\); "
+        r"check min_count \(3\), count_words \(train\)"
+    )
+    with pytest.raises(UserError, match=message):
+        write_prepared(corpus, tmp_path / "out", min_count=3, max_words=16, words=6)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_skipped_image_is_named_and_its_words_count_as_annotated(corpus, tmp_path):
+    broken = replace(corpus, images=corpus.images[:4] + corpus.images[5:], skipped=corpus.images[4:5])
+    manifest = write_prepared(broken, tmp_path / "out", min_count=3, max_words=16)
+    assert manifest["skipped"] == ["4.jpg"]
+    assert manifest["images"] == {"train": 3, "val": 2, "test": 2}
+    prepared = Prepared.load(tmp_path / "out")
+    assert prepared.vocabulary.words == ("ball", "red", "a", "UNK")
+    assert len(prepared) == 7
 
 
 def test_captions_come_back_by_image(corpus, tmp_path):

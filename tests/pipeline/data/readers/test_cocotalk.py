@@ -8,9 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from pipeline.data.cocotalk import read_cocotalk
 from pipeline.data.prepared import Prepared, write_prepared
-from pipeline.data.readers import read_corpus, read_karpathy
+from pipeline.data.readers import read_cocotalk, read_corpus, read_karpathy
 from pipeline.errors import UserError
 from pipeline.files import sha256
 
@@ -111,7 +110,8 @@ def test_captions_may_be_read_whole_from_the_annotations_that_were_cut(tmp_path)
 
     def annotate(change=lambda images: None):
         images = [
-            {"filename": "x", "filepath": str(i), "cocoid": 391895 + i, "imgid": i, "split": splits[i]} for i in range(4)
+            {"filename": "x", "filepath": str(i), "cocoid": 391895 + i, "imgid": i, "split": splits[i]}
+            for i in range(4)
         ]
         for image, texts in zip(images, said, strict=True):
             image["sentences"] = [{"raw": text} for text in texts]
@@ -132,10 +132,10 @@ def test_captions_may_be_read_whole_from_the_annotations_that_were_cut(tmp_path)
     assert Prepared.load(tmp_path / "longer").captions(1)[1] == [1, 5, 2, 3, 4, 1]
 
     annotate(lambda images: images[1]["sentences"].reverse())
-    with pytest.raises(UserError, match="dataset_coco.json: the captions of image 391896 are not those of"):
+    with pytest.raises(UserError, match=r"dataset_coco.json: the captions of image 391896 are not those of"):
         read_corpus("coco", "cocotalk", tmp_path, files, None)
     annotate(lambda images: images[0].update(cocoid=5))
-    with pytest.raises(UserError, match="dataset_coco.json: image 391895 of .*cocotalk.json is not there"):
+    with pytest.raises(UserError, match=r"dataset_coco.json: image 391895 of .*cocotalk.json is not there"):
         read_corpus("coco", "cocotalk", tmp_path, files, None)
 
 

@@ -1,4 +1,4 @@
-"""The files of neuraltalk2 and what grew from it (self-critical.pytorch, DiscCaptioning): cocotalk.json and its labels."""
+"""cocotalk.json and its labels: neuraltalk2, and what grew from it (self-critical.pytorch, DiscCaptioning)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.annotation_file import Once, Place, get, load, rows_of, show
-from pipeline.data.corpus import SPLITS, Caption, Corpus, Image
+from pipeline.data.corpus import Caption, Corpus, Image
+from pipeline.data.readers.splits import split_of
 from pipeline.errors import UserError
 from pipeline.vocabulary import UNK_WORD, Vocabulary
 
@@ -38,13 +39,12 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
         image = str(get(row, "id", int | str, place))
         ids.add(image, place)
         own = captions[first[index] : first[index + 1]]
-        split = get(row, "split", str, place)
-        split = "train" if split == "restval" else split
-        if split not in SPLITS:
-            place.fail(f"the split {show(split)} is unknown; it is one of {', '.join(SPLITS)}, restval")
+        split = split_of(get(row, "split", str, place), place)
         file = get(row, "file_path", str, place, "")
         read.append(Image(image, file, split, tuple(Caption(" ".join(said), said) for said in own)))
-    return Corpus(annotations.stem, tuple(read), (annotations, labels), vocabulary, tokens.shape[1])
+    restval = sum(row["split"] == "restval" for row in rows)
+    cut = tokens.shape[1]
+    return Corpus(annotations.stem, tuple(read), (annotations, labels), restval, vocabulary=vocabulary, cut=cut)
 
 
 def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:
@@ -61,8 +61,8 @@ def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:
         known = [encode(caption.words) for caption in image.captions]
         if [encode(caption.words[: corpus.cut]) for caption in captions] != known:
             raise UserError(
-                f"{whole.sources[0]}: the captions of image {image.id} are not those of {corpus.sources[1]}; it was made "
-                "of other annotations"
+                f"{whole.sources[0]}: the captions of image {image.id} are not those of {corpus.sources[1]}; it was "
+                "made of other annotations"
             )
         read.append(replace(image, captions=captions))
     return replace(corpus, images=tuple(read), sources=(*corpus.sources, *whole.sources), cut=None)
@@ -117,7 +117,9 @@ def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.
             f"{file}: {FIRST}[{image}] is {first[image]}, not {expected}; each image's captions follow the last one's"
         )
     if len(wrong := np.flatnonzero(last < first)):
-        raise UserError(f"{file}: image {wrong[0]} has no captions ({FIRST} {first[wrong[0]]}, {LAST} {last[wrong[0]]})")
+        raise UserError(
+            f"{file}: image {wrong[0]} has no captions ({FIRST} {first[wrong[0]]}, {LAST} {last[wrong[0]]})"
+        )
     if images == 0 or last[-1] != len(tokens):
         raise UserError(f"{file}: {len(tokens)} captions in {LABELS}, but {LAST} ends at {last[-1] if images else 0}")
     said = tokens > 0

@@ -1,0 +1,111 @@
+"""Ten pictures and a CSV of captions, from the photos to an evaluated speaker, by the stages and the profile folder."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from PIL import Image, ImageDraw
+
+from pipeline import stage as door
+
+ROOT = Path(__file__).parents[1]
+COLOURS = ("red", "green", "blue", "yellow", "black")
+SHAPES = {"ball": "ellipse", "box": "rectangle"}
+COUNTS = {"train": 6, "val": 2, "test": 2}
+
+
+def draw_photos(folder: Path) -> None:
+    """Ten pictures of five colours and two shapes, of many sizes, kinds and folders, with two captions each."""
+    rows = []
+    for i, (colour, shape) in enumerate((colour, shape) for colour in COLOURS for shape in SHAPES):
+        kind, mode = (("jpg", "RGB"), ("png", "RGBA"), ("png", "P"))[i % 3]
+        file = folder / ("holiday/day 1" if i % 2 else "") / f"{i}.{kind}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        size = (60 + 17 * i, 160 - 11 * i)
+        image = Image.new("RGB", size, "white")
+        getattr(ImageDraw.Draw(image), SHAPES[shape])((5, 5, size[0] - 9, size[1] - 9), fill=colour)
+        image.convert(mode).save(file)
+        name = file.relative_to(folder).as_posix()
+        rows += [(name, f"A {colour} {shape}, on white."), (name, f"the {shape} is {colour}")]
+    with open(folder / "captions.csv", "w", newline="", encoding="utf-8") as table:
+        csv.writer(table).writerows([("file", "caption"), *rows])
+
+
+def small(params: dict) -> dict:
+    """The profile with one epoch of everything, and sizes as small as they go."""
+    params["prepare"]["shares"]["seed"] = 4  # six of these photos to train on, two for val, two for test
+    params["features"]["detector"] |= {"epochs": 1, "width": 4}
+    params["features"]["image_size"] = 32
+    once = {"epochs": 1, "validate_every": 1}
+    for role in ("listener", "speaker", "judge"):
+        params["pretrain"][role] |= {"words": 8, "hidden": 8}
+        params["pretrain"][role]["optimisation"] |= once
+    params["pretrain"]["speaker"]["attention"] = 8
+    for section in ("train", "adapt"):
+        params[section]["optimisation"] |= once
+    params["evaluate"]["metrics"] = ["CIDEr"]  # METEOR takes seconds to start
+    return params
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch) -> Path:
+    """A working folder with the photos where the profile wants them; the folder of the photos."""
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    params = yaml.safe_load((ROOT / "profiles/folder.yaml").read_text(encoding="utf-8"))
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(small(params)))
+    folder = tmp_path / "data/external/photos"
+    draw_photos(folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    return folder
+
+
+def run(name: str, *arguments: str) -> int:
+    return door.main(name, importlib.import_module(f"stages.{name}").run, arguments)
+
+
+def test_ten_photos_of_ones_own_go_from_the_folder_to_an_evaluated_speaker(photos):
+    assert run("prepare") == 0
+    images = pq.read_table("data/prepared/images.parquet").to_pydict()
+    assert sorted(images["file"]) == sorted(
+        path.relative_to(photos).as_posix() for path in photos.rglob("*.*g") if path.is_file()
+    )
+    assert {split: images["split"].count(split) for split in ("train", "val", "test")} == COUNTS
+    assert run("features") == 0
+    for role in ("listener", "speaker", "judge"):
+        assert run("pretrain", "--role", role) == 0
+    for stage in ("train", "adapt", "evaluate"):
+        assert run(stage, "--method", "psst_multinomial") == 0
+    metrics = json.loads(Path("data/evaluation/psst_multinomial/metrics.json").read_text())
+    assert metrics["test"]["images"] == COUNTS["test"]
+    for judge in ("own", "adapted", "before", "judge"):
+        assert 0 <= metrics["test"][judge]["text_to_image"]["R@1"] <= 100
+    captions = pq.read_table("data/evaluation/psst_multinomial/captions.parquet").to_pydict()
+    assert captions["split"].count("test") == COUNTS["test"]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "prepare.shares.seed=0",
+            "by lot fewer than two of 10 images are in val, which cannot be told apart; with seed: 4 each",
+        ),
+        ("prepare.expect={train: 90}", "captions.csv: train has 6 images and 90 are expected"),
+        ("prepare.expect={words: 9487}", "9487 are expected (prepare.expect.words)"),
+        ("prepare.shares=null", "there is no column split"),
+        ("prepare.annotations=none.csv", "the table of captions is missing"),
+    ],
+)
+def test_what_one_has_got_wrong_is_one_line_and_nothing_is_written(photos, capfd, override, message):
+    assert run("prepare", "--set", override) == 2
+    told = capfd.readouterr().err.strip().splitlines()[-1]
+    assert message in told
+    assert not Path("data/prepared").exists()
