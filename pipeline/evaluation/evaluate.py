@@ -47,6 +47,11 @@ class Evaluation:
     def split(self, speaker: Speaker, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Results of `split`, as metrics.json has them, and the columns of captions.parquet."""
         rows = self.prepared.rows(split)
+        if len(rows) < 2:
+            raise UserError(
+                f"{self.prepared.folder}: {len(rows)} image in the split {split}, among which none can be found; "
+                "give it two or more, or take it from evaluate.splits"
+            )
         batches = everything(self.prepared, self.store, rows, BATCH)
         said = captions(speaker, batches, Beam(self.beam), self.device)
         tokens, pooled = said.tokens, said.pooled
