@@ -138,7 +138,7 @@ def stands(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
 
     overlapping = (box_iou(boxes, boxes) > threshold).fill_diagonal_(False)
     standing = torch.ones(scores.shape[1], len(boxes), dtype=torch.bool, device=boxes.device)
-    for following in scores.argsort(0, descending=True, stable=True):  # (C,): one box a class
+    for following in scores.argsort(dim=0, descending=True, stable=True):  # (C,): one box a class
         # none of higher score that stands overlaps it, so only lower ones fall
         standing &= ~(overlapping[following] & standing.gather(1, following[:, None]))
     return standing.T
