@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -66,10 +67,13 @@ class ClipNetwork:
             given.setdefault("force_quick_gelu", True)
         shown = {**entry, **{key: tuple(value) for key, value in (("mean", mean), ("std", std)) if value is not None}}
         given["force_preprocess_cfg"] = {**shown, **(options.get("force_preprocess_cfg") or {})}
+        logging.disable(logging.WARNING)  # it warns of weights that are not loaded yet
         try:
             self.model: Any = open_clip.create_model(architecture, pretrained_text=False, **given)
         except (TypeError, RuntimeError) as error:
             raise UserError(f"features.options: the network {name} does not take them ({short(error)})") from None
+        finally:
+            logging.disable(logging.NOTSET)
         if weights == HUB:
             repository, _, file = entry.get("hf_hub", "").rpartition("/")
             if not repository:

@@ -58,11 +58,11 @@ class FasterRCNN:
         sizes = {"min_size": image_size, "max_size": round(image_size * LONGEST)}
         given = {"image_mean": mean, "image_std": std}
         changed = {key: list(value) for key, value in given.items() if value is not None}
-        model = torchvision_model(name, {**sizes, **changed, **options})
+        model: Any = torchvision_model(name, {**sizes, **changed, **options})
         source = load_torchvision(model, entry, name) if weights == HUB else load_local(model, weights, name)
-        self.model: Any = model.eval().to(device)
+        self.model = model.eval().to(device)
         self.device = torch.device(device)
-        self.pooled_size = self.model.roi_heads.box_predictor.cls_score.in_features
+        self.pooled_size: int = self.model.roi_heads.box_predictor.cls_score.in_features
         self.regions_shape = (self.most, self.pooled_size)
         transform = self.model.transform
         self.description: dict[str, Any] = {

@@ -144,7 +144,7 @@ def open_network(
     """The network of a name: torchvision/…, open_clip/…, fasterrcnn_resnet50_fpn_v2, or any of timm."""
     if name == DETECTOR:
         return FasterRCNN(name, weights, options, image_size, mean, std, boxes, device)
-    kinds = {TORCHVISION: TorchvisionNetwork, OPEN_CLIP: ClipNetwork}
+    kinds: dict[str, Callable[..., Extractor]] = {TORCHVISION: TorchvisionNetwork, OPEN_CLIP: ClipNetwork}
     kind = next((kind for prefix, kind in kinds.items() if name.startswith(prefix)), TimmNetwork)
     return kind(name, weights, options, image_size, mean, std, cells, device)
 
@@ -226,7 +226,7 @@ def _join(
         projection = _fitted(rows, images.rows("train"), most, project)
         saved = _save(out / "projection.safetensors", {"mean": projection.mean, "components": projection.components})
         description = {**description, "projection": {**saved, "explained": round(projection.explained, 6)}}
-    has_boxes = "boxes" in rows.record.fields
+    has_boxes = "boxes" in (rows.record.names or ())
     with writer(out, len(images), pooled_size, (most, project or size), has_boxes) as store:
         store.manifest.update(description)
         for start in range(0, len(images), CHUNK):

@@ -184,7 +184,8 @@ def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Mo
     if name not in timm.list_models() and name.split(".")[0] not in timm.list_models():
         raise UserError(f"features.network: timm has no network {name!r}; see timm.list_models()")
     entry = timm.models.get_pretrained_cfg(name)
-    overlay, source = None, {}
+    overlay: dict[str, Any] | None = None
+    source: dict[str, str] = {}
     if weights == HUB:
         if entry is None or not entry.hf_hub_id:
             raise UserError(f"features.weights: hub has no weights for {name}; give a safetensors file")

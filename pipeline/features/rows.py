@@ -91,7 +91,7 @@ class _Part:
         """Write rows (B,) that follow each other; (B,) bool: which are finite in half precision, only then whole."""
         records = np.empty(len(rows), self._record)
         with np.errstate(over="ignore"):  # told by what is returned
-            for name in self._record.names[:-1]:
+            for name in (self._record.names or ())[:-1]:
                 records[name] = getattr(seen, name).float().cpu().numpy()
         finite = np.isfinite(records["pooled"]).all(1) & np.isfinite(records["regions"]).all((1, 2))
         records["crc"] = _checksums(records, rows)

@@ -52,6 +52,17 @@ def test_images_are_cropped_as_open_clip_does(clip):
     assert clip.description["preprocessing"]["resize_mode"] == "shortest"
 
 
+def test_other_deviations_cells_and_options_of_preprocessing_are_taken(clip, tmp_path):
+    save_file(clip.model.state_dict(), tmp_path / "clip.safetensors")
+    weights = str(tmp_path / "clip.safetensors")
+    squash = {**SMALL, "force_preprocess_cfg": {"resize_mode": "squash"}}
+    network = ClipNetwork("open_clip/ViT-S-32-alt", weights, squash, 64, std=(0.5, 0.5, 0.5), cells=1)
+    assert network.regions_shape == (1, 64)
+    assert network.description["preprocessing"]["resize_mode"] == "squash"
+    assert tuple(network.description["preprocessing"]["std"]) == (0.5, 0.5, 0.5)
+    assert network.prepare(Image.new("RGB", (300, 100))).shape == (3, 64, 64)
+
+
 def test_captions_have_embeddings_beside_those_of_images(clip):
     captions = ["a dog on a beach", "two men", "word " * 200]
     embedded = clip.text(captions)
