@@ -44,14 +44,15 @@ check: $(INSTALLED)
 	ruff format --check .
 	ruff check .
 	lint-imports --no-logo
-	snakefmt --check Snakefile
+	snakefmt --check Snakefile features.smk
 	snakemake --lint
+	snakemake --lint -s features.smk
 	dvc dag > /dev/null
 
 fmt: $(INSTALLED)
 	ruff format .
 	ruff check --fix .
-	snakefmt Snakefile
+	snakefmt Snakefile features.smk
 
 ui: $(INSTALLED)
 	@mlflow db upgrade sqlite:///mlflow.db

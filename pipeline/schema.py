@@ -153,8 +153,30 @@ class Imported(Section):
 Channels = Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
 
 
+class Boxes(Section):
+    """How many regions of a detector: `fixed`, or those from a score on (`threshold`), within two numbers."""
+
+    fixed: Count | None = None
+    least: Count | None = None
+    most: Count | None = None
+    threshold: Share | None = None
+
+    @model_validator(mode="after")
+    def _one_way_or_the_other(self) -> Self:
+        adaptive = (self.least, self.most, self.threshold)
+        if (self.fixed is None) != all(value is not None for value in adaptive) or (
+            self.fixed is not None and any(value is not None for value in adaptive)
+        ):
+            raise ValueError("boxes is {fixed: 36} or {least: 10, most: 100, threshold: 0.2}")
+        if self.least is not None and self.most is not None and self.least > self.most:
+            raise ValueError(f"least {self.least} is more than most {self.most}")
+        return self
+
+
 class Features(Section):
-    """The network that sees the images: word_detector, any of timm, or imported: what another one saw."""
+    """The network that sees the images: word_detector, fasterrcnn_resnet50_fpn_v2, torchvision/… (its classifiers),
+    open_clip/….… (network and weights), any of timm, or imported: what another one saw.
+    """
 
     network: Text
     weights: Text | None = None
@@ -165,6 +187,7 @@ class Features(Section):
     std: Channels | None = None
     project: Count | None = None
     cells: Count | None = None
+    boxes: Boxes | None = None
     detector: Detector | None = None
     imported: Imported | None = None
 
@@ -190,6 +213,11 @@ class Features(Section):
             raise ValueError("network word_detector takes weights: null and a detector: block")
         if not own and (self.weights is None or self.detector is not None):
             raise ValueError(f"network {self.network} takes weights: hub or a safetensors file, and detector: null")
+        detects = self.network.startswith("fasterrcnn_")
+        if detects and (self.boxes is None or self.cells is not None):
+            raise ValueError(f"network {self.network} takes boxes: {{fixed: 36}}, say, and cells: null")
+        if not detects and self.boxes is not None:
+            raise ValueError(f"network {self.network} detects nothing: boxes: null")
         return self
 
 

@@ -9,6 +9,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,7 @@ class Stage:
     out: Path  # the folder to write to
     model: Path  # adapt, evaluate: the folder of the trained model
     root: Path = DATA
+    shard: tuple[int, int] | None = None  # features: the k-th of n parts; None: what is missing, and the whole
     _digests: dict[Path, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -111,7 +113,7 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
     options = _options(name, arguments)
     os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
     try:
-        run(_stage(name, options))
+        run(opened(name, options))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -121,7 +123,9 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
     return 0
 
 
-def _stage(name: str, options: argparse.Namespace) -> Stage:
+def opened(name: str, options: argparse.Namespace | None = None) -> Stage:
+    """The stage `name` with the options of a command line, by default with none."""
+    options = options or _options(name, [])
     overrides = [*options.set, *([] if options.seed is None else [f"seed={options.seed}"])]
     instance = getattr(options, INSTANCE[name]) if name in INSTANCE else None
     view = load(options.params, overrides).for_stage(name, instance)
@@ -131,7 +135,17 @@ def _stage(name: str, options: argparse.Namespace) -> Stage:
         params=view,
         out=options.out or DATA / OUT[name].format(instance),
         model=getattr(options, "model", None) or DATA / OUT["train"].format(instance),
+        shard=_shard(getattr(options, "shard", None)),
     )
+
+
+def _shard(given: str | None) -> tuple[int, int] | None:
+    if given is None:
+        return None
+    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", given)
+    if not match or int(match[1]) > int(match[2]):
+        raise UserError(f"--shard {given}: must read K/N, the K-th of N parts, as in 1/8")
+    return int(match[1]), int(match[2])
 
 
 def _options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -144,6 +158,8 @@ def _options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {DATA / OUT[name].format('NAME')}")
     if name in ("adapt", "evaluate"):
         parser.add_argument("--model", type=Path, metavar="DIR", help="the trained model; default: data/models/NAME")
+    if name == "features":
+        parser.add_argument("--shard", metavar="K/N", help="see the K-th of N parts only; without it: all, and join")
     return parser.parse_args(arguments)
 
 

@@ -1,16 +1,25 @@
 """Let a network see every image, or import what another one saw.
 
-python -m stages.features → data/features: a vector and regions an image, and what they were made with.
+python -m stages.features → data/features: a vector and a set of regions an image, and what they were made with.
+With --shard 3/8 it sees the third eighth of them, for the whole to be put together without; features.smk runs shards
+in parallel. What was seen lies in data/checkpoints/features until then.
 """
 
 import sys
 from pathlib import Path
 
+from pipeline.errors import UserError
 from pipeline.stage import Stage, main
 
 
+def inputs(stage: Stage) -> list[Path]:
+    """What the features are made from, beside the images themselves: the prepared data, and a file of weights."""
+    weights = stage.params.features.weights
+    return [stage.root / "prepared", *([Path(weights)] if weights and Path(weights).is_file() else [])]
+
+
 def run(stage: Stage) -> None:
-    """Extract or import the features of all prepared images."""
+    """Extract the features of all prepared images, or of a shard of them, or import them."""
     from pipeline.data.feature_store import FeatureWriter
     from pipeline.data.prepared import Prepared
     from pipeline.features.extract import extract
@@ -19,10 +28,11 @@ def run(stage: Stage) -> None:
 
     p = stage.params
     prepared = Prepared.load(stage.root / "prepared")
-    inputs = [stage.root / "prepared"]
-    settings = p.features.plain()
+    read, settings = inputs(stage), p.features.plain()
     imported = settings.pop("imported")
-    with tracking.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
+    if imported is not None and stage.shard is not None:
+        raise UserError("--shard: imported features are not extracted; run the stage without it")
+    with tracking.run(stage.title, p.plain(), inputs=stage.digests(read)) as record:
         if imported is not None:
             import_features(prepared.ids.to_pylist(), stage.out, FeatureWriter, **imported)
         else:
@@ -31,12 +41,15 @@ def run(stage: Stage) -> None:
                 Path(p.prepare.root) / p.prepare.images,
                 stage.out,
                 FeatureWriter,
+                stage.root / "checkpoints" / "features" / stage.key(read),
                 **settings,
                 seed=stage.seed,
                 device=stage.device,
                 on_epoch=lambda epoch, report: record.metrics(report, epoch),
+                shard=stage.shard,
             )
-        record.outputs([stage.out / "manifest.json"])
+        if stage.shard is None:
+            record.outputs([stage.out / "manifest.json"])
 
 
 if __name__ == "__main__":

@@ -29,13 +29,16 @@ FILE, MANIFEST = "features.h5", "manifest.json"
 class FeatureWriter(AbstractContextManager):
     """Writes features.h5 and manifest.json into a folder, which get their names only when every row is written.
 
-    Rows may come in any order and in parts; a row's checksum in `crc` says that it is whole (this is what resuming an
-    interrupted extraction would look at). Leaving the block by an error leaves nothing behind.
+    Rows may come in any order and in parts; a row's checksum in `crc` says that it is whole. With `boxes` every region
+    has one. Leaving the block by an error leaves nothing behind.
     """
 
-    def __init__(self, folder: Path, images: int, pooled_size: int, regions_shape: tuple[int, int]):
+    def __init__(
+        self, folder: Path, images: int, pooled_size: int, regions_shape: tuple[int, int], boxes: bool = False
+    ):
         self.folder = Path(folder)
         self.manifest: dict[str, Any] = {}
+        self._boxes = boxes
         self._shape = (images, pooled_size, *regions_shape)
         self._written = np.zeros(images, bool)
         self._crc = np.zeros(images, np.uint32)
@@ -50,15 +53,23 @@ class FeatureWriter(AbstractContextManager):
             self._file.create_dataset("pooled", (images, pooled), np.float16)
             self._file.create_dataset("regions", (images, regions, size), np.float16)
             self._file.create_dataset("region_count", (images,), np.int32)
+            if self._boxes:
+                self._file.create_dataset("boxes", (images, regions, 4), np.float32)
             self._file.create_dataset("crc", (images,), np.uint32)
             self._closing = stack.pop_all()
         return self
 
     def write(
-        self, rows: np.ndarray, pooled: np.ndarray, regions: np.ndarray, region_count: np.ndarray | None = None
+        self,
+        rows: np.ndarray,
+        pooled: np.ndarray,
+        regions: np.ndarray,
+        region_count: np.ndarray | None = None,
+        boxes: np.ndarray | None = None,
     ) -> None:
         """Store images `rows` (B,), ascending: pooled (B, P), regions (B, R, D), of which `region_count` (B,) exist.
 
+        `boxes` (B, R, 4) are x1, y1, x2, y2 as shares of the image's width and height.
         Raises UserError for a value that is not finite in half precision (beyond ±65,504).
         """
         rows = np.asarray(rows)
@@ -69,9 +80,12 @@ class FeatureWriter(AbstractContextManager):
                 raise UserError(f"{self.folder / FILE}, row {row}: a feature is infinite or NaN in half precision")
         count = np.full(len(rows), regions.shape[1]) if region_count is None else np.asarray(region_count)
         count = count.astype(np.int32)
-        for name, values in (("pooled", half[0]), ("regions", half[1]), ("region_count", count)):
-            self._file[name][rows] = values
-        self._crc[rows] = _checksums(*half, count)
+        values = {"pooled": half[0], "regions": half[1], "region_count": count}
+        if self._boxes:
+            values["boxes"] = np.asarray(boxes, np.float32)
+        for name, value in values.items():
+            self._file[name][rows] = value
+        self._crc[rows] = _checksums(*values.values())
         self._written[rows] = True
 
     def __exit__(
@@ -108,6 +122,9 @@ class FeatureStore:
                 self._shape = (*file["pooled"].shape, *file["regions"].shape[1:])
                 self._offsets = {name: file[name].id.get_offset() for name in ("pooled", "regions")}
                 self.region_count = file["region_count"][:]
+                self.has_boxes = "boxes" in file
+                if self.has_boxes:
+                    self._offsets["boxes"] = file["boxes"].id.get_offset()
                 self._crc = file["crc"][:]
             self.manifest: Mapping[str, Any] = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
@@ -133,7 +150,7 @@ class FeatureStore:
 
     def read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pooled (B, P) float32, regions (B, R, D) float32 and mask (B, R) bool of images `rows` (B,), any order."""
-        pooled, regions = self._maps()
+        pooled, regions, *_ = self._maps()
         mask = np.arange(self._shape[2]) < self.region_count[rows][:, None]
         return _widened(pooled[rows]), _widened(regions[rows]), mask
 
@@ -141,21 +158,32 @@ class FeatureStore:
         """Pooled (B, P) float32 of images `rows` (B,), in any order; regions are not touched."""
         return _widened(self._maps()[0][rows])
 
+    def boxes(self, rows: np.ndarray) -> np.ndarray:
+        """Boxes (B, R, 4) float32 of images `rows` (B,), in any order: x1, y1, x2, y2 as shares of width and height.
+
+        Raises UserError where the regions are a grid's and have none.
+        """
+        if not self.has_boxes:
+            raise UserError(f"{self.path}: its regions have no boxes; a detector's would")
+        return np.array(self._maps()[2][rows])
+
     def verify(self) -> None:
         """Recompute every row's checksum; UserError names the first row that is damaged."""
-        pooled, regions = self._maps()
+        pooled, regions, *boxes = self._maps()
         for start in range(0, len(self), 256):
             rows = slice(start, start + 256)
-            bad = np.flatnonzero(_checksums(pooled[rows], regions[rows], self.region_count[rows]) != self._crc[rows])
+            stored = (pooled[rows], regions[rows], self.region_count[rows], *(values[rows] for values in boxes))
+            bad = np.flatnonzero(_checksums(*stored) != self._crc[rows])
             if len(bad):
                 raise UserError(f"{self.path}, row {start + bad[0]}: the checksum differs, the file is damaged")
 
     def _maps(self) -> tuple[np.ndarray, ...]:
         if self._opened_by != os.getpid():
             images, pooled, regions, size = self._shape
-            shapes = {"pooled": (images, pooled), "regions": (images, regions, size)}
+            shapes = {"pooled": (images, pooled), "regions": (images, regions, size), "boxes": (images, regions, 4)}
             self._opened = tuple(
-                np.memmap(self.path, np.float16, "r", self._offsets[name], shape) for name, shape in shapes.items()
+                np.memmap(self.path, np.float32 if name == "boxes" else np.float16, "r", offset, shapes[name])
+                for name, offset in self._offsets.items()
             )
             self._opened_by = os.getpid()
         return self._opened
@@ -173,12 +201,9 @@ def _widened(half: np.ndarray) -> np.ndarray:
     return wide
 
 
-def _checksums(pooled: np.ndarray, regions: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """(B,) uint32: CRC-32 of each row's bytes as they are stored."""
-    rows = zip(pooled, regions, count, strict=True)
-    return np.array(
-        [zlib.crc32(c.tobytes(), zlib.crc32(r.tobytes(), zlib.crc32(p.tobytes()))) for p, r, c in rows], np.uint32
-    )
+def _checksums(*values: np.ndarray) -> np.ndarray:
+    """(B,) uint32: CRC-32 of each row's bytes as they are stored: pooled, regions, region_count, boxes if any."""
+    return np.array([zlib.crc32(b"".join(v.tobytes() for v in row)) for row in zip(*values, strict=True)], np.uint32)
 
 
 def _crc_of(checksums: np.ndarray) -> int:

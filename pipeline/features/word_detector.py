@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from pipeline.features.networks import Seen
 from pipeline.vocabulary import EOS
 
 if TYPE_CHECKING:
@@ -183,13 +184,15 @@ def _start_at_frequencies(detector: WordDetector, captions: Captions, rows: np.n
 class WordDetectorNetwork:
     """A trained detector as an Extractor: the vector is [mean, maximum] over the cells of its last map."""
 
+    has_boxes = False
+
     def __init__(
         self, detector: WordDetector, image_size: int, cells: int | None = None, device: torch.device | str = "cpu"
     ):
         self.detector = detector.eval().to(device, memory_format=torch.channels_last)
         self.image_size, self.cells, self.device = image_size, cells, torch.device(device)
-        pooled, regions, _ = self([torch.zeros(3, image_size, image_size)])
-        self.pooled_size, self.regions_shape = pooled.shape[1], (regions.shape[1], regions.shape[2])
+        seen = self([torch.zeros(3, image_size, image_size)])
+        self.pooled_size, self.regions_shape = seen.pooled.shape[1], (seen.regions.shape[1], seen.regions.shape[2])
         self.description: dict[str, Any] = {
             "network": "word_detector",
             "preprocessing": {"input_size": [3, image_size, image_size], "interpolation": "bicubic"},
@@ -200,14 +203,14 @@ class WordDetectorNetwork:
         return squashed(image, self.image_size)
 
     @torch.inference_mode()
-    def __call__(self, images: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def __call__(self, images: Sequence[Tensor]) -> Seen:
         pixels = torch.stack(list(images)).to(self.device).float()
         regions = self.detector.regions(pixels.contiguous(memory_format=torch.channels_last))
         pooled = self.detector.pooled(regions)
         if self.cells is not None:
             regions = F.adaptive_avg_pool2d(regions, self.cells)
         regions = regions.flatten(2).transpose(1, 2)
-        return pooled, regions, torch.full((len(pixels),), regions.shape[1])
+        return Seen(pooled, regions, torch.full((len(pixels),), regions.shape[1]))
 
 
 def squashed(image: Image.Image, size: int) -> Tensor:

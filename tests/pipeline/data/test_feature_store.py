@@ -1,5 +1,6 @@
 import multiprocessing
 import pickle
+import zlib
 
 import h5py
 import numpy as np
@@ -37,6 +38,34 @@ def test_what_is_read_is_what_was_written_in_half_precision(tmp_path):
     assert got_pooled.dtype == got_regions.dtype == np.float32
     assert mask.tolist() == [[n < c for n in range(4)] for c in count[rows]]
     store.verify()
+
+
+def test_boxes_are_kept_beside_regions_and_checked_with_them(tmp_path):
+    pooled, regions, count = features()
+    boxes = np.random.default_rng(1).random((10, 4, 4), np.float32)
+    with FeatureWriter(tmp_path / "boxes", 10, 6, (4, 3), boxes=True) as store:
+        store.write(np.arange(10), pooled, regions, count, boxes)
+    store = FeatureStore(tmp_path / "boxes")
+    np.testing.assert_array_equal(store.boxes(np.array([7, 2])), boxes[[7, 2]])
+    np.testing.assert_array_equal(store.read(np.array([7]))[1], regions[[7]].astype(np.float16).astype(np.float32))
+    store.verify()
+    with h5py.File(tmp_path / "boxes" / "features.h5", "r+") as file:
+        file["boxes"][3, 2, 1] += 0.25
+    with pytest.raises(UserError, match="row 3: the checksum differs"):
+        FeatureStore(tmp_path / "boxes").verify()
+    write(tmp_path / "none")
+    with pytest.raises(UserError, match="its regions have no boxes"):
+        FeatureStore(tmp_path / "none").boxes(np.array([0]))
+
+
+def test_checksums_of_files_without_boxes_are_as_they_were(tmp_path):
+    """CRC-32 over the bytes of pooled, regions and region_count: files of earlier versions stay whole."""
+    write(tmp_path)
+    pooled, regions, count = features()
+    row = pooled[4].astype("<f2").tobytes() + regions[4].astype("<f2").tobytes() + count[4].astype("<i4").tobytes()
+    with h5py.File(tmp_path / "features.h5") as file:
+        assert set(file) == {"pooled", "regions", "region_count", "crc"}
+        assert file["crc"][4] == zlib.crc32(row)
 
 
 def read_there(store, rows, queue):

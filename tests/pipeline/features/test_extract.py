@@ -7,12 +7,15 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.numpy import load_file
+from safetensors.torch import save_file
 
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
-from pipeline.features.extract import extract
+from pipeline.features.extract import extract, open_network
 from pipeline.features.networks import TimmNetwork
+from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.files import sha256
+from pipeline.images import open_image
 from pipeline.vocabulary import Vocabulary
 
 REAL = Path(os.environ.get("SAYWHICH_TEST_DATA", Path(__file__).parents[4] / "shared" / "data"))
@@ -59,7 +62,8 @@ def test_the_detector_is_trained_and_every_image_gets_its_features(drawn, tmp_pa
     settings = {"network": "word_detector", "image_size": 32, "detector": DETECTOR, "seed": 1}
     for name, batch in (("one", 5), ("two", 12)):  # the size of batches in extraction changes nothing
         out = tmp_path / name
-        extract(*drawn, out, FeatureWriter, **settings, batch=batch, on_epoch=lambda epoch, r: losses.append(r["loss"]))
+        report = lambda epoch, r: losses.append(r["loss"])  # noqa: E731
+        extract(*drawn, out, FeatureWriter, tmp_path / "work", **settings, batch=batch, on_epoch=report)
         assert sorted(p.name for p in out.iterdir()) == ["detector.safetensors", "features.h5", "manifest.json"]
     one, two = FeatureStore(tmp_path / "one"), FeatureStore(tmp_path / "two")
     assert (len(one), one.pooled_size, one.regions_shape) == (12, 32, (4, 16))
@@ -78,16 +82,16 @@ def test_an_image_that_went_away_is_named_and_leaves_nothing(drawn, tmp_path):
     (images / "7.png").unlink()
     with pytest.raises(UserError, match=r"7.png: the image is missing; it was there when"):
         extract(
-            photos, images, tmp_path / "out", FeatureWriter, network="word_detector", image_size=32, batch=4,
-            detector=DETECTOR,
+            photos, images, tmp_path / "out", FeatureWriter, tmp_path / "work", network="word_detector",
+            image_size=32, batch=4, detector=DETECTOR,
         )  # fmt: skip
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_projected_regions_are_the_principal_components_of_the_training_splits(drawn, tmp_path):
     settings = {"network": "word_detector", "image_size": 32, "batch": 5, "detector": DETECTOR, "seed": 1}
-    extract(*drawn, tmp_path / "whole", FeatureWriter, **settings)
-    extract(*drawn, tmp_path / "projected", FeatureWriter, **settings, project=3)
+    extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", **settings)
+    extract(*drawn, tmp_path / "projected", FeatureWriter, tmp_path / "work", **settings, project=3)
     whole, projected = FeatureStore(tmp_path / "whole"), FeatureStore(tmp_path / "projected")
     rows = np.arange(12)
     assert projected.regions_shape == (4, 3)
@@ -104,13 +108,88 @@ def test_projected_regions_are_the_principal_components_of_the_training_splits(d
     assert 0 < manifest["explained"] <= 1
 
 
+TINY = "test_resnet"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """timm's smallest network with drawn weights."""
+    declare_operators()
+    import timm
+
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
+    save_file(timm.create_model(TINY).state_dict(), path)
+    return {"network": TINY, "weights": str(path), "image_size": 32}
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_shards_in_any_number_and_order_give_the_same_bytes(drawn, tiny, tmp_path):
+    settings = {**tiny, "batch": 2, "project": 4}
+    extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", **settings)
+    assert not (tmp_path / "work").exists()
+    for shards in (2, 5, 9):  # six batches: some of nine shards have nothing to do
+        out = tmp_path / f"of-{shards}"
+        for shard in reversed(range(1, shards + 1)):
+            extract(*drawn, out, FeatureWriter, tmp_path / "work", **settings, shard=(shard, shards))
+        assert not out.exists()
+        looked = []
+        photos = drawn[0]
+        photos.file = lambda image, looked=looked: looked.append(image) or f"{image}.png"
+        extract(photos, drawn[1], out, FeatureWriter, tmp_path / "work", **settings)
+        assert not looked, "nothing is seen again"
+        del photos.file
+        assert contents(out) == contents(tmp_path / "whole")
+    assert not (tmp_path / "work").exists()
+
+
+def test_the_size_of_batches_shows_in_no_float(drawn, tiny):
+    photos, images = drawn
+    network = open_network(tiny["network"], tiny["weights"], {}, 32)
+    tensors = [network.prepare(open_image(images / name)) for name in photos.files]
+    together, alone = network(tensors), [network([tensor]) for tensor in tensors]
+    for i, one in enumerate(alone):
+        torch.testing.assert_close(one.regions[0], together.regions[i], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(one.pooled[0], together.pooled[i], atol=1e-5, rtol=1e-5)
+
+
+def test_a_trained_detector_is_not_trained_again_and_has_no_shards(drawn, tmp_path):
+    settings = {"network": "word_detector", "image_size": 32, "batch": 5, "detector": DETECTOR, "seed": 1}
+    extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", **settings)
+    with pytest.raises(UserError, match="word_detector learns before it sees; run the stage without --shard"):
+        extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, shard=(1, 2))
+
+    class Full(FeatureWriter):
+        def write(self, *_):
+            raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space"):
+        extract(*drawn, tmp_path / "out", Full, tmp_path / "work", **settings)
+    never = lambda epoch, report: pytest.fail("trained again")  # noqa: E731
+    extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, on_epoch=never)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_an_image_that_is_no_number_is_named(drawn, tiny, tmp_path):
+    state = load_file(tiny["weights"])
+    first = next(key for key in state if key.endswith("weight"))
+    state[first] = np.full_like(state[first], np.nan)
+    broken = tmp_path / "broken.safetensors"
+    save_file({key: torch.from_numpy(value) for key, value in state.items()}, broken)
+    with pytest.raises(UserError, match=r"^0.png: a feature is infinite or NaN"):
+        extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", **{**tiny, "weights": str(broken)}, batch=4)
+
+
 @needs_real_data
 def test_real_photos_through_a_real_network(tmp_path):
     rows = json.loads((REAL / "flickr8k" / "dataset_flickr8k.json").read_text())["images"][:20]
     photos, images = Photos([row["filename"] for row in rows]), REAL / "flickr8k" / "images"
     settings = {**HALF, "batch": 8, "mean": (0.5,) * 3, "std": (0.5,) * 3}
-    extract(photos, images, tmp_path, FeatureWriter, **settings, cells=5, project=16)
-    store = FeatureStore(tmp_path)
+    extract(photos, images, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, cells=5, project=16)
+    store = FeatureStore(tmp_path / "out")
     assert (store.pooled_size, store.regions_shape) == (1280, (25, 16))
     assert store.manifest["weights"] == {"source": WEIGHTS.name, "sha256": sha256(WEIGHTS)}
     store.verify()

@@ -1,14 +1,10 @@
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
 
 from pipeline.errors import UserError
-from pipeline.features.networks import TimmNetwork, digest
+from pipeline.features.networks import TimmNetwork, TorchvisionNetwork
 from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.files import sha256
 
@@ -35,7 +31,8 @@ def test_features_are_the_last_map_and_its_mean(timm, weights):
     network = TimmNetwork(SMALL, str(weights), {}, 64)
     torch.manual_seed(0)
     images = torch.randn(3, 3, 64, 64)
-    pooled, regions, count = network(list(images))
+    pooled, regions, count, boxes = network(list(images))
+    assert boxes is None
     assert network.regions_shape == (4, 288)
     assert network.pooled_size == 288
     assert count.tolist() == [4, 4, 4]
@@ -99,18 +96,35 @@ def test_weights_that_do_not_fit_are_told_in_one_line(timm, weights, tmp_path):
         TimmNetwork(SMALL, str(tmp_path / "part.safetensors"), {}, 64)
 
 
-def test_the_hub_out_of_reach_is_told_in_one_line(tmp_path):
-    code = f"from pipeline.features.networks import TimmNetwork; TimmNetwork({SMALL!r}, 'hub', {{}}, 64)"
-    away = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=away, check=False)
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("pipeline.errors.UserError: features.weights: hub has no weights for mobilenetv3_small_050")
-    assert "give its path as features.weights" in last
+def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
+    declare_operators()
+    from torchvision import models
 
-
-def test_a_digest_tells_weights_apart():
     torch.manual_seed(0)
-    one, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
-    assert digest(one) != digest(other)
-    other.load_state_dict(one.state_dict())
-    assert digest(one) == digest(other)
+    model = models.resnet18().eval()
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    options = ("torchvision/resnet18", str(tmp_path / "weights.safetensors"), {}, 64)
+    network = TorchvisionNetwork(*options)
+    assert (network.pooled_size, network.regions_shape) == (512, (4, 512))
+    assert network.description["preprocessing"]["mean"] == (0.485, 0.456, 0.406)
+    image = torch.randn(3, 64, 64)
+    pooled, regions = network([image])[:2]
+    with torch.inference_mode():
+        torch.testing.assert_close(model.fc(pooled), model(image[None]), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(regions.mean(1), pooled, atol=1e-5, rtol=1e-4)
+    assert TorchvisionNetwork(*options, cells=1).regions_shape == (1, 512)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("torchvision/resnet0", {}, "torchvision has no network 'resnet0'"),
+        ("torchvision/resnet18.V9", {}, "resnet18 has no weights 'V9'; it has IMAGENET1K_V1"),
+        ("torchvision/resnet18", {"nonsense": 1}, "features.options: the network resnet18 does not take them"),
+        ("torchvision/mobilenet_v2", {}, "mobilenet_v2 of torchvision averages no map; see timm"),
+    ],
+)
+def test_what_torchvision_does_not_have_is_told_in_one_line(name, options, message):
+    with pytest.raises(UserError, match=message) as told:
+        TorchvisionNetwork(name, "hub", options, 64)
+    assert "\n" not in str(told.value)

@@ -1,0 +1,124 @@
+"""Claim: extraction is nearly as fast as its network: at least .8 of the images/s of the network alone on a CPU.
+
+For each extractor: the network alone on prepared images that lie in memory, the whole extraction of the same images
+from their files into a store, and what decoding and preprocessing take on one core. Weights are drawn, since speed does
+not depend on them. Run on an idle machine:
+
+    python -m benchmarks.extraction FOLDER [--count 512] [--batch 32] [--networks resnet101 open_clip/ViT-B-32 …]
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from pipeline.data.feature_store import FeatureWriter
+from pipeline.features.clip import OPEN_CLIP
+from pipeline.features.detection import DETECTOR
+from pipeline.features.extract import extract, open_network
+from pipeline.features.networks import TORCHVISION, torchvision_model
+from pipeline.features.torchvision_cpu import declare_operators
+from pipeline.images import open_image
+
+NETWORKS = ("mobilenetv2_100", "resnet101", "torchvision/resnet101", "open_clip/ViT-B-32", DETECTOR)
+
+
+class Photos:
+    """The images of a folder."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.folder = folder
+        files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
+        self.files = [str(path.relative_to(folder)) for path in files[:count]]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def rows(self, split: str) -> np.ndarray:
+        return np.arange(len(self))
+
+    def file(self, image: int) -> str:
+        return self.files[image]
+
+
+def draw_weights(name: str, path: Path) -> None:
+    """A file of the network's weights as they are before any training."""
+    declare_operators()
+    import open_clip
+    import timm
+
+    if name.startswith(OPEN_CLIP):
+        model = open_clip.create_model(name.removeprefix(OPEN_CLIP), pretrained_text=False)
+    elif name == DETECTOR or name.startswith(TORCHVISION):
+        model = torchvision_model(name.removeprefix(TORCHVISION), {})
+    else:
+        model = timm.create_model(name)
+    save_file(model.state_dict(), path)
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def measure(name: str, photos: Photos, given: argparse.Namespace, device: str, scratch: Path) -> None:
+    """Print one network's line."""
+    draw_weights(name, scratch / "drawn.safetensors")
+    boxes = {"fixed": 36} if name == DETECTOR else None
+    opened = {"weights": str(scratch / "drawn.safetensors"), "options": {}, "image_size": given.size, "boxes": boxes}
+    opened["device"] = device
+    network, paths = open_network(name, **opened), [photos.folder / file for file in photos.files]
+    decoding = seconds(lambda: [open_image(path) for path in paths])
+    images = [open_image(path) for path in paths]
+    preparing = seconds(lambda: [network.prepare(image) for image in images])
+    tensors = [network.prepare(image) for image in images]
+
+    def alone() -> None:
+        for start in range(0, len(tensors), given.batch):
+            network(tensors[start : start + given.batch])
+
+    def whole(run: int) -> None:
+        out = scratch / str(run)
+        extract(photos, photos.folder, out, FeatureWriter, out / "work", network=name, batch=given.batch, **opened)
+
+    network(tensors[: given.batch])  # warm
+    bare = min(seconds(alone) for _ in range(given.repeat))
+    opening = seconds(lambda: open_network(name, **opened))
+    full = min(seconds(lambda run=run: whole(run)) for run in range(given.repeat)) - opening
+    n = len(paths)
+    print(
+        f"{name:28}{n / bare:9.1f}{n / full:9.1f}{bare / full:7.2f}{decoding / n * 1e3:9.1f} ms"
+        f"{preparing / n * 1e3:12.1f} ms {(decoding + preparing) / full:14.0%}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("images", type=Path, metavar="FOLDER")
+    parser.add_argument("--count", type=int, default=512)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--repeat", type=int, default=3, help="each is timed so often; the best time counts")
+    parser.add_argument("--networks", nargs="+", default=NETWORKS)
+    given = parser.parse_args()
+    photos, device = Photos(given.images, given.count), "cuda" if torch.cuda.is_available() else "cpu"
+    print(
+        f"{len(photos)} images, {device}, {torch.get_num_threads()} threads, batch {given.batch}, {given.size} pixels"
+    )
+    print(f"images/s {'':19}{'alone':>9}{'whole':>9}{'ratio':>7}{'decoding':>12}{'preparing':>15}{'of one core':>15}")
+    for name in given.networks:
+        with tempfile.TemporaryDirectory() as scratch:
+            measure(name, photos, given, device, Path(scratch))
+
+
+if __name__ == "__main__":
+    main()

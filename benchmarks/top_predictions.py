@@ -1,0 +1,45 @@
+"""Claim: weights, preprocessing and the opening of images fit together: a real network names what is in real photos.
+
+Prints the highest of ImageNet's classes for photos of a folder, taken at equal distances in the order of their names,
+to be compared with the photos by eye. Any classifier of timm does:
+
+    python -m benchmarks.top_predictions FOLDER --weights mobilenetv2_100_imagenet.safetensors --count 20
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+
+from pipeline.features.networks import TimmNetwork
+from pipeline.images import open_image
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("images", type=Path, metavar="FOLDER")
+    parser.add_argument("--network", default="mobilenetv2_100", help="of timm")
+    parser.add_argument("--weights", default="hub", help="hub, or a safetensors file")
+    parser.add_argument("--options", type=json.loads, default={"pad_type": "same"}, help="of the network, as JSON")
+    parser.add_argument("--mean", type=float, nargs=3, default=[0.5] * 3)
+    parser.add_argument("--std", type=float, nargs=3, default=[0.5] * 3)
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--count", type=int, default=20)
+    given = parser.parse_args()
+    network = TimmNetwork(given.network, given.weights, given.options, given.size, given.mean, given.std)
+    from timm.data import ImageNetInfo
+
+    names = ImageNetInfo()
+    files = sorted(path for path in given.images.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
+    chosen = [files[i * len(files) // given.count] for i in range(min(given.count, len(files)))]
+    print("| photo | first | share | second | share |\n| --- | --- | ---: | --- | ---: |")
+    for path in chosen:
+        with torch.inference_mode():
+            shares = network.model(network.prepare(open_image(path))[None]).softmax(1)[0]
+        best = [f"{names.index_to_description(int(i))} | {shares[i]:.2f}" for i in shares.topk(2).indices]
+        print(f"| {path.name} | {' | '.join(best)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Regions that a detector finds, chosen in the style of bottom-up attention (Anderson et al., CVPR 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from pipeline.features.networks import Seen, torchvision_model
+from pipeline.features.torchvision_cpu import declare_operators
+from pipeline.features.weights import HUB, load_local, load_torchvision
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+DETECTOR = "fasterrcnn_resnet50_fpn_v2"
+OVERLAP = 0.3  # IoU: TEST.NMS of the bottom-up attention code, beside torchvision's 0.5 for detections
+LONGEST = 1333 / 800  # the longest side as a multiple of the shortest: torchvision's, as Faster R-CNN has it
+
+
+class FasterRCNN:
+    """Faster R-CNN of torchvision (Extractor): regions by score and class-wise NMS, with their boxes.
+
+    A region is a proposal of the region proposal network; its vector is what the box head makes of it, the 1,024
+    numbers from which classes are scored and boxes refined; its box is the proposal's, which the vector was pooled
+    from, not a refined one. The pooled vector is the mean of the regions', as is usual with bottom-up features.
+    The weights are of COCO's 80 things, not of the 1,600 of Visual Genome which those features are of.
+    """
+
+    has_boxes = True
+
+    def __init__(
+        self,
+        name: str,
+        weights: str,
+        options: Mapping[str, Any],
+        image_size: int,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        boxes: Mapping[str, Any] | None = None,
+        device: torch.device | str = "cpu",
+    ):
+        """`image_size` is the shorter side, the longer one is at most 1333/800 of it; `options` go to torchvision.
+
+        `boxes` is {fixed: n}, or {least, most, threshold}: those whose score is at least `threshold`, within these
+        numbers. `weights` is `hub` or a safetensors file. Raises UserError as TimmNetwork does.
+        """
+        declare_operators()
+        from torchvision.models import get_model_weights
+
+        chosen = {key: value for key, value in (boxes or {"fixed": 36}).items() if value is not None}
+        fixed = chosen.get("fixed")
+        self.least, self.most = fixed or chosen["least"], fixed or chosen["most"]
+        self.threshold = chosen.get("threshold", 0.0)
+        entry = get_model_weights(name).DEFAULT
+        sizes = {"min_size": image_size, "max_size": round(image_size * LONGEST)}
+        given = {"image_mean": mean, "image_std": std}
+        changed = {key: list(value) for key, value in given.items() if value is not None}
+        model: Any = torchvision_model(name, {**sizes, **changed, **options})
+        source = load_torchvision(model, entry, name) if weights == HUB else load_local(model, weights, name)
+        self.model = model.eval().to(device)
+        self.device = torch.device(device)
+        self.pooled_size: int = self.model.roi_heads.box_predictor.cls_score.in_features
+        self.regions_shape = (self.most, self.pooled_size)
+        transform = self.model.transform
+        self.description: dict[str, Any] = {
+            "network": name,
+            "options": dict(options),
+            "weights": source,
+            "boxes": chosen,
+            "preprocessing": {
+                "shortest": transform.min_size[-1],
+                "longest": transform.max_size,
+                "interpolation": "bilinear",
+                "mean": tuple(transform.image_mean),
+                "std": tuple(transform.image_std),
+            },
+        }
+
+    @torch.inference_mode()
+    def prepare(self, image: Image.Image) -> Tensor:
+        """As torchvision has it: its means and deviations, then the size; (3, H, W), each image its own."""
+        from torchvision.transforms.functional import to_tensor
+
+        return self.model.transform.resize(self.model.transform.normalize(to_tensor(image)))[0]
+
+    @torch.inference_mode()
+    def __call__(self, images: Sequence[Tensor]) -> Seen:
+        shape = (len(images), *self.regions_shape)
+        regions, boxes = torch.zeros(shape), torch.zeros(*shape[:2], 4)
+        pooled, count = torch.zeros(len(images), self.pooled_size), torch.zeros(len(images), dtype=torch.int64)
+        for i, pixels in enumerate(images):  # alone: padding to the largest of a batch would show in the maps
+            vectors, where = self._regions(pixels.to(self.device))
+            count[i] = len(vectors)
+            regions[i, : len(vectors)], boxes[i, : len(vectors)] = vectors.cpu(), where.cpu()
+            pooled[i] = vectors.mean(0).cpu()
+        return Seen(pooled, regions, count, boxes)
+
+    def _regions(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """The chosen regions of one prepared image (3, H, W): vectors (n, D), boxes (n, 4) as shares of its sides."""
+        from torchvision.models.detection.image_list import ImageList
+
+        model, size = self.model, (pixels.shape[1], pixels.shape[2])
+        batch = ImageList(model.transform.batch_images([pixels]), [size])
+        maps = model.backbone(batch.tensors)
+        proposals = model.rpn(batch, maps)[0]
+        sides = pixels.new_tensor([size[1], size[0], size[1], size[0]])
+        if not len(proposals[0]):
+            proposals = [sides[None] * pixels.new_tensor([[0, 0, 1, 1]])]  # the whole image
+        with torch.compiler.set_stance("force_eager"):  # roi_align's plain form would call for a C++ compiler
+            pooled = model.roi_heads.box_roi_pool(maps, proposals, [size])
+        vectors = model.roi_heads.box_head(pooled)
+        scores = model.roi_heads.box_predictor(vectors)[0].softmax(-1)[:, 1:]  # without the background
+        kept = choose_regions(proposals[0], scores, self.least, self.most, self.threshold)
+        return vectors[kept], proposals[0][kept] / sides
+
+
+def choose_regions(boxes: Tensor, scores: Tensor, least: int, most: int, threshold: float) -> Tensor:
+    """Which of n boxes (n, 4) with scores of C classes (n, C) to keep, highest first: indices (m,), least ≤ m ≤ most.
+
+    A box counts with its highest score among the classes in which NMS lets it stand, and is kept from `threshold` on;
+    m is less than `least` only where n is.
+    """
+    best = (scores * stands(boxes, scores, OVERLAP)).amax(1)
+    wanted = int((best >= threshold).sum())
+    return best.argsort(descending=True, stable=True)[: min(max(wanted, least), most)]
+
+
+def stands(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
+    """Non-maximum suppression in each of C classes: boxes (n, 4), scores (n, C) → (n, C) bool.
+
+    All classes at once: their boxes are the same, so IoUs are computed once, and each step takes every class's next
+    box in the order of its scores.
+    """
+    from torchvision.ops import box_iou
+
+    overlapping = (box_iou(boxes, boxes) > threshold).fill_diagonal_(False)
+    standing = torch.ones(scores.shape[1], len(boxes), dtype=torch.bool, device=boxes.device)
+    for following in scores.argsort(dim=0, descending=True, stable=True):  # (C,): one box a class
+        # none of higher score that stands overlaps it, so only lower ones fall
+        standing &= ~(overlapping[following] & standing.gather(1, following[:, None]))
+    return standing.T

@@ -1,0 +1,114 @@
+"""Weights of networks: from their hubs by name, checked against the digest that the hub gives, or from a file.
+
+Files are safetensors; those of torchvision are pickles, of which only tensors are admitted (`weights_only`).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.errors import UserError
+from pipeline.files import sha256
+
+HUB = "hub"
+
+
+def load_weights(model: nn.Module, path: Path, name: str) -> None:
+    """Load a safetensors state dict, of whatever precision, strictly; UserError tells the first that does not fit."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        given = load_file(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: the weights of {name} are missing; put the safetensors file there") from None
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path}: not a whole safetensors file ({short(error)})") from None
+    _load_strictly(model, given, path, name)
+
+
+def load_local(model: nn.Module, weights: str, name: str) -> dict[str, str]:
+    """Load the safetensors file `weights` into the network `name`; what the manifest tells of it."""
+    path = Path(weights)
+    load_weights(model, path, name)
+    return {"source": path.name, "sha256": sha256(path)}
+
+
+def hugging_face_file(repository: str, file: str, name: str) -> tuple[Path, dict[str, str]]:
+    """A safetensors file of the Hugging Face hub, fetched or from its cache, and what the manifest tells of it.
+
+    The hub's own name for its content is its SHA-256, under which the cache keeps it; UserError where the bytes have
+    another, and where the file is not there and cannot be fetched.
+    """
+    from huggingface_hub import hf_hub_download
+
+    file = file.replace("pytorch_model.bin", "model.safetensors")
+    if not file.endswith(".safetensors"):
+        raise UserError(f"features.weights: the hub has no safetensors file of {name}; give a file of your own")
+    try:
+        path = Path(hf_hub_download(repository, file))
+    except Exception as error:  # whatever the hub's client, its transport or its cache raise
+        raise UserError(
+            f"features.weights: hub has no weights for {name} that can be reached ({short(error)}); fetch {file} of "
+            f"{repository} where there is a network, compare its SHA-256 with the one on its page there, put it on "
+            "this machine and give its path as features.weights"
+        ) from None
+    found, wanted = sha256(path), path.resolve().name
+    if re.fullmatch("[0-9a-f]{64}", wanted) and found != wanted:
+        raise UserError(
+            f"{path.resolve()}: the SHA-256 is {found[:16]}…, not the file's name; remove it, fetch it anew"
+        )
+    return path, {"source": HUB, "file": f"{repository}/{file}", "sha256": found}
+
+
+def load_torchvision(model: nn.Module, weights: Any, name: str) -> dict[str, str]:
+    """Load weights of torchvision (a member of one of its enumerations), fetched or from PyTorch's cache, strictly.
+
+    Their file's name ends in the first digits of its SHA-256, which are compared each time. Returns what the manifest
+    tells of them. UserError: the file cannot be fetched (put it there by hand), or has another digest.
+    """
+    url = weights.url
+    path = Path(torch.hub.get_dir(), "checkpoints", url.rpartition("/")[2])
+    digits = re.search(r"-([0-9a-f]{8,})\.", path.name)
+    prefix = digits[1] if digits else None
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(url, str(path), prefix, progress=False)
+        except Exception as error:  # of the network, or of the digest
+            known = f", its SHA-256 begins with {prefix}," if prefix else ""
+            raise UserError(
+                f"features.weights: hub has no weights for {name} that can be reached ({short(error)}); fetch "
+                f"{path.name}{known} where there is a network and put it into {path.parent}, or give the path of a "
+                "safetensors file as features.weights"
+            ) from None
+    found = sha256(path)
+    if prefix and not found.startswith(prefix):
+        raise UserError(f"{path}: the SHA-256 begins with {found[:16]}, not with {prefix}; remove it, fetch it anew")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a pickle with other things in it than tensors, or no pickle
+        raise UserError(f"{path}: not a file of weights alone ({short(error)})") from None
+    _load_strictly(model, state, path, name)
+    return {"source": HUB, "file": path.name, "sha256": found}
+
+
+def _load_strictly(model: nn.Module, given: dict[str, Tensor], path: Path, name: str) -> None:
+    wanted = model.state_dict()
+    for key in (*wanted, *given):
+        have, want = (tuple(state[key].shape) if key in state else None for state in (given, wanted))
+        if have != want:
+            problem = "is missing" if have is None else f"has the shape {have}"
+            problem += ", which the network does not have" if want is None else f", the network wants {want}"
+            raise UserError(f"{path}, {key}: {problem}; these are not the weights of {name} with these options")
+    model.load_state_dict({key: value.to(wanted[key].dtype) for key, value in given.items()})
+
+
+def short(error: Exception) -> str:
+    """The first line of what an error says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

@@ -1,0 +1,109 @@
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from pipeline.errors import UserError
+from pipeline.features.clip import ClipNetwork
+from pipeline.features.torchvision_cpu import declare_operators
+
+NAME = "open_clip/ViT-S-32-alt"
+SMALL = {
+    "vision_cfg": {"image_size": 64, "layers": 2, "width": 64, "patch_size": 32},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """A small CLIP of drawn weights, through a file."""
+    declare_operators()
+    import open_clip
+
+    torch.manual_seed(0)
+    model = open_clip.create_model("ViT-S-32-alt", **SMALL)
+    path = tmp_path_factory.mktemp("weights") / "clip.safetensors"
+    save_file(model.state_dict(), path)
+    return ClipNetwork(NAME, str(path), SMALL, 64)
+
+
+def test_the_vector_is_the_embedding_and_the_regions_are_patches(clip):
+    torch.manual_seed(0)
+    image = torch.randn(3, 64, 64)
+    pooled, regions, count, boxes = clip([image])
+    assert (clip.pooled_size, clip.regions_shape, count.tolist(), boxes) == (256, (4, 64), [4], None)
+    with torch.inference_mode():
+        torch.testing.assert_close(pooled, clip.model.encode_image(image[None]), atol=1e-5, rtol=1e-4)
+        visual = clip.model.visual  # by hand: the tokens after all blocks, normed, without the first
+        tokens = visual.ln_post(visual.transformer(visual._embeds(image[None])))
+        torch.testing.assert_close(tokens[:, 0] @ visual.proj, pooled, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(regions, tokens[:, 1:], atol=1e-5, rtol=1e-4)
+    assert regions.mean(2).abs().max() < 1e-4  # as a norm leaves it
+
+
+def test_images_are_cropped_as_open_clip_does(clip):
+    image = Image.new("RGB", (300, 100), "black")
+    image.paste("white", (110, 0, 190, 100))  # of the middle square, 100 … 200, all but tenths left and right
+    prepared = clip.prepare(image)
+    assert prepared.shape == (3, 64, 64)
+    mean, std = torch.tensor([0.48145466, 0.4578275, 0.40821073]), torch.tensor([0.26862954, 0.26130258, 0.27577711])
+    torch.testing.assert_close(prepared[:, 32, 32], (1 - mean) / std, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(prepared[:, 32, 1], -mean / std, atol=1e-3, rtol=1e-3)
+    assert clip.description["preprocessing"]["resize_mode"] == "shortest"
+
+
+def test_other_deviations_cells_and_options_of_preprocessing_are_taken(clip, tmp_path):
+    save_file(clip.model.state_dict(), tmp_path / "clip.safetensors")
+    weights = str(tmp_path / "clip.safetensors")
+    squash = {**SMALL, "force_preprocess_cfg": {"resize_mode": "squash"}}
+    network = ClipNetwork("open_clip/ViT-S-32-alt", weights, squash, 64, std=(0.5, 0.5, 0.5), cells=1)
+    assert network.regions_shape == (1, 64)
+    assert network.description["preprocessing"]["resize_mode"] == "squash"
+    assert tuple(network.description["preprocessing"]["std"]) == (0.5, 0.5, 0.5)
+    assert network.prepare(Image.new("RGB", (300, 100))).shape == (3, 64, 64)
+
+
+def test_captions_have_embeddings_beside_those_of_images(clip):
+    captions = ["a dog on a beach", "two men", "word " * 200]
+    embedded = clip.text(captions)
+    assert embedded.shape == (3, clip.pooled_size)
+    torch.testing.assert_close(clip.text(captions[1:2])[0], embedded[1], atol=1e-5, rtol=1e-4)
+    assert (embedded[0] - embedded[1]).abs().max() > 1e-4
+    torch.testing.assert_close(clip.text(["A  DOG on a beach "])[0], embedded[0])  # as CLIP's tokeniser cleans
+    torch.testing.assert_close(clip.text(["word " * 300])[0], embedded[2])
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "message"),
+    [
+        ("open_clip/ViT-B-99", "hub", "open_clip has no network 'ViT-B-99'"),
+        ("open_clip/ViT-B-32", "hub", r"ViT-B-32 has no weights ''; name one as in open_clip/ViT-B-32.openai, of"),
+        ("open_clip/ViT-B-32.closed", "x.safetensors", "ViT-B-32 has no weights 'closed'"),
+    ],
+)
+def test_what_open_clip_does_not_have_is_told_in_one_line(name, weights, message):
+    with pytest.raises(UserError, match=message) as told:
+        ClipNetwork(name, weights, {}, 224)
+    assert "\n" not in str(told.value)
+
+
+def test_weights_of_openai_bring_their_activation_and_the_hub_is_asked_for_safetensors(monkeypatch, tmp_path):
+    """ViT-B-32.openai was trained with QuickGELU, which the network's own name does not say."""
+    import open_clip
+
+    built = {}
+    create = open_clip.create_model
+
+    def small(name, **options):
+        built["gelu"] = options.get("force_quick_gelu")
+        built["model"] = create("ViT-S-32-alt", **{**options, **SMALL})
+        return built["model"]
+
+    monkeypatch.setattr(open_clip, "create_model", small)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match=r"fetch open_clip_model.safetensors of timm/vit_base_patch32_clip_224.openai"):
+        ClipNetwork("open_clip/ViT-B-32.openai", "hub", {}, 64)
+    assert built["gelu"] is True
+    assert any(type(part).__name__ == "QuickGELU" for part in built["model"].modules())

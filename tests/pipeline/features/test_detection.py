@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.errors import UserError
+from pipeline.features.detection import DETECTOR, FasterRCNN, choose_regions, stands
+from pipeline.features.extract import extract
+from pipeline.features.torchvision_cpu import declare_operators, plain_nms
+
+FEW = {"rpn_pre_nms_top_n_test": 60, "rpn_post_nms_top_n_test": 40}
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A file of drawn weights, in half precision where they are not counts."""
+    declare_operators()
+    from torchvision.models import get_model
+
+    torch.manual_seed(0)
+    state = get_model(DETECTOR, weights=None, weights_backbone=None).state_dict()
+    path = tmp_path_factory.mktemp("weights") / "detector.safetensors"
+    save_file({key: value.half() if value.is_floating_point() else value for key, value in state.items()}, path)
+    return str(path)
+
+
+def test_nms_of_all_classes_at_once_is_that_of_each():
+    declare_operators()
+    torch.manual_seed(0)
+    corners = torch.rand(80, 2, 2) * 20
+    boxes, scores = torch.cat([corners.amin(1), corners.amax(1)], 1), torch.rand(80, 5)
+    scores[:, 4] = 0.5  # all alike: the order of the boxes decides
+    standing = stands(boxes, scores, 0.3)
+    for c in range(5):
+        assert standing[:, c].nonzero()[:, 0].tolist() == sorted(plain_nms(boxes, scores[:, c], 0.3).tolist())
+
+
+def test_regions_are_chosen_by_their_best_class_that_nms_leaves_them():
+    declare_operators()
+    boxes = torch.tensor([[0, 0, 10, 10], [1, 0, 11, 10], [20, 0, 30, 10], [40, 0, 50, 10.0]])
+    #                       the second overlaps the first and loses the class 0 to it, so that only its .15 counts
+    scores = torch.tensor([[0.9, 0.1], [0.8, 0.15], [0.1, 0.3], [0.05, 0.12]])
+    assert choose_regions(boxes, scores, 1, 4, 0.2).tolist() == [0, 2]
+    assert choose_regions(boxes, scores, 1, 4, 0.13).tolist() == [0, 2, 1]
+    assert choose_regions(boxes, scores, 3, 4, 0.5).tolist() == [0, 2, 1]
+    assert choose_regions(boxes, scores, 1, 1, 0.0).tolist() == [0]
+    assert choose_regions(boxes, scores, 9, 9, 0.0).tolist() == [0, 2, 1, 3]
+
+
+def test_a_detectors_regions_are_its_box_heads_of_the_kept_proposals(weights):
+    network = FasterRCNN(DETECTOR, weights, FEW, 48, boxes={"fixed": 6})
+    assert (network.pooled_size, network.regions_shape, network.has_boxes) == (1024, (6, 1024), True)
+    images = [Image.effect_noise(size, 80).convert("RGB") for size in ((64, 48), (48, 100))]
+    prepared = [network.prepare(image) for image in images]
+    assert [tuple(tensor.shape) for tensor in prepared] == [(3, 48, 64), (3, 80, 38)]  # at most 1333/800 · 48 long
+    seen = network(prepared)
+    assert seen.region_count.tolist() == [6, 6]
+    torch.testing.assert_close(seen.pooled, seen.regions.mean(1))
+    assert seen.boxes.min() >= 0
+    assert seen.boxes.max() <= 1
+    assert (seen.boxes[..., 2:] > seen.boxes[..., :2]).all()
+    assert (seen.regions[0, 0] - seen.regions[0, 5]).abs().max() > 1e-4
+    alone = network(prepared[1:])  # not changed by the company of a wider image
+    torch.testing.assert_close(alone.regions[0], seen.regions[1], atol=1e-5, rtol=1e-5)
+    pixels = network.model.transform.batch_images([prepared[0]])  # the head at the kept boxes, by torchvision's parts
+    with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
+        where = seen.boxes[0] * torch.tensor([64, 48, 64, 48])
+        heads = network.model.roi_heads
+        wanted = heads.box_head(heads.box_roi_pool(network.model.backbone(pixels), [where], [(48, 64)]))
+    torch.testing.assert_close(seen.regions[0], wanted, atol=1e-4, rtol=1e-3)
+
+
+def test_adaptive_regions_are_kept_with_their_boxes(weights, tmp_path):
+    class Noise:
+        def __len__(self):
+            return 3
+
+        def file(self, image):
+            return f"{image}.png"
+
+    for i in range(3):
+        Image.effect_noise((60, 50), 40 * i + 1).convert("RGB").save(tmp_path / f"{i}.png")
+    adaptive = {"fixed": None, "least": 2, "most": 5, "threshold": 0.99}
+    settings = {"network": DETECTOR, "weights": weights, "options": FEW, "image_size": 48, "batch": 2}
+    extract(
+        Noise(), tmp_path, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, boxes=adaptive
+    )  # no score of drawn weights is .99
+    store = FeatureStore(tmp_path / "out")
+    store.verify()
+    regions, mask = store.read(np.arange(3))[1:]
+    assert mask.tolist() == [[True, True, False, False, False]] * 3
+    boxes = store.boxes(np.arange(3))
+    assert boxes.shape == (3, 5, 4)
+    assert (boxes[:, :2, 2:] > boxes[:, :2, :2]).all()
+    assert not boxes[:, 2:].any()
+    assert not regions[:, 2:].any()
+    assert store.manifest["boxes"] == {"least": 2, "most": 5, "threshold": 0.99}
+
+
+def test_weights_of_another_network_are_told(weights):
+    with pytest.raises(UserError, match=r"cls_score.weight: has the shape .* the network wants"):
+        FasterRCNN(DETECTOR, weights, {"num_classes": 7}, 48)

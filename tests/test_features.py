@@ -1,0 +1,136 @@
+"""The features stage on a toy world: killed and damaged midway, and in shards through the real Snakemake."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from pipeline import stage as door
+from pipeline.features.torchvision_cpu import declare_operators
+
+ROOT = Path(__file__).parents[1]
+KEPT = ("pipeline", "stages", "profiles", "dvc.yaml", "features.smk")
+FEATURES = {
+    "network": "test_resnet", "weights": "weights.safetensors", "options": {}, "image_size": 32, "batch": 4,
+    "mean": None, "std": None, "project": 8, "cells": None, "detector": None,
+}  # fmt: skip
+
+DIES = """
+import os, signal, sys
+from pipeline.features import rows
+from pipeline.stage import main
+from stages.features import run
+
+write, written = rows._Part.write, []
+
+def dying(part, numbers, seen):
+    if len(written) == 4:  # in the middle of the fifth batch
+        part._file.seek(int(numbers[0]) * part._record.itemsize)
+        part._file.write(bytes([1]) * (part._record.itemsize * 3 // 2))
+        part._file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    written.append(numbers)
+    return write(part, numbers, seen)
+
+rows._Part.write = dying
+sys.exit(main("features", run, []))
+"""
+
+
+def environment():
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "SAYWHICH_TRACKING": "off"}
+
+
+def python(folder, *arguments):
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, check=False
+    )
+
+
+def here(name, *arguments):
+    """A stage in this process, which saves its start."""
+    assert door.main(name, importlib.import_module(f"stages.{name}").run, arguments) == 0
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """Thirty drawn scenes, prepared, and their features as an unbroken run makes them, in `unbroken`."""
+    for name in KEPT:
+        source = ROOT / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, tmp_path / name, **({"ignore": shutil.ignore_patterns("__pycache__")} if source.is_dir() else {}))
+    params = yaml.safe_load((ROOT / "profiles" / "scenes.yaml").read_text())
+    params["draw"]["scenes"] = {"images": 30, "size": 64, "val": 6, "test": 6}
+    params["prepare"]["min_count"] = 2
+    params["features"] = FEATURES
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    declare_operators()
+    import timm
+
+    torch.manual_seed(0)
+    save_file(timm.create_model("test_resnet").state_dict(), tmp_path / "weights.safetensors")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in the processes that are started here
+    here("draw", "--dataset", "scenes")
+    here("prepare")
+    here("features", "--out", "unbroken")
+    yield tmp_path
+    torch.set_num_threads(threads)
+
+
+def test_a_killed_extraction_goes_on_at_what_is_missing_or_damaged_to_the_same_bytes(world):
+    died = python(world, "-c", DIES)
+    assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
+    assert not (world / "data/features").exists()
+    (file,) = (world / "data/checkpoints/features").glob("*/*.rows")
+    record = file.stat().st_size // 30
+    content = bytearray(file.read_bytes())
+    content[9 * record + record // 2] ^= 4  # one bit of row 9, which was whole
+    file.write_bytes(content)
+    before = np.frombuffer(content, np.uint8).reshape(30, record).copy()
+    seen = python(world, "-m", "stages.features", "--shard", "1/1")
+    assert seen.returncode == 0, seen.stderr[-2000:]
+    after = np.frombuffer(file.read_bytes(), np.uint8).reshape(30, record)
+    assert np.flatnonzero((before != after).any(1)).tolist() == [9, *range(16, 30)]
+    here("features")
+    assert contents(world / "data/features") == contents(world / "unbroken")
+    assert not list((world / "data/checkpoints/features").iterdir())
+
+
+def test_snakemake_sees_in_shards_what_one_process_sees(world):
+    command = ("-m", "snakemake", "-s", "features.smk", "--cores", "2", "--config", "shards=2")
+    done = python(world, *command)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert contents(world / "data/features") == contents(world / "unbroken")
+    assert not list((world / "data/checkpoints").glob("features/*"))
+    assert "Nothing to be done" in (again := python(world, *command, "--dry-run")).stdout + again.stderr
+    params = yaml.safe_load((world / "params.yaml").read_text())
+    params["features"]["cells"] = 1
+    (world / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    planned = python(world, *command, "--dry-run").stdout
+    assert planned.count("rule shard:") == 2
+    assert planned.count("rule join:") == 1
+
+
+@pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b", "1/2/3"])
+def test_a_shard_that_is_none_is_told_in_one_line(given, capsys):
+    assert door.main("features", pytest.fail, ["--params", str(ROOT / "profiles/scenes.yaml"), "--shard", given]) == 2
+    assert capsys.readouterr().err == f"--shard {given}: must read K/N, the K-th of N parts, as in 1/8\n"
