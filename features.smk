@@ -1,13 +1,12 @@
 # The features stage in shards, on one machine or on many that share this folder.
 #
-#   snakemake -s features.smk --cores 8 --config shards=8          all shards, then data/features is put together
-#   snakemake -s features.smk --cores 8 --config shards=8 shards   the shards; `dvc repro features` puts them together
+#   snakemake -s features.smk --cores 8 --config shards=8          all shards, then data/features, without DVC
+#   snakemake shards -s features.smk --cores 8 --config shards=8   the shards; `dvc repro` puts them together and goes on
 #   snakemake -s features.smk --workflow-profile profiles/slurm --config shards=32
 #
 # Each shard's images are kept in data/checkpoints/features, by a key of parameters, data and code: whatever is there is
 # not seen again, killed or not, with as many shards or with others.
 from functools import cache
-from pathlib import Path
 
 from pipeline import sweep
 from pipeline.stage import opened
