@@ -7,7 +7,6 @@
 # Each shard's images are kept in data/checkpoints/features, by a key of parameters, data and code: whatever is there is
 # not seen again, killed or not, with as many shards or with others.
 from functools import cache
-from pathlib import Path
 
 from pipeline import sweep
 from pipeline.stage import opened
