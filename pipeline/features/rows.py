@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from pipeline.errors import UserError
 from pipeline.features.networks import Seen
 
 FLUSH = 16  # batches between two flushes to the disk
@@ -44,9 +45,7 @@ class Rows:
             files.append((path, row))
             with open(path, "rb") as file:
                 while read := file.read(CHUNK * self.record.itemsize):
-                    records = np.frombuffer(
-                        read[: len(read) // self.record.itemsize * self.record.itemsize], self.record
-                    )
+                    records = np.frombuffer(read, self.record, len(read) // self.record.itemsize)
                     rows = np.arange(row, row + len(records))
                     holder[rows[_checksums(records, rows) == records["crc"]]] = len(files) - 1
                     row += len(records)
@@ -54,15 +53,18 @@ class Rows:
         return holder >= 0
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        """The records of `rows` (B,), ascending, which `whole` has found whole; OSError if one is no longer."""
+        """The records of `rows` (B,), ascending, which `whole` has found whole; UserError if one is no longer."""
         assert self._holder is not None
         (files, holder), records = self._holder, np.empty(len(rows), self.record)
         for number in np.unique(holder[rows]):
             path, start = files[number]
             here = holder[rows] == number
-            records[here] = np.memmap(path, self.record, "r")[rows[here] - start]
+            stored = np.memmap(path, self.record, "r", shape=path.stat().st_size // self.record.itemsize)
+            records[here] = stored[rows[here] - start]
         if (bad := rows[_checksums(records, rows) != records["crc"]]).size:
-            raise OSError(f"{self.folder}: row {bad[0]} was whole and is not any more")
+            raise UserError(
+                f"{self.folder}: row {bad[0]} was whole and is not any more; look at the disk, run it again"
+            )
         return records
 
     @contextmanager

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline.errors import UserError
 from pipeline.features.networks import Seen
 from pipeline.features.rows import Rows
 
@@ -46,7 +47,9 @@ def test_a_row_that_is_missing_damaged_or_cut_off_is_not_whole(tmp_path):
     content[5 * size : 6 * size] = bytes(size)  # row 5 was never written
     content[6 * size : 7 * size] = content[7 * size : 8 * size]  # row 7, whole, in the place of row 6
     path.write_bytes(content[: 9 * size + 10])  # row 9 in part
-    assert np.flatnonzero(~rows_in(tmp_path).whole()).tolist() == [3, 5, 6, 9]
+    rows = rows_in(tmp_path)
+    assert np.flatnonzero(~rows.whole()).tolist() == [3, 5, 6, 9]
+    assert rows.read(np.array([2, 8]))["pooled"][:, 0].tolist() == [2, 8]
     write(tmp_path, 4, 8)  # another division of the work: its file holds 5 and 6 as well
     assert np.flatnonzero(~rows_in(tmp_path).whole()).tolist() == [3, 9]
     with rows_in(tmp_path).writing(0, 10) as file:  # the old file goes on
@@ -65,7 +68,7 @@ def test_damage_after_the_look_is_noticed(tmp_path):
     content = bytearray(path.read_bytes())
     content[4 * rows.record.itemsize] ^= 1
     path.write_bytes(content)
-    with pytest.raises(OSError, match="row 4 was whole and is not any more"):
+    with pytest.raises(UserError, match="row 4 was whole and is not any more"):
         rows.read(np.arange(10))
 
 

@@ -82,7 +82,8 @@ def test_features_are_the_map_and_its_standardised_mean_and_maximum():
     network = WordDetectorNetwork(detector, 32)
     assert (network.pooled_size, network.regions_shape) == (64, (4, 32))
     images = torch.from_numpy(world.pixels[:100])
-    pooled, regions, count = network(list(images))
+    pooled, regions, count, boxes = network(list(images))
+    assert boxes is None
     assert count.tolist() == [4] * 100
     assert (regions >= 0).all()
     vectors = torch.cat([regions.mean(1), regions.amax(1)], 1)
