@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipeline.reporting.bootstrap import Keys, Resamples, interval, resample
-from pipeline.reporting.levels import CIDER, Level, cider_levels, most_shared, own, recall_levels, span
+from pipeline.reporting.levels import CIDER, Level, cider_levels, highest_shared, own, recall_levels, span
 from pipeline.reporting.results import LANGUAGE, Point, Results, Run
 from pipeline.reporting.selection import ReportSettings, choose_all
-from pipeline.reporting.tradeoff import Curve, curves, mixture
+from pipeline.reporting.tradeoff import SAME, Curve, curves, mixture
 
 REFERENCE = "psst_multinomial"
 SHORT_OFTEN = 0.05  # of the resamples
@@ -31,7 +31,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Reading:
-    """A curve at a level; without estimates where it does not reach it."""
+    """A curve at a level; without estimates where it does not come so far."""
 
     curve: Curve
     reached: bool
@@ -40,6 +40,7 @@ class Reading:
     resampled: Mapping[Keys, np.ndarray] = field(default_factory=dict, compare=False)  # (resamples,) each
     nearest: Point | None = None  # the measured setting that weighs most
     short: float = 0.0  # share of the resamples in which the curve ends before the level, and its end stands
+    above: bool = False  # the whole curve lies above the level: its lowest setting stands, so numbers are lower bounds
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class RhoSeries:
-    """R@10 of one method against ρ, at the highest CIDEr that its curves of as many ρ as possible reach."""
+    """R@10 of one method against ρ, at the highest CIDEr to which its curves of every ρ come."""
 
     method: str
     cider: float
@@ -184,7 +185,8 @@ def read(
             statistics.stdev(seeds) if len(seeds) > 1 else None,
             len(seeds),
         )
-    return Reading(curve, True, ends, estimates, drawn, points[int(weights.argmax())], short)
+    above = ends is not None and at < ends[0] - SAME * abs(ends[0])
+    return Reading(curve, True, ends, estimates, drawn, points[int(weights.argmax())], short, above)
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -239,11 +241,11 @@ def _is_frozen(results: Results, method: str) -> bool:
 def _along_rho(
     method: str, lines: Sequence[Curve], judged: Sequence[Keys], samples: Resamples, control: Sequence[Point]
 ) -> RhoSeries | None:
-    """None where ρ has a single value, other settings vary as well, or no CIDEr is reached with two of them."""
+    """None where ρ has a single value or other settings vary as well."""
     along = [line for line in lines if line.method == method and isinstance(line.settings.get("rho"), int | float)]
     rest = {tuple(sorted((k, str(v)) for k, v in line.settings.items() if k != "rho")) for line in along}
     spans = [found for line in along if (found := span(line, CIDER)) is not None]
-    if len(along) < 2 or len(rest) > 1 or len(spans) < len(along) or (cider := most_shared(spans)) is None:
+    if len(along) < 2 or len(rest) > 1 or len(spans) < len(along) or (cider := highest_shared(spans)) is None:
         return None
     along.sort(key=lambda line: line.settings["rho"])
     moving = _moving(cider, control, samples)
@@ -289,15 +291,16 @@ def _resampled(points: Sequence[Point], keys: Keys, samples: Resamples) -> np.nd
 
 
 def _per_seed(points: Sequence[Point], fixed: Keys, traded: Keys, at: float) -> list[tuple[list[Point], np.ndarray]]:
-    """Each seed's own points and weights, of the seeds whose own curve reaches `at`."""
+    """Each seed's own points and weights, of seeds whose own curve reaches `at`, or else of those that lie above."""
     runs: dict[object, list[Run]] = {}
     for point in points:
         for run in point.runs:
             runs.setdefault(run.settings.get("seed"), []).append(run)
-    found = []
+    around, above = [], []
     for some in runs.values():
         alone = [Point((run,)) for run in some]
-        weights, reached = mixture(_means(alone, fixed), _means(alone, traded), at)
+        values = _means(alone, fixed)
+        weights, reached = mixture(values, _means(alone, traded), at)
         if reached:
-            found.append((alone, weights))
-    return found
+            (around if values.min() * (1 - SAME) <= at else above).append((alone, weights))
+    return around or above

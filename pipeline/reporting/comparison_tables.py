@@ -143,9 +143,7 @@ def rho_table(comparison: Comparison, series: RhoSeries) -> Table:
         columns=columns,
         rows=rows,
         notes=[
-            "Fixed CIDEr: the highest that the curves of "
-            + ("every ρ" if all(reading.reached for reading in series.readings) else "as many ρ as possible")
-            + " reach.",
+            "Fixed CIDEr: the highest to which the curves of every ρ come.",
             *_notes(comparison, series.readings, "CIDEr", 3),
             *protocols.notes,
         ],
@@ -171,7 +169,12 @@ def _notes(comparison: Comparison, readings: Sequence[Reading], what: str, digit
         notes.append(
             "± is the standard deviation over (n) seeds, each read from its own curve where that comes so far."
         )
-    if any(_mark(reading) for reading in readings):
+    if any(_mark(reading) == "§" for reading in readings):
+        notes.append(
+            f"Marked §: the whole curve lies at a higher {what}; its lowest setting stands, so the method has at least "
+            "this."
+        )
+    if any(_mark(reading) == "‡" for reading in readings):
         notes.append(
             f"Marked ‡: in more than {SHORT_OFTEN:.0%} of the resamples the curve ends before this value; "
             "there its last setting stands."
@@ -230,6 +233,8 @@ def _name(reading: Reading, protocols: Protocols) -> str:
 
 
 def _mark(reading: Reading) -> str:
+    if reading.above:
+        return "§"
     return "‡" if reading.reached and reading.short > SHORT_OFTEN else ""
 
 

@@ -75,14 +75,9 @@ def shared(spans: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
     return max(ranges, key=lambda ends: ends[1] - ends[0], default=None)
 
 
-def most_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> float | None:
-    """The highest value that as many of `spans` as possible reach, rounded down where they allow it; two at least."""
-    reached = [(sum(low <= end <= high for low, high in spans), end) for _, end in spans]
-    count, high = max(reached, default=(0, 0.0))
-    if count < 2:
-        return None
-    rounded = floor(high * 10**digits) / 10**digits
-    return rounded if rounded >= max(low for low, end in spans if low <= high <= end) else high
+def highest_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> float | None:
+    """The highest value to which all `spans` come, rounded down; None where there is none."""
+    return min((floor(high * 10**digits) / 10**digits for _, high in spans), default=None)
 
 
 def _quarters(spans: Sequence[tuple[float, float]], digits: int, what: str) -> tuple[tuple[Level, ...], str]:

@@ -53,18 +53,18 @@ def curves(results: Results) -> list[Curve]:
 
 
 def mixture(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (…, n) of n settings at the value `at` (…) of `x` (…, n), and whether the curve reaches it (…).
+    """Weights (…, n) of n settings at the value `at` (…) of `x` (…, n), and whether the curve comes so far (…).
 
     `y` (…, n) is what `x` is traded for. Weights are not negative and sum to 1. Where `x` does not reach `at` they are
-    those of its nearest end: whoever does not extrapolate asks for the second result. Leading axes are independent
-    curves (resamples).
+    those of its nearest end: below its lowest value a lower bound of `y`, as `x` is more than asked; above its highest
+    nothing, which the second result tells. Leading axes are independent curves (resamples).
     """
     x, y = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
     value = np.broadcast_to(np.asarray(at, dtype=np.float64), x.shape[:-1])[..., None]
     order = np.lexsort((y, x))  # of equal x the smaller y first: they contradict each other and are pooled
     x, y = np.take_along_axis(x, order, -1), np.take_along_axis(y, order, -1)
     room = SAME * np.abs(x).max(-1, keepdims=True)
-    reached = ((x[..., :1] - room <= value) & (value <= x[..., -1:] + room))[..., 0]
+    reached = (value <= x[..., -1:] + room)[..., 0]
 
     right = np.clip((x < value).sum(-1, keepdims=True), min(1, x.shape[-1] - 1), x.shape[-1] - 1)
     left = np.maximum(right - 1, 0)

@@ -22,7 +22,7 @@ def compared(world, **settings):
 
 def cells_of(table, row):
     labels = [f"{column.group} {column.label}".strip() for column in table.columns]
-    (found,) = [cells for cells in table.rows if cells[0] == row]
+    (found,) = [cells for cells in table.rows if cells[0].rstrip("‡§") == row]
     return dict(zip(labels, found, strict=True))
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.reporting.levels import Level, cider_levels, most_shared, recall_levels, shared
+from pipeline.reporting.levels import Level, cider_levels, highest_shared, recall_levels, shared
 from pipeline.reporting.results import read_results
 from pipeline.reporting.selection import ReportSettings
 from pipeline.reporting.tradeoff import curves
@@ -64,10 +64,7 @@ def test_recalls_are_whole_percents_inside_the_shared_range(world, make_cell):
     assert recall_levels(curves(results), ReportSettings(at_recall=(80.0,), recall="R@5"))[0] == (Level(80.0),)
 
 
-def test_the_highest_value_that_most_reach():
-    assert most_shared([(0.5, 0.98765), (0.6, 1.2)]) == 0.987
-    assert most_shared([(0.9871, 0.98765), (0.6, 1.2)]) == 0.98765
-    assert most_shared([(0.5, 0.6), (0.7, 0.8)]) is None
-    assert most_shared([(0.5, 0.6), (0.7, 0.9), (0.8, 0.85)]) == 0.85
-    assert most_shared([(0.5, 0.6), (0.55, 0.65), (0.7, 0.9), (0.8, 0.85)]) == 0.85
-    assert most_shared([]) is None
+def test_the_highest_value_to_which_all_come():
+    assert highest_shared([(0.5, 0.98765), (0.6, 1.2)]) == 0.987
+    assert highest_shared([(0.5, 0.6), (0.7, 0.8)]) == 0.6
+    assert highest_shared([]) is None

@@ -49,10 +49,10 @@ def test_settings_that_contradict_the_trade_off_are_pooled():
     assert weights == pytest.approx([0, 0.5, 0.5, 0])
 
 
-def test_beyond_the_measured_settings_it_is_not_reached_and_the_end_has_all_weight():
-    for value, end in ((0.79, [1.0, 0.0]), (1.01, [0.0, 1.0])):
+def test_beyond_the_measured_settings_the_end_has_all_weight_and_above_them_it_does_not_come():
+    for value, end, comes in ((0.79, [1.0, 0.0], True), (1.01, [0.0, 1.0], False)):
         weights, reached = mixture(np.array([0.8, 1.0]), np.array([90.0, 70.0]), value)
-        assert not reached
+        assert reached == comes
         assert weights.tolist() == end
     for value in (0.8, 1.0):
         assert at([0.8, 1.0], [90.0, 70.0], value)[1]
