@@ -6,6 +6,7 @@ python -m stages.train --method psst_multinomial --set train.optimisation.epochs
 from __future__ import annotations
 
 import argparse
+import errno
 import hashlib
 import json
 import os
@@ -107,8 +108,8 @@ def digest(path: Path) -> str:
 def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | None = None) -> int:
     """Read the command line of stage `name`, check params.yaml, and run; the exit status.
 
-    0: done; 2: a mistake of the user, told in one line; 130: interrupted. Threads are as many as OMP_NUM_THREADS
-    says, or as there are cores to run on.
+    0: done; 2: a mistake of the user or a full disk, told in one line; 130: interrupted. Threads are as many as
+    OMP_NUM_THREADS says, or as there are cores to run on.
     """
     options = _options(name, arguments)
     os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
@@ -116,6 +117,11 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
         run(opened(name, options))
     except UserError as error:
         print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"{name}: the disk is full ({error}); make room and run it again", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)

@@ -526,6 +526,18 @@ def test_a_users_mistake_is_one_line_on_stderr_and_status_2(workplace, capsys):
     assert "did you mean luo?" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_line(workplace, capsys):
+    def run(stage):
+        with open("/dev/full", "w") as file:
+            file.write("x")
+
+    assert main("prepare", run, []) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("prepare: the disk is full (")
+    assert told.count("\n") == 1
+
+
 def test_an_interrupted_stage_ends_with_130(workplace, capsys):
     def interrupt(stage):
         raise KeyboardInterrupt
