@@ -1,6 +1,9 @@
-"""The toy world: eight images, twelve words, seconds on a CPU."""
+"""The toy world, eight images, twelve words, seconds on a CPU; and where real photos lie."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,6 +45,15 @@ class Toy:
         torch.manual_seed(seed)
         speaker = Speaker(WORDS, 7, words=6, hidden=8, attention=6, dropout=dropout, max_words=STEPS)
         return Agents(speaker, Listener(WORDS, 5, words=6, hidden=10), self.cider)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data; tests that need it are skipped where it is absent."""
+    folder = Path(os.environ.get("SAYWHICH_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not (folder / "flickr8k").is_dir():
+        pytest.skip(f"no real data in {folder}; set SAYWHICH_TEST_DATA to a folder that has them")
+    return folder
 
 
 @pytest.fixture

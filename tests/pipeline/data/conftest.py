@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,15 +12,6 @@ import pytest
 from PIL import Image
 
 WORDS = ["a red ball", "the red ball", "one ball", "a big red ball on grass", "a ball"]
-
-
-@pytest.fixture(scope="session")
-def real_data() -> Path:
-    """The folder of real data; tests that need it are skipped where it is absent."""
-    folder = Path(os.environ.get("SAYWHICH_TEST_DATA", Path(__file__).parents[4] / "shared" / "data"))
-    if not (folder / "flickr8k").is_dir():
-        pytest.skip(f"no real data in {folder}; set SAYWHICH_TEST_DATA to a folder that has them")
-    return folder
 
 
 @pytest.fixture

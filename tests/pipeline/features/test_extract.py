@@ -1,6 +1,4 @@
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,13 +16,7 @@ from pipeline.files import sha256
 from pipeline.images import open_image
 from pipeline.vocabulary import Vocabulary
 
-REAL = Path(os.environ.get("SAYWHICH_TEST_DATA", Path(__file__).parents[4] / "shared" / "data"))
-WEIGHTS = REAL / "weights" / "mobilenetv2_100_imagenet.safetensors"
-needs_real_data = pytest.mark.skipif(
-    not WEIGHTS.is_file(), reason=f"no real data in {REAL}; set SAYWHICH_TEST_DATA to a folder that has them"
-)
 DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4}
-HALF = {"network": "mobilenetv2_100", "weights": str(WEIGHTS), "options": {"pad_type": "same"}, "image_size": 224}
 
 
 class Photos:
@@ -183,17 +175,18 @@ def test_an_image_that_is_no_number_is_named(drawn, tiny, tmp_path):
         extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", **{**tiny, "weights": str(broken)}, batch=4)
 
 
-@needs_real_data
-def test_real_photos_through_a_real_network(tmp_path):
-    rows = json.loads((REAL / "flickr8k" / "dataset_flickr8k.json").read_text())["images"][:20]
-    photos, images = Photos([row["filename"] for row in rows]), REAL / "flickr8k" / "images"
-    settings = {**HALF, "batch": 8, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+def test_real_photos_through_a_real_network(real_data, tmp_path):
+    weights = real_data / "weights" / "mobilenetv2_100_imagenet.safetensors"
+    half = {"network": "mobilenetv2_100", "weights": str(weights), "options": {"pad_type": "same"}, "image_size": 224}
+    rows = json.loads((real_data / "flickr8k" / "dataset_flickr8k.json").read_text())["images"][:20]
+    photos, images = Photos([row["filename"] for row in rows]), real_data / "flickr8k" / "images"
+    settings = {**half, "batch": 8, "mean": (0.5,) * 3, "std": (0.5,) * 3}
     extract(photos, images, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, cells=5, project=16)
     store = FeatureStore(tmp_path / "out")
     assert (store.pooled_size, store.regions_shape) == (1280, (25, 16))
-    assert store.manifest["weights"] == {"source": WEIGHTS.name, "sha256": sha256(WEIGHTS)}
+    assert store.manifest["weights"] == {"source": weights.name, "sha256": sha256(weights)}
     store.verify()
-    network = TimmNetwork(HALF["network"], HALF["weights"], HALF["options"], 224, (0.5,) * 3, (0.5,) * 3)
+    network = TimmNetwork(half["network"], half["weights"], half["options"], 224, (0.5,) * 3, (0.5,) * 3)
     for row in (0, 19):
         with Image.open(images / photos.file(row)) as image:
             pixels = torch.from_numpy(np.asarray(image.convert("RGB")).copy()).permute(2, 0, 1) / 127.5 - 1

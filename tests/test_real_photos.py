@@ -1,0 +1,129 @@
+"""Real photos and captions of COCO and Flickr8k in the forms they are published in, through every kind of extractor."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from pipeline import stage as door
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.features.torchvision_cpu import declare_operators
+from pipeline.files import sha256
+
+ROOT = Path(__file__).parents[1]
+COUNTS = {"train": 8, "val": 4, "test": 4}
+FEW = {"rpn_pre_nms_top_n_test": 60, "rpn_post_nms_top_n_test": 40}
+SMALL_CLIP = {
+    "vision_cfg": {"image_size": 64, "layers": 2, "width": 64, "patch_size": 32},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2},
+}
+
+
+def coco(real: Path, root: Path) -> dict:
+    """COCO's own captions_val2017.json, and photos that are there by a file of splits."""
+    mini = real / "coco_mini"
+    said = json.loads((mini / "captions_val2017.json").read_text())["images"]
+    names = iter(sorted({image["file_name"] for image in said} & {path.name for path in (mini / "images").iterdir()}))
+    splits = {split: [next(names) for _ in range(count)] for split, count in COUNTS.items()}
+    (root / "splits.json").write_text(json.dumps(splits))
+    (root / "images").symlink_to(mini / "images")
+    (root / "captions_val2017.json").symlink_to(mini / "captions_val2017.json")
+    return {"format": "coco", "annotations": "captions_val2017.json", "splits": "splits.json"}
+
+
+def flickr8k(real: Path, root: Path) -> dict:
+    """Flickr8k's captions in its text form: one file, three lists."""
+    images = json.loads((real / "flickr8k" / "dataset_flickr8k.json").read_text())["images"]
+    captions = [f"{i['filename']}#{k}\t{s['raw']}\n" for i in images for k, s in enumerate(i["sentences"])]
+    (root / "Flickr8k.token.txt").write_text("".join(captions))
+    annotations = {"captions": "Flickr8k.token.txt"}
+    for split, count in COUNTS.items():
+        names = [image["filename"] for image in images if image["split"] == split][:count]
+        annotations[split] = f"{split}.txt"
+        (root / annotations[split]).write_text("\n".join(names))
+    (root / "images").symlink_to(real / "flickr8k" / "images")
+    return {"format": "flickr8k", "annotations": annotations}
+
+
+CORPORA = {"coco": coco, "flickr8k": flickr8k}
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory) -> dict[str, Path]:
+    """Files of drawn weights, by network."""
+    declare_operators()
+    import open_clip
+    from torchvision import models
+
+    torch.manual_seed(0)
+    networks = {
+        "torchvision/resnet18": models.get_model("resnet18", weights=None),
+        "fasterrcnn_resnet50_fpn_v2": models.get_model(
+            "fasterrcnn_resnet50_fpn_v2", weights=None, weights_backbone=None
+        ),
+        "open_clip/ViT-S-32-alt": open_clip.create_model("ViT-S-32-alt", **SMALL_CLIP),
+    }
+    folder = tmp_path_factory.mktemp("weights")
+    files = {name: folder / f"{name.replace('/', '-')}.safetensors" for name in networks}
+    for name, model in networks.items():
+        save_file(model.state_dict(), files[name])
+    return files
+
+
+def extractors(real: Path, drawn: dict[str, Path]) -> list[dict]:
+    """The blocks of `features` that are tried."""
+    half = {"mean": [0.5] * 3, "std": [0.5] * 3}
+    trained = str(real / "weights" / "mobilenetv2_100_imagenet.safetensors")
+    blocks = [
+        {"network": "mobilenetv2_100", "weights": trained, "options": {"pad_type": "same"}, "image_size": 224, **half},
+        {"network": "torchvision/resnet18", "image_size": 64, "cells": 2, "project": 16},
+        {"network": "fasterrcnn_resnet50_fpn_v2", "image_size": 64, "options": FEW, "boxes": {"fixed": 6}},
+        {"network": "open_clip/ViT-S-32-alt", "image_size": 64, "options": SMALL_CLIP},
+    ]
+    return [
+        {"weights": str(drawn[block["network"]])} | block if block["network"] in drawn else block for block in blocks
+    ]
+
+
+SHAPES = {
+    "mobilenetv2_100": (1280, (49, 1280)),
+    "torchvision/resnet18": (512, (4, 16)),
+    "fasterrcnn_resnet50_fpn_v2": (1024, (6, 1024)),
+    "open_clip/ViT-S-32-alt": (256, (4, 64)),
+}
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_published_files_go_through_prepare_and_every_extractor(corpus, real_data, drawn, tmp_path, monkeypatch):
+    root = tmp_path / "data/external" / corpus
+    root.mkdir(parents=True)
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    params = yaml.safe_load((ROOT / "profiles/flickr8k.yaml").read_text())
+    expected = {"expect": COUNTS, "min_count": 1}
+    params["prepare"] |= {"dataset": corpus, "root": str(root), **CORPORA[corpus](real_data, root), **expected}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    common = {"options": {}, "mean": None, "std": None, "project": None, "cells": None, "detector": None, "batch": 5}
+    for block in extractors(real_data, drawn):
+        params["features"] = common | block
+        Path("params.yaml").write_text(yaml.safe_dump(params))
+        if not Path("data/prepared").exists():
+            assert door.main("prepare", importlib.import_module("stages.prepare").run, []) == 0
+        assert door.main("features", importlib.import_module("stages.features").run, []) == 0
+        prepared, store = Prepared.load(Path("data/prepared")), FeatureStore(Path("data/features"))
+        store.verify()
+        assert len(store) == len(prepared) == sum(COUNTS.values())
+        assert (store.pooled_size, store.regions_shape) == SHAPES[block["network"]]
+        assert store.manifest["weights"]["sha256"] == sha256(Path(block["weights"]))
+        pooled = store.read(np.arange(len(store)))[0]
+        assert len(np.unique(pooled, axis=0)) == len(store)  # no two photos look alike
+        shutil.rmtree("data/features")
