@@ -22,6 +22,7 @@ from pipeline.data.feature_store import FeatureWriter
 from pipeline.features.clip import OPEN_CLIP
 from pipeline.features.detection import DETECTOR
 from pipeline.features.extract import extract, open_network
+from pipeline.features.extractor import NetworkSettings
 from pipeline.features.networks import TORCHVISION, torchvision_model
 from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.images import open_image
@@ -74,9 +75,8 @@ def measure(name: str, photos: Photos, given: argparse.Namespace, device: str, s
     """Print one network's line."""
     draw_weights(name, scratch / "drawn.safetensors")
     boxes = {"fixed": 36} if name == DETECTOR else None
-    opened = {"weights": str(scratch / "drawn.safetensors"), "options": {}, "image_size": given.size, "boxes": boxes}
-    opened["device"] = device
-    network, paths = open_network(name, **opened), [photos.folder / file for file in photos.files]
+    settings = NetworkSettings(name, given.size, str(scratch / "drawn.safetensors"), boxes=boxes)
+    network, paths = open_network(settings, device), [photos.folder / file for file in photos.files]
     decoding = seconds(lambda: [open_image(path) for path in paths])
     images = [open_image(path) for path in paths]
     preparing = seconds(lambda: [network.prepare(image) for image in images])
@@ -88,11 +88,12 @@ def measure(name: str, photos: Photos, given: argparse.Namespace, device: str, s
 
     def whole(run: int) -> None:
         out = scratch / str(run)
-        extract(photos, photos.folder, out, FeatureWriter, out / "work", network=name, batch=given.batch, **opened)
+        work = out / "work"
+        extract(photos, photos.folder, out, FeatureWriter, work, settings, batch=given.batch, device=device)
 
     network(tensors[: given.batch])  # warm
     bare = min(seconds(alone) for _ in range(given.repeat))
-    opening = seconds(lambda: open_network(name, **opened))
+    opening = seconds(lambda: open_network(settings, device))
     full = min(seconds(lambda run=run: whole(run)) for run in range(given.repeat)) - opening
     n = len(paths)
     print(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from pipeline.features.extractor import NetworkSettings
 from pipeline.features.networks import TimmNetwork
 from pipeline.images import open_image
 
@@ -27,7 +28,8 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--count", type=int, default=20)
     given = parser.parse_args()
-    network = TimmNetwork(given.network, given.weights, given.options, given.size, given.mean, given.std)
+    settings = NetworkSettings(given.network, given.size, given.weights, given.options, given.mean, given.std)
+    network = TimmNetwork(settings)
     from timm.data import ImageNetInfo
 
     names = ImageNetInfo()

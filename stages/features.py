@@ -6,6 +6,7 @@ in parallel. What was seen lies in data/checkpoints/features until then.
 """
 
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 from pipeline.errors import UserError
@@ -23,6 +24,7 @@ def run(stage: Stage) -> None:
     from pipeline.data.feature_store import FeatureWriter
     from pipeline.data.prepared import Prepared
     from pipeline.features.extract import extract
+    from pipeline.features.extractor import NetworkSettings
     from pipeline.features.imported import import_features
     from pipeline.training import tracking
 
@@ -36,12 +38,14 @@ def run(stage: Stage) -> None:
         if imported is not None:
             import_features(prepared.ids.to_pylist(), stage.out, FeatureWriter, **imported)
         else:
+            network = {field.name: settings.pop(field.name) for field in fields(NetworkSettings)}
             extract(
                 prepared,
                 Path(p.prepare.root) / p.prepare.images,
                 stage.out,
                 FeatureWriter,
                 stage.root / "checkpoints" / "features" / stage.key(read),
+                NetworkSettings(**{name: value for name, value in network.items() if value is not None}),
                 **settings,
                 seed=stage.seed,
                 device=stage.device,

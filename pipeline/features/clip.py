@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.errors import UserError
-from pipeline.features.networks import Seen
+from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.features.weights import HUB, hugging_face_file, load_local, short
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 OPEN_CLIP = "open_clip/"
 
 
-class ClipNetwork:
+class ClipNetwork(GridNetwork):
     """CLIP (Extractor): the vector is the image's embedding, the regions are the patches' tokens.
 
     The embedding is the one that captions' are compared with, not normalised. Tokens are those of the last block after
@@ -30,28 +26,18 @@ class ClipNetwork:
     crop nothing.
     """
 
-    has_boxes = False
+    memory_format = torch.preserve_format
 
-    def __init__(
-        self,
-        name: str,
-        weights: str,
-        options: Mapping[str, Any],
-        image_size: int,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-        cells: int | None = None,
-        device: torch.device | str = "cpu",
-    ):
-        """`name` is such as open_clip/ViT-B-32.laion2b_s34b_b79k: network and weights by open_clip's names.
+    def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
+        """The network is such as open_clip/ViT-B-32.laion2b_s34b_b79k: network and weights by open_clip's names.
 
-        `weights` is `hub`, which needs the second name, or a safetensors file; `options` go to open_clip. Raises
-        UserError as TimmNetwork does.
+        Its weights are `hub`, which needs the second name, or a safetensors file. Raises UserError as TimmNetwork does.
         """
         declare_operators()
         import open_clip
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
+        name, weights, options = settings.network, settings.weights, settings.options
         architecture, _, tag = name.removeprefix(OPEN_CLIP).partition(".")
         if architecture not in open_clip.list_models():
             raise UserError(f"features.network: open_clip has no network {architecture!r}; see its list_models()")
@@ -62,14 +48,17 @@ class ClipNetwork:
                 f"{tags[0] if tags else 'TAG'}, of {', '.join(tags) or 'none'}"
             )
         entry = open_clip.get_pretrained_cfg(architecture, tag) if tag else {}
-        given = {**options, "force_image_size": image_size}
+        given = {**options, "force_image_size": settings.image_size}
         if entry.get("quick_gelu"):
             given.setdefault("force_quick_gelu", True)
-        shown = {**entry, **{key: tuple(value) for key, value in (("mean", mean), ("std", std)) if value is not None}}
-        given["force_preprocess_cfg"] = {**shown, **(options.get("force_preprocess_cfg") or {})}
+        given["force_preprocess_cfg"] = {
+            **entry,
+            **settings.normalisation,
+            **(options.get("force_preprocess_cfg") or {}),
+        }
         logging.disable(logging.WARNING)  # it warns of weights that are not loaded yet
         try:
-            self.model: Any = open_clip.create_model(architecture, pretrained_text=False, **given)
+            model: Any = open_clip.create_model(architecture, pretrained_text=False, **given)
         except (TypeError, RuntimeError) as error:
             raise UserError(f"features.options: the network {name} does not take them ({short(error)})") from None
         finally:
@@ -79,39 +68,20 @@ class ClipNetwork:
             if not repository:
                 raise UserError(f"features.weights: hub has no safetensors file of {name}; give a file of your own")
             path, source = hugging_face_file(repository, file or "open_clip_model.safetensors", name)
-            open_clip.load_checkpoint(self.model, str(path))
+            open_clip.load_checkpoint(model, str(path))
         else:
-            source = load_local(self.model, weights, name)
-        self.model.eval().to(device)
-        self.cells, self.device = cells, torch.device(device)
-        preprocessing = self.model.visual.preprocess_cfg
-        self._transform = image_transform_v2(PreprocessCfg(**preprocessing), is_train=False)
-        self._tokens = open_clip.get_tokenizer(architecture, context_length=self.model.context_length)
-        seen = self([torch.zeros(3, image_size, image_size)])
-        self.pooled_size, self.regions_shape = seen.pooled.shape[1], (seen.regions.shape[1], seen.regions.shape[2])
-        self.description: dict[str, Any] = {
-            "network": name,
-            "options": dict(options),
-            "weights": source,
-            "preprocessing": {
-                key: preprocessing[key] for key in ("size", "interpolation", "resize_mode", "mean", "std")
-            },
-        }
+            source = load_local(model, weights, name)
+        own = model.visual.preprocess_cfg
+        shown = {key: own[key] for key in ("size", "interpolation", "resize_mode", "mean", "std")}
+        transform = image_transform_v2(PreprocessCfg(**own), is_train=False)
+        super().__init__(model, transform, settings, settings.described(source, shown), device)
+        self._tokens = open_clip.get_tokenizer(architecture, context_length=model.context_length)
 
-    def prepare(self, image: Image.Image) -> Tensor:
-        return self._transform(image)
-
-    @torch.inference_mode()
-    def __call__(self, images: Sequence[Tensor]) -> Seen:
-        pixels = torch.stack(list(images)).to(self.device)
+    def _see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         seen = self.model.forward_intermediates(
             image=pixels, image_indices=1, normalize=False, normalize_intermediates=True
         )
-        regions = seen["image_intermediates"][-1]
-        if self.cells is not None:
-            regions = F.adaptive_avg_pool2d(regions, self.cells)
-        regions = regions.flatten(2).transpose(1, 2)
-        return Seen(seen["image_features"], regions, torch.full((len(pixels),), regions.shape[1]))
+        return seen["image_features"], seen["image_intermediates"][-1]
 
     @torch.inference_mode()
     def text(self, captions: Sequence[str]) -> Tensor:

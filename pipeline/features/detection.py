@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from pipeline.features.networks import Seen, torchvision_model
+from pipeline.features.extractor import NetworkSettings, Seen
+from pipeline.features.networks import torchvision_model
 from pipeline.features.torchvision_cpu import declare_operators
-from pipeline.features.weights import HUB, load_local, load_torchvision
+from pipeline.features.weights import load_torchvision
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -31,53 +32,37 @@ class FasterRCNN:
 
     has_boxes = True
 
-    def __init__(
-        self,
-        name: str,
-        weights: str,
-        options: Mapping[str, Any],
-        image_size: int,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-        boxes: Mapping[str, Any] | None = None,
-        device: torch.device | str = "cpu",
-    ):
+    def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
         """`image_size` is the shorter side, the longer one is at most 1333/800 of it; `options` go to torchvision.
 
         `boxes` is {fixed: n}, or {least, most, threshold}: those whose score is at least `threshold`, within these
-        numbers. `weights` is `hub` or a safetensors file. Raises UserError as TimmNetwork does.
+        numbers. Raises UserError as TimmNetwork does.
         """
         declare_operators()
         from torchvision.models import get_model_weights
 
-        chosen = {key: value for key, value in (boxes or {"fixed": 36}).items() if value is not None}
+        chosen = {key: value for key, value in (settings.boxes or {"fixed": 36}).items() if value is not None}
         fixed = chosen.get("fixed")
         self.least, self.most = fixed or chosen["least"], fixed or chosen["most"]
         self.threshold = chosen.get("threshold", 0.0)
-        entry = get_model_weights(name).DEFAULT
-        sizes = {"min_size": image_size, "max_size": round(image_size * LONGEST)}
-        given = {"image_mean": mean, "image_std": std}
-        changed = {key: list(value) for key, value in given.items() if value is not None}
-        model: Any = torchvision_model(name, {**sizes, **changed, **options})
-        source = load_torchvision(model, entry, name) if weights == HUB else load_local(model, weights, name)
+        name, size = settings.network, settings.image_size
+        sizes = {"min_size": size, "max_size": round(size * LONGEST)}
+        changed = {f"image_{key}": value for key, value in settings.normalisation.items()}
+        model: Any = torchvision_model(name, {**sizes, **changed, **settings.options})
+        source = load_torchvision(model, settings.weights, get_model_weights(name).DEFAULT, name)
         self.model = model.eval().to(device)
         self.device = torch.device(device)
         self.pooled_size: int = self.model.roi_heads.box_predictor.cls_score.in_features
         self.regions_shape = (self.most, self.pooled_size)
         transform = self.model.transform
-        self.description: dict[str, Any] = {
-            "network": name,
-            "options": dict(options),
-            "weights": source,
-            "boxes": chosen,
-            "preprocessing": {
-                "shortest": transform.min_size[-1],
-                "longest": transform.max_size,
-                "interpolation": "bilinear",
-                "mean": tuple(transform.image_mean),
-                "std": tuple(transform.image_std),
-            },
+        shown = {
+            "shortest": transform.min_size[-1],
+            "longest": transform.max_size,
+            "interpolation": "bilinear",
+            "mean": tuple(transform.image_mean),
+            "std": tuple(transform.image_std),
         }
+        self.description = settings.described(source, shown, boxes=chosen)
 
     @torch.inference_mode()
     def prepare(self, image: Image.Image) -> Tensor:

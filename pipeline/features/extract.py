@@ -24,7 +24,8 @@ from tqdm import tqdm
 from pipeline.errors import UserError
 from pipeline.features.clip import OPEN_CLIP, ClipNetwork
 from pipeline.features.detection import DETECTOR, FasterRCNN
-from pipeline.features.networks import TORCHVISION, Extractor, TimmNetwork, TorchvisionNetwork
+from pipeline.features.extractor import Extractor, NetworkSettings
+from pipeline.features.networks import TORCHVISION, TimmNetwork, TorchvisionNetwork
 from pipeline.features.projection import Projection
 from pipeline.features.rows import CHUNK, Rows
 from pipeline.features.word_detector import Captions, WordDetector, WordDetectorNetwork, squashed, train_detector
@@ -69,16 +70,9 @@ def extract(
     out: Path,
     writer: Callable[[Path, int, int, tuple[int, int], bool], Writer],
     work: Path,
+    settings: NetworkSettings,
     *,
-    network: str,
-    weights: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    image_size: int,
     batch: int,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    cells: int | None = None,
-    boxes: Mapping[str, Any] | None = None,
     project: int | None = None,
     detector: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -88,10 +82,10 @@ def extract(
 ) -> None:
     """Write the features of all images, whose files lie below `root`, into the folder `out`.
 
-    `network` is word_detector, which is first trained on the training split by the settings `detector` (epochs, width,
-    learning_rate, batch), or a name as `open_network` has it with `weights` (hub, or a safetensors file). `project`
-    reduces the regions by a PCA fitted on the training split; the pooled vector stays as it is. `writer` opens the
-    store, (folder, M, P, (R, D), with boxes). Beside it stand the weights of the detector and of the projection.
+    The network is word_detector, which is first trained on the training split by the settings `detector` (epochs,
+    width, learning_rate, batch), or one that `open_network` knows. `project` reduces the regions by a PCA fitted on the
+    training split; the pooled vector stays as it is. `writer` opens the store, (folder, M, P, (R, D), with boxes).
+    Beside it stand the weights of the detector and of the projection.
 
     What is whole in the folder `work`, which belongs to this extraction alone, is not seen again, and the folder is
     removed at the end. With `shard` (k, n) only the k-th of n parts of the images is seen, into `work`. Images come
@@ -107,15 +101,15 @@ def extract(
             raise UserError(f"{path}: the image is missing; it was there when the data were prepared") from None
 
     seeing: Extractor
-    if network == WORD_DETECTOR:
+    if settings.network == WORD_DETECTOR:
         assert detector is not None
         if shard is not None:
             raise UserError("features.network: word_detector learns before it sees; run the stage without --shard")
-        trained = _trained_detector(images, load, work, detector, image_size, batch, seed, device, on_epoch)
-        seeing = WordDetectorNetwork(trained, image_size, cells, device)
+        trained = _trained_detector(images, load, work, detector, settings.image_size, batch, seed, device, on_epoch)
+        seeing = WordDetectorNetwork(trained, settings, device)
         seeing.description["detector"] = dict(detector)
     else:
-        seeing = open_network(network, weights or "hub", options or {}, image_size, mean, std, cells, boxes, device)
+        seeing = open_network(settings, device)
     rows = Rows(work, len(images), seeing.pooled_size, seeing.regions_shape, seeing.has_boxes)
     number, shards = shard or (1, 1)
     batches = -(-len(images) // batch)
@@ -124,29 +118,19 @@ def extract(
     if shard is not None:
         return
     out.mkdir(parents=True, exist_ok=True)
-    if network == WORD_DETECTOR:
+    if settings.network == WORD_DETECTOR:
         seeing.description["weights"] = _save(out / "detector.safetensors", dict(trained.state_dict()))
-    _join(images, rows, out, writer, {**seeing.description, "cells": cells, "project": project}, project)
+    _join(images, rows, out, writer, {**seeing.description, "cells": settings.cells, "project": project}, project)
     rows.remove()
 
 
-def open_network(
-    name: str,
-    weights: str,
-    options: Mapping[str, Any],
-    image_size: int,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    cells: int | None = None,
-    boxes: Mapping[str, Any] | None = None,
-    device: torch.device | str = "cpu",
-) -> Extractor:
+def open_network(settings: NetworkSettings, device: torch.device | str = "cpu") -> Extractor:
     """The network of a name: torchvision/…, open_clip/…, fasterrcnn_resnet50_fpn_v2, or any of timm."""
-    if name == DETECTOR:
-        return FasterRCNN(name, weights, options, image_size, mean, std, boxes, device)
-    kinds: dict[str, Callable[..., Extractor]] = {TORCHVISION: TorchvisionNetwork, OPEN_CLIP: ClipNetwork}
-    kind = next((kind for prefix, kind in kinds.items() if name.startswith(prefix)), TimmNetwork)
-    return kind(name, weights, options, image_size, mean, std, cells, device)
+    if settings.network == DETECTOR:
+        return FasterRCNN(settings, device)
+    kinds = {TORCHVISION: TorchvisionNetwork, OPEN_CLIP: ClipNetwork}
+    kind = next((kind for prefix, kind in kinds.items() if settings.network.startswith(prefix)), TimmNetwork)
+    return kind(settings, device)
 
 
 def _trained_detector(

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.features.networks import Seen
+from pipeline.features.extractor import Seen
 
 FLUSH = 16  # batches between two flushes to the disk
 CHUNK = 64  # rows that are read at once

@@ -66,13 +66,16 @@ def hugging_face_file(repository: str, file: str, name: str) -> tuple[Path, dict
     return path, {"source": HUB, "file": f"{repository}/{file}", "sha256": found}
 
 
-def load_torchvision(model: nn.Module, weights: Any, name: str) -> dict[str, str]:
-    """Load weights of torchvision (a member of one of its enumerations), fetched or from PyTorch's cache, strictly.
+def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> dict[str, str]:
+    """Load the weights of a network of torchvision, strictly, and return what the manifest tells of them.
 
-    Their file's name ends in the first digits of its SHA-256, which are compared each time. Returns what the manifest
-    tells of them. UserError: the file cannot be fetched (put it there by hand), or has another digest.
+    `weights` is a safetensors file, or `hub` for `entry` (a member of one of torchvision's enumerations), fetched or
+    from PyTorch's cache. The file's name ends in the first digits of its SHA-256, which are compared each time.
+    UserError: the file cannot be fetched (put it there by hand), or has another digest.
     """
-    url = weights.url
+    if weights != HUB:
+        return load_local(model, weights, name)
+    url = entry.url
     path = Path(torch.hub.get_dir(), "checkpoints", url.rpartition("/")[2])
     digits = re.search(r"-([0-9a-f]{8,})\.", path.name)
     prefix = digits[1] if digits else None

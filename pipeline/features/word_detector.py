@@ -6,9 +6,10 @@ a word is the share of an image's captions that hold it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from pipeline.features.networks import Seen
+from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.vocabulary import EOS
 
 if TYPE_CHECKING:
@@ -86,6 +87,17 @@ def word_shares(references: np.ndarray, words: int) -> Tensor:
     return held.scatter_(2, tokens, 1.0)[..., 1 : words + 1].sum(1) / captions
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@_one_thread()
 def train_detector(
     pixels: np.ndarray,
     captions: Captions,
@@ -106,23 +118,6 @@ def train_detector(
     number and mean loss. The seed fixes the weights bit for bit on the CPU, where one thread does the work: batches
     are too small for more, and two threads on a machine with other work took ten times as long.
     """
-    with _one_thread():
-        return _train(pixels, captions, rows, words, epochs, width, learning_rate, batch, seed, device, on_epoch)
-
-
-def _train(
-    pixels: np.ndarray,
-    captions: Captions,
-    rows: np.ndarray,
-    words: int,
-    epochs: int,
-    width: int,
-    learning_rate: float,
-    batch: int,
-    seed: int,
-    device: torch.device | str,
-    on_epoch: Callable[[int, dict[str, float]], None],
-) -> WordDetector:
     batch = min(batch, len(rows))
     steps = len(rows) // batch
     with torch.random.fork_rng(devices=[]):  # initialisation draws from PyTorch's global stream: give that back
@@ -157,16 +152,6 @@ def _train(
     return detector.eval()
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def _shifted(pixels: Tensor, down: int, right: int) -> Tensor:
     """Images (B, 3, S, S) moved by some pixels, their borders repeated."""
     side = pixels.shape[-1]
@@ -181,36 +166,21 @@ def _start_at_frequencies(detector: WordDetector, captions: Captions, rows: np.n
         detector.words.bias.copy_(torch.logit(share))
 
 
-class WordDetectorNetwork:
-    """A trained detector as an Extractor: the vector is [mean, maximum] over the cells of its last map."""
+class WordDetectorNetwork(GridNetwork):
+    """A trained detector as an Extractor: the vector is [mean, maximum] over the cells of its last map.
 
-    has_boxes = False
+    The whole image is squashed to the square, (3, S, S) uint8.
+    """
 
-    def __init__(
-        self, detector: WordDetector, image_size: int, cells: int | None = None, device: torch.device | str = "cpu"
-    ):
-        self.detector = detector.eval().to(device, memory_format=torch.channels_last)
-        self.image_size, self.cells, self.device = image_size, cells, torch.device(device)
-        seen = self([torch.zeros(3, image_size, image_size)])
-        self.pooled_size, self.regions_shape = seen.pooled.shape[1], (seen.regions.shape[1], seen.regions.shape[2])
-        self.description: dict[str, Any] = {
-            "network": "word_detector",
-            "preprocessing": {"input_size": [3, image_size, image_size], "interpolation": "bicubic"},
-        }
+    def __init__(self, detector: WordDetector, settings: NetworkSettings, device: torch.device | str = "cpu"):
+        size = settings.image_size
+        preprocessing = {"input_size": [3, size, size], "interpolation": "bicubic"}
+        description = {"network": settings.network, "preprocessing": preprocessing}
+        super().__init__(detector, partial(squashed, size=size), settings, description, device)
 
-    def prepare(self, image: Image.Image) -> Tensor:
-        """The whole image squashed to the square, (3, S, S) uint8."""
-        return squashed(image, self.image_size)
-
-    @torch.inference_mode()
-    def __call__(self, images: Sequence[Tensor]) -> Seen:
-        pixels = torch.stack(list(images)).to(self.device).float()
-        regions = self.detector.regions(pixels.contiguous(memory_format=torch.channels_last))
-        pooled = self.detector.pooled(regions)
-        if self.cells is not None:
-            regions = F.adaptive_avg_pool2d(regions, self.cells)
-        regions = regions.flatten(2).transpose(1, 2)
-        return Seen(pooled, regions, torch.full((len(pixels),), regions.shape[1]))
+    def _see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        regions = self.model.regions(pixels.float())
+        return self.model.pooled(regions), regions
 
 
 def squashed(image: Image.Image, size: int) -> Tensor:

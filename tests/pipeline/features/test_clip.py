@@ -5,6 +5,7 @@ from safetensors.torch import save_file
 
 from pipeline.errors import UserError
 from pipeline.features.clip import ClipNetwork
+from pipeline.features.extractor import NetworkSettings
 from pipeline.features.torchvision_cpu import declare_operators
 
 NAME = "open_clip/ViT-S-32-alt"
@@ -24,7 +25,7 @@ def clip(tmp_path_factory):
     model = open_clip.create_model("ViT-S-32-alt", **SMALL)
     path = tmp_path_factory.mktemp("weights") / "clip.safetensors"
     save_file(model.state_dict(), path)
-    return ClipNetwork(NAME, str(path), SMALL, 64)
+    return ClipNetwork(NetworkSettings(NAME, 64, str(path), SMALL))
 
 
 def test_the_vector_is_the_embedding_and_the_regions_are_patches(clip):
@@ -56,7 +57,7 @@ def test_other_deviations_cells_and_options_of_preprocessing_are_taken(clip, tmp
     save_file(clip.model.state_dict(), tmp_path / "clip.safetensors")
     weights = str(tmp_path / "clip.safetensors")
     squash = {**SMALL, "force_preprocess_cfg": {"resize_mode": "squash"}}
-    network = ClipNetwork("open_clip/ViT-S-32-alt", weights, squash, 64, std=(0.5, 0.5, 0.5), cells=1)
+    network = ClipNetwork(NetworkSettings(NAME, 64, weights, squash, std=(0.5, 0.5, 0.5), cells=1))
     assert network.regions_shape == (1, 64)
     assert network.description["preprocessing"]["resize_mode"] == "squash"
     assert tuple(network.description["preprocessing"]["std"]) == (0.5, 0.5, 0.5)
@@ -83,7 +84,7 @@ def test_captions_have_embeddings_beside_those_of_images(clip):
 )
 def test_what_open_clip_does_not_have_is_told_in_one_line(name, weights, message):
     with pytest.raises(UserError, match=message) as told:
-        ClipNetwork(name, weights, {}, 224)
+        ClipNetwork(NetworkSettings(name, 224, weights))
     assert "\n" not in str(told.value)
 
 
@@ -104,6 +105,6 @@ def test_weights_of_openai_bring_their_activation_and_the_hub_is_asked_for_safet
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"fetch open_clip_model.safetensors of timm/vit_base_patch32_clip_224.openai"):
-        ClipNetwork("open_clip/ViT-B-32.openai", "hub", {}, 64)
+        ClipNetwork(NetworkSettings("open_clip/ViT-B-32.openai", 64, "hub"))
     assert built["gelu"] is True
     assert any(type(part).__name__ == "QuickGELU" for part in built["model"].modules())

@@ -8,6 +8,7 @@ from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
 from pipeline.features.detection import DETECTOR, FasterRCNN, choose_regions, stands
 from pipeline.features.extract import extract
+from pipeline.features.extractor import NetworkSettings
 from pipeline.features.torchvision_cpu import declare_operators, plain_nms
 
 FEW = {"rpn_pre_nms_top_n_test": 60, "rpn_post_nms_top_n_test": 40}
@@ -50,7 +51,7 @@ def test_regions_are_chosen_by_their_best_class_that_nms_leaves_them():
 
 
 def test_a_detectors_regions_are_its_box_heads_of_the_kept_proposals(weights):
-    network = FasterRCNN(DETECTOR, weights, FEW, 48, boxes={"fixed": 6})
+    network = FasterRCNN(NetworkSettings(DETECTOR, 48, weights, FEW, boxes={"fixed": 6}))
     assert (network.pooled_size, network.regions_shape, network.has_boxes) == (1024, (6, 1024), True)
     images = [Image.effect_noise(size, 80).convert("RGB") for size in ((64, 48), (48, 100))]
     prepared = [network.prepare(image) for image in images]
@@ -83,10 +84,8 @@ def test_adaptive_regions_are_kept_with_their_boxes(weights, tmp_path):
     for i in range(3):
         Image.effect_noise((60, 50), 40 * i + 1).convert("RGB").save(tmp_path / f"{i}.png")
     adaptive = {"fixed": None, "least": 2, "most": 5, "threshold": 0.99}
-    settings = {"network": DETECTOR, "weights": weights, "options": FEW, "image_size": 48, "batch": 2}
-    extract(
-        Noise(), tmp_path, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, boxes=adaptive
-    )  # no score of drawn weights is .99
+    settings = NetworkSettings(DETECTOR, 48, weights, FEW, boxes=adaptive)  # no score of drawn weights is .99
+    extract(Noise(), tmp_path, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=2)
     store = FeatureStore(tmp_path / "out")
     store.verify()
     regions, mask = store.read(np.arange(3))[1:]
@@ -101,4 +100,4 @@ def test_adaptive_regions_are_kept_with_their_boxes(weights, tmp_path):
 
 def test_weights_of_another_network_are_told(weights):
     with pytest.raises(UserError, match=r"cls_score.weight: has the shape .* the network wants"):
-        FasterRCNN(DETECTOR, weights, {"num_classes": 7}, 48)
+        FasterRCNN(NetworkSettings(DETECTOR, 48, weights, {"num_classes": 7}))

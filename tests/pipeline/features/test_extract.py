@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +11,14 @@ from safetensors.torch import save_file
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
 from pipeline.features.extract import extract, open_network
+from pipeline.features.extractor import NetworkSettings
 from pipeline.features.networks import TimmNetwork
 from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.files import sha256
 from pipeline.images import open_image
 from pipeline.vocabulary import Vocabulary
 
+WORDS = NetworkSettings("word_detector", 32)
 DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4}
 
 
@@ -51,7 +54,7 @@ def drawn(tmp_path):
 
 def test_the_detector_is_trained_and_every_image_gets_its_features(drawn, tmp_path):
     losses = []
-    settings = {"network": "word_detector", "image_size": 32, "detector": DETECTOR, "seed": 1}
+    settings = {"settings": WORDS, "detector": DETECTOR, "seed": 1}
     for name, batch in (("one", 5), ("two", 12)):  # the size of batches in extraction changes nothing
         out = tmp_path / name
         report = lambda epoch, r: losses.append(r["loss"])  # noqa: E731
@@ -72,16 +75,14 @@ def test_the_detector_is_trained_and_every_image_gets_its_features(drawn, tmp_pa
 def test_an_image_that_went_away_is_named_and_leaves_nothing(drawn, tmp_path):
     photos, images = drawn
     (images / "7.png").unlink()
+    work = tmp_path / "work"
     with pytest.raises(UserError, match=r"7.png: the image is missing; it was there when"):
-        extract(
-            photos, images, tmp_path / "out", FeatureWriter, tmp_path / "work", network="word_detector",
-            image_size=32, batch=4, detector=DETECTOR,
-        )  # fmt: skip
+        extract(photos, images, tmp_path / "out", FeatureWriter, work, WORDS, batch=4, detector=DETECTOR)
     assert not (tmp_path / "out").exists()
 
 
 def test_projected_regions_are_the_principal_components_of_the_training_splits(drawn, tmp_path):
-    settings = {"network": "word_detector", "image_size": 32, "batch": 5, "detector": DETECTOR, "seed": 1}
+    settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR, "seed": 1}
     extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", **settings)
     extract(*drawn, tmp_path / "projected", FeatureWriter, tmp_path / "work", **settings, project=3)
     whole, projected = FeatureStore(tmp_path / "whole"), FeatureStore(tmp_path / "projected")
@@ -112,7 +113,7 @@ def tiny(tmp_path_factory):
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
     save_file(timm.create_model(TINY).state_dict(), path)
-    return {"network": TINY, "weights": str(path), "image_size": 32}
+    return NetworkSettings(TINY, 32, str(path))
 
 
 def contents(folder):
@@ -120,7 +121,7 @@ def contents(folder):
 
 
 def test_shards_in_any_number_and_order_give_the_same_bytes(drawn, tiny, tmp_path):
-    settings = {**tiny, "batch": 2, "project": 4}
+    settings = {"settings": tiny, "batch": 2, "project": 4}
     extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", **settings)
     assert not (tmp_path / "work").exists()
     for shards in (2, 5, 9):  # six batches: some of nine shards have nothing to do
@@ -140,7 +141,7 @@ def test_shards_in_any_number_and_order_give_the_same_bytes(drawn, tiny, tmp_pat
 
 def test_the_size_of_batches_shows_in_no_float(drawn, tiny):
     photos, images = drawn
-    network = open_network(tiny["network"], tiny["weights"], {}, 32)
+    network = open_network(tiny)
     tensors = [network.prepare(open_image(images / name)) for name in photos.files]
     together, alone = network(tensors), [network([tensor]) for tensor in tensors]
     for i, one in enumerate(alone):
@@ -149,7 +150,7 @@ def test_the_size_of_batches_shows_in_no_float(drawn, tiny):
 
 
 def test_a_trained_detector_is_not_trained_again_and_has_no_shards(drawn, tmp_path):
-    settings = {"network": "word_detector", "image_size": 32, "batch": 5, "detector": DETECTOR, "seed": 1}
+    settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR, "seed": 1}
     extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", **settings)
     with pytest.raises(UserError, match="word_detector learns before it sees; run the stage without --shard"):
         extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, shard=(1, 2))
@@ -166,27 +167,28 @@ def test_a_trained_detector_is_not_trained_again_and_has_no_shards(drawn, tmp_pa
 
 
 def test_an_image_that_is_no_number_is_named(drawn, tiny, tmp_path):
-    state = load_file(tiny["weights"])
+    state = load_file(tiny.weights)
     first = next(key for key in state if key.endswith("weight"))
     state[first] = np.full_like(state[first], np.nan)
     broken = tmp_path / "broken.safetensors"
     save_file({key: torch.from_numpy(value) for key, value in state.items()}, broken)
+    settings = replace(tiny, weights=str(broken))
     with pytest.raises(UserError, match=r"^0.png: a feature is infinite or NaN"):
-        extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", **{**tiny, "weights": str(broken)}, batch=4)
+        extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=4)
 
 
 def test_real_photos_through_a_real_network(real_data, tmp_path):
     weights = real_data / "weights" / "mobilenetv2_100_imagenet.safetensors"
-    half = {"network": "mobilenetv2_100", "weights": str(weights), "options": {"pad_type": "same"}, "image_size": 224}
+    half = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
+    settings = NetworkSettings("mobilenetv2_100", 224, str(weights), {"pad_type": "same"}, **half, cells=5)
     rows = json.loads((real_data / "flickr8k" / "dataset_flickr8k.json").read_text())["images"][:20]
     photos, images = Photos([row["filename"] for row in rows]), real_data / "flickr8k" / "images"
-    settings = {**half, "batch": 8, "mean": (0.5,) * 3, "std": (0.5,) * 3}
-    extract(photos, images, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, cells=5, project=16)
+    extract(photos, images, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=8, project=16)
     store = FeatureStore(tmp_path / "out")
     assert (store.pooled_size, store.regions_shape) == (1280, (25, 16))
     assert store.manifest["weights"] == {"source": weights.name, "sha256": sha256(weights)}
     store.verify()
-    network = TimmNetwork(half["network"], half["weights"], half["options"], 224, (0.5,) * 3, (0.5,) * 3)
+    network = TimmNetwork(settings)
     for row in (0, 19):
         with Image.open(images / photos.file(row)) as image:
             pixels = torch.from_numpy(np.asarray(image.convert("RGB")).copy()).permute(2, 0, 1) / 127.5 - 1

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
 
 from pipeline.errors import UserError
+from pipeline.features.extractor import NetworkSettings
 from pipeline.features.networks import TimmNetwork, TorchvisionNetwork
 from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.files import sha256
@@ -28,7 +31,7 @@ def weights(timm, tmp_path_factory):
 
 
 def test_features_are_the_last_map_and_its_mean(timm, weights):
-    network = TimmNetwork(SMALL, str(weights), {}, 64)
+    network = TimmNetwork(NetworkSettings(SMALL, 64, str(weights)))
     torch.manual_seed(0)
     images = torch.randn(3, 3, 64, 64)
     pooled, regions, count, boxes = network(list(images))
@@ -45,13 +48,14 @@ def test_features_are_the_last_map_and_its_mean(timm, weights):
 
 def test_cells_average_the_map(timm, weights):
     images = [torch.randn(3, 64, 64)]
-    fine, coarse = (TimmNetwork(SMALL, str(weights), {}, 64, cells=cells) for cells in (None, 1))
+    fine, coarse = (TimmNetwork(NetworkSettings(SMALL, 64, str(weights), cells=cells)) for cells in (None, 1))
     assert coarse.regions_shape == (1, 288)
     torch.testing.assert_close(coarse(images)[1][:, 0], fine(images)[1].mean(1), atol=1e-5, rtol=1e-4)
 
 
 def test_preprocessing_squashes_the_whole_image_and_takes_other_means(timm, weights):
-    network = TimmNetwork(SMALL, str(weights), {}, 64, mean=(0.5, 0.5, 0.5), std=(0.25, 0.5, 0.5))
+    settings = NetworkSettings(SMALL, 64, str(weights))
+    network = TimmNetwork(replace(settings, mean=(0.5, 0.5, 0.5), std=(0.25, 0.5, 0.5)))
     image = Image.new("RGB", (200, 50), (255, 0, 255))
     image.paste((255, 0, 0), (0, 0, 20, 50))  # the left tenth, which a crop would lose
     prepared = network.prepare(image)
@@ -59,7 +63,7 @@ def test_preprocessing_squashes_the_whole_image_and_takes_other_means(timm, weig
     assert prepared[:, 32, 60].tolist() == [2.0, -1.0, 1.0]
     assert prepared[:, 32, 1].tolist() == [2.0, -1.0, -1.0]
     assert network.description["preprocessing"]["mean"] == (0.5, 0.5, 0.5)
-    assert TimmNetwork(SMALL, str(weights), {}, 64).description["preprocessing"]["mean"] == (0.485, 0.456, 0.406)
+    assert TimmNetwork(settings).description["preprocessing"]["mean"] == (0.485, 0.456, 0.406)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +74,7 @@ def test_networks_that_end_in_tokens_or_channels_last_give_a_grid_too(timm, tmp_
     torch.manual_seed(0)
     model = timm.create_model(name)
     save_file(model.state_dict(), tmp_path / "weights.safetensors")
-    network = TimmNetwork(name, str(tmp_path / "weights.safetensors"), {}, size)
+    network = TimmNetwork(NetworkSettings(name, size, str(tmp_path / "weights.safetensors")))
     assert network.regions_shape == (cells, model.num_features)
 
 
@@ -87,13 +91,13 @@ def test_weights_that_do_not_fit_are_told_in_one_line(timm, weights, tmp_path):
         ("resnet0", {}, "features.network: timm has no network 'resnet0'"),
     ):
         with pytest.raises(UserError, match=message) as told:
-            TimmNetwork(name, str(weights), options, 64)
+            TimmNetwork(NetworkSettings(name, 64, str(weights), options))
         assert "\n" not in str(told.value)
     with pytest.raises(UserError, match="the weights of mobilenetv3_small_050 are missing; put the safetensors file"):
-        TimmNetwork(SMALL, str(tmp_path / "none.safetensors"), {}, 64)
+        TimmNetwork(NetworkSettings(SMALL, 64, str(tmp_path / "none.safetensors")))
     (tmp_path / "part.safetensors").write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(UserError, match="not a whole safetensors file"):
-        TimmNetwork(SMALL, str(tmp_path / "part.safetensors"), {}, 64)
+        TimmNetwork(NetworkSettings(SMALL, 64, str(tmp_path / "part.safetensors")))
 
 
 def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
@@ -103,8 +107,8 @@ def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
     torch.manual_seed(0)
     model = models.resnet18().eval()
     save_file(model.state_dict(), tmp_path / "weights.safetensors")
-    options = ("torchvision/resnet18", str(tmp_path / "weights.safetensors"), {}, 64)
-    network = TorchvisionNetwork(*options)
+    settings = NetworkSettings("torchvision/resnet18", 64, str(tmp_path / "weights.safetensors"))
+    network = TorchvisionNetwork(settings)
     assert (network.pooled_size, network.regions_shape) == (512, (4, 512))
     assert network.description["preprocessing"]["mean"] == (0.485, 0.456, 0.406)
     image = torch.randn(3, 64, 64)
@@ -112,7 +116,7 @@ def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
     with torch.inference_mode():
         torch.testing.assert_close(model.fc(pooled), model(image[None]), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(regions.mean(1), pooled, atol=1e-5, rtol=1e-4)
-    assert TorchvisionNetwork(*options, cells=1).regions_shape == (1, 512)
+    assert TorchvisionNetwork(replace(settings, cells=1)).regions_shape == (1, 512)
 
 
 @pytest.mark.parametrize(
@@ -126,5 +130,5 @@ def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
 )
 def test_what_torchvision_does_not_have_is_told_in_one_line(name, options, message):
     with pytest.raises(UserError, match=message) as told:
-        TorchvisionNetwork(name, "hub", options, 64)
+        TorchvisionNetwork(NetworkSettings(name, 64, "hub", options))
     assert "\n" not in str(told.value)

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
-from pipeline.features.networks import Seen
+from pipeline.features.extractor import Seen
 from pipeline.features.rows import Rows
 
 

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from pipeline.errors import UserError
+from pipeline.features.extractor import NetworkSettings
 from pipeline.features.networks import TimmNetwork
 from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.features.weights import load_torchvision
@@ -38,7 +39,7 @@ def test_weights_of_the_hub_are_checked_against_its_digest(cache, tmp_path):
     blob = kept / "blobs" / digest
     blob.write_bytes((tmp_path / "weights.safetensors").read_bytes())
     (kept / "snapshots" / "0123" / "model.safetensors").symlink_to(blob)
-    network = TimmNetwork(TINY, "hub", {}, 32)
+    network = TimmNetwork(NetworkSettings(TINY, 32, "hub"))
     assert network.description["weights"] == {
         "source": "hub", "file": "timm/test_resnet.r160_in1k/model.safetensors", "sha256": digest,
     }  # fmt: skip
@@ -48,13 +49,13 @@ def test_weights_of_the_hub_are_checked_against_its_digest(cache, tmp_path):
     content[-1] ^= 1
     blob.write_bytes(content)
     with pytest.raises(UserError, match=r"the SHA-256 is .* not the file's name; remove it, fetch it anew") as told:
-        TimmNetwork(TINY, "hub", {}, 32)
+        TimmNetwork(NetworkSettings(TINY, 32, "hub"))
     assert str(told.value).startswith(str(blob))
 
 
 def test_the_hub_out_of_reach_is_told_in_one_line(cache):
     with pytest.raises(UserError, match=r"^features.weights: hub has no weights for test_resnet that can be") as told:
-        TimmNetwork(TINY, "hub", {}, 32)
+        TimmNetwork(NetworkSettings(TINY, 32, "hub"))
     assert "fetch model.safetensors of timm/test_resnet.r160_in1k where there is a network" in str(told.value)
     assert "give its path as features.weights" in str(told.value)
     assert "\n" not in str(told.value)
@@ -89,7 +90,7 @@ def test_weights_of_torchvision_are_tensors_with_the_digest_of_their_name(checkp
     line, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     content = saved(other.state_dict(), tmp_path / "a")
     path, entry = checkpoints(content)
-    told = load_torchvision(line, entry, "line")
+    told = load_torchvision(line, "hub", entry, "line")
     assert told == {"source": "hub", "file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
     torch.testing.assert_close(line.weight, other.weight)
     for bad, prefix, message in (
@@ -100,7 +101,7 @@ def test_weights_of_torchvision_are_tensors_with_the_digest_of_their_name(checkp
     ):
         path, entry = checkpoints(bad, prefix)
         with pytest.raises(UserError, match=message) as refused:
-            load_torchvision(line, entry, "line")
+            load_torchvision(line, "hub", entry, "line")
         assert str(refused.value).startswith(str(path))
         assert "\n" not in str(refused.value)
     assert "must not run" not in capfd.readouterr().out
@@ -109,6 +110,6 @@ def test_weights_of_torchvision_are_tensors_with_the_digest_of_their_name(checkp
 def test_torchvisions_file_out_of_reach_is_named_with_its_digest_and_its_place(checkpoints, tmp_path):
     entry = SimpleNamespace(url="http://127.0.0.1:9/models/line-12345678.pth")
     with pytest.raises(UserError, match=r"fetch line-12345678.pth, its SHA-256 begins with 12345678, where") as told:
-        load_torchvision(torch.nn.Linear(2, 2), entry, "line")
+        load_torchvision(torch.nn.Linear(2, 2), "hub", entry, "line")
     assert f"put it into {tmp_path / 'checkpoints'}, or give the path of a safetensors file" in str(told.value)
     assert list((tmp_path / "checkpoints").iterdir()) == []

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from pipeline.features.extractor import NetworkSettings
 from pipeline.features.word_detector import (
     WordDetector,
     WordDetectorNetwork,
@@ -79,7 +82,8 @@ def test_the_number_of_threads_changes_nothing_and_is_left_as_it_was():
 
 def test_features_are_the_map_and_its_standardised_mean_and_maximum():
     detector, world = train(), Bright()
-    network = WordDetectorNetwork(detector, 32)
+    settings = NetworkSettings("word_detector", 32)
+    network = WordDetectorNetwork(detector, settings)
     assert (network.pooled_size, network.regions_shape) == (64, (4, 32))
     images = torch.from_numpy(world.pixels[:100])
     pooled, regions, count, boxes = network(list(images))
@@ -90,7 +94,7 @@ def test_features_are_the_map_and_its_standardised_mean_and_maximum():
     norm = detector.standardised
     expected = (vectors - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
     torch.testing.assert_close(pooled, expected, atol=1e-3, rtol=1e-3)
-    assert WordDetectorNetwork(detector, 32, cells=1).regions_shape == (1, 32)
+    assert WordDetectorNetwork(detector, replace(settings, cells=1)).regions_shape == (1, 32)
 
 
 def test_an_image_is_squashed_to_the_square_not_cropped():

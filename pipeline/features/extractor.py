@@ -1,0 +1,108 @@
+"""What sees images: its settings, what it sees, and what all networks share that end in a map."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pipeline.features.weights import HUB
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Which network sees the images, with which weights, and what it gets to see.
+
+    `options` go to the library that builds the network. `mean` and `std` (RGB) replace the network's own. A map is
+    averaged to `cells` × `cells`; `boxes` is how many regions a detector finds.
+    """
+
+    network: str
+    image_size: int  # pixels
+    weights: str = HUB  # or a safetensors file
+    options: Mapping[str, Any] = field(default_factory=dict)
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    cells: int | None = None
+    boxes: Mapping[str, Any] | None = None
+
+    @property
+    def normalisation(self) -> dict[str, tuple[float, ...]]:
+        """`mean` and `std`, those that are given."""
+        given = {"mean": self.mean, "std": self.std}
+        return {key: tuple(value) for key, value in given.items() if value is not None}
+
+    def described(self, weights: Mapping[str, str], preprocessing: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        """What the manifest tells of the network, `weights` being where they are from."""
+        names = {"network": self.network, "options": dict(self.options), "weights": weights}
+        return {**names, **more, "preprocessing": dict(preprocessing)}
+
+
+class Seen(NamedTuple):
+    """What a network sees in B images, each with at most R regions, the rest padded with 0."""
+
+    pooled: Tensor  # (B, P)
+    regions: Tensor  # (B, R, D)
+    region_count: Tensor  # (B,)
+    boxes: Tensor | None = None  # (B, R, 4): x1, y1, x2, y2 as shares of width and height, where regions were detected
+
+
+class Extractor(Protocol):
+    """A network with its preprocessing: a grid of cells, detected regions, or tokens are all sets of regions."""
+
+    pooled_size: int  # P
+    regions_shape: tuple[int, int]  # (R, D): at most R regions of an image
+    has_boxes: bool  # regions were detected and have their boxes
+    description: dict[str, Any]  # network, digest of its weights, preprocessing: what the manifest tells
+
+    def prepare(self, image: Image.Image) -> Tensor:
+        """An RGB image as the network wants it, (3, H, W); called in threads."""
+        ...
+
+    def __call__(self, images: Sequence[Tensor]) -> Seen:
+        """What is seen in an image depends on no other of the batch."""
+        ...
+
+
+class GridNetwork(ABC):
+    """A network that ends in a map (Extractor): the map's cells are the regions."""
+
+    has_boxes = False
+    memory_format = torch.channels_last
+
+    def __init__(
+        self,
+        model: nn.Module,
+        transform: Callable[[Image.Image], Tensor],
+        settings: NetworkSettings,
+        description: dict[str, Any],
+        device: torch.device | str,
+    ):
+        self.model: Any = model.eval().to(device, memory_format=self.memory_format)
+        self.cells, self.device, self.description = settings.cells, torch.device(device), description
+        self._transform = transform
+        seen = self([torch.zeros(3, settings.image_size, settings.image_size)])
+        self.pooled_size, self.regions_shape = seen.pooled.shape[1], (seen.regions.shape[1], seen.regions.shape[2])
+
+    @abstractmethod
+    def _see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Of images (B, 3, S, S) the vectors (B, P) and the maps (B, D, H, W)."""
+
+    def prepare(self, image: Image.Image) -> Tensor:
+        return self._transform(image)
+
+    @torch.inference_mode()
+    def __call__(self, images: Sequence[Tensor]) -> Seen:
+        pooled, regions = self._see(torch.stack(list(images)).to(self.device, memory_format=self.memory_format))
+        if self.cells is not None:
+            regions = F.adaptive_avg_pool2d(regions, self.cells)
+        regions = regions.flatten(2).transpose(1, 2)
+        return Seen(pooled, regions, torch.full((len(images),), regions.shape[1]))
