@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
 import shutil
@@ -124,6 +125,26 @@ def test_imported_files_give_the_same_tensors_as_the_projects_own_path(world):
     assert stores[0].manifest["crc"] == stores[1].manifest["crc"]  # pooled, regions and their number, bit for bit
     names = ("cocotalk.json", "cocotalk_label.h5", "coco-train-idxs.p")
     assert imported.manifest["inputs"] == {name: sha256(world / "theirs" / name) for name in names}
+
+
+def test_a_tsv_file_gives_the_same_features_and_the_boxes(world):
+    """The features stage imports what it extracted, from a file as generate_tsv.py of bottom-up-attention writes it."""
+    before = FeatureStore(world / "before" / "features")
+    vectors, regions, _ = before.read(np.arange(8))
+    halves = np.array([[0, 0, 20, 40], [20, 0, 40, 40], [0, 0, 40, 20], [0, 20, 40, 40]], np.float32)
+    with open(world / "theirs" / "all.tsv", "wb") as file:
+        for row, id_ in enumerate(Prepared.load(world / "before" / "prepared").ids.to_pylist()):
+            coded = [base64.b64encode(np.ascontiguousarray(array).tobytes()) for array in (halves, regions[row])]
+            file.write(b"\t".join([id_.encode(), b"40", b"40", b"4", *coded]) + b"\r\n")
+    params = yaml.safe_load((world / "params.yaml").read_text())
+    params["features"]["imported"] |= {"form": "tsv", "regions": "theirs/all.tsv"}
+    (world / "params.yaml").write_text(yaml.safe_dump(params))
+    run()
+    store = FeatureStore(world / "data" / "features")
+    store.verify()
+    np.testing.assert_array_equal(store.read(np.arange(8))[0], vectors)
+    np.testing.assert_array_equal(store.read(np.arange(8))[1], regions)
+    np.testing.assert_array_equal(store.boxes(np.arange(8)), np.broadcast_to(halves / 40, (8, 4, 4)))
 
 
 def test_a_stage_stops_in_one_line_where_a_file_is_of_other_data(world, capsys):

@@ -45,13 +45,14 @@ class Found:
     file: str
     regions: np.ndarray  # (n, D)
     pooled: np.ndarray  # (P,)
+    boxes: np.ndarray | None = None  # (n, 4): x1, y1, x2, y2 as shares of width and height
     confidence: np.ndarray | None = None  # (n,)
 
 
 def import_features(
     ids: Sequence[str],
     out: Path,
-    writer: Callable[[Path, int, int, tuple[int, int]], Writer],
+    writer: Callable[[Path, int, int, tuple[int, int], bool], Writer],
     *,
     form: str,
     regions: str | Sequence[str],
@@ -63,8 +64,10 @@ def import_features(
     `form` is npy_folders (`regions`: a folder of ID.npz, key `feat`, or ID.npy; (n, D), or a grid (H, W, D)), tsv (one
     file or several), or detections (an HDF5 file of `ID_features` (n, D)). Of more than `regions_kept` regions the most
     confident are kept where the file tells (`ID_cls_prob`), else the first. `pooled` is a folder of ID.npy (P,);
-    without it the vector is the mean of all regions of an image. `writer` opens the store, (folder, M, P, (R, D)).
-    Raises UserError, one line with image and file, for what is missing, damaged or of another size than the rest.
+    without it the vector is the mean of all regions of an image. Of tsv the regions' boxes are kept too; those of
+    detections (`ID_boxes`) are not: they are in pixels, and the file does not tell how many an image has. `writer`
+    opens the store, (folder, M, P, (R, D), with boxes). Raises UserError, one line with image and file, for what is
+    missing, damaged or of another size than the rest.
     """
     places = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
     sources: dict[str, Digests] = {"regions": {}}
@@ -82,28 +85,34 @@ def import_features(
     size, length = first.regions.shape[1], len(first.pooled)
     found, cut, which = chain([first], found), 0, FIRST
     with (
-        writer(out, len(ids), length, (regions_kept, size)) as store,
+        writer(out, len(ids), length, (regions_kept, size), first.boxes is not None) as store,
         tqdm(total=len(ids), desc="images", unit="", disable=None) as bar,
     ):
         while some := sorted(islice(found, AT_ONCE), key=lambda image: image.row):
             kept = np.zeros((len(some), regions_kept, size), np.float32)
-            for place, image in zip(kept, some, strict=True):
+            boxes = np.zeros((len(some), regions_kept, 4), np.float32)
+            for i, image in enumerate(some):
                 if image.regions.shape[1] != size or len(image.pooled) != length:
                     raise UserError(
                         f"{image.file}: image {ids[image.row]} has regions of {image.regions.shape[1]} and a vector of "
                         f"{len(image.pooled)} numbers, but image {ids[first.row]} of {size} and {length}"
                     )
-                chosen = image.regions
-                if len(chosen) > regions_kept:
+                chosen = np.arange(min(len(image.regions), regions_kept))
+                if len(image.regions) > regions_kept:
                     cut += 1
                     if image.confidence is not None:
                         which = CONFIDENT
-                        best = np.argsort(-image.confidence, kind="stable")[:regions_kept]
-                        chosen = chosen[np.sort(best)]
-                place[: len(chosen)] = chosen[:regions_kept]
-            rows = np.array([image.row for image in some])
-            counts = np.array([min(len(image.regions), regions_kept) for image in some])
-            store.write(rows, np.stack([image.pooled for image in some]), kept, counts)
+                        chosen = np.sort(np.argsort(-image.confidence, kind="stable")[:regions_kept])
+                kept[i, : len(chosen)] = image.regions[chosen]
+                if image.boxes is not None:
+                    boxes[i, : len(chosen)] = image.boxes[chosen]
+            store.write(
+                np.array([image.row for image in some]),
+                np.stack([image.pooled for image in some]),
+                kept,
+                np.array([min(len(image.regions), regions_kept) for image in some]),
+                boxes if first.boxes is not None else None,
+            )
             bar.update(len(some))
         store.manifest.update(
             network="imported",
@@ -146,12 +155,12 @@ def _of_tsv(ids: Sequence[str], files: Sequence[Path], vectors: _Folder | None, 
                     if row is None or read[row]:
                         continue
                     try:
-                        features = _line(line)
+                        features, boxes = _line(line)
                     except ValueError as error:
                         damaged.setdefault(row, f"{file}, line {number}: image {ids[row]} cannot be read ({error})")
                         continue
                     read[row] = True
-                    yield _found(row, ids[row], f"{file}, line {number}", features, vectors)
+                    yield _found(row, ids[row], f"{file}, line {number}", features, vectors, boxes)
         except OSError as error:
             raise UserError(f"{file}: the TSV file cannot be read ({error.strerror})") from None
         digests[str(file)] = digest.hexdigest()
@@ -160,16 +169,20 @@ def _of_tsv(ids: Sequence[str], files: Sequence[Path], vectors: _Folder | None, 
         raise UserError(damaged.get(row, f"{', '.join(map(str, files))}: no line of image {ids[row]}"))
 
 
-def _line(line: bytes) -> np.ndarray:
-    """Regions (n, D) of a line. Raises ValueError where it is not whole."""
+def _line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Regions (n, D) of a line, and boxes (n, 4) as shares of the image's sides. ValueError where it is not whole."""
     fields = line.rstrip(b"\r\n").split(b"\t")
     if len(fields) != len(COLUMNS):
         raise ValueError(f"{len(fields)} columns instead of {', '.join(COLUMNS)}")
-    count = int(fields[3])
+    width, height, count = map(int, fields[1:4])
     boxes, features = (np.frombuffer(binascii.a2b_base64(text, strict_mode=True), "<f4") for text in fields[4:])
     if count < 1 or len(boxes) != 4 * count or len(features) == 0 or len(features) % count:
         raise ValueError(f"{len(boxes)} numbers of boxes and {len(features)} of features are not of {count} boxes")
-    return features.reshape(count, -1)
+    sides, boxes = np.array([width, height] * 2, np.float32), boxes.reshape(count, 4)
+    within = np.all((boxes >= -1) & (boxes <= sides + 1))  # a pixel beyond the edge may be rounding
+    if not within or min(width, height) < 1 or np.any(boxes[:, :2] > boxes[:, 2:]):
+        raise ValueError(f"boxes that are not x1, y1, x2, y2 within {width}×{height} pixels")
+    return features.reshape(count, -1), np.clip(boxes / sides, 0, 1)
 
 
 def _of_detections(ids: Sequence[str], file: Path, vectors: _Folder | None, digests: Digests) -> Iterator[Found]:
@@ -193,7 +206,7 @@ def _of_detections(ids: Sequence[str], file: Path, vectors: _Folder | None, dige
                 raise UserError(f"{file}: the features of image {id_} cannot be read ({reason})") from None
             if likely is not None and len(likely) != len(features):
                 raise UserError(f"{file}: image {id_} has {len(features)} regions, but {len(likely)} in {id_}_cls_prob")
-            yield _found(row, id_, str(file), features, vectors, likely)
+            yield _found(row, id_, str(file), features, vectors, confidence=likely)
     digests[str(file)] = sha256(file)
 
 
@@ -203,6 +216,7 @@ def _found(
     file: str,
     regions: np.ndarray,
     vectors: _Folder | None,
+    boxes: np.ndarray | None = None,
     confidence: np.ndarray | None = None,
 ) -> Found:
     if regions.ndim != 2 or 0 in regions.shape or regions.dtype.kind != "f":
@@ -210,11 +224,11 @@ def _found(
             f"{file}: image {id_} has features {regions.shape} {regions.dtype}, which are to be (n, D) numbers"
         )
     if vectors is None:
-        return Found(row, file, regions, regions.mean(0, np.float32), confidence)
+        return Found(row, file, regions, regions.mean(0, np.float32), boxes, confidence)
     pooled, place = vectors.read(id_)
     if pooled.ndim != 1 or pooled.dtype.kind != "f":
         raise UserError(f"{place}: image {id_} has a vector {pooled.shape} {pooled.dtype}, which is to be (P,) numbers")
-    return Found(row, file, regions, pooled, confidence)
+    return Found(row, file, regions, pooled, boxes, confidence)
 
 
 class _Folder:

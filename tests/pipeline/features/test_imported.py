@@ -23,6 +23,12 @@ def regions(row: int, count: int | None = None) -> np.ndarray:
     return np.random.default_rng(row).random((3 + row if count is None else count, SIZE), np.float32)
 
 
+def boxes(row: int, count: int | None = None) -> np.ndarray:
+    """(n, 4) float32 of an image of 640×480 pixels: x1, y1, x2, y2."""
+    corners = np.random.default_rng(row).random((3 + row if count is None else count, 2, 2), np.float32)
+    return (np.sort(corners, axis=1) * np.array([639, 479], np.float32)).reshape(-1, 4)
+
+
 def half(values: np.ndarray) -> np.ndarray:
     return values.astype(np.float16).astype(np.float32)
 
@@ -37,16 +43,21 @@ def npy_folders(folder: Path) -> dict[str, str]:
     return {"form": "npy_folders", "regions": str(folder / "att"), "pooled": str(folder / "fc")}
 
 
-def line(id_: str, features: np.ndarray) -> bytes:
+def line(id_: str, features: np.ndarray, where: np.ndarray, size: tuple[int, int] = (640, 480)) -> bytes:
     """generate_tsv.py of bottom-up-attention: csv.DictWriter with tabs, which ends a line in CR LF."""
-    boxes = np.ones((len(features), 4), np.float32)
-    coded = (base64.b64encode(array.tobytes()) for array in (boxes, features))
-    return b"\t".join([id_.encode(), b"640", b"480", str(len(features)).encode(), *coded]) + b"\r\n"
+    numbers = (str(number).encode() for number in (*size, len(features)))
+    coded = (base64.b64encode(array.tobytes()) for array in (where, features))
+    return b"\t".join([id_.encode(), *numbers, *coded]) + b"\r\n"
+
+
+def coded(box: list[float]) -> bytes:
+    """Six times this box, as a line holds them."""
+    return base64.b64encode(np.array([box] * 6, np.float32).tobytes())
 
 
 def tsv(folder: Path) -> dict[str, object]:
-    lines = [line(id_, regions(row)) for row, id_ in enumerate(IDS)]
-    (folder / "train.tsv.0").write_bytes(lines[3] + lines[0] + line("999", regions(9)) + lines[1])
+    lines = [line(id_, regions(row), boxes(row)) for row, id_ in enumerate(IDS)]
+    (folder / "train.tsv.0").write_bytes(lines[3] + lines[0] + line("999", regions(9), boxes(9)) + lines[1])
     (folder / "train.tsv.1").write_bytes(lines[4] + lines[0] + lines[2])  # 391895 stands in both
     return {"form": "tsv", "regions": [str(folder / "train.tsv.0"), str(folder / "train.tsv.1")]}
 
@@ -56,7 +67,7 @@ def detections(folder: Path, probabilities: Callable[[int], np.ndarray] | None =
     with h5py.File(folder / "coco_detections.hdf5", "w") as file:
         for row, id_ in enumerate(IDS):
             file[f"{id_}_features"] = regions(row)
-            file[f"{id_}_boxes"] = np.ones((3 + row, 4), np.float32)
+            file[f"{id_}_boxes"] = boxes(row)
             if probabilities is not None:
                 file[f"{id_}_cls_prob"] = probabilities(row)
     return {"form": "detections", "regions": str(folder / "coco_detections.hdf5")}
@@ -129,6 +140,26 @@ def test_of_more_regions_the_first_are_kept_and_the_mean_is_of_all(tmp_path, for
     np.testing.assert_allclose(pooled[4], half(regions(4).mean(0)), rtol=1e-3)
 
 
+def test_the_boxes_of_tsv_are_kept_as_shares_of_the_images_sides(tmp_path):
+    settings = tsv(tmp_path)
+    store = imported(tmp_path / "all", settings)
+    assert store.has_boxes
+    for row, found in enumerate(store.boxes(np.arange(5))):
+        np.testing.assert_allclose(found[: 3 + row] * [640, 480, 640, 480], boxes(row), atol=1e-4)
+        assert not found[3 + row :].any()
+    cut = imported(tmp_path / "cut", settings, kept=4).boxes(np.array([4]))[0]
+    np.testing.assert_allclose(cut * [640, 480, 640, 480], boxes(4)[:4], atol=1e-4)
+    file = Path(settings["regions"][0])
+    edge = np.array([[-0.5, 0, 640.25, 480.5]] * 6, np.float32)  # rounding: less than a pixel beyond the edges
+    file.write_bytes(line(IDS[3], regions(3), edge) + file.read_bytes())
+    np.testing.assert_array_equal(imported(tmp_path / "edge", settings).boxes(np.array([3]))[0, :6], [[0, 0, 1, 1]] * 6)
+
+
+@pytest.mark.parametrize("form", [npy_folders, detections])
+def test_files_that_do_not_tell_an_images_size_give_no_boxes(tmp_path, form):
+    assert not imported(tmp_path / "out", form(tmp_path)).has_boxes
+
+
 def test_of_more_detections_the_most_confident_are_kept_whatever_the_background(tmp_path):
     def probabilities(row):  # regions 1, 3, 4, 6 are the surest of an object, and 0 of being none
         likely = np.full((3 + row, 3), 0.1, np.float32)
@@ -183,12 +214,13 @@ def test_an_image_that_is_missing_is_named_with_the_file(tmp_path):
 def test_a_damaged_line_is_passed_by_where_a_whole_one_is_there(tmp_path):
     settings = tsv(tmp_path)
     first, second = map(Path, settings["regions"])
-    broken = line(IDS[0], regions(0))[:-7] + b"\r\n"  # as in the published test2014 files: cut within the base64
+    whole = [line(id_, regions(row), boxes(row)) for row, id_ in enumerate(IDS)]
+    broken = whole[0][:-7] + b"\r\n"  # as in the published test2014 files: cut within the base64
     first.write_bytes(broken + first.read_bytes())
     second.write_bytes(second.read_bytes() + broken)
     np.testing.assert_array_equal(imported(tmp_path / "out", settings).read(np.array([0]))[1][0, :3], half(regions(0)))
-    first.write_bytes(broken + line(IDS[1], regions(1)) + line(IDS[3], regions(3)))
-    second.write_bytes(line(IDS[2], regions(2)) + line(IDS[4], regions(4)))
+    first.write_bytes(broken + whole[1] + whole[3])
+    second.write_bytes(whole[2] + whole[4])
     said = refused(tmp_path / "none", settings)
     assert said.startswith(f"{first}, line 1: image 391895 cannot be read (")
     assert "padding" in said
@@ -203,12 +235,18 @@ def test_a_damaged_line_is_passed_by_where_a_whole_one_is_there(tmp_path):
         (lambda fields: [*fields[:3], b"5", *fields[4:]], "are not of 5 boxes"),
         (lambda fields: [*fields[:5], b"\xff" + fields[5][1:]], "base64"),
         (lambda fields: [*fields[:5], b""], "0 of features"),
+        (lambda fields: [fields[0], b"wide", *fields[2:]], "invalid literal for int"),
+        (lambda fields: [fields[0], b"0", *fields[2:4], coded([0, 2, 1, 3]), fields[5]], "within 0×480 pixels"),
+        (lambda fields: [fields[0], b"480", b"640", *fields[3:]], "not x1, y1, x2, y2 within 480×640 pixels"),
+        (lambda fields: [*fields[:4], coded([2, 2, 1, 3]), fields[5]], "not x1, y1, x2, y2 within 640×480 pixels"),
+        (lambda fields: [*fields[:4], coded([np.nan, 2, 1, 3]), fields[5]], "not x1, y1, x2, y2 within"),
+        (lambda fields: [*fields[:4], coded([-9, 2, 1, 3]), fields[5]], "not x1, y1, x2, y2 within"),
     ],
 )
 def test_a_line_of_another_form_is_told(tmp_path, change, said):
     settings = tsv(tmp_path)
     first = Path(settings["regions"][0])
-    fields = change(line(IDS[3], regions(3)).rstrip(b"\r\n").split(b"\t"))
+    fields = change(line(IDS[3], regions(3), boxes(3)).rstrip(b"\r\n").split(b"\t"))
     first.write_bytes(b"\t".join(fields) + b"\r\n" + b"".join(first.read_bytes().splitlines(keepends=True)[1:]))
     assert said in refused(tmp_path / "out", settings)
 
@@ -262,9 +300,15 @@ def test_the_projects_own_features_come_back_as_they_were(tmp_path):
     own, count = rng.standard_normal((5, 6, SIZE)).astype(np.float16), np.array([6, 4, 1, 5, 6])
     own[np.arange(6) >= count[:, None]] = 0
     pooled = rng.standard_normal((5, 4)).astype(np.float16)
-    with FeatureWriter(tmp_path / "own", 5, 4, (6, SIZE)) as store:
-        store.write(np.arange(5), pooled, own, count)
-    store = FeatureStore(tmp_path / "own")
+    shares = np.sort(rng.random((5, 6, 2, 2), np.float32), axis=2).reshape(5, 6, 4)
+    shares[np.arange(6) >= count[:, None]] = 0
+    stores = {}
+    for with_boxes in (False, True):
+        folder = tmp_path / f"own-{with_boxes}"
+        with FeatureWriter(folder, 5, 4, (6, SIZE), with_boxes) as store:
+            store.write(np.arange(5), pooled, own, count, shares)
+        stores[with_boxes] = FeatureStore(folder)
+    store = stores[True]
     vectors, found, mask = store.read(np.arange(5))
     for name in ("fc", "att"):
         (tmp_path / name).mkdir()
@@ -275,11 +319,12 @@ def test_the_projects_own_features_come_back_as_they_were(tmp_path):
             np.save(tmp_path / "fc" / id_, vectors[row])
             np.savez_compressed(tmp_path / "att" / id_, feat=exist)
             file[f"{id_}_features"] = exist
-            lines.append(line(id_, exist))
+            pixels = shares[row][mask[row]] * np.array([512, 256] * 2, np.float32)  # powers of two: nothing is rounded
+            lines.append(line(id_, exist, pixels, (512, 256)))
     (tmp_path / "all.tsv").write_bytes(b"".join(lines[::-1]))
     for form, path in (("npy_folders", "att"), ("tsv", "all.tsv"), ("detections", "detections.hdf5")):
         settings = {"form": form, "regions": str(tmp_path / path), "pooled": str(tmp_path / "fc")}
         back = imported(tmp_path / form, settings, kept=6)
         for one, other in zip(back.read(np.arange(5)), (vectors, found, mask), strict=True):
             np.testing.assert_array_equal(one, other)
-        assert back.manifest["crc"] == store.manifest["crc"]  # bit for bit
+        assert back.manifest["crc"] == stores[form == "tsv"].manifest["crc"]  # bit for bit, tsv with boxes
