@@ -1,7 +1,8 @@
-"""Channels: from word distributions to words, and to what is heard of them.
+"""Channels: from the logits of words to words, and to what is heard of them.
 
-`open` begins B·width captions and gives a function that is called once a time step with their log-probabilities
-(N, V+1); rows are image-major. The unroll (models/speaker.py) ends captions, so a channel need not know about EOS.
+`open` begins B·width captions and gives a function that is called once a time step with the logits (N, V+1) of the
+captions that go on; rows are image-major. The unroll (models/speaker.py) ends captions, so a channel need not know
+about EOS, and makes the gradients, so a channel need not know about graphs.
 """
 
 from __future__ import annotations
@@ -12,24 +13,35 @@ from typing import Literal
 
 import torch
 from torch import Generator, Tensor
-from torch.nn.functional import one_hot
 
 from pipeline.errors import UserError
 from pipeline.types import Batch, Symbol
 
-Step = Callable[[int, Tensor], Symbol]
+Step = Callable[[int, Tensor, Tensor], Symbol]
 
 
-def draw(probabilities: Tensor, rng: Generator) -> Tensor:
-    """(N,) word ids drawn from `probabilities` (N, V) by inverting the cumulative sum: one uniform number a row."""
-    cumulative = probabilities.detach().cumsum(-1)
-    uniform = torch.rand(len(probabilities), 1, generator=rng, device=probabilities.device)
+def draw(probabilities: Tensor, rng: Generator, rows: Tensor, total: int) -> Tensor:
+    """(N,) word ids drawn from `probabilities` (N, V), the `rows` (N,) of `total` captions.
+
+    By inverting the cumulative sum, with one uniform number for each of all captions.
+    """
+    cumulative = probabilities.cumsum(-1)
+    uniform = torch.rand(total, 1, generator=rng, device=probabilities.device)[rows]
     index = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).squeeze(-1)
     return index.clamp_(max=probabilities.shape[-1] - 1)
 
 
+class Worded:
+    """A channel of words alone."""
+
+    relaxes = False
+
+    def relax(self, logits: Tensor, noise: Tensor | None) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} is a channel of words alone")
+
+
 @dataclass(frozen=True)
-class Multinomial:
+class Multinomial(Worded):
     """Words drawn from the speaker's distribution; the listener hears words. `dropout` as while teacher forcing."""
 
     samples: int = 1
@@ -41,11 +53,12 @@ class Multinomial:
         return self.samples
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
-        return lambda t, log_probs: Symbol(draw(log_probs.exp(), rng))
+        total = len(batch) * self.width
+        return lambda t, logits, rows: Symbol(draw(logits.softmax(-1), rng, rows, total))
 
 
 @dataclass(frozen=True)
-class Greedy:
+class Greedy(Worded):
     """The likeliest word each time; without dropout unless asked (self-critical.pytorch#6)."""
 
     dropout: bool = False
@@ -54,7 +67,7 @@ class Greedy:
     learns = False
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
-        return lambda t, log_probs: Symbol(log_probs.argmax(-1))
+        return lambda t, logits, rows: Symbol(logits.argmax(-1))
 
 
 @dataclass(frozen=True)
@@ -69,35 +82,32 @@ class StraightThrough:
     ending: Literal["constant", "soft"] = "constant"
     learns = True
     dropout = True
+    relaxes = True
 
     @property
     def width(self) -> int:
         return self.samples
 
-    def sample(self, log_probs: Tensor, rng: Generator) -> tuple[Tensor, Tensor]:
-        """A word a row (N,), and what its gradient goes to and a full distribution passes (N, V+1)."""
-        probabilities = log_probs.exp()
-        return draw(probabilities, rng), probabilities
+    def sample(self, logits: Tensor, rng: Generator, rows: Tensor, total: int) -> tuple[Tensor, Tensor | None]:
+        """A word a row (N,), and the noise (N, V+1) that chose it, if any."""
+        return draw(logits.softmax(-1), rng, rows, total), None
+
+    def relax(self, logits: Tensor, noise: Tensor | None) -> Tensor:
+        """(M, V+1): what the words' gradient goes to, and what a full distribution passes."""
+        return logits.softmax(-1)
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
-        def step(t: int, log_probs: Tensor) -> Symbol:
-            index, soft = self.sample(log_probs, rng)
-            return Symbol(index, said=self.end(index, straight_through(index, soft)))
+        total = len(batch) * self.width
+
+        def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
+            index, noise = self.sample(logits, rng, rows, total)
+            return Symbol(index, through=self.through(index), noise=noise)
 
         return step
 
-    def end(self, index: Tensor, said: Tensor) -> Tensor:
-        """`said` (N, V) with the rows that end here as `ending` has them."""
-        if self.ending == "soft":
-            return said
-        silence = one_hot(torch.zeros_like(index[:1]), said.shape[-1]).to(said.dtype)
-        return torch.where((index == 0).unsqueeze(1), silence, said)
-
-
-def straight_through(index: Tensor, probabilities: Tensor) -> Tensor:
-    """(N, V): the one-hot of `index` (N,) forward, the identity to `probabilities` (N, V) backward."""
-    hard = one_hot(index, probabilities.shape[-1]).to(probabilities.dtype)
-    return probabilities + (hard - probabilities).detach()
+    def through(self, index: Tensor) -> Tensor:
+        """(N,) bool: which words pass a gradient, as `ending` has it."""
+        return torch.ones_like(index, dtype=torch.bool) if self.ending == "soft" else index != 0
 
 
 @dataclass(frozen=True)
@@ -110,11 +120,14 @@ class Gumbel(StraightThrough):
 
     temperature: float = 1.0
 
-    def sample(self, log_probs: Tensor, rng: Generator) -> tuple[Tensor, Tensor]:
-        waiting = torch.empty_like(log_probs).exponential_(generator=rng)
-        noise = waiting.clamp_(min=torch.finfo(waiting.dtype).tiny).log_().neg_()
-        perturbed = log_probs + noise
-        return perturbed.detach().argmax(-1), (perturbed / self.temperature).softmax(-1)
+    def sample(self, logits: Tensor, rng: Generator, rows: Tensor, total: int) -> tuple[Tensor, Tensor | None]:
+        waiting = logits.new_empty(total, logits.shape[-1]).exponential_(generator=rng)
+        noise = waiting.clamp_(min=torch.finfo(waiting.dtype).tiny).log_().neg_()[rows]
+        return (logits + noise).argmax(-1), noise
+
+    def relax(self, logits: Tensor, noise: Tensor | None) -> Tensor:
+        assert noise is not None
+        return ((logits + noise) / self.temperature).softmax(-1)
 
 
 @dataclass(frozen=True)
@@ -133,6 +146,7 @@ class PartialSampling:
     feed: Literal["distribution", "sample"] = "distribution"
     learns = True
     dropout = True
+    relaxes = True
 
     @property
     def samples(self) -> int:
@@ -142,21 +156,27 @@ class PartialSampling:
     def width(self) -> int:
         return self.inner.width
 
+    def relax(self, logits: Tensor, noise: Tensor | None) -> Tensor:
+        return self.inner.relax(logits, noise)
+
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
-        rows = len(batch) * self.width
+        total = len(batch) * self.width
+        # on the host, so that a GPU need not be asked how many they are
+        host = rng if rng.device.type == "cpu" else torch.Generator().manual_seed(rng.initial_seed())
 
         def whole() -> Tensor:
-            return torch.rand(rows, 1, generator=rng, device=batch.device) < self.rho
+            return torch.rand(total, generator=host) < self.rho
 
         captions = whole() if self.mix == "caption" else None
 
-        def step(t: int, log_probs: Tensor) -> Symbol:
-            index, soft = self.inner.sample(log_probs, rng)
-            hard = straight_through(index, soft)
-            dense = whole() if captions is None else captions
-            said = self.inner.end(index, torch.where(dense, soft, hard))
-            fed = torch.where(dense, soft, hard.detach()) if self.feed == "distribution" else None
-            return Symbol(index, said=said, fed=fed)
+        def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
+            index, noise = self.inner.sample(logits, rng, rows, total)
+            passing = whole() if captions is None else captions
+            if rows.device.type == "cpu":
+                passing = passing[rows]
+            chosen = passing.nonzero().squeeze(1).to(rows.device, non_blocking=True)
+            onward = self.feed == "distribution"
+            return Symbol(index, through=self.inner.through(index), whole=chosen, onward=onward, noise=noise)
 
         return step
 
@@ -176,7 +196,7 @@ class ScheduledSampling:
 
 
 @dataclass(frozen=True)
-class Forced:
+class Forced(Worded):
     """Teacher forcing: the speaker says the batch's human captions, and what it would have said gets no hearing.
 
     Where only the words are wanted, not their probability (`learns=False`), the speaker is not even asked.
@@ -189,20 +209,20 @@ class Forced:
     dropout = True
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
-        share = 0.0 if self.scheduled is None else self.scheduled.share(batch.epoch)
+        share, total = 0.0 if self.scheduled is None else self.scheduled.share(batch.epoch), len(batch)
 
-        def step(t: int, log_probs: Tensor) -> Symbol:
-            index = batch.captions[:, t]
+        def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
+            index = batch.captions[rows, t]
             if share == 0:
                 return Symbol(index)
-            own = torch.rand(len(batch), generator=rng, device=batch.device) < share
-            return Symbol(index, fed=torch.where(own, draw(log_probs.exp(), rng), index))
+            own = torch.rand(total, generator=rng, device=batch.device)[rows] < share
+            return Symbol(index, fed=torch.where(own, draw(logits.softmax(-1), rng, rows, total), index))
 
         return step
 
 
 @dataclass(frozen=True)
-class Beam:
+class Beam(Worded):
     """Beam search by the sum of log-probabilities; ended captions stay in the beam and compete with the others."""
 
     width: int = 2
@@ -222,10 +242,11 @@ class Beam:
         total[:, 0] = 0
         ended = torch.zeros(images, width, dtype=torch.bool, device=device)
 
-        def step(t: int, log_probs: Tensor) -> Symbol:
+        def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
             nonlocal total, ended
             # a row has at most `width` offspring in the beam, so the rest of the vocabulary need not be sorted
-            best, word = log_probs.topk(min(width, log_probs.shape[-1]), -1)
+            best, word = logits.topk(min(width, logits.shape[-1]), -1)
+            best = best - logits.logsumexp(-1, keepdim=True)
             best, word = best.view(images, width, -1), word.view(images, width, -1)
             only_eos = torch.full_like(best, -torch.inf)
             only_eos[..., 0] = 0

@@ -29,8 +29,19 @@ class Channel(Protocol):
     def dropout(self) -> bool:
         """Whether a speaker in training mode keeps its dropout while it speaks through this channel."""
 
-    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Callable[[int, Tensor], Symbol]:
-        """Begin B·width captions: a function of the time step and the log-probabilities (N, V+1)."""
+    @property
+    def relaxes(self) -> bool:
+        """Whether words pass a gradient to a distribution, which `relax` makes; otherwise to their log-probability."""
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Callable[[int, Tensor, Tensor], Symbol]:
+        """Begin B·width captions: a function of the time step, logits (N, V+1) without a graph, and rows (N,) int64.
+
+        The rows are which of the B·width captions these are: those that have ended may be left out. What is drawn for
+        a caption must not depend on that.
+        """
+
+    def relax(self, logits: Tensor, noise: Tensor | None) -> Tensor:
+        """(M, V+1): the distributions that stand for words, differentiable in `logits`, with the symbols' `noise`."""
 
 
 class Score(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 
 import torch
+from torch import Tensor
 
 from pipeline.channels import Forced
 from pipeline.models.speaker import Speaker
@@ -28,6 +29,7 @@ class StepRollouts:
     def __init__(self, speaker: Speaker, batch: Batch, seed: int) -> None:
         self.speaker, self.batch, self.seed = speaker, batch, seed
         self._spoken: dict[Channel, Message] = {}
+        self._seen: Tensor | None = None
 
     def of(self, channel: Channel) -> Message:
         if channel not in self._spoken:
@@ -43,10 +45,16 @@ class StepRollouts:
             # also inside a baseline's no_grad: another term may need this caption's gradient
             with torch.set_grad_enabled(channel.learns):
                 if channel == Forced():  # every word is known: no need to go word by word
-                    return self.speaker.read(self.batch)
-                return self.speaker.speak(self.batch, channel, self._rng(channel))
+                    return self.speaker.read(self.batch, self._see())
+                return self.speaker.speak(self.batch, channel, self._rng(channel), self._see())
         finally:
             self.speaker.train(training)
+
+    def _see(self) -> Tensor:
+        if self._seen is None:
+            with torch.enable_grad():
+                self._seen = self.speaker.see(self.batch)
+        return self._seen
 
     def _rng(self, channel: Channel) -> torch.Generator:
         stream = zlib.crc32(repr(channel).encode())

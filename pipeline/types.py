@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 Losses = dict[str, Tensor]
 """Scalars to be minimised, by name; their sum is what is differentiated."""
@@ -49,12 +51,61 @@ class Batch:
 
 @dataclass(frozen=True)
 class Symbol:
-    """What a channel does with the N word distributions of one time step."""
+    """What a channel does with the logits of N captions in one time step."""
 
     index: Tensor  # (N,) int64: the word that was chosen; it decides when the caption ends
-    said: Tensor | None = None  # (N, V+1): what the listener hears, differentiable; None: the word itself
-    fed: Tensor | None = None  # (N,) int64 or (N, V+1): what the speaker hears of itself; None: the word
+    fed: Tensor | None = None  # (N,) int64: what the speaker hears of itself; None: the word
     parent: Tensor | None = None  # (N,) int64: the row each row goes on from; None: its own (beams move)
+    through: Tensor | None = (
+        None  # (N,) bool: whose words pass a gradient to the channel's distribution; None: nobody's
+    )
+    whole: Tensor | None = None  # (K,) int64: rows of which the distribution itself is heard, not the word
+    onward: bool = False  # whether the speaker, too, goes on from it in those rows
+    noise: Tensor | None = None  # (N, V+1): what was added to the logits before the word was chosen
+
+
+@dataclass(frozen=True)
+class Places:
+    """M places of N captions of T words where a distribution over words stands for the word."""
+
+    at: Tensor  # (M,) int64: n·T + t
+    soft: Tensor  # (M, V+1), differentiable
+    there: Tensor | None = None  # (M,) bool: which of them count; None: all
+
+    def detached(self) -> Places:
+        return replace(self, soft=self.soft.detach())
+
+
+Mixing = Callable[[Tensor], Tensor]  # shares (M, V+1) → (M, E)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What crossed where it is not just the words: words whose gradient goes to a distribution, and distributions."""
+
+    words: Places | None = None  # heard as the word
+    whole: Places | None = None  # heard as the distribution
+
+    def heard(self, words: Tensor, mixture: Mixing, straight_through: Mixing) -> Tensor:
+        """(N·T, E): `words` (N·T, E), what stands for each word, as it is heard.
+
+        `mixture` makes of a distribution what stands for it; `straight_through` makes zeros that have its gradient.
+        """
+        if self.words is not None:
+            shadow = straight_through(self.words.soft)
+            if self.words.there is not None:
+                shadow = shadow * self.words.there.unsqueeze(1)
+            words = words.index_add(0, self.words.at, shadow)
+        if self.whole is not None:
+            mixed = mixture(self.whole.soft)
+            if self.whole.there is not None:
+                mixed = torch.where(self.whole.there.unsqueeze(1), mixed, words[self.whole.at])
+            words = words.index_copy(0, self.whole.at, mixed)
+        return words
+
+    def detached(self) -> Said:
+        """The same with no way back."""
+        return Said(*(None if part is None else part.detached() for part in (self.words, self.whole)))
 
 
 @dataclass(frozen=True)
@@ -65,18 +116,27 @@ class Message:
     mask: Tensor  # (N, T) bool: the words and the EOS that ends them
     images: Tensor  # (N,) int64: position in the batch of the image each caption is of
     samples: int  # captions an image
-    log_probs: Tensor | None = None  # (N, T): log p of each chosen word, 0 outside the mask
-    said: Tensor | None = None  # (N, T, V+1): what crossed where it is not the words themselves
+    log_probs: Tensor | None = None  # (N, T): log p of each drawn or forced word, differentiable, 0 outside the mask
+    said: Said | None = None  # what crossed where it is not the words themselves
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def rows(self, vocabulary: int) -> Tensor:
+        """(N, T, V+1): what was heard, a distribution a word; for scores that take captions so, and large."""
+        words = one_hot(self.tokens.flatten(), vocabulary + 1)
+        if self.said is None:
+            return words.view(*self.tokens.shape, -1)
+        kinds = [part.soft.dtype for part in (self.said.words, self.said.whole) if part is not None]
+        heard = self.said.heard(words.to(*kinds[:1]), lambda soft: soft, lambda soft: soft - soft.detach())
+        return heard.view(*self.tokens.shape, -1)
 
     def detached(self) -> Message:
         """The same captions with no way back to the speaker."""
         return replace(
             self,
             log_probs=None if self.log_probs is None else self.log_probs.detach(),
-            said=None if self.said is None else self.said.detach(),
+            said=None if self.said is None else self.said.detached(),
         )
 
 

@@ -34,7 +34,7 @@ class Taste:
         if message.said is None:
             tokens = torch.nn.functional.pad(message.tokens, (0, STEPS - message.tokens.shape[1]))
             return self.table[message.images, tokens[:, 0], tokens[:, 1]]
-        said = message.said
+        said = message.rows(VOCABULARY)
         if said.shape[1] < STEPS:
             silence = torch.zeros_like(said[:, :1])
             silence[..., 0] = 1

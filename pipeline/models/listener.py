@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pipeline.models.unrolled import Table
 from pipeline.types import Message
 
 EPSILON = 1e-7
@@ -16,7 +17,7 @@ EPSILON = 1e-7
 class Listener(nn.Module):
     """Image by one linear map, caption by a GRU's last state (`bag`: by the mean of its words), both of length 1.
 
-    It hears words, or distributions over them: `message.said` (N, T, V+1) times its embedding.
+    It hears words, or distributions over them as mixtures of its embeddings (`message.said`).
     """
 
     def __init__(
@@ -50,12 +51,16 @@ class Listener(nn.Module):
 
     def hear(self, message: Message) -> Tensor:
         """N captions → (N, H) of length 1: BOS, the words and the EOS that ends them; the padding is not heard."""
-        words = self.word(message.tokens) if message.said is None else message.said @ self.word.weight[:-1]
+        table = Table(self.word.weight)
+        words = table.rows(message.tokens.flatten())
+        if message.said is not None:
+            words = message.said.heard(words, table.mixture, table.straight_through)
+        words = words.view(*message.tokens.shape, -1)
         if self.bag is not None:
             weight = message.mask.unsqueeze(-1).to(words.dtype)
             return F.normalize(self.bag((words * weight).sum(1) / weight.sum(1)), dim=-1, eps=EPSILON)
         assert self.gru is not None
-        begin = self.word.weight[-1].expand(len(words), 1, -1)
+        begin = table.rows(message.tokens.new_tensor([self.vocabulary + 1])).expand(len(words), 1, -1)
         states, _ = self.gru(torch.cat([begin, words], 1))  # (N, T+1, H)
         last = message.mask.sum(1)
         return F.normalize(states[torch.arange(len(words), device=words.device), last], dim=-1, eps=EPSILON)

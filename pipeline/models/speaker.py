@@ -8,10 +8,13 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from pipeline.models.spoken import Moment, credited, crossed
+from pipeline.models.unrolled import Attention, Table, log_prob
 from pipeline.protocols import Channel
-from pipeline.types import Batch, Message, caption_mask
+from pipeline.types import Batch, Message, Said, caption_mask
 
 State = tuple[Tensor, Tensor]  # h, c: (N, H)
+STILL_FULL = 0.75  # fewer captions than this share go on: those that ended are no longer carried along
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,9 @@ class View:
     keys: Tensor  # (N, R, A)
     mask: Tensor  # (N, R) bool
 
-    def repeat(self, times: int) -> View:
-        """Each image `times` times, image-major."""
-        if times == 1:
-            return self
-        return View(*(t.repeat_interleave(times, 0) for t in (self.regions, self.keys, self.mask)))
+    def of(self, rows: Tensor) -> View:
+        """The images `rows`, in that order."""
+        return View(self.regions[rows], self.keys[rows], self.mask[rows])
 
 
 class Speaker(nn.Module):
@@ -68,104 +69,120 @@ class Speaker(nn.Module):
         self.logit = nn.Linear(hidden, vocabulary + 1)
         self.drop = nn.Dropout(dropout)
 
-    def look(self, batch: Batch) -> View:
-        """Encode the regions of `batch`, once for all captions of it."""
-        regions = self.drop(F.relu(self.region(batch.regions)))
+    def see(self, batch: Batch) -> Tensor:
+        """(B, R, H): the regions of `batch`, before dropout; once for all captions of a step."""
+        return F.relu(self.region(batch.regions))
+
+    def look(self, batch: Batch, seen: Tensor | None = None) -> View:
+        """Take in the regions of `batch`; `seen` is what `see` made of it, if that has been done."""
+        regions = self.drop(self.see(batch) if seen is None else seen)
         return View(regions, self.key(regions), batch.region_mask)
 
-    def hear(self, fed: Tensor) -> Tensor:
-        """(N, 5H) gate inputs of the words `fed`: ids (N,), or distributions (N, V+1)."""
-        words = fed @ self.word.weight[:-1] if fed.is_floating_point() else self.word(fed)
-        return self.from_word(self.drop(F.relu(words)))
+    def attention(self, view: View) -> Attention:
+        """To the regions of `view`, for as many steps as there are."""
+        return Attention(view.keys, view.regions, view.mask, self.weight.weight[0], self.weight.bias)
 
-    def advance(self, heard: Tensor, state: State, view: View) -> State:
-        """One step of the recurrence; `heard` (N, 5H) from `hear`."""
+    def advance(self, heard: Tensor, state: State, attention: Attention) -> State:
+        """One step of the recurrence; `heard` (N, 5H) is `from_word` of the words' embeddings."""
         h, c = state
-        query = self.query(h).unsqueeze(1)  # (N, 1, A)
-        attention = self.weight(torch.tanh(view.keys + query)).squeeze(-1).softmax(-1) * view.mask
-        attention = attention / attention.sum(-1, keepdim=True)
-        attended = torch.bmm(attention.unsqueeze(1), view.regions).squeeze(1)  # (N, H)
+        attended = attention(self.query(h))
         gates, candidate = (heard + self.from_state(h)).split([3 * self.hidden, 2 * self.hidden], -1)
         enter, forget, leave = gates.sigmoid().chunk(3, -1)
         candidate = torch.maximum(*(candidate + self.from_regions(attended)).chunk(2, -1))
         c = forget * c + enter * candidate
         return leave * torch.tanh(c), c
 
-    def log_probs(self, h: Tensor) -> Tensor:
-        """(…, V+1) log-probabilities of the next word from states `h` (…, H)."""
-        return self.logit(self.drop(h)).log_softmax(-1)
-
     def start(self, rows: int, like: Tensor) -> State:
         """The zero state of `rows` captions."""
         zero = like.new_zeros(rows, self.hidden)
         return zero, zero
 
-    def speak(self, batch: Batch, channel: Channel, rng: Generator) -> Message:
-        """Unroll `channel` over `batch`: B·samples captions of at most `max_words` words.
+    def speak(self, batch: Batch, channel: Channel, rng: Generator, seen: Tensor | None = None) -> Message:
+        """Unroll `channel` over `batch`: B·samples captions of at most `max_words` words; `seen` as `look` has it.
 
-        After the word that ends a caption, what the listener hears is a constant EOS, without a gradient.
+        Words are chosen without a graph. What a gradient needs is made afterwards, of all time steps at once, except
+        where the speaker goes on from a full distribution. After the word that ends a caption, what the listener hears
+        is a constant EOS, without a gradient.
         """
-        view = self.look(batch).repeat(channel.width)
-        rows, device = len(view.mask), batch.device
+        device, total = batch.device, len(batch) * channel.width
+        rows = torch.arange(total, device=device)  # the captions that are carried along
+        view = self.look(batch, seen)
+        if channel.width > 1:
+            view = view.of(rows // channel.width)
+        attention, words, logit = self.attention(view), Table(self.word.weight), Table(self.logit.weight)
         choose = channel.open(batch, self.vocabulary, rng)
-        state = self.start(rows, view.regions)
-        fed: Tensor = torch.full((rows,), self.vocabulary + 1, device=device)  # BOS
-        ended = torch.zeros(rows, dtype=torch.bool, device=device)
-        silence = F.one_hot(torch.tensor(0, device=device), self.vocabulary + 1).to(view.regions.dtype)
-        tokens: list[Tensor] = []
-        log_probs: list[Tensor] = []
-        said: list[Tensor] = []
+        state = self.start(total, view.regions)
+        embedded = words.rows(torch.full_like(rows, self.vocabulary + 1))  # BOS
+        ended = torch.zeros_like(rows, dtype=torch.bool)
+        tokens = torch.zeros(total, self.max_words, dtype=torch.int64, device=device)
+        moments: list[Moment] = []
         for t in range(self.max_words):
-            state = self.advance(self.hear(fed), state, view)
-            distribution = self.log_probs(state[0])
-            symbol = choose(t, distribution)
+            state = self.advance(self.from_word(self._thin(F.relu(embedded), rows, total)), state, attention)
+            h = self._thin(state[0], rows, total)
+            with torch.no_grad():
+                logits = self.logit(h)
+            symbol = choose(t, logits, rows)
             if symbol.parent is not None:  # rows moved: everything that belongs to them moves along
-                order = symbol.parent
-                state = (state[0][order], state[1][order])
-                distribution, ended = distribution[order], ended[order]
-                tokens, log_probs = [x[order] for x in tokens], [x[order] for x in log_probs]
+                state = (state[0][symbol.parent], state[1][symbol.parent])
+                ended = ended[symbol.parent]
+                tokens[rows] = tokens[rows[symbol.parent]]
             index = symbol.index.masked_fill(ended, 0)
-            chosen = distribution.gather(1, index.unsqueeze(1)).squeeze(1)
-            tokens.append(index)
-            log_probs.append(chosen.masked_fill(ended, 0.0))
-            if symbol.said is not None:
-                said.append(torch.where(ended.unsqueeze(1), silence, symbol.said))
+            tokens[rows, t] = index
+            moment = Moment(t, rows, ~ended, h, logits, symbol)
+            if channel.learns:
+                moments.append(moment)
             ended = index == 0
-            fed = index if symbol.fed is None else symbol.fed
             # asking a GPU would make it wait; a CPU saves the steps
-            if device.type == "cpu" and ended.all():
+            going = len(rows) - int(ended.sum()) if device.type == "cpu" else len(rows)
+            if not going or t + 1 == self.max_words:
                 break
-        keep = _first_rows(len(batch), channel, device)
-        said_all = torch.stack(said, 1)[keep] if said else None
-        return _message(torch.stack(tokens, 1)[keep], torch.stack(log_probs, 1)[keep], said_all, channel.samples)
+            embedded = words.rows(index if symbol.fed is None else symbol.fed)
+            if symbol.onward:
+                assert symbol.whole is not None
+                soft = moment.distribution(channel, logit, self.logit.bias)
+                embedded = embedded.index_copy(0, symbol.whole, words.mixture(soft))
+            if going < STILL_FULL * len(rows) and symbol.parent is None:
+                left = (~ended).nonzero().squeeze(1)
+                rows, ended, embedded, view = rows[left], ended[left], embedded[left], view.of(left)
+                state, attention = (state[0][left], state[1][left]), self.attention(view)
+        tokens = tokens.view(len(batch), channel.width, -1)[:, : channel.samples, : t + 1].flatten(0, 1)
+        said, log_probs = None, None
+        if channel.relaxes:
+            said = crossed(moments, channel, logit, self.logit.bias, t + 1)
+        elif channel.learns:
+            log_probs = credited(moments, logit, self.logit.bias, tokens)
+        return _message(tokens, channel.samples, log_probs, said)
 
-    def read(self, batch: Batch) -> Message:
+    def _thin(self, x: Tensor, rows: Tensor, total: int) -> Tensor:
+        """Dropout of `x` (N, H), the `rows` of `total` captions; what is kept does not depend on who has ended."""
+        if not self.training or not self.drop.p:
+            return x
+        keep = 1 - self.drop.p
+        return x * x.new_empty(total, x.shape[1]).bernoulli_(keep).div_(keep)[rows]
+
+    def read(self, batch: Batch, seen: Tensor | None = None) -> Message:
         """Teacher forcing in one piece: what `speak` with the batch's captions forced on it gives, faster.
 
         The words are known, so all of them are heard at once, and only words within captions cost a softmax.
         """
-        view, tokens = self.look(batch), batch.captions
+        tokens = batch.captions
+        view, words, logit = self.look(batch, seen), Table(self.word.weight), Table(self.logit.weight)
         mask = caption_mask(tokens)
         before = torch.cat([tokens.new_full((len(batch), 1), self.vocabulary + 1), tokens[:, :-1]], 1)
-        heard = self.hear(before.flatten()).view(*before.shape, -1)  # (B, T, 5H)
-        state = self.start(len(batch), view.regions)
+        heard = self.from_word(self.drop(F.relu(words.rows(before.flatten())))).view(*before.shape, -1)  # (B, T, 5H)
+        state, attention = self.start(len(batch), view.regions), self.attention(view)
         states = []
         for t in range(tokens.shape[1]):
-            state = self.advance(heard[:, t], state, view)
+            state = self.advance(heard[:, t], state, attention)
             states.append(state[0])
-        said = self.logit(self.drop(torch.stack(states, 1)[mask]))
-        log_probs = torch.zeros(tokens.shape, dtype=said.dtype, device=said.device)
-        log_probs = log_probs.masked_scatter(mask, -F.cross_entropy(said, tokens[mask], reduction="none"))
-        return _message(tokens, log_probs, None, 1)
+        h = self.drop(torch.stack(states, 1)[mask])
+        with torch.no_grad():
+            logits = self.logit(h)
+        chosen = log_prob(logit.product(h, self.logit.bias, logits), tokens[mask])
+        log_probs = torch.zeros(tokens.shape, dtype=h.dtype, device=h.device).masked_scatter(mask, chosen)
+        return _message(tokens, 1, log_probs)
 
 
-def _first_rows(images: int, channel: Channel, device: torch.device) -> Tensor | slice:
-    if channel.samples == channel.width:
-        return slice(None)
-    rows = torch.arange(images * channel.width, device=device).view(images, channel.width)
-    return rows[:, : channel.samples].flatten()
-
-
-def _message(tokens: Tensor, log_probs: Tensor, said: Tensor | None, samples: int) -> Message:
+def _message(tokens: Tensor, samples: int, log_probs: Tensor | None, said: Said | None = None) -> Message:
     images = torch.arange(len(tokens), device=tokens.device) // samples
     return Message(tokens, caption_mask(tokens), images, samples, log_probs, said)

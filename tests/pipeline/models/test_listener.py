@@ -5,12 +5,13 @@ import torch
 from torch.nn import functional as F
 
 from pipeline.models.listener import Listener
-from pipeline.types import Message, caption_mask
+from pipeline.types import Message, Places, Said, caption_mask
 
 
 def message(rows: list[list[int]], said: torch.Tensor | None = None) -> Message:
     tokens = torch.tensor(rows)
-    return Message(tokens, caption_mask(tokens), torch.arange(len(rows)), 1, said=said)
+    whole = None if said is None else Said(whole=Places(torch.arange(tokens.numel()), said.flatten(0, 1)))
+    return Message(tokens, caption_mask(tokens), torch.arange(len(rows)), 1, said=whole)
 
 
 @pytest.mark.parametrize("encoder", ["gru", "bag"])

@@ -1,0 +1,106 @@
+"""What an unroll leaves to be differentiated: the words' log-probabilities, or what the listener hears of them.
+
+All time steps at once: one product of the vocabulary's size instead of one a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipeline.models.unrolled import Table, log_prob
+from pipeline.protocols import Channel
+from pipeline.types import Places, Said, Symbol
+
+
+@dataclass
+class Moment:
+    """One time step of n captions."""
+
+    t: int
+    rows: Tensor  # (n,) int64: which captions these are
+    alive: Tensor  # (n,) bool: which had not ended before
+    states: Tensor  # (n, H), with a graph
+    logits: Tensor  # (n, V+1), without
+    symbol: Symbol
+    soft: Tensor | None = None  # (K, V+1): the distributions that are heard whole, with a graph
+
+    def distribution(self, channel: Channel, logit: Table, bias: Tensor) -> Tensor:
+        """(K, V+1): of the symbol's `whole` rows, with a graph; made once."""
+        if self.soft is None:
+            assert self.symbol.whole is not None
+            self.soft = relaxed([(self, self.symbol.whole)], channel, logit, bias)
+        return self.soft
+
+
+Part = tuple[Moment, Tensor]  # and some of its rows: (M,) int64
+
+
+def credited(moments: Sequence[Moment], logit: Table, bias: Tensor, tokens: Tensor) -> Tensor:
+    """(N, T) log-probabilities of `tokens` (N, T), 0 after their end."""
+    parts = [(moment, _where(moment.alive)) for moment in moments]
+    index = torch.cat([moment.symbol.index[rows] for moment, rows in parts])
+    found = log_prob(_logits(parts, logit, bias), index)
+    there = _there([(moment.alive, rows) for moment, rows in parts])
+    if there is not None:
+        found = found.masked_fill(~there, 0)
+    places = _places(parts, tokens.shape[1])
+    return found.new_zeros(tokens.numel()).index_copy(0, places, found).view(tokens.shape)
+
+
+def crossed(moments: Sequence[Moment], channel: Channel, logit: Table, bias: Tensor, steps: int) -> Said:
+    """What is heard of captions of `steps` words; a word that passes no gradient is heard as itself."""
+    words: list[Part] = []
+    whole: list[Part] = []
+    soft: list[Tensor] = []
+    of_words: list[tuple[Tensor, Tensor]] = []
+    of_whole: list[tuple[Tensor, Tensor]] = []
+    for moment in moments:
+        symbol = moment.symbol
+        assert symbol.through is not None
+        through = moment.alive & symbol.through
+        if symbol.whole is not None:
+            chosen = _where(through[symbol.whole])
+            whole.append((moment, symbol.whole[chosen]))
+            of_whole.append((through, symbol.whole[chosen]))
+            soft.append(moment.distribution(channel, logit, bias)[chosen])
+            through = through.index_fill(0, symbol.whole, False)
+        rows = _where(through)
+        words.append((moment, rows))
+        of_words.append((through, rows))
+    return Said(
+        Places(_places(words, steps), relaxed(words, channel, logit, bias), _there(of_words)),
+        Places(_places(whole, steps), torch.cat(soft), _there(of_whole)) if whole else None,
+    )
+
+
+def relaxed(parts: Sequence[Part], channel: Channel, logit: Table, bias: Tensor) -> Tensor:
+    """(M, V+1): the channel's distributions for these rows, with a graph."""
+    noises = [moment.symbol.noise[rows] for moment, rows in parts if moment.symbol.noise is not None]
+    return channel.relax(_logits(parts, logit, bias), torch.cat(noises) if noises else None)
+
+
+def _logits(parts: Sequence[Part], logit: Table, bias: Tensor) -> Tensor:
+    """(M, V+1): those of these rows, with a graph, but not computed again."""
+    states = torch.cat([moment.states.index_select(0, rows) for moment, rows in parts])
+    return logit.product(states, bias, torch.cat([moment.logits[rows] for moment, rows in parts]))
+
+
+def _places(parts: Sequence[Part], steps: int) -> Tensor:
+    """(M,) int64: n·T + t."""
+    return torch.cat([moment.rows[rows] * steps + moment.t for moment, rows in parts])
+
+
+def _where(mask: Tensor) -> Tensor:
+    """(M,) int64: the rows of `mask` (n,) that are True; on a GPU, which would have to wait for that, all rows."""
+    return mask.nonzero().squeeze(1) if mask.device.type == "cpu" else torch.arange(len(mask), device=mask.device)
+
+
+def _there(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
+    """(M,) bool: which rows of these masks count, where `_where` took them all."""
+    if parts[0][0].device.type == "cpu":
+        return None
+    return torch.cat([mask[rows] for mask, rows in parts])

@@ -1,0 +1,237 @@
+"""What an unroll uses at every time step, its gradients made once.
+
+Autograd would make, at each step, a gradient as large as the weight (the vocabulary) or the images' regions, and add it
+up: most of a step's memory traffic. Here each use notes what its gradient is made of, and when all uses have theirs,
+that of the shared tensor is made in one product. What comes out is what autograd computes, up to the order of sums.
+
+A graph with these in it is differentiated for all parameters of its module at once, as a training step does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+
+class Table:
+    """A weight (V, E): its rows for words, mixtures of its rows, and products with all of them."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._uses = _Uses(weight.detach())
+        self._ticket: Tensor = _Weight.apply(weight, self._uses)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """(N, E): the rows of `ids` (N,)."""
+        return _Rows.apply(self._ticket, self._uses, ids)
+
+    def mixture(self, shares: Tensor) -> Tensor:
+        """(N, E): sums of the first V' rows, each `shares` (N, V') times."""
+        return _Mixture.apply(self._ticket, self._uses, shares)
+
+    def straight_through(self, shares: Tensor) -> Tensor:
+        """Zeros (N, E), to be added to rows: backward, `shares` (N, V') get what a mixture's would."""
+        return _Unheard.apply(shares, self._uses.weight[: shares.shape[1]])
+
+    def product(self, x: Tensor, bias: Tensor, value: Tensor) -> Tensor:
+        """(N, V): `x` (N, E) times the transposed weight, plus `bias` (V,): known to be `value`, and not computed."""
+        return _Product.apply(self._ticket, self._uses, x, bias, value)
+
+
+class _Uses:
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+        self.words: list[tuple[Tensor, Tensor]] = []  # ids (N,), gradients (N, E)
+        self.mixtures: list[tuple[Tensor, Tensor]] = []  # shares (N, V'), gradients (N, E)
+        self.products: list[tuple[Tensor, Tensor]] = []  # gradients (N, V), x (N, E)
+
+    def gradient(self) -> Tensor:
+        """Of the weight, from all uses; they are forgotten."""
+        found = torch.zeros_like(self.weight)
+        for d, x in self.products:
+            found.addmm_(d.T, x)
+        if self.mixtures:
+            shares, d = (torch.cat(parts) for parts in zip(*self.mixtures, strict=True))
+            found[: shares.shape[1]].addmm_(shares.T, d)
+        if self.words:
+            ids, d = (torch.cat(parts) for parts in zip(*self.words, strict=True))
+            found.index_add_(0, ids, d)
+        self.words, self.mixtures, self.products = [], [], []
+        return found
+
+
+class _Weight(Function):
+    """The weight as its uses know it: an empty tensor, so that nothing of its size is handed around."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, uses: _Uses) -> Tensor:
+        ctx.uses = uses
+        return weight.new_empty(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, nothing: Tensor) -> tuple[Tensor, None]:
+        return ctx.uses.gradient(), None
+
+
+class _Rows(Function):
+    @staticmethod
+    def forward(ctx: Any, ticket: Tensor, uses: _Uses, ids: Tensor) -> Tensor:
+        ctx.uses, ctx.ids = uses, ids
+        return uses.weight[ids]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, None]:
+        ctx.uses.words.append((ctx.ids, d))
+        return d.new_empty(0), None, None
+
+
+class _Mixture(Function):
+    @staticmethod
+    def forward(ctx: Any, ticket: Tensor, uses: _Uses, shares: Tensor) -> Tensor:
+        ctx.uses = uses
+        ctx.save_for_backward(shares)
+        return shares @ uses.weight[: shares.shape[1]]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, Tensor | None]:
+        (shares,) = ctx.saved_tensors
+        if ctx.needs_input_grad[0]:
+            ctx.uses.mixtures.append((shares, d))
+        back = d @ ctx.uses.weight[: shares.shape[1]].T if ctx.needs_input_grad[2] else None
+        return d.new_empty(0), None, back
+
+
+class _Product(Function):
+    @staticmethod
+    def forward(ctx: Any, ticket: Tensor, uses: _Uses, x: Tensor, bias: Tensor, value: Tensor) -> Tensor:
+        ctx.uses = uses
+        ctx.save_for_backward(x)
+        return value.view_as(value)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, Tensor | None, Tensor, None]:
+        (x,) = ctx.saved_tensors
+        if ctx.needs_input_grad[0]:
+            ctx.uses.products.append((d, x))
+        back = d @ ctx.uses.weight if ctx.needs_input_grad[2] else None
+        return d.new_empty(0), None, back, d.sum(0), None
+
+
+class _Unheard(Function):
+    """Nothing forward; backward, as if a mixture of the table's rows had been heard instead of one of them."""
+
+    @staticmethod
+    def forward(ctx: Any, shares: Tensor, weight: Tensor) -> Tensor:
+        ctx.weight = weight
+        return shares.new_zeros(len(shares), weight.shape[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None]:
+        return d @ ctx.weight.T, None
+
+
+class _LogProb(Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, index: Tensor) -> Tensor:
+        total = logits.logsumexp(-1, keepdim=True)
+        ctx.save_for_backward(logits, index, total)
+        return (logits.gather(1, index.unsqueeze(1)) - total).squeeze(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None]:
+        logits, index, total = ctx.saved_tensors
+        d = d.unsqueeze(1)
+        back = (logits - total).exp_().mul_(-d)
+        return back.scatter_add_(1, index.unsqueeze(1), d), None
+
+
+def log_prob(logits: Tensor, index: Tensor) -> Tensor:
+    """(N,) log-probabilities of the words `index` (N,) under `logits` (N, V)."""
+    return _LogProb.apply(logits, index)
+
+
+class Attention:
+    """What N captions attend to, a step at a time: regions (N, R, H) by their keys (N, R, A); `mask` (N, R): which are.
+
+    Scores are `weight` (A,) · tanh(key + query) + `bias`, shares their softmax over all regions, masked and summing
+    to 1 again.
+    """
+
+    def __init__(self, keys: Tensor, regions: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) -> None:
+        self._looks = _Looks(keys.detach(), regions.detach(), mask, weight.detach(), bias.detach())
+        self._ticket: Tensor = _Attended.apply(keys, regions, weight, bias, self._looks)
+
+    def __call__(self, query: Tensor) -> Tensor:
+        """(N, H): the regions by their shares for `query` (N, A)."""
+        return _Attend.apply(self._ticket, self._looks, query)
+
+
+class _Looks:
+    def __init__(self, keys: Tensor, regions: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) -> None:
+        self.keys, self.regions, self.mask, self.weight, self.bias = keys, regions, mask, weight, bias
+        self.forget()
+
+    def forget(self) -> None:
+        self.shares: list[Tensor] = []  # (N, R)
+        self.gradients: list[Tensor] = []  # (N, H), of what was attended to
+        self.slopes = self.keys.new_zeros(())  # (N, R, A): Σ over steps of the scores' gradients · tanh′
+        self.of_weight = self.weight.new_zeros(())
+        self.of_bias = self.bias.new_zeros(())
+
+    def add(self, slope: Tensor, of_scores: Tensor, heights: Tensor) -> None:
+        """Note the gradients of a step's scores (N, R); `slope` (N, R, A) is overwritten."""
+        if self.slopes.dim():
+            self.slopes.addcmul_(of_scores.unsqueeze(2), slope)
+        else:
+            self.slopes = slope.mul_(of_scores.unsqueeze(2))
+        self.of_weight = self.of_weight + heights.flatten(0, 1).T @ of_scores.flatten()
+        self.of_bias = self.of_bias + of_scores.sum()
+
+
+class _Attended(Function):
+    @staticmethod
+    def forward(ctx: Any, keys: Tensor, regions: Tensor, weight: Tensor, bias: Tensor, looks: _Looks) -> Tensor:
+        ctx.looks = looks
+        return keys.new_empty(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, nothing: Tensor) -> tuple[Tensor | None, ...]:
+        looks = ctx.looks
+        regions = torch.bmm(torch.stack(looks.shares, 2), torch.stack(looks.gradients, 1))
+        found = (looks.slopes.mul_(looks.weight), regions, looks.of_weight, looks.of_bias.view(1))
+        looks.forget()
+        return (*found, None)
+
+
+class _Attend(Function):
+    @staticmethod
+    def forward(ctx: Any, ticket: Tensor, looks: _Looks, query: Tensor) -> Tensor:
+        heights = (looks.keys + query.unsqueeze(1)).tanh_()  # (N, R, A)
+        shares = (heights @ looks.weight + looks.bias).softmax(-1) * looks.mask
+        shares = shares / shares.sum(-1, keepdim=True)
+        ctx.looks = looks
+        ctx.save_for_backward(heights, shares)
+        return torch.bmm(shares.unsqueeze(1), looks.regions).squeeze(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, Tensor]:
+        looks, (heights, shares) = ctx.looks, ctx.saved_tensors
+        of_shares = torch.bmm(looks.regions, d.unsqueeze(2)).squeeze(2)
+        of_scores = shares * (of_shares - (shares * of_shares).sum(-1, keepdim=True))
+        slope = torch.addcmul(heights.new_ones(()), heights, heights, value=-1)  # tanh′
+        back = torch.bmm(of_scores.unsqueeze(1), slope).squeeze(1) * looks.weight
+        looks.add(slope, of_scores, heights)
+        looks.shares.append(shares)
+        looks.gradients.append(d)
+        return d.new_empty(0), None, back

@@ -1,0 +1,111 @@
+"""What the unroll gives is what the plain one gives: captions, what is heard of them, and every gradient."""
+
+from __future__ import annotations
+
+import plain
+import pytest
+import torch
+
+from pipeline.channels import Forced, Gumbel, Multinomial, PartialSampling, ScheduledSampling, StraightThrough
+
+SAMPLES = 4
+
+
+def through_words():
+    soft = StraightThrough(SAMPLES, "soft")
+    return {
+        "st": StraightThrough(SAMPLES),
+        "st soft ending": soft,
+        "gumbel": Gumbel(SAMPLES, temperature=0.7),
+        "psst": PartialSampling(StraightThrough(SAMPLES), 0.5),
+        "psst soft ending": PartialSampling(soft, 0.5),
+        "psst of words": PartialSampling(StraightThrough(SAMPLES), 0.5, "token"),
+        "psst along samples": PartialSampling(StraightThrough(SAMPLES), 0.5, "caption", "sample"),
+        "psst of gumbel words": PartialSampling(Gumbel(SAMPLES, temperature=0.7), 0.5, "token"),
+        "all whole": PartialSampling(StraightThrough(SAMPLES), 1.0),
+        "none whole": PartialSampling(StraightThrough(SAMPLES), 0.0),
+    }
+
+
+def by_likelihood():
+    return {
+        "multinomial": Multinomial(SAMPLES),
+        "forced": Forced(),
+        "scheduled": Forced(ScheduledSampling(0, 1, 0.5, 0.5)),
+    }
+
+
+@pytest.fixture(params=[0.0, 4.0], ids=["captions of all lengths", "short captions"])
+def world(toy, request):
+    """Agents in double precision and in training; some captions end early, and are no longer carried along."""
+    agents, batch = toy.agents(dropout=0.3), toy.batch()
+    speaker, listener = agents.speaker.double().train(), agents.listener.double().train()
+    with torch.no_grad():
+        speaker.logit.bias[0] += request.param
+    object.__setattr__(batch, "regions", batch.regions.double())
+    object.__setattr__(batch, "epoch", 9)
+    return speaker, listener, batch
+
+
+def rng():
+    return torch.Generator().manual_seed(3)
+
+
+def same_gradients(loss, expected, *modules):
+    named = {name: p for module in modules for name, p in module.named_parameters(type(module).__name__)}
+    found = torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True)
+    wanted = torch.autograd.grad(expected, list(named.values()), retain_graph=True, allow_unused=True)
+    reached = 0
+    for name, left, right in zip(named, found, wanted, strict=True):
+        if left is None or right is None:
+            assert left is None or not left.any(), name
+            assert right is None or not right.any(), name
+        else:
+            reached += bool(right.abs().max() > 1e-6)
+            torch.testing.assert_close(left, right, atol=1e-12, rtol=1e-9, msg=lambda text, n=name: f"{n}: {text}")
+    return reached
+
+
+@pytest.mark.parametrize("name", through_words())
+def test_what_is_heard_of_captions_is_what_the_plain_unroll_has(world, name):
+    speaker, listener, batch = world
+    channel = through_words()[name]
+    torch.manual_seed(0)
+    message = speaker.speak(batch, channel, rng())
+    torch.manual_seed(0)
+    tokens, _, said = plain.speak(speaker, batch, channel, rng())
+    assert torch.equal(message.tokens, tokens)
+    assert 0 < (tokens == 0).sum() < tokens.numel()
+    rows = message.rows(speaker.vocabulary)
+    torch.testing.assert_close(rows, said)
+    weight = torch.randn(said.shape, dtype=said.dtype)
+    assert same_gradients((rows * weight).sum(), (said * weight).sum(), speaker) >= 10
+    heard, expected = listener.hear(message), plain.hear(listener, tokens, said)
+    torch.testing.assert_close(heard, expected)
+    weight = torch.randn(heard.shape, dtype=heard.dtype)
+    assert same_gradients((heard * weight).sum(), (expected * weight).sum(), speaker, listener) >= 15
+
+
+@pytest.mark.parametrize("name", by_likelihood())
+def test_log_probabilities_of_words_are_what_the_plain_unroll_has(world, name):
+    speaker, _, batch = world
+    channel = by_likelihood()[name]
+    torch.manual_seed(0)
+    message = speaker.speak(batch, channel, rng())
+    torch.manual_seed(0)
+    tokens, log_probs, _ = plain.speak(speaker, batch, channel, rng())
+    assert torch.equal(message.tokens, tokens)
+    torch.testing.assert_close(message.log_probs, log_probs)
+    weight = torch.randn(log_probs.shape, dtype=log_probs.dtype)
+    assert same_gradients((message.log_probs * weight).sum(), (log_probs * weight).sum(), speaker) >= 10
+
+
+def test_a_graph_may_be_gone_through_twice(world):
+    speaker, listener, batch = world
+    message = speaker.speak(batch, PartialSampling(StraightThrough(SAMPLES), 0.5), rng())
+    loss = listener.hear(message).sum()
+    weights = list(speaker.parameters())
+    first = torch.autograd.grad(loss, weights, retain_graph=True)
+    again = torch.autograd.grad(loss, weights)
+    for left, right in zip(first, again, strict=True):
+        torch.testing.assert_close(left, right)
