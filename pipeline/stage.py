@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
 from pipeline.files import sha256
+from pipeline.memory import keep_freed
 from pipeline.params import load
 from pipeline.views import View
 
@@ -113,6 +114,7 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
     """
     options = _options(name, arguments)
     os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
+    keep_freed()
     try:
         run(opened(name, options))
     except UserError as error:

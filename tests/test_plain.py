@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import plain
 import pytest
 import torch
+from plain import PlainListener, PlainSpeaker
 
 from pipeline.channels import Forced, Gumbel, Multinomial, PartialSampling, ScheduledSampling, StraightThrough
 
@@ -51,12 +51,13 @@ def rng():
     return torch.Generator().manual_seed(3)
 
 
-def same_gradients(loss, expected, *modules):
-    named = {name: p for module in modules for name, p in module.named_parameters(type(module).__name__)}
-    found = torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True)
-    wanted = torch.autograd.grad(expected, list(named.values()), retain_graph=True, allow_unused=True)
+def same_gradients(loss, expected, modules, others):
+    names = [name for module in modules for name, _ in module.named_parameters(prefix=type(module).__name__)]
+    ours, theirs = ([p for module in side for p in module.parameters()] for side in (modules, others))
+    found = torch.autograd.grad(loss, ours, retain_graph=True, allow_unused=True)
+    wanted = torch.autograd.grad(expected, theirs, retain_graph=True, allow_unused=True)
     reached = 0
-    for name, left, right in zip(named, found, wanted, strict=True):
+    for name, left, right in zip(names, found, wanted, strict=True):
         if left is None or right is None:
             assert left is None or not left.any(), name
             assert right is None or not right.any(), name
@@ -70,34 +71,37 @@ def same_gradients(loss, expected, *modules):
 def test_what_is_heard_of_captions_is_what_the_plain_unroll_has(world, name):
     speaker, listener, batch = world
     channel = through_words()[name]
+    plain = PlainSpeaker.of(speaker)
     torch.manual_seed(0)
     message = speaker.speak(batch, channel, rng())
     torch.manual_seed(0)
-    tokens, _, said = plain.speak(speaker, batch, channel, rng())
+    tokens, _, said = plain.plain_speak(batch, channel, rng())
     assert torch.equal(message.tokens, tokens)
     assert 0 < (tokens == 0).sum() < tokens.numel()
     rows = message.rows(speaker.vocabulary)
     torch.testing.assert_close(rows, said)
     weight = torch.randn(said.shape, dtype=said.dtype)
-    assert same_gradients((rows * weight).sum(), (said * weight).sum(), speaker) >= 10
-    heard, expected = listener.hear(message), plain.hear(listener, tokens, said)
+    assert same_gradients((rows * weight).sum(), (said * weight).sum(), (speaker,), (plain,)) >= 10
+    other = PlainListener.of(listener)
+    heard, expected = listener.hear(message), other.plain_hear(tokens, said)
     torch.testing.assert_close(heard, expected)
     weight = torch.randn(heard.shape, dtype=heard.dtype)
-    assert same_gradients((heard * weight).sum(), (expected * weight).sum(), speaker, listener) >= 15
+    assert same_gradients((heard * weight).sum(), (expected * weight).sum(), (speaker, listener), (plain, other)) >= 15
 
 
 @pytest.mark.parametrize("name", by_likelihood())
 def test_log_probabilities_of_words_are_what_the_plain_unroll_has(world, name):
     speaker, _, batch = world
     channel = by_likelihood()[name]
+    plain = PlainSpeaker.of(speaker)
     torch.manual_seed(0)
     message = speaker.speak(batch, channel, rng())
     torch.manual_seed(0)
-    tokens, log_probs, _ = plain.speak(speaker, batch, channel, rng())
+    tokens, log_probs, _ = plain.plain_speak(batch, channel, rng())
     assert torch.equal(message.tokens, tokens)
     torch.testing.assert_close(message.log_probs, log_probs)
     weight = torch.randn(log_probs.shape, dtype=log_probs.dtype)
-    assert same_gradients((message.log_probs * weight).sum(), (log_probs * weight).sum(), speaker) >= 10
+    assert same_gradients((message.log_probs * weight).sum(), (log_probs * weight).sum(), (speaker,), (plain,)) >= 10
 
 
 def test_a_graph_may_be_gone_through_twice(world):

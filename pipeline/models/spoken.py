@@ -86,7 +86,10 @@ def relaxed(parts: Sequence[Part], channel: Channel, logit: Table, bias: Tensor)
 def _logits(parts: Sequence[Part], logit: Table, bias: Tensor) -> Tensor:
     """(M, V+1): those of these rows, with a graph, but not computed again."""
     states = torch.cat([moment.states.index_select(0, rows) for moment, rows in parts])
-    return logit.product(states, bias, torch.cat([moment.logits[rows] for moment, rows in parts]))
+    value = parts[0][0].logits.new_empty(len(states), len(bias))
+    for (moment, rows), place in zip(parts, value.split([len(rows) for _, rows in parts]), strict=True):
+        torch.index_select(moment.logits, 0, rows, out=place)
+    return logit.product(states, bias, value)
 
 
 def _places(parts: Sequence[Part], steps: int) -> Tensor:

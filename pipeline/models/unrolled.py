@@ -220,13 +220,14 @@ class _Attend(Function):
         shares = (heights @ looks.weight + looks.bias).softmax(-1) * looks.mask
         shares = shares / shares.sum(-1, keepdim=True)
         ctx.looks = looks
-        ctx.save_for_backward(heights, shares)
+        ctx.save_for_backward(query, shares)
         return torch.bmm(shares.unsqueeze(1), looks.regions).squeeze(1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, Tensor]:
-        looks, (heights, shares) = ctx.looks, ctx.saved_tensors
+        looks, (query, shares) = ctx.looks, ctx.saved_tensors
+        heights = (looks.keys + query.unsqueeze(1)).tanh_()  # again: to keep those of all steps would take more
         of_shares = torch.bmm(looks.regions, d.unsqueeze(2)).squeeze(2)
         of_scores = shares * (of_shares - (shares * of_shares).sum(-1, keepdim=True))
         slope = torch.addcmul(heights.new_ones(()), heights, heights, value=-1)  # tanh′

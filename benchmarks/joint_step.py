@@ -1,0 +1,101 @@
+"""A training step at the papers' size: all decodes, CIDEr-D, backward, clipping and both Adams.
+
+    python benchmarks/joint_step.py
+
+Beside each step stands its floor, the operations it does at the rate of this machine's products, measured in the same
+run; and the step as one would write it down (benchmarks/plain.py): every caption carried to the end, words as one-hot
+rows, autograd for everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from paper_size import BATCH, fastest, products, world
+from plain import PlainListener, PlainSpeaker
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from pipeline.memory import keep_freed
+from pipeline.methods import METHODS
+from pipeline.methods.method import Agents, Method, Objective
+from pipeline.methods.pretraining import matching
+from pipeline.scores.discriminability import Hinge
+from pipeline.training.optimisation import Optimisation
+from pipeline.types import Batch
+
+LAMBDA = {
+    "psst_multinomial": 0.01,
+    "psst_gumbel": 0.01,
+    "st_multinomial": 0.01,
+    "luo": 0.5,
+    "reinforce": 0.5,
+    "mle": 0.0,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--methods", nargs="+", default=["psst_multinomial", "luo", "reinforce", "mle", "listener"])
+    parser.add_argument("--lengths", nargs="+", type=int, default=[16, 10], choices=(16, 10), help="words a caption")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--times", type=int, default=4, help="steps, of which the fastest counts")
+    parser.add_argument("--no-peer", dest="peer", action="store_false", help="leave out the plain form")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    keep_freed()
+    rate = products(options.device)
+    print(f"{options.device}, {options.threads} thread(s), products at {rate / 1e9:,.0f} GFLOP/s; batch {BATCH}")
+    print("step                   words       s  images/s  GFLOP  floor s  of it  plain s  ratio")
+    for name in options.methods:
+        for length in options.lengths:
+            agents, batch = world(length, options.device)
+            step = stepping(name, agents, batch)
+            with FlopCounterMode(display=False) as counter:
+                step()
+            floor = counter.get_total_flops() / rate
+            spent = fastest(step, options.device, options.times)
+            line = f"{name:22} {length:5} {spent:7.2f} {BATCH / spent:9.1f} {counter.get_total_flops() / 1e9:6.0f}"
+            line += f" {floor:8.2f} {floor / spent:6.0%}"
+            if options.peer and name != "listener":
+                plain = Agents(PlainSpeaker.of(agents.speaker), PlainListener.of(agents.listener), agents.cider)
+                theirs = fastest(stepping(name, plain, batch), options.device, max(1, options.times // 2))
+                line += f" {theirs:8.2f} {theirs / spent:6.2f}"
+            print(line, flush=True)
+    if options.device == "cpu" and not options.peer:
+        print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
+
+
+def stepping(name: str, agents: Agents, batch: Batch) -> Callable[[], None]:
+    """A function that makes one training step; of methods that take turns, a step of each."""
+    if name == "listener":
+        method: Method = matching(Agents(listener=agents.listener), Hinge(agents.listener))
+    else:
+        method = METHODS[name](agents, Objective(), LAMBDA[name])
+    settings = Optimisation(epochs=1, learning_rate=1e-9)
+    adams = {role: settings.adam(agent) for role, agent in method.agents.present().items()}
+    at = 0
+
+    def step() -> None:
+        nonlocal at
+        for _ in method.turns.order:
+            learners = method.freeze(at)
+            losses, _ = method.step(replace(batch, step=at), seed=0)
+            torch.stack(list(losses.values())).sum().backward()
+            for role in learners:
+                agent: nn.Module = method.agents.present()[role]
+                settings.clip(agent.parameters())
+                adams[role].step()
+                adams[role].zero_grad()
+            at += 1
+
+    return step
+
+
+if __name__ == "__main__":
+    main()

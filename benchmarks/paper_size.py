@@ -1,0 +1,71 @@
+"""A speaker, a listener and a batch of the papers' size, and how fast this machine multiplies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+
+from pipeline.methods.method import Agents
+from pipeline.metrics.cider import CiderD, document_frequencies
+from pipeline.models.listener import Listener
+from pipeline.models.speaker import Speaker
+from pipeline.types import Batch
+
+IMAGES, REGIONS, SIZE, WORDS, LENGTH, BATCH = 1000, 36, 2048, 9487, 16, 128
+
+
+ENDS = {16: 0.0, 10: 0.065}
+"""Mean length of captions of at most 16 words → probability of the end after each word."""
+
+
+def world(length: int, device: str, batch: int = BATCH) -> tuple[Agents, Batch]:
+    """Drawn agents whose captions have `length` words in the mean, and a batch with human captions of `length`."""
+    rng = np.random.default_rng(0)
+    torch.manual_seed(0)
+    lengths = np.full((IMAGES, 5), length)
+    ids = np.minimum(rng.zipf(1.25, (IMAGES, 5, LENGTH)), WORDS)  # a few words say most, as in human captions
+    references = [
+        [text[:n].tolist() for text, n in zip(*image, strict=True)] for image in zip(ids, lengths, strict=True)
+    ]
+    cider = CiderD.build(references, *document_frequencies(references), IMAGES).to(device)
+    speaker, listener = Speaker(WORDS, SIZE), Listener(WORDS, SIZE)
+    captions = torch.zeros(batch, LENGTH, dtype=torch.int64)
+    for row in range(batch):
+        captions[row, :length] = torch.tensor(references[row % IMAGES][0])
+    given = Batch(
+        torch.arange(batch) % IMAGES,
+        torch.randn(batch, SIZE),
+        torch.randn(batch, REGIONS, SIZE).relu(),
+        torch.ones(batch, REGIONS, dtype=torch.bool),
+        captions,
+    )
+    with torch.no_grad():
+        speaker.logit.bias[0] = float(np.log(max(ENDS[length], 1e-12) * WORDS))
+    return Agents(speaker.to(device), listener.to(device), cider), given.to(device)
+
+
+def products(device: str) -> float:
+    """Floating-point operations a second of the best of the step's own products on this machine, now."""
+    rates = []
+    for rows, inner, columns in ((128, 512, WORDS), (2048, 512, WORDS), (BATCH * REGIONS, SIZE, 512), (128, 512, 2560)):
+        left, right = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device)
+        spent = fastest(partial(torch.nn.functional.linear, left, right), device, 8)
+        rates.append(2 * rows * inner * columns / spent)
+    return max(rates)
+
+
+def fastest(call: Callable[[], object], device: str, times: int) -> float:
+    """Seconds of processor time (on a GPU: of the clock) of the fastest of so many calls, after one to get warm."""
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    spent = []
+    for _ in range(times + 1):
+        began = clock()
+        call()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        spent.append(clock() - began)
+    return min(spent[1:])
