@@ -236,26 +236,27 @@ class Beam(Worded):
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
         images, width, device = len(batch), self.width, batch.device
-        first_row = torch.arange(images, device=device).unsqueeze(1) * width
         # all rows of an image begin alike: only the first may have offspring
-        total = torch.full((images, width), -torch.inf, device=device)
-        total[:, 0] = 0
-        ended = torch.zeros(images, width, dtype=torch.bool, device=device)
+        totals = torch.full((images, width), -torch.inf, dtype=batch.regions.dtype, device=device)
+        totals[:, 0] = 0
+        over = torch.zeros(images, width, dtype=torch.bool, device=device)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
-            nonlocal total, ended
+            these = rows[::width] // width  # images
+            ended = over[these]
             # a row has at most `width` offspring in the beam, so the rest of the vocabulary need not be sorted
             best, word = logits.topk(min(width, logits.shape[-1]), -1)
             best = best - logits.logsumexp(-1, keepdim=True)
-            best, word = best.view(images, width, -1), word.view(images, width, -1)
+            best, word = best.view(len(these), width, -1), word.view(len(these), width, -1)
             only_eos = torch.full_like(best, -torch.inf)
             only_eos[..., 0] = 0
             best = torch.where(ended.unsqueeze(-1), only_eos, best)
             word = word.masked_fill(ended.unsqueeze(-1), 0)
-            total, chosen = (total.unsqueeze(-1) + best).flatten(1).topk(width, -1)
+            totals[these], chosen = (totals[these].unsqueeze(-1) + best).flatten(1).topk(width, -1)
             parent = chosen // best.shape[-1]
             index = word.flatten(1).gather(1, chosen)
-            ended = ended.gather(1, parent) | (index == 0)
-            return Symbol(index.flatten(), parent=(first_row + parent).flatten())
+            over[these] = ended.gather(1, parent) | (index == 0)
+            first = torch.arange(len(these), device=device).unsqueeze(1) * width
+            return Symbol(index.flatten(), parent=(first + parent).flatten())
 
         return step

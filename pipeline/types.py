@@ -127,8 +127,8 @@ class Message:
         words = one_hot(self.tokens.flatten(), vocabulary + 1)
         if self.said is None:
             return words.view(*self.tokens.shape, -1)
-        kinds = [part.soft.dtype for part in (self.said.words, self.said.whole) if part is not None]
-        heard = self.said.heard(words.to(*kinds[:1]), lambda soft: soft, lambda soft: soft - soft.detach())
+        parts = [part for part in (self.said.words, self.said.whole) if part is not None]
+        heard = self.said.heard(words.to(parts[0].soft.dtype), lambda soft: soft, lambda soft: soft - soft.detach())
         return heard.view(*self.tokens.shape, -1)
 
     def detached(self) -> Message:

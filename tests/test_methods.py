@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.channels import Multinomial
+from pipeline.channels import Multinomial, StraightThrough
 from pipeline.errors import UserError
-from pipeline.estimators import Pathwise
+from pipeline.estimators import Pathwise, ScoreFunction
 from pipeline.methods import METHODS
 from pipeline.methods.method import Agents, Objective, Term
 from pipeline.methods.pretraining import matching, teacher_forcing
@@ -129,6 +129,11 @@ def test_lambda_weighs_the_two_scores(toy):
 def test_no_gradient_goes_through_words_to_a_score_that_has_none(toy):
     with pytest.raises(UserError, match="Cider is not differentiable"):
         Term("naturalness", 1.0, Cider(toy.cider), Pathwise(Multinomial()))
+
+
+def test_words_that_pass_their_gradient_on_have_no_likelihood_to_credit(toy):
+    with pytest.raises(UserError, match=r"term naturalness: words of StraightThrough .* use Pathwise"):
+        Term("naturalness", 1.0, Cider(toy.cider), ScoreFunction(StraightThrough()))
 
 
 @pytest.mark.parametrize("name", METHODS)

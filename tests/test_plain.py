@@ -6,7 +6,16 @@ import pytest
 import torch
 from plain import PlainListener, PlainSpeaker
 
-from pipeline.channels import Forced, Gumbel, Multinomial, PartialSampling, ScheduledSampling, StraightThrough
+from pipeline.channels import (
+    Beam,
+    Forced,
+    Greedy,
+    Gumbel,
+    Multinomial,
+    PartialSampling,
+    ScheduledSampling,
+    StraightThrough,
+)
 
 SAMPLES = 4
 
@@ -102,6 +111,16 @@ def test_log_probabilities_of_words_are_what_the_plain_unroll_has(world, name):
     torch.testing.assert_close(message.log_probs, log_probs)
     weight = torch.randn(log_probs.shape, dtype=log_probs.dtype)
     assert same_gradients((message.log_probs * weight).sum(), (log_probs * weight).sum(), (speaker,), (plain,)) >= 10
+
+
+@pytest.mark.parametrize("channel", [Greedy(), Beam(3), Beam(4, samples=2)])
+def test_the_likeliest_captions_are_what_the_plain_unroll_has(world, channel):
+    speaker, _, batch = world
+    speaker.eval()
+    ours, plain = (who.speak(batch, channel, rng()) for who in (speaker, PlainSpeaker.of(speaker)))
+    assert torch.equal(ours.tokens, plain.tokens)
+    assert torch.equal(ours.mask, plain.mask)
+    assert ours.log_probs is None
 
 
 def test_a_graph_may_be_gone_through_twice(world):

@@ -85,6 +85,11 @@ class Term:
                 f"term {self.name}: {type(self.score).__name__} is not differentiable in what was said, "
                 "so no gradient goes through the words: use ScoreFunction"
             )
+        if isinstance(self.estimator, ScoreFunction) and self.estimator.channel.relaxes:
+            raise UserError(
+                f"term {self.name}: words of {type(self.estimator.channel).__name__} pass their gradient to a "
+                "distribution and keep no log-probability: use Pathwise, or ScoreFunction(Multinomial())"
+            )
 
 
 @dataclass(frozen=True)

@@ -133,16 +133,15 @@ class Speaker(nn.Module):
                 moments.append(moment)
             ended = index == 0
             # asking a GPU would make it wait; a CPU saves the steps
-            going = len(rows) - int(ended.sum()) if device.type == "cpu" else len(rows)
-            if not going or t + 1 == self.max_words:
+            left = _left(ended, channel.width if symbol.parent is not None else 1) if device.type == "cpu" else rows
+            if not len(left) or t + 1 == self.max_words:
                 break
             embedded = words.rows(index if symbol.fed is None else symbol.fed)
             if symbol.onward:
                 assert symbol.whole is not None
                 soft = moment.distribution(channel, logit, self.logit.bias)
                 embedded = embedded.index_copy(0, symbol.whole, words.mixture(soft))
-            if going < STILL_FULL * len(rows) and symbol.parent is None:
-                left = (~ended).nonzero().squeeze(1)
+            if len(left) < STILL_FULL * len(rows):
                 rows, ended, embedded, view = rows[left], ended[left], embedded[left], view.of(left)
                 state, attention = (state[0][left], state[1][left]), self.attention(view)
         tokens = tokens.view(len(batch), channel.width, -1)[:, : channel.samples, : t + 1].flatten(0, 1)
@@ -187,6 +186,12 @@ class Speaker(nn.Module):
         chosen = log_prob(logit.product(h, self.logit.bias, logits), tokens[mask])
         log_probs = torch.zeros(tokens.shape, dtype=h.dtype, device=h.device).masked_scatter(mask, chosen)
         return _message(tokens, 1, log_probs)
+
+
+def _left(ended: Tensor, together: int) -> Tensor:
+    """(M,) int64: the rows of `ended` (N,) that go on; those of a beam stay `together`."""
+    beams = ~ended.view(-1, together).all(1)
+    return beams.repeat_interleave(together).nonzero().squeeze(1)
 
 
 def _message(tokens: Tensor, samples: int, log_probs: Tensor | None, said: Said | None = None) -> Message:

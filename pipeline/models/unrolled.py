@@ -52,10 +52,10 @@ class _Uses:
         """Of the weight, from all uses; they are forgotten."""
         found = torch.zeros_like(self.weight)
         for d, x in self.products:
-            found.addmm_(d.T, x)
+            torch.addmm(found, d.T, x, out=found)
         if self.mixtures:
             shares, d = (torch.cat(parts) for parts in zip(*self.mixtures, strict=True))
-            found[: shares.shape[1]].addmm_(shares.T, d)
+            torch.addmm(found[: shares.shape[1]], shares.T, d, out=found[: shares.shape[1]])
         if self.words:
             ids, d = (torch.cat(parts) for parts in zip(*self.words, strict=True))
             found.index_add_(0, ids, d)

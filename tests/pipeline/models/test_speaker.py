@@ -128,3 +128,16 @@ def test_a_beam_that_holds_everything_finds_the_best():
         assert (totals[:, 0] >= totals[:, 1]).all()
         assert (totals[:, 1] >= totals[:, 2]).all()
         assert (_totals(speaker, batch, message) >= _totals(speaker, batch, greedy) - 1e-6).all()
+
+
+def test_dropout_keeps_its_share_and_the_mean_and_a_row_s_does_not_depend_on_the_others():
+    speaker = Speaker(3, 2, dropout=0.25).train()
+    x = torch.ones(400, 100)
+    dropped = speaker.drop(x)
+    torch.testing.assert_close(dropped.unique(), torch.tensor([0.0, 1 / 0.75]))
+    assert abs(float((dropped > 0).float().mean()) - 0.75) < 0.01
+    torch.manual_seed(0)
+    every = speaker.drop(x, torch.arange(400), 400)
+    torch.manual_seed(0)
+    assert torch.equal(speaker.drop(x[:2], torch.tensor([3, 399]), 400), every[[3, 399]])
+    assert torch.equal(speaker.eval().drop(x), x)

@@ -1,0 +1,63 @@
+"""Captions a second at the papers' size: greedy, sampling, beams of 2 and 5.
+
+    python benchmarks/decoding.py
+
+Beside each stands its floor, the operations it does at the rate of this machine's products, measured in the same run,
+and the plain unroll (benchmarks/plain.py), which must say the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+import torch
+from paper_size import BATCH, fastest, products, world
+from plain import PlainSpeaker
+from torch.utils.flop_counter import FlopCounterMode
+
+from pipeline.channels import Beam, Greedy, Multinomial
+from pipeline.memory import keep_freed
+from pipeline.models.speaker import Speaker
+from pipeline.protocols import Channel
+from pipeline.types import Batch, Message
+
+CHANNELS: dict[str, Channel] = {"greedy": Greedy(), "sampling": Multinomial(), "beam 2": Beam(2), "beam 5": Beam(5)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--times", type=int, default=4, help="decodes, of which the fastest counts")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    keep_freed()
+    rate = products(options.device)
+    print(f"{options.device}, {options.threads} thread(s), products at {rate / 1e9:,.0f} GFLOP/s; batch {BATCH}")
+    print("decode    words  images/s  floor  of it  plain  ratio  same captions")
+    for name, channel in CHANNELS.items():
+        for length in (16, 10):
+            agents, batch = world(length, options.device)
+            speaker = agents.speaker.eval()
+            plain = PlainSpeaker.of(speaker)
+            with FlopCounterMode(display=False) as counter:
+                said = speak(speaker, batch, channel)
+            same = (said.tokens == speak(plain, batch, channel).tokens).all(1).float().mean()
+            floor = BATCH * rate / counter.get_total_flops()
+            ours = BATCH / fastest(partial(speak, speaker, batch, channel), options.device, options.times)
+            theirs = BATCH / fastest(partial(speak, plain, batch, channel), options.device, max(1, options.times // 2))
+            print(
+                f"{name:9} {float(said.mask.sum(1).float().mean()):5.1f} {ours:9.0f} {floor:6.0f} {ours / floor:6.0%}"
+                f" {theirs:6.0f} {ours / theirs:6.2f} {same:14.1%}",
+                flush=True,
+            )
+
+
+@torch.no_grad()
+def speak(speaker: Speaker, batch: Batch, channel: Channel) -> Message:
+    return speaker.speak(batch, channel, torch.Generator(batch.device).manual_seed(0))
+
+
+if __name__ == "__main__":
+    main()
