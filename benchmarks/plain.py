@@ -13,7 +13,8 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from pipeline.models.listener import EPSILON, Listener
-from pipeline.models.speaker import Speaker
+from pipeline.models.speaker import DROPOUT, Speaker
+from pipeline.numbers import Numbers
 from pipeline.protocols import Channel
 from pipeline.types import Batch, Message, Places, Said, caption_mask
 
@@ -28,16 +29,16 @@ class PlainSpeaker(Speaker):
         """One with the weights of `speaker`."""
         return _copy(cls, speaker)
 
-    def taken_in(self, batch: Batch, width: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    def taken_in(self, batch: Batch, numbers: Numbers, width: int = 1) -> tuple[Tensor, Tensor, Tensor]:
         """Regions (N, R, H), keys and mask of each caption."""
-        regions = self.drop(self.see(batch))
+        regions = self.drop(self.see(batch), numbers)
         parts = (regions, self.key(regions), batch.region_mask)
         return tuple(x.repeat_interleave(width, 0) for x in parts)  # type: ignore[return-value]
 
     def plain_advance(self, words: Tensor, state: State, view: tuple[Tensor, Tensor, Tensor]) -> State:
-        """One step on word embeddings (N, E)."""
+        """One step on what is kept of word embeddings (N, E)."""
         (h, c), (regions, keys, mask) = state, view
-        heard = self.from_word(self.drop(F.relu(words)))
+        heard = self.from_word(words)
         attention = self.weight(torch.tanh(keys + self.query(h).unsqueeze(1))).squeeze(-1).softmax(-1) * mask
         attended = torch.bmm((attention / attention.sum(-1, keepdim=True)).unsqueeze(1), regions).squeeze(1)
         gates, candidate = (heard + self.from_state(h)).split([3 * self.hidden, 2 * self.hidden], -1)
@@ -49,7 +50,8 @@ class PlainSpeaker(Speaker):
     def plain_speak(self, batch: Batch, channel: Channel, rng: Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens (N, T), their log-probabilities (N, T), and what is heard of them (N, T, V+1)."""
         total = len(batch) * channel.width
-        view, rows = self.taken_in(batch, channel.width), torch.arange(total, device=batch.device)
+        numbers = Numbers(batch, rng).apart(DROPOUT)
+        view, rows = self.taken_in(batch, numbers, channel.width), torch.arange(total, device=batch.device)
         choose = channel.open(batch, self.vocabulary, rng)
         state, ended = self.start(total, view[0]), torch.zeros_like(rows, dtype=torch.bool)
         words = self.word(torch.full_like(rows, self.vocabulary + 1))
@@ -58,8 +60,9 @@ class PlainSpeaker(Speaker):
         log_probs: list[Tensor] = []
         said: list[Tensor] = []
         for t in range(self.max_words):
-            state = self.plain_advance(words, state, view)
-            logits = self.logit(self.drop(state[0]))
+            kept = self.drop(F.relu(words), numbers, rows, channel.width)
+            state = self.plain_advance(kept, state, view)
+            logits = self.logit(self.drop(state[0], numbers, rows, channel.width))
             symbol = choose(t, logits.detach(), rows)
             distribution = logits.log_softmax(-1)
             if symbol.parent is not None:

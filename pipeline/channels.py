@@ -15,20 +15,17 @@ import torch
 from torch import Generator, Tensor
 
 from pipeline.errors import UserError
+from pipeline.numbers import Numbers
 from pipeline.types import Batch, Symbol
 
 Step = Callable[[int, Tensor, Tensor], Symbol]
 
 
-def draw(probabilities: Tensor, rng: Generator, rows: Tensor, total: int) -> Tensor:
-    """(N,) word ids drawn from `probabilities` (N, V), the `rows` (N,) of `total` captions.
-
-    By inverting the cumulative sum, with one uniform number for each of all captions.
-    """
-    cumulative = probabilities.cumsum(-1)
-    uniform = torch.rand(total, 1, generator=rng, device=probabilities.device)[rows]
+def draw(logits: Tensor, uniform: Tensor) -> Tensor:
+    """(N,) word ids by the distributions of `logits` (N, V): their cumulative sums inverted at `uniform` (N, 1)."""
+    cumulative = logits.softmax(-1).cumsum(-1)
     index = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).squeeze(-1)
-    return index.clamp_(max=probabilities.shape[-1] - 1)
+    return index.clamp_(max=logits.shape[-1] - 1)
 
 
 class Worded:
@@ -53,8 +50,8 @@ class Multinomial(Worded):
         return self.samples
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
-        total = len(batch) * self.width
-        return lambda t, logits, rows: Symbol(draw(logits.softmax(-1), rng, rows, total))
+        numbers = Numbers(batch, rng)
+        return lambda t, logits, rows: Symbol(draw(logits, numbers.like(logits[:, :1], rows, self.width)))
 
 
 @dataclass(frozen=True)
@@ -88,19 +85,19 @@ class StraightThrough:
     def width(self) -> int:
         return self.samples
 
-    def sample(self, logits: Tensor, rng: Generator, rows: Tensor, total: int) -> tuple[Tensor, Tensor | None]:
+    def sample(self, logits: Tensor, numbers: Numbers, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """A word a row (N,), and the noise (N, V+1) that chose it, if any."""
-        return draw(logits.softmax(-1), rng, rows, total), None
+        return draw(logits, numbers.like(logits[:, :1], rows, self.width)), None
 
     def relax(self, logits: Tensor, noise: Tensor | None) -> Tensor:
         """(M, V+1): what the words' gradient goes to, and what a full distribution passes."""
         return logits.softmax(-1)
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
-        total = len(batch) * self.width
+        numbers = Numbers(batch, rng)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
-            index, noise = self.sample(logits, rng, rows, total)
+            index, noise = self.sample(logits, numbers, rows)
             return Symbol(index, through=self.through(index), noise=noise)
 
         return step
@@ -120,9 +117,8 @@ class Gumbel(StraightThrough):
 
     temperature: float = 1.0
 
-    def sample(self, logits: Tensor, rng: Generator, rows: Tensor, total: int) -> tuple[Tensor, Tensor | None]:
-        uniform = torch.rand(total, logits.shape[-1], generator=rng, dtype=logits.dtype, device=logits.device)
-        noise = uniform.log_().neg_().log_().neg_()[rows]
+    def sample(self, logits: Tensor, numbers: Numbers, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        noise = numbers.like(logits, rows, self.width).log_().neg_().log_().neg_()
         return (logits + noise).max(-1).indices, noise
 
     def relax(self, logits: Tensor, noise: Tensor | None) -> Tensor:
@@ -160,17 +156,17 @@ class PartialSampling:
         return self.inner.relax(logits, noise)
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
-        total = len(batch) * self.width
-        # on the host, so that a GPU need not be asked how many they are
-        host = rng if rng.device.type == "cpu" else torch.Generator().manual_seed(rng.initial_seed())
+        numbers = Numbers(batch, rng)
+        # on the host, so that a GPU need not be asked which they are
+        host = numbers if rng.device.type == "cpu" else Numbers(batch, Generator().manual_seed(rng.initial_seed()))
 
         def whole() -> Tensor:
-            return torch.rand(total, generator=host) < self.rho
+            return host.like(torch.empty(len(batch) * self.width), width=self.width) < self.rho
 
         captions = whole() if self.mix == "caption" else None
 
         def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
-            index, noise = self.inner.sample(logits, rng, rows, total)
+            index, noise = self.inner.sample(logits, numbers, rows)
             passing = whole() if captions is None else captions
             if rows.device.type == "cpu":
                 passing = passing[rows]
@@ -209,14 +205,15 @@ class Forced(Worded):
     dropout = True
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
-        share, total = 0.0 if self.scheduled is None else self.scheduled.share(batch.epoch), len(batch)
+        share = 0.0 if self.scheduled is None else self.scheduled.share(batch.epoch)
+        numbers = Numbers(batch, rng)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
             index = batch.captions[rows, t]
             if share == 0:
                 return Symbol(index)
-            own = torch.rand(total, generator=rng, device=batch.device)[rows] < share
-            return Symbol(index, fed=torch.where(own, draw(logits.softmax(-1), rng, rows, total), index))
+            own = numbers.like(logits[:, 0], rows) < share
+            return Symbol(index, fed=torch.where(own, draw(logits, numbers.like(logits[:, :1], rows)), index))
 
         return step
 

@@ -45,7 +45,7 @@ class StepRollouts:
             # also inside a baseline's no_grad: another term may need this caption's gradient
             with torch.set_grad_enabled(channel.learns):
                 if channel == Forced():  # every word is known: no need to go word by word
-                    return self.speaker.read(self.batch, self._see())
+                    return self.speaker.read(self.batch, self._rng(channel), self._see())
                 return self.speaker.speak(self.batch, channel, self._rng(channel), self._see())
         finally:
             self.speaker.train(training)

@@ -35,9 +35,16 @@ class Batch:
     captions: Tensor  # (B, T) int64: a human caption, w1 … wn EOS EOS …
     epoch: int = 0
     step: int = 0
+    first: int = 0  # where these images begin in the whole batch, of which ranks hold parts
+    of: int | None = None  # images in the whole batch; None: these are all
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def whole(self) -> int:
+        """Images in the whole batch."""
+        return len(self) if self.of is None else self.of
 
     @property
     def device(self) -> torch.device:
@@ -45,7 +52,8 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device`."""
-        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("epoch", "step")}
+        held = {f.name: getattr(self, f.name) for f in fields(self)}
+        tensors = {name: value for name, value in held.items() if isinstance(value, Tensor)}
         return replace(self, **{name: t.to(device, non_blocking=True) for name, t in tensors.items()})
 
 

@@ -22,9 +22,10 @@ from pipeline.methods.luo import luo
 from pipeline.methods.method import Method, Objective, Term, Turns
 from pipeline.methods.pretraining import teacher_forcing
 from pipeline.methods.psst import frozen_speaker, psst_multinomial, reinforce, st_multinomial
+from pipeline.numbers import Numbers
 from pipeline.rollouts import StepRollouts
 from pipeline.scores.discriminability import Hinge
-from pipeline.types import Role, caption_mask
+from pipeline.types import Batch, Role, caption_mask
 
 
 def gradients(method: Method, batch, seed: int = 3) -> dict[str, torch.Tensor]:
@@ -50,15 +51,21 @@ def rng(seed: int = 5) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def numbers(captions: int) -> Numbers:
+    """For so many captions."""
+    nothing = torch.zeros(captions, 1)
+    return Numbers(Batch(torch.arange(captions), nothing, nothing, nothing, nothing), rng())
+
+
 def test_mle_is_the_cross_entropy(toy):
     agents, batch = toy.agents(), toy.batch()
     by_method = gradients(teacher_forcing(agents), batch)
     mask = caption_mask(batch.captions)
     speaker = PlainSpeaker.of(agents.speaker)
-    view = speaker.taken_in(batch)
+    view = speaker.taken_in(batch, Numbers(batch, None))
     state, heard, logits = speaker.start(len(batch), view[0]), torch.full((len(batch),), speaker.vocabulary + 1), []
     for t in range(batch.captions.shape[1]):
-        state = speaker.plain_advance(speaker.word(heard), state, view)
+        state = speaker.plain_advance(F.relu(speaker.word(heard)), state, view)
         logits.append(speaker.logit(state[0]))
         heard = batch.captions[:, t]
     loss = F.cross_entropy(torch.stack(logits, 1)[mask], batch.captions[mask])
@@ -154,11 +161,11 @@ def test_psst_of_full_distributions_is_the_deterministic_mapper(toy, mix):
     speaker = agents.speaker
     message = speaker.speak(batch, PartialSampling(rho=1.0, mix=mix), rng())
     plain = PlainSpeaker.of(speaker)
-    view, said = plain.taken_in(batch), message.rows(speaker.vocabulary)
+    view, said = plain.taken_in(batch, Numbers(batch, None)), message.rows(speaker.vocabulary)
     state = speaker.start(len(batch), view[0])
     fed = F.one_hot(torch.full((len(batch),), speaker.vocabulary + 1), speaker.vocabulary + 2).float()
     for t in range(message.tokens.shape[1]):
-        state = plain.plain_advance(fed @ plain.word.weight, state, view)
+        state = plain.plain_advance(F.relu(fed @ plain.word.weight), state, view)
         mapped = plain.logit(state[0]).softmax(-1)
         fed = F.pad(mapped, (0, 1))
         going = message.tokens[:, t] > 0
@@ -236,7 +243,7 @@ def test_without_a_baseline_advantages_are_the_scores(toy):
 
 def test_a_hot_gumbel_softmax_is_uniform_and_a_cold_one_is_the_word():
     logits = torch.randn(50, 13)
-    index, noise = Gumbel().sample(logits, rng(), torch.arange(50), 50)
+    index, noise = Gumbel().sample(logits, numbers(50), torch.arange(50))
     hot, cold = (Gumbel(temperature=t).relax(logits, noise) for t in (1e6, 1e-6))
     torch.testing.assert_close(hot, torch.full_like(hot, 1 / 13), atol=1e-4, rtol=0)
     torch.testing.assert_close(cold, F.one_hot(index, 13).float(), atol=1e-3, rtol=0)

@@ -10,10 +10,12 @@ from torch.nn import functional as F
 
 from pipeline.models.spoken import Moment, credited, crossed
 from pipeline.models.unrolled import Attention, Table, log_prob
+from pipeline.numbers import Numbers
 from pipeline.protocols import Channel
 from pipeline.types import Batch, Message, Said, caption_mask
 
 State = tuple[Tensor, Tensor]  # h, c: (N, H)
+DROPOUT = 1  # its numbers are other than the words'
 STILL_FULL = 0.75  # fewer captions than this share go on: those that ended are no longer carried along
 
 
@@ -73,9 +75,9 @@ class Speaker(nn.Module):
         """(B, R, H): the regions of `batch`, before dropout; once for all captions of a step."""
         return F.relu(self.region(batch.regions))
 
-    def look(self, batch: Batch, seen: Tensor | None = None) -> View:
+    def look(self, batch: Batch, numbers: Numbers, seen: Tensor | None = None) -> View:
         """Take in the regions of `batch`; `seen` is what `see` made of it, if that has been done."""
-        regions = self.drop(self.see(batch) if seen is None else seen)
+        regions = self.drop(self.see(batch) if seen is None else seen, numbers)
         return View(regions, self.key(regions), batch.region_mask)
 
     def attention(self, view: View) -> Attention:
@@ -104,21 +106,23 @@ class Speaker(nn.Module):
         where the speaker goes on from a full distribution. After the word that ends a caption, what the listener hears
         is a constant EOS, without a gradient.
         """
-        device, total = batch.device, len(batch) * channel.width
-        rows = torch.arange(total, device=device)  # the captions that are carried along
-        view = self.look(batch, seen)
-        if channel.width > 1:
-            view = view.of(rows // channel.width)
+        device, width = batch.device, channel.width
+        rows = torch.arange(len(batch) * width, device=device)  # the captions that are carried along
+        numbers = Numbers(batch, rng).apart(DROPOUT)
+        view = self.look(batch, numbers, seen)
+        if width > 1:
+            view = view.of(rows // width)
         attention, words, logit = self.attention(view), Table(self.word.weight), Table(self.logit.weight)
         choose = channel.open(batch, self.vocabulary, rng)
-        state = self.start(total, view.regions)
+        state = self.start(len(rows), view.regions)
         embedded = words.rows(torch.full_like(rows, self.vocabulary + 1))  # BOS
         ended = torch.zeros_like(rows, dtype=torch.bool)
-        tokens = torch.zeros(total, self.max_words, dtype=torch.int64, device=device)
+        tokens = torch.zeros(len(rows), self.max_words, dtype=torch.int64, device=device)
         moments: list[Moment] = []
         for t in range(self.max_words):
-            state = self.advance(self.from_word(self.drop(F.relu(embedded), rows, total)), state, attention)
-            h = self.drop(state[0], rows, total)
+            heard = self.from_word(self.drop(F.relu(embedded), numbers, rows, width))
+            state = self.advance(heard, state, attention)
+            h = self.drop(state[0], numbers, rows, width)
             with torch.no_grad():
                 logits = self.logit(h)
             symbol = choose(t, logits, rows)
@@ -133,7 +137,7 @@ class Speaker(nn.Module):
                 moments.append(moment)
             ended = index == 0
             # asking a GPU would make it wait; a CPU saves the steps
-            left = _left(ended, channel.width if symbol.parent is not None else 1) if device.type == "cpu" else rows
+            left = _left(ended, width if symbol.parent is not None else 1) if device.type == "cpu" else rows
             if not len(left) or t + 1 == self.max_words:
                 break
             embedded = words.rows(index if symbol.fed is None else symbol.fed)
@@ -144,7 +148,7 @@ class Speaker(nn.Module):
             if len(left) < STILL_FULL * len(rows):
                 rows, ended, embedded, view = rows[left], ended[left], embedded[left], view.of(left)
                 state, attention = (state[0][left], state[1][left]), self.attention(view)
-        tokens = tokens.view(len(batch), channel.width, -1)[:, : channel.samples, : t + 1].flatten(0, 1)
+        tokens = tokens.view(len(batch), width, -1)[:, : channel.samples, : t + 1].flatten(0, 1)
         said, log_probs = None, None
         if channel.relaxes:
             said = crossed(moments, channel, logit, self.logit.bias, t + 1)
@@ -152,35 +156,33 @@ class Speaker(nn.Module):
             log_probs = credited(moments, logit, self.logit.bias, tokens)
         return _message(tokens, channel.samples, log_probs, said)
 
-    def drop(self, x: Tensor, rows: Tensor | None = None, total: int = 0) -> Tensor:
-        """Dropout of `x`; of `x` (N, H) that are the `rows` of `total` captions, it does not depend on the others.
+    def drop(self, x: Tensor, numbers: Numbers, rows: Tensor | None = None, width: int = 1) -> Tensor:
+        """Dropout of `x` (N, …), the `rows` of captions, `width` an image.
 
         Numbers are compared with the share that is kept: on a CPU, Bernoulli's take four times as long.
         """
         if not self.training or not self.dropout:
             return x
         keep = 1 - self.dropout
-        kept = (
-            torch.rand_like(x) if rows is None else torch.rand(total, x.shape[1], dtype=x.dtype, device=x.device)[rows]
-        )
-        return x * kept.lt_(keep).div_(keep)
+        return x * numbers.like(x, rows, width).lt_(keep).div_(keep)
 
-    def read(self, batch: Batch, seen: Tensor | None = None) -> Message:
+    def read(self, batch: Batch, rng: Generator | None = None, seen: Tensor | None = None) -> Message:
         """Teacher forcing in one piece: what `speak` with the batch's captions forced on it gives, faster.
 
         The words are known, so all of them are heard at once, and only words within captions cost a softmax.
         """
-        tokens = batch.captions
-        view, words, logit = self.look(batch, seen), Table(self.word.weight), Table(self.logit.weight)
+        tokens, numbers = batch.captions, Numbers(batch, rng)
+        view, words, logit = self.look(batch, numbers, seen), Table(self.word.weight), Table(self.logit.weight)
         mask = caption_mask(tokens)
         before = torch.cat([tokens.new_full((len(batch), 1), self.vocabulary + 1), tokens[:, :-1]], 1)
-        heard = self.from_word(self.drop(F.relu(words.rows(before.flatten())))).view(*before.shape, -1)  # (B, T, 5H)
+        embedded = words.rows(before.flatten()).view(*before.shape, -1)
+        heard = self.from_word(self.drop(F.relu(embedded), numbers))  # (B, T, 5H)
         state, attention = self.start(len(batch), view.regions), self.attention(view)
         states = []
         for t in range(tokens.shape[1]):
             state = self.advance(heard[:, t], state, attention)
             states.append(state[0])
-        h = self.drop(torch.stack(states, 1)[mask])
+        h = self.drop(torch.stack(states, 1), numbers)[mask]
         with torch.no_grad():
             logits = self.logit(h)
         chosen = log_prob(logit.product(h, self.logit.bias, logits), tokens[mask])

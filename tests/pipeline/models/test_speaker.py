@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import torch
 from torch.nn import functional as F
 
 from pipeline.channels import Beam, Multinomial
 from pipeline.models.speaker import Speaker
+from pipeline.numbers import Numbers
 from pipeline.types import Batch
 
 
@@ -26,7 +28,7 @@ def test_one_step_by_hand():
         captions=torch.zeros(1, 4, dtype=torch.int64),
     )
     h, c = torch.tensor([[0.3, -0.4]]), torch.tensor([[0.1, 0.2]])
-    view = speaker.look(batch)
+    view = speaker.look(batch, Numbers(batch, None))
     heard = speaker.from_word(F.relu(speaker.word(torch.tensor([2]))))
     new_h, new_c = speaker.advance(heard, (h, c), speaker.attention(view))
 
@@ -130,14 +132,21 @@ def test_a_beam_that_holds_everything_finds_the_best():
         assert (_totals(speaker, batch, message) >= _totals(speaker, batch, greedy) - 1e-6).all()
 
 
-def test_dropout_keeps_its_share_and_the_mean_and_a_row_s_does_not_depend_on_the_others():
-    speaker = Speaker(3, 2, dropout=0.25).train()
+def test_dropout_keeps_its_share_and_the_mean_and_a_row_s_does_not_depend_on_the_others(toy):
+    speaker, batch = Speaker(3, 2, dropout=0.25).train(), toy.batch()
     x = torch.ones(400, 100)
-    dropped = speaker.drop(x)
-    torch.testing.assert_close(dropped.unique(), torch.tensor([0.0, 1 / 0.75]))
-    assert abs(float((dropped > 0).float().mean()) - 0.75) < 0.01
-    torch.manual_seed(0)
-    every = speaker.drop(x, torch.arange(400), 400)
-    torch.manual_seed(0)
-    assert torch.equal(speaker.drop(x[:2], torch.tensor([3, 399]), 400), every[[3, 399]])
-    assert torch.equal(speaker.eval().drop(x), x)
+    every = speaker.drop(x, Numbers(batch, rng()), None, 50)
+    torch.testing.assert_close(every.unique(), torch.tensor([0.0, 1 / 0.75]))
+    assert abs(float((every > 0).float().mean()) - 0.75) < 0.01
+    some = torch.tensor([3, 399])
+    assert torch.equal(speaker.drop(x[:2], Numbers(batch, rng()), some, 50), every[some])
+    assert torch.equal(speaker.eval().drop(x, Numbers(batch, rng())), x)
+
+
+def test_a_part_of_a_batch_draws_its_part_of_the_numbers(toy):
+    batch = toy.batch()
+    whole = Numbers(batch, rng()).like(torch.zeros(16, 3), width=2)
+    part = replace(batch, images=batch.images[2:5], first=2, of=8)
+    rows = torch.tensor([0, 5])
+    assert torch.equal(Numbers(part, rng()).like(torch.zeros(2, 3), rows, 2), whole[[4, 9]])
+    assert torch.equal(Numbers(part, rng()).like(torch.zeros(6, 3), width=2), whole[4:10])

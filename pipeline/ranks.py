@@ -1,0 +1,99 @@
+"""Several processes that train one model on parts of each batch, as torchrun starts them; alone, all this does nothing.
+
+A batch is one batch, however many ranks hold it: losses are those of the whole, each rank has its captions' share, and
+gradients are summed. So the number of ranks shows in no result but the order of sums.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+
+T = TypeVar("T")
+
+
+def started() -> bool:
+    """Whether torchrun started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def join(device: torch.device) -> None:
+    """Meet the other ranks, on `device`."""
+    if started() and not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+
+
+def leave() -> None:
+    """Part from the other ranks."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def size() -> int:
+    """How many ranks there are."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this one is, from 0; rank 0 alone writes."""
+    return dist.get_rank() if size() > 1 else 0
+
+
+def total(x: Tensor) -> Tensor:
+    """The sum of `x` over the ranks, without a gradient."""
+    x = x.detach()
+    if size() > 1:
+        x = x.clone()
+        dist.all_reduce(x)
+    return x
+
+
+def gathered(x: Tensor) -> Tensor:
+    """(ranks·N, …): `x` (N, …) of all ranks in order, with a gradient to each rank's own."""
+    return x if size() == 1 else _Gathered.apply(x)
+
+
+def own(x: Tensor, dim: int = 0) -> Tensor:
+    """This rank's part of what `gathered` put together along `dim`."""
+    return x if size() == 1 else x.chunk(size(), dim)[rank()]
+
+
+def add_up(tensors: Sequence[Tensor]) -> None:
+    """Replace tensors by their sums over the ranks, in one message for each kind of number."""
+    if size() == 1:
+        return
+    for dtype in {tensor.dtype for tensor in tensors}:
+        group = [tensor for tensor in tensors if tensor.dtype == dtype]
+        flat = torch.cat([tensor.flatten() for tensor in group])
+        dist.all_reduce(flat)
+        for tensor, part in zip(group, flat.split([tensor.numel() for tensor in group]), strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+
+def told(value: T) -> T:
+    """What rank 0 has for `value`."""
+    if size() == 1:
+        return value
+    box: list[Any] = [value]
+    dist.broadcast_object_list(box)
+    return box[0]
+
+
+class _Gathered(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        parts = [torch.empty_like(x) for _ in range(size())]
+        dist.all_gather(parts, x.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, d: Tensor) -> Tensor:
+        d = d.clone()
+        dist.all_reduce(d)
+        return own(d)
