@@ -82,7 +82,8 @@ rule train:
         folder=folder,
         basis=basis("train"),
     shell:
-        "OMP_NUM_THREADS={threads} SAYWHICH_CELL={wildcards.cell:q} python -m stages.train {params.options:q} --out {params.folder:q} > {log:q} 2>&1"
+        "OMP_NUM_THREADS={threads} SAYWHICH_PROCESSES=$(({resources.gpu} > 1 ? {resources.gpu} : 1)) "
+        "SAYWHICH_CELL={wildcards.cell:q} python -m stages.train {params.options:q} --out {params.folder:q} > {log:q} 2>&1"
 
 
 rule adapt:
@@ -107,7 +108,8 @@ rule adapt:
         folder=folder,
         basis=basis("adapt"),
     shell:
-        "OMP_NUM_THREADS={threads} SAYWHICH_CELL={wildcards.cell:q} python -m stages.adapt {params.options:q} "
+        "OMP_NUM_THREADS={threads} SAYWHICH_PROCESSES=$(({resources.gpu} > 1 ? {resources.gpu} : 1)) "
+        "SAYWHICH_CELL={wildcards.cell:q} python -m stages.adapt {params.options:q} "
         "--model {params.folder:q} --out {params.folder:q}/adapted > {log:q} 2>&1"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pipeline import ranks
 from pipeline.channels import Greedy
 from pipeline.protocols import Baseline, Channel, Rollouts, Score
 
@@ -44,4 +45,4 @@ class Centred:
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         expected = self.inner(value, score, rollouts)
-        return expected + (value - expected).mean()
+        return expected + ranks.total((value - expected).mean()) / ranks.size()

@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline import ranks
 from pipeline.channels import ScheduledSampling
 from pipeline.data.batches import Batches, everything
 from pipeline.data.feature_store import FeatureStore
@@ -149,7 +150,8 @@ def training(
 
     if sum(p.numel() for agent in method.agents.present().values() for p in agent.parameters()) < WORTH_THREADS:
         torch.set_num_threads(1)
-    batches = Batches(prepared, store, prepared.rows("train"), settings.batch, seed)
+    part = (ranks.rank(), ranks.size())
+    batches = Batches(prepared, store, prepared.rows("train"), settings.batch, seed, part=part)
     held_out = prepared.rows("val")
     validate = Validation(method.agents, lambda: everything(prepared, store, held_out, VALIDATION_BATCH), device)
     return Training(method, batches, settings, seed, device, validate)

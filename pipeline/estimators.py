@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pipeline import ranks
 from pipeline.baselines import NoBaseline
 from pipeline.protocols import Baseline, Channel, Rollouts, Score
 from pipeline.types import Message, Report
@@ -25,18 +26,20 @@ def surrogate(
     """The scalar to be minimised, from scores `value` (N,) and, for ScoreFunction, `advantage` (N,).
 
     The scores are summed or averaged over captions as `reduction` says; the log-probabilities are averaged over the
-    words of the batch, EOS included (self-critical.pytorch).
+    words of the batch, EOS included (self-critical.pytorch). Of a batch of which ranks hold parts, this is a rank's
+    share: shares add up to the loss, and reports average to what is worth logging.
     """
     report = {"score": value.detach().mean(), "words": message.mask.sum(1).float().mean()}
     loss = torch.zeros((), device=value.device)
     if value.requires_grad:
-        loss = loss - (value.sum() if reduction == "sum" else value.mean())
+        loss = loss - (value.sum() if reduction == "sum" else value.mean() / ranks.size())
     if advantage is not None:
         assert message.log_probs is not None
         credit = advantage.detach().unsqueeze(1) * message.mask  # (N, T)
-        loss = loss - (credit * message.log_probs).sum() / message.mask.sum()
+        words = ranks.total(message.mask.sum())
+        loss = loss - (credit * message.log_probs).sum() / words
         report["advantage"] = advantage.detach().mean()
-        report["log_prob"] = message.log_probs.detach().sum() / message.mask.sum()
+        report["log_prob"] = message.log_probs.detach().sum() * ranks.size() / words
     return loss, report
 
 

@@ -26,6 +26,8 @@ def started() -> bool:
 def join(device: torch.device) -> None:
     """Meet the other ranks, on `device`."""
     if started() and not dist.is_initialized():
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
 
 
@@ -52,6 +54,15 @@ def total(x: Tensor) -> Tensor:
         x = x.clone()
         dist.all_reduce(x)
     return x
+
+
+def most(number: int, device: torch.device) -> int:
+    """The greatest `number` of any rank."""
+    if size() > 1:
+        box = torch.tensor(number, device=device)
+        dist.all_reduce(box, dist.ReduceOp.MAX)
+        number = int(box)
+    return number
 
 
 def gathered(x: Tensor) -> Tensor:

@@ -40,6 +40,7 @@ OUT = {
     "cross": "crossed",
     "report": "report",
 }
+TRAINS = ("pretrain", "train", "adapt")  # may run as several processes
 INSTANCE = {"draw": "dataset", "pretrain": "role", "train": "method", "adapt": "method", "evaluate": "method"}
 
 
@@ -72,10 +73,14 @@ class Stage:
 
     @cached_property
     def device(self) -> torch.device:
-        """The accelerator, if there is one."""
+        """The accelerator, if there is one; of several processes each has its own, and they meet here."""
         import torch
 
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        from pipeline import ranks
+
+        device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
+        ranks.join(device)
+        return device
 
     def digests(self, inputs: Sequence[Path]) -> dict[str, str]:
         """SHA-256 of each input file or folder, as it was when first asked for."""
@@ -110,9 +115,16 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
     """Read the command line of stage `name`, check params.yaml, and run; the exit status.
 
     0: done; 2: a mistake of the user or a full disk, told in one line; 130: interrupted. Threads are as many as
-    OMP_NUM_THREADS says, or as there are cores to run on.
+    OMP_NUM_THREADS says, or as there are cores to run on. With SAYWHICH_PROCESSES=n a training runs as n processes by
+    torchrun, each with its own accelerator, if there are any, and its part of each batch.
     """
     options = _options(name, arguments)
+    processes = _processes() if name in TRAINS else 1
+    if processes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // processes)))
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        stage = ["-m", f"stages.{name}", *(sys.argv[1:] if arguments is None else arguments)]
+        os.execv(sys.executable, [sys.executable, *torchrun, *stage])
     os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
     keep_freed()
     try:
@@ -128,6 +140,9 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
+    finally:
+        if ranks := sys.modules.get("pipeline.ranks"):
+            ranks.leave()
     return 0
 
 
@@ -169,6 +184,13 @@ def _options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
     if name == "features":
         parser.add_argument("--shard", metavar="K/N", help="see the K-th of N parts only; without it: all, and join")
     return parser.parse_args(arguments)
+
+
+def _processes() -> int:
+    given = os.environ.get("SAYWHICH_PROCESSES", "1")
+    if not re.fullmatch(r"[1-9]\d*", given):
+        raise SystemExit(f"SAYWHICH_PROCESSES={given}: must be a number of processes, 1 or more")
+    return int(given)
 
 
 def _cores() -> int:

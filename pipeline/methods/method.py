@@ -7,6 +7,7 @@ from typing import Literal
 
 from torch import nn
 
+from pipeline import ranks
 from pipeline.baselines import Centred, SelfCritical
 from pipeline.channels import Forced, Greedy, Multinomial
 from pipeline.errors import UserError
@@ -119,6 +120,8 @@ class Method:
     def step(self, batch: Batch, seed: int) -> tuple[Losses, Report]:
         """The named losses of `batch`, weighted, to be differentiated together, and what is worth logging.
 
+        Of a batch of which ranks hold parts, losses add up over ranks, and reports average.
+
         A term that teaches nobody whose turn it is is left out. Nothing here waits for the device.
         """
         rollouts = StepRollouts(self.agents.speaker, batch, seed)
@@ -130,7 +133,7 @@ class Method:
                 continue
             loss, seen = term.estimator.surrogate(term.score, rollouts)
             losses[term.name] = term.weight * loss
-            report[f"{term.name}/loss"] = loss.detach()
+            report[f"{term.name}/loss"] = loss.detach() * ranks.size()
             report |= {f"{term.name}/{name}": value for name, value in seen.items()}
         return losses, report
 

@@ -64,7 +64,7 @@ class Speaker(nn.Module):
         self.region = nn.Linear(region_size, hidden)
         self.key = nn.Linear(hidden, attention)
         self.query = nn.Linear(hidden, attention)
-        self.weight = nn.Linear(attention, 1)
+        self.weight = nn.Linear(attention, 1, bias=False)  # a softmax knows no bias
         self.from_word = nn.Linear(words, 5 * hidden)
         self.from_state = nn.Linear(hidden, 5 * hidden)
         self.from_regions = nn.Linear(hidden, 2 * hidden)
@@ -82,7 +82,7 @@ class Speaker(nn.Module):
 
     def attention(self, view: View) -> Attention:
         """To the regions of `view`, for as many steps as there are."""
-        return Attention(view.keys, view.regions, view.mask, self.weight.weight[0], self.weight.bias)
+        return Attention(view.keys, view.regions, view.mask, self.weight.weight[0])
 
     def advance(self, heard: Tensor, state: State, attention: Attention) -> State:
         """One step of the recurrence; `heard` (N, 5H) is `from_word` of the words' embeddings."""

@@ -162,13 +162,12 @@ def log_prob(logits: Tensor, index: Tensor) -> Tensor:
 class Attention:
     """What N captions attend to, a step at a time: regions (N, R, H) by their keys (N, R, A); `mask` (N, R): which are.
 
-    Scores are `weight` (A,) · tanh(key + query) + `bias`, shares their softmax over all regions, masked and summing
-    to 1 again.
+    Scores are `weight` (A,) · tanh(key + query), shares their softmax over all regions, masked and summing to 1 again.
     """
 
-    def __init__(self, keys: Tensor, regions: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) -> None:
-        self._looks = _Looks(keys.detach(), regions.detach(), mask, weight.detach(), bias.detach())
-        self._ticket: Tensor = _Attended.apply(keys, regions, weight, bias, self._looks)
+    def __init__(self, keys: Tensor, regions: Tensor, mask: Tensor, weight: Tensor) -> None:
+        self._looks = _Looks(keys.detach(), regions.detach(), mask, weight.detach())
+        self._ticket: Tensor = _Attended.apply(keys, regions, weight, self._looks)
 
     def __call__(self, query: Tensor) -> Tensor:
         """(N, H): the regions by their shares for `query` (N, A)."""
@@ -176,8 +175,8 @@ class Attention:
 
 
 class _Looks:
-    def __init__(self, keys: Tensor, regions: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) -> None:
-        self.keys, self.regions, self.mask, self.weight, self.bias = keys, regions, mask, weight, bias
+    def __init__(self, keys: Tensor, regions: Tensor, mask: Tensor, weight: Tensor) -> None:
+        self.keys, self.regions, self.mask, self.weight = keys, regions, mask, weight
         self.forget()
 
     def forget(self) -> None:
@@ -185,7 +184,6 @@ class _Looks:
         self.gradients: list[Tensor] = []  # (N, H), of what was attended to
         self.slopes = self.keys.new_zeros(())  # (N, R, A): Σ over steps of the scores' gradients · tanh′
         self.of_weight = self.weight.new_zeros(())
-        self.of_bias = self.bias.new_zeros(())
 
     def add(self, slope: Tensor, of_scores: Tensor, heights: Tensor) -> None:
         """Note the gradients of a step's scores (N, R); `slope` (N, R, A) is overwritten."""
@@ -194,12 +192,11 @@ class _Looks:
         else:
             self.slopes = slope.mul_(of_scores.unsqueeze(2))
         self.of_weight = self.of_weight + heights.flatten(0, 1).T @ of_scores.flatten()
-        self.of_bias = self.of_bias + of_scores.sum()
 
 
 class _Attended(Function):
     @staticmethod
-    def forward(ctx: Any, keys: Tensor, regions: Tensor, weight: Tensor, bias: Tensor, looks: _Looks) -> Tensor:
+    def forward(ctx: Any, keys: Tensor, regions: Tensor, weight: Tensor, looks: _Looks) -> Tensor:
         ctx.looks = looks
         return keys.new_empty(0)
 
@@ -208,7 +205,7 @@ class _Attended(Function):
     def backward(ctx: Any, nothing: Tensor) -> tuple[Tensor | None, ...]:
         looks = ctx.looks
         regions = torch.bmm(torch.stack(looks.shares, 2), torch.stack(looks.gradients, 1))
-        found = (looks.slopes.mul_(looks.weight), regions, looks.of_weight, looks.of_bias.view(1))
+        found = (looks.slopes.mul_(looks.weight), regions, looks.of_weight)
         looks.forget()
         return (*found, None)
 
@@ -217,7 +214,7 @@ class _Attend(Function):
     @staticmethod
     def forward(ctx: Any, ticket: Tensor, looks: _Looks, query: Tensor) -> Tensor:
         heights = (looks.keys + query.unsqueeze(1)).tanh_()  # (N, R, A)
-        shares = (heights @ looks.weight + looks.bias).softmax(-1) * looks.mask
+        shares = (heights @ looks.weight).softmax(-1) * looks.mask
         shares = shares / shares.sum(-1, keepdim=True)
         ctx.looks = looks
         ctx.save_for_backward(query, shares)

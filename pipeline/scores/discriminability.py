@@ -9,18 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pipeline import ranks
 from pipeline.models.listener import Listener
 from pipeline.types import Batch, Message
 
 
 def similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:
-    """(S, B, B) cosines: [s, i, k] of caption s of image i with image k."""
-    heard = listener.hear(message).view(len(batch), message.samples, -1).transpose(0, 1)  # (S, B, H)
-    return heard @ listener.see(batch.pooled).T
+    """(S, B, B) cosines: [s, i, k] of caption s of image i with image k, B images of the whole batch."""
+    heard = ranks.gathered(listener.hear(message).view(len(batch), message.samples, -1)).transpose(0, 1)  # (S, B, H)
+    return heard @ ranks.gathered(listener.see(batch.pooled)).T
 
 
 def _per_caption(by_sample: Tensor) -> Tensor:
-    return by_sample.T.flatten()  # (S, B) → (B·S,), image-major as messages are
+    return ranks.own(by_sample, 1).T.flatten()  # (S, B) → (b·S,) of the b images here, image-major as messages are
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from pipeline import ranks
 from pipeline.metrics.cider import CiderD
 from pipeline.types import Batch, Message
 
@@ -19,7 +21,13 @@ class Cider:
     differentiable = False
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        return self.scorer(message.tokens, batch.images[message.images])
+        tokens, images = message.tokens, batch.images[message.images]
+        if self.scorer.frequencies == "train" or ranks.size() == 1:
+            return self.scorer(tokens, images)
+        tokens = F.pad(tokens, (0, ranks.most(tokens.shape[1], tokens.device) - tokens.shape[1]))
+        return ranks.own(
+            self.scorer(ranks.gathered(tokens), ranks.gathered(images))
+        )  # the whole batch are the documents
 
 
 @dataclass(frozen=True)

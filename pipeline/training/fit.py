@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline import ranks
 from pipeline.files import write_atomically
 from pipeline.models.weights import Agent, save_agents
 from pipeline.training.checkpoint import Checkpoints
@@ -29,11 +30,13 @@ def fit(
     `checkpoints` is where a killed run of the same work left them, `seconds` how often one is written; when all
     outputs are on disk they are removed.
 
-    `roles`: whose weights are written (default: everybody's).
+    `roles`: whose weights are written (default: everybody's). Of several ranks the first writes.
     """
     training.record = record.metrics
     kept = Checkpoints(checkpoints)
     history = training.run(kept, seconds)
+    if ranks.rank():
+        return
     agents: dict[str, Agent] = {}
     for role, agent in training.method.agents.present().items():
         assert isinstance(agent, Agent)

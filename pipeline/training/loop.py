@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from pipeline import ranks
 from pipeline.errors import UserError
 from pipeline.methods.method import Method
 from pipeline.training.checkpoint import Checkpoints, optimiser_tensors, restore_optimiser
 from pipeline.training.optimisation import Optimisation
-from pipeline.types import Batch, Losses
+from pipeline.types import Batch, Losses, Report
 
 LOG_EVERY = 25  # steps between two looks at the losses: each makes the device wait
 
@@ -86,7 +87,8 @@ class Training:
             self._resume(checkpoints)
         total = len(self.batches)
         saved = time.monotonic()
-        with tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=None) as bar:
+        silent = True if ranks.rank() else None  # None: where nobody looks
+        with tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=silent) as bar:
             for epoch in range(self.step // total, self.settings.epochs):
                 if self.settings.has_saturated(self.history):
                     break
@@ -97,7 +99,7 @@ class Training:
                         self._look(bar)
                     if self.step % total == 0:
                         self._end_epoch(epoch)
-                    if checkpoints is not None and time.monotonic() - saved >= every_seconds:
+                    if checkpoints is not None and not ranks.rank() and time.monotonic() - saved >= every_seconds:
                         checkpoints.save(self.step, *self._state())
                         saved = time.monotonic()
         if self.best:
@@ -123,6 +125,8 @@ class Training:
             _normalised_backward(losses, self.method.weights, [agents[role] for role in sorted(learners)])
         elif losses:
             torch.stack(list(losses.values())).sum().backward()
+            ranks.add_up([p.grad for agent in agents.values() for p in agent.parameters() if p.grad is not None])
+        report = _of_all_ranks(report)
         rate = self.settings.rate(self.step, len(self.batches))
         for role in sorted(learners):
             adam = self.adams[role]
@@ -158,7 +162,8 @@ class Training:
             for agent in agents.values():
                 agent.eval()
             with torch.no_grad():
-                validation = self.validate()
+                validation = ranks.told(None if ranks.rank() else self.validate())
+            assert validation is not None
             self.record({f"val/{name}": value for name, value in validation.items()}, self.step)
             entry |= {f"val/{name}": value for name, value in validation.items()}
             self._select(validation)
@@ -194,6 +199,11 @@ class Training:
 
     def _resume(self, checkpoints: Checkpoints) -> None:
         checkpoint = checkpoints.latest()
+        step = 0 if checkpoint is None else checkpoint.step
+        if step != ranks.told(step):
+            raise UserError(
+                f"{checkpoints.folder}: rank {ranks.rank()} sees other checkpoints here than rank 0; share it"
+            )
         if checkpoint is None:
             return
         self.step = checkpoint.step
@@ -225,11 +235,20 @@ def _normalised_backward(losses: Losses, weights: Mapping[str, float], learners:
             reached = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
             if not reached:
                 continue
+            ranks.add_up([g for _, g in reached])
             norm = nn.utils.get_total_norm([g for _, g in reached])
             scale = weights[name] / norm.clamp(min=torch.finfo(norm.dtype).tiny)
             for parameter, gradient in reached:
                 gradient = gradient * scale
                 parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
+
+def _of_all_ranks(report: Report) -> Report:
+    """Means over the ranks."""
+    if ranks.size() == 1 or not report:
+        return report
+    values = ranks.total(torch.stack([value.float() for value in report.values()])) / ranks.size()
+    return dict(zip(report, values, strict=True))
 
 
 def _norm(agent: nn.Module) -> Tensor:

@@ -55,6 +55,8 @@ class Optimisation:
     def clip(self, parameters: Iterable[nn.Parameter]) -> None:
         """Limit gradients in place."""
         parameters = [p for p in parameters if p.grad is not None]
+        if not parameters:  # whose turn it is has nothing to learn
+            return
         if self.clip_norm is not None:
             nn.utils.clip_grad_norm_(parameters, self.clip_norm)
         if self.clip_value is not None:

@@ -144,7 +144,9 @@ def run(
     `params` may be nested, their names are joined by dots; `inputs` are digests by path; `parent` is the key of another
     run, by default what SAYWHICH_PARENT_RUN says. No failure of the tracker ends the block: it is one line on stderr.
     """
-    if os.environ.get("SAYWHICH_TRACKING") == "off":
+    from pipeline import ranks  # torch: not for the process that sends
+
+    if os.environ.get("SAYWHICH_TRACKING") == "off" or ranks.rank():
         yield Run(None)
         return
     started = _start(name, params or {}, tags or {}, inputs or {}, parent or os.environ.get(PARENT))

@@ -1,0 +1,148 @@
+"""Two processes that hold half a batch each are one that holds all of it: scores, gradients, weights, checkpoints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline import ranks
+from pipeline.methods import METHODS
+from pipeline.methods.method import Method, Objective
+from pipeline.methods.pretraining import matching
+from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering
+from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.loop import Training
+from pipeline.training.optimisation import Optimisation
+
+FOUR = Optimisation(epochs=4, learning_rate=0.01, schedule="cosine", clip_norm=2.0)
+
+
+def methods(toy) -> dict[str, Method]:
+    """One of each way in which captions of a batch meet: both hinges, InfoNCE, turns, centring, a batch's documents."""
+
+    def joint(name: str, lam: float, objective: Objective | None = None, **settings) -> Method:
+        return METHODS[name](toy.agents(dropout=0.4), objective or Objective(), lam, **settings)
+
+    documents = toy.agents(dropout=0.4)
+    documents = replace(documents, cider=replace(documents.cider, frequencies="batch"))
+    alone = replace(toy.agents(), speaker=None)
+    return {
+        "psst": joint("psst_multinomial", 0.3, rho=0.5),
+        "gumbel words": joint("psst_gumbel", 0.3, Objective(normalise=True), mix="token"),
+        "all negatives": joint("st_multinomial", 0.3, Objective(hinge="all", reduction="mean")),
+        "luo, centred": joint("luo", 0.5, Objective(centre=True, anchor=0.5)),
+        "reinforce": joint("reinforce", 0.5),
+        "documents": METHODS["luo"](documents, Objective(), 0.2),
+        "recovering": matching(alone, Recovering(Hinge(alone.listener), 2, 1, 2)),
+        "infonce": matching(other := replace(toy.agents(), speaker=None), InfoNCE(other.listener)),
+    }
+
+
+class Halves:
+    """The toy world's batches, or this rank's half of them."""
+
+    def __init__(self, toy, die_at: int | None) -> None:
+        self.toy, self.die_at = toy, die_at
+
+    def __len__(self) -> int:
+        return 3
+
+    def epoch(self, epoch: int, start: int = 0):
+        for i in range(start, 3):
+            step = 3 * epoch + i
+            if step == self.die_at:
+                raise KeyboardInterrupt
+            batch = replace(self.toy.batch(step, caption=(epoch + i) % 3), epoch=epoch)
+            if ranks.size() == 1:
+                yield batch
+                continue
+            parts = {
+                name: ranks.own(getattr(batch, name))
+                for name in ("images", "pooled", "regions", "region_mask", "captions")
+            }
+            each = len(batch) // ranks.size()
+            yield replace(batch, **parts, first=ranks.rank() * each, of=len(batch))
+
+
+def trained(name: str, toy, folder: Path | None = None, die_at: int | None = None) -> dict[str, torch.Tensor]:
+    """Weights after training, and what was logged last."""
+    method = methods(toy)[name]
+    training = Training(method, Halves(toy, die_at), FOUR, seed=4, device=torch.device("cpu"))
+    logged: list[dict[str, float]] = []
+    training.record = lambda metrics, step: logged.append(metrics)
+    training.run(None if folder is None else Checkpoints(folder), every_seconds=0.0)
+    weights = {f"{m}.{n}": t for m, module in method.modules().items() for n, t in module.state_dict().items()}
+    return weights | {f"logged {name}": torch.tensor(value) for name, value in logged[-1].items()}
+
+
+def one_rank(folder: Path) -> None:
+    """What each of two processes does: train each method, and go on where one process stopped."""
+    from conftest import Toy
+
+    ranks.join(torch.device("cpu"))
+    torch.set_num_threads(1)
+    toy = Toy()
+    found = {name: trained(name, toy) for name in methods(toy)}
+    found["resumed"] = trained("psst", toy, folder / "one")
+    try:
+        trained("psst", toy, folder / "two", die_at=7)
+    except KeyboardInterrupt:
+        torch.save(found, folder / f"{ranks.rank()}.pt")
+    ranks.leave()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory) -> tuple[Path, list[dict[str, dict[str, torch.Tensor]]]]:
+    """What two ranks found, and the folder with the checkpoints that they left and went on from."""
+    from conftest import Toy
+
+    folder = tmp_path_factory.mktemp("ranks")
+    with pytest.raises(KeyboardInterrupt):
+        trained("psst", Toy(), folder / "one", die_at=5)
+    code = f"import test_ranks, pathlib; test_ranks.one_rank(pathlib.Path({str(folder)!r}))"
+    (folder / "rank.py").write_text(code)
+    path = os.pathsep.join(str(Path(__file__).parent / part) for part in (".", ".."))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*torchrun, str(folder / "rank.py")], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder, [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+
+
+NAMES = ["psst", "gumbel words", "all negatives", "luo, centred", "reinforce", "documents", "recovering", "infonce"]
+
+
+def close(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], atol=1e-5, rtol=1e-4, msg=lambda t, n=name: f"{n}: {t}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_ranks_are_one(name, two, toy):
+    alone = trained(name, toy)
+    for found in two[1]:
+        close(found[name], alone)
+
+
+def test_both_ranks_have_the_same_weights_to_the_bit(two):
+    _, (first, second) = two
+    for name in NAMES:
+        for key, value in first[name].items():
+            assert torch.equal(value, second[name][key]), (name, key)
+
+
+def test_two_ranks_go_on_where_one_stopped_and_one_where_two_did(two, toy):
+    folder, found = two
+    alone = trained("psst", toy)
+    for rank in found:
+        weights = {name: value for name, value in rank["resumed"].items() if not name.startswith("logged")}
+        close(weights, {name: value for name, value in alone.items() if not name.startswith("logged")})
+    assert Checkpoints(folder / "two").latest().step == 7
+    close(trained("psst", toy, folder / "two"), alone)
