@@ -44,7 +44,7 @@ class Taste:
 
 @pytest.fixture(scope="module")
 def world():
-    torch.manual_seed(0)
+    torch.manual_seed(3)
     speaker = Speaker(VOCABULARY, 3, words=4, hidden=4, attention=3, dropout=0.0, max_words=STEPS).double()
     with torch.no_grad():
         speaker.logit.weight *= 3
@@ -148,8 +148,8 @@ def test_centring_is_biased_by_one_part_in_n(world):
 def test_the_bias_of_pathwise_estimators_is_measured(world):
     """All are biased: words by straight-through, full rows because a mixture of words is no mixture of captions.
 
-    Measured here: bias .22, .40, .59 of the gradient's norm for ρ = 0, .5, 1, noise .19, .16, .10. PSST trades one for
-    the other. Gumbel samples: bias .50 and, half of them passing whole, .58, noise .18 and .16.
+    Measured here: bias .28, .28, .38 of the gradient's norm for ρ = 0, .5, 1, noise .20, .15, .10. Gumbel samples: bias
+    .41 and, half of them passing whole, .43, noise .20 and .18.
     """
     truth = exact(world)
     bias, noise = {}, {}
