@@ -5,13 +5,18 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 from PIL import Image, ImageDraw
+from safetensors.torch import load_file
 
 from pipeline import stage as door
 
@@ -109,3 +114,19 @@ def test_what_one_has_got_wrong_is_one_line_and_nothing_is_written(photos, capfd
     told = capfd.readouterr().err.strip().splitlines()[-1]
     assert message in told
     assert not Path("data/prepared").exists()
+
+
+def test_a_training_by_two_processes_is_that_of_one(photos, tmp_path):
+    assert run("prepare") == run("features") == 0
+    for role in ("listener", "speaker"):
+        assert run("pretrain", "--role", role) == 0
+    assert run("train", "--method", "psst_multinomial", "--out", "alone") == 0
+    environment = os.environ | {"SAYWHICH_PROCESSES": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "stages.train", "--method", "psst_multinomial", "--out", "together"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    alone, together = (load_file(Path(folder) / "weights.safetensors") for folder in ("alone", "together"))
+    assert alone.keys() == together.keys()
+    for name in alone:
+        torch.testing.assert_close(together[name], alone[name], atol=1e-5, rtol=1e-4)
+    assert not list(Path("data/checkpoints").glob("*/*"))

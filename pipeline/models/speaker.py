@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.models.spoken import Moment, credited, crossed
+from pipeline.models.spoken import Moment, credited, crossed, where
 from pipeline.models.unrolled import Attention, Table, log_prob
 from pipeline.numbers import Numbers
 from pipeline.protocols import Channel
@@ -182,12 +182,13 @@ class Speaker(nn.Module):
         for t in range(tokens.shape[1]):
             state = self.advance(heard[:, t], state, attention)
             states.append(state[0])
-        h = self.drop(torch.stack(states, 1), numbers)[mask]
+        places = where(mask.flatten())
+        h = self.drop(torch.stack(states, 1), numbers).flatten(0, 1)[places]
         with torch.no_grad():
             logits = self.logit(h)
-        chosen = log_prob(logit.product(h, self.logit.bias, logits), tokens[mask])
-        log_probs = torch.zeros(tokens.shape, dtype=h.dtype, device=h.device).masked_scatter(mask, chosen)
-        return _message(tokens, 1, log_probs)
+        chosen = log_prob(logit.product(h, self.logit.bias, logits), tokens.flatten()[places])
+        log_probs = chosen.new_zeros(tokens.numel()).index_copy(0, places, chosen).view(tokens.shape)
+        return _message(tokens, 1, log_probs * mask)
 
 
 def _left(ended: Tensor, together: int) -> Tensor:

@@ -41,7 +41,7 @@ Part = tuple[Moment, Tensor]  # and some of its rows: (M,) int64
 
 def credited(moments: Sequence[Moment], logit: Table, bias: Tensor, tokens: Tensor) -> Tensor:
     """(N, T) log-probabilities of `tokens` (N, T), 0 after their end."""
-    parts = [(moment, _where(moment.alive)) for moment in moments]
+    parts = [(moment, where(moment.alive)) for moment in moments]
     index = torch.cat([moment.symbol.index[rows] for moment, rows in parts])
     found = log_prob(_logits(parts, logit, bias), index)
     there = _there([(moment.alive, rows) for moment, rows in parts])
@@ -63,12 +63,12 @@ def crossed(moments: Sequence[Moment], channel: Channel, logit: Table, bias: Ten
         assert symbol.through is not None
         through = moment.alive & symbol.through
         if symbol.whole is not None:
-            chosen = _where(through[symbol.whole])
+            chosen = where(through[symbol.whole])
             whole.append((moment, symbol.whole[chosen]))
             of_whole.append((through, symbol.whole[chosen]))
             soft.append(moment.distribution(channel, logit, bias)[chosen])
             through = through.index_fill(0, symbol.whole, False)
-        rows = _where(through)
+        rows = where(through)
         words.append((moment, rows))
         of_words.append((through, rows))
     return Said(
@@ -97,13 +97,13 @@ def _places(parts: Sequence[Part], steps: int) -> Tensor:
     return torch.cat([moment.rows[rows] * steps + moment.t for moment, rows in parts])
 
 
-def _where(mask: Tensor) -> Tensor:
+def where(mask: Tensor) -> Tensor:
     """(M,) int64: the rows of `mask` (n,) that are True; on a GPU, which would have to wait for that, all rows."""
     return mask.nonzero().squeeze(1) if mask.device.type == "cpu" else torch.arange(len(mask), device=mask.device)
 
 
 def _there(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
-    """(M,) bool: which rows of these masks count, where `_where` took them all."""
+    """(M,) bool: which rows of these masks count, where `where` took them all."""
     if parts[0][0].device.type == "cpu":
         return None
     return torch.cat([mask[rows] for mask, rows in parts])
