@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline import sweep
+from pipeline import files, sweep
 from pipeline.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -400,15 +400,15 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
 
 def test_a_large_file_is_read_again_when_it_changed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep, "LARGE", 3)
+    monkeypatch.setattr(files, "LARGE", 3)
     path = Path("features.h5")
     path.write_text("abcd")
     first = sweep.digests([path])
-    monkeypatch.setattr(sweep, "sha256", lambda path: pytest.fail("read although nothing changed"))
+    monkeypatch.setattr(files, "sha256", lambda path: pytest.fail("read although nothing changed"))
     assert sweep.digests([path]) == first
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep, "LARGE", 3)
+    monkeypatch.setattr(files, "LARGE", 3)
     path.write_text("abce")
     assert sweep.digests([path]) != first
     assert sweep.digests([Path("nowhere")]) == {"nowhere": "missing"}
