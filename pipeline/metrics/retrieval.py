@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pipeline.errors import UserError
 
-AT_ONCE = 2**23  # scores that are held at once
+AT_ONCE = 2**22  # scores that are held at once: more do not fit into a core's cache
 
 
 @dataclass(frozen=True)
