@@ -28,7 +28,7 @@ STAGES = {  # command line → module and function whose first call or answer is
     "train --method psst_multinomial": "pipeline.data.batches._batch",
     "adapt --method psst_multinomial": "pipeline.data.batches._batch",
     "evaluate --method psst_multinomial": "pipeline.data.batches._batch",
-    "features": "pipeline.features.extract.open_image",
+    "features": "pipeline.images.open_image",
     "draw --dataset scenes": "pipeline.training.tracking.run",
     "prepare": "pipeline.training.tracking.run",
     "sweep": "pipeline.training.tracking.run",
@@ -72,14 +72,16 @@ def main() -> None:
         folder = Path(temporary)
         _workflow(folder, options.images)
         _run(folder, "dvc", "repro", "--quiet")
-        floor = min(_run(folder, sys.executable, "-c", "import torch") for _ in range(options.times))
-        print(f"{'import torch':<36} {floor:5.2f} s")
+        floor, cpu = _fastest(options.times, folder, sys.executable, "-c", "import torch")
+        print(f"{'import torch':<36} {floor:5.2f} s, {cpu:5.2f} CPU s")
         for stage, watched in STAGES.items():
             command = (sys.executable, "-c", WATCHED, watched, *stage.split(), "--out", "elsewhere")
-            spent = min(_run(folder, *command, until="first batch") for _ in range(options.times))
-            print(f"{stage:<36} {spent:5.2f} s {spent / floor:5.1f} times")
-        idle = min(_run(folder, "dvc", "repro", until="up to date") for _ in range(options.times))
-        print(f"{'dvc repro with nothing to do':<36} {idle:5.2f} s {idle / floor:5.1f} times")
+            _said(stage, _fastest(options.times, folder, *command, until="first batch"), cpu)
+        _said("dvc repro with nothing to do", _fastest(options.times, folder, "dvc", "repro", until="up to date"), cpu)
+
+
+def _said(what: str, spent: tuple[float, float], floor: float) -> None:
+    print(f"{what:<36} {spent[0]:5.2f} s, {spent[1]:5.2f} CPU s, {spent[1] / floor:5.1f} times torch's", flush=True)
 
 
 def _workflow(folder: Path, images: int) -> None:
@@ -107,13 +109,19 @@ def _workflow(folder: Path, images: int) -> None:
         _run(folder, "git", "-c", "user.name=b", "-c", "user.email=b@b", *command)
 
 
-def _run(folder: Path, *command: str, until: str = "") -> float:
-    """Seconds until a command ends, which says `until`."""
+def _fastest(times: int, folder: Path, *command: str, until: str = "") -> tuple[float, float]:
+    """Seconds and CPU seconds of a command, each of the run that took the least."""
+    seconds, cpu = zip(*(_run(folder, *command, until=until) for _ in range(times)), strict=True)
+    return min(seconds), min(cpu)
+
+
+def _run(folder: Path, *command: str, until: str = "") -> tuple[float, float]:
+    """Seconds, and CPU seconds, until a command ends, which says `until`."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    began = time.perf_counter()
+    began, used = time.perf_counter(), sum(os.times()[2:4])
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    spent = time.perf_counter() - began
+    spent = time.perf_counter() - began, sum(os.times()[2:4]) - used
     if done.returncode or until not in done.stdout:
         sys.exit(f"{' '.join(command[:2])}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
     return spent

@@ -52,33 +52,31 @@ def search(
     if len(missing):
         raise UserError(f"ranking: image {int(missing[0])} of {len(images)} has no caption; every image needs one")
     rows = block or max(1, AT_ONCE // max(images.shape))
-    parts = list(zip(captions.split(rows), owners.split(rows), strict=True))
+    parts = [slice(start, start + rows) for start in range(0, len(captions), rows)]
     # what others have to reach: the highest score of an image's own captions
     highest = torch.full((len(images),), -torch.inf, device=images.device)
-    for some, wanted in parts:
-        own = (some.double() * images[wanted].double()).sum(1).float()
-        highest.scatter_reduce_(0, wanted, own, "amax")
+    for part in parts:
+        own = (captions[part].double() * images[owners[part]].double()).sum(1).float()
+        highest.scatter_reduce_(0, owners[part], own, "amax")
 
     transposed = images.double().T
+    # all that is kept is there before the first block: kept between blocks, it would leave holes in the memory
+    by_caption = torch.empty_like(owners)
     by_image = torch.ones(len(images), dtype=torch.int64, device=images.device)
-    by_caption, first = [], []
-    by_gallery: dict[str, list[Tensor]] = {name: [] for name in among or {}}
-    for some, wanted in parts:
-        exact = some.double() @ transposed
-        first.append(exact.topk(min(shown, len(images)), dim=1).indices)
+    by_gallery = {name: torch.empty_like(owners) for name in among or {}}
+    first = owners.new_empty(len(captions), min(shown, len(images)))
+    for part in parts:
+        wanted = owners[part]
+        exact = captions[part].double() @ transposed
+        first[part] = exact.topk(first.shape[1], dim=1).indices
         scores = exact.float()
         right = scores.gather(1, wanted[:, None])
-        by_caption.append((scores >= right).sum(1))  # the image itself is one of them
+        by_caption[part] = (scores >= right).sum(1)  # the image itself is one of them
         for name, distractors in (among or {}).items():
-            by_gallery[name].append(1 + (scores.gather(1, distractors[wanted]) >= right).sum(1))
+            by_gallery[name][part] = 1 + (scores.gather(1, distractors[wanted]) >= right).sum(1)
         by_image += (scores >= highest).sum(0)
         by_image.index_add_(0, wanted, (right[:, 0] >= highest[wanted]).long(), alpha=-1)  # its own do not count
-    return Found(
-        torch.cat(by_caption),
-        by_image,
-        {name: torch.cat(ranks) for name, ranks in by_gallery.items()},
-        torch.cat(first),
-    )
+    return Found(by_caption, by_image, by_gallery, first)
 
 
 def random_distractors(images: int, count: int, seed: int) -> Tensor:

@@ -1,5 +1,8 @@
 """Ranks against the plain form, which counts one pair after the other; galleries and recalls by hand."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -53,6 +56,21 @@ def test_equals_the_plain_form_with_several_captions_an_image(block, tied):
     found = search(captions, images, owners, block=block)
     assert found.by_caption.tolist() == by_caption
     assert found.by_image.tolist() == by_image
+
+
+def test_memory_is_that_of_a_block():
+    """All scores would be 1 GB, in single precision; a block and what is made of it are 100 MB."""
+    code = """
+import resource, torch
+from pipeline.metrics.retrieval import search
+vectors = torch.randn(16_000, 2)
+search(vectors[:100], vectors[:100], torch.arange(100), shown=5)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+search(vectors, vectors, torch.arange(16_000), shown=5)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 400
 
 
 def test_equal_captions_of_one_image_do_not_compete():
