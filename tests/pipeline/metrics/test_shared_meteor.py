@@ -5,6 +5,7 @@ The numbers are the real METEOR's. Where only processes matter, a stand-in answe
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,6 +54,7 @@ class Shared:
         self.server.stdin.close()
         self.server.wait(20)
         self.server.stdout.close()
+        shutil.rmtree(Path(self.address).parent, ignore_errors=True)  # one that was killed could not
 
 
 @pytest.fixture
@@ -112,9 +114,11 @@ def test_clients_at_once_get_their_own_numbers_of_one_process(monkeypatch):
             np.testing.assert_allclose(found, [golden["per_caption"]["METEOR"]] * 5, rtol=1e-12)
     meteor = shared.meteor()
     assert [child.pid for child in psutil.Process(shared.server.pid).children()] == [meteor.pid]
-    shared.end()
+    shared.server.stdin.close()
     assert ended(meteor)
+    shared.server.wait(20)
     assert not folder.exists()
+    shared.end()
 
 
 def test_a_client_that_goes_away_or_is_late_harms_nobody(shared):
