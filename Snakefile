@@ -7,9 +7,11 @@
 #
 # A cell is run again when what decides its results is another: its parameters, and the content of its inputs and code
 # (pipeline/sweep.py makes one digest of them). Times of files do not matter.
+import os
 from pathlib import Path
 
 from pipeline import sweep
+from pipeline.metrics import shared_meteor
 from pipeline.reading import read_mapping
 
 PARAMS = read_mapping(Path("params.yaml"))
@@ -22,6 +24,7 @@ BASES = {
     (stage, *at): sweep.basis(cell, stage, PARAMS, CONTENT, WORKFLOW) for at, cell in CELLS.items() for stage in NEEDS
 }
 ALIVE = sweep.free_locks()
+SERVERS = []
 
 FOLDER = "data/cells/{method}/{cell}"
 
@@ -53,6 +56,11 @@ wildcard_constraints:
 
 localrules:
     all,
+
+
+# Not for a dry run, nor in the jobs: one METEOR for all cells that are evaluated on this machine.
+onstart:
+    SERVERS.append(shared_meteor.share(os.environ))
 
 
 rule all:

@@ -90,8 +90,7 @@ def stepping(name: str, agents: Agents, batch: Batch) -> Callable[[], None]:
             for role in learners:
                 agent: nn.Module = method.agents.present()[role]
                 settings.clip(agent.parameters())
-                adams[role].step()
-                adams[role].zero_grad()
+                adams[role].step(settings.learning_rate)
             at += 1
 
     return step

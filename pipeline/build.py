@@ -12,25 +12,18 @@ from pipeline import ranks
 from pipeline.channels import ScheduledSampling
 from pipeline.data.batches import Batches, everything
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
-from pipeline.data.scenes.faithfulness import read_facts
-from pipeline.data.scenes.write import FACTS
+from pipeline.data.prepared import Prepared, numbers, read_columns
 from pipeline.errors import UserError
-from pipeline.evaluation.crossed import crossed
-from pipeline.evaluation.evaluate import Evaluation
 from pipeline.evaluation.validation import Validation
 from pipeline.methods import METHODS
 from pipeline.methods.method import Agents, Method, Objective
 from pipeline.methods.pretraining import matching, teacher_forcing
 from pipeline.methods.psst import frozen_speaker
 from pipeline.metrics.cider import CiderD
-from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
 from pipeline.models.weights import load_agent
 from pipeline.protocols import Score
-from pipeline.reporting.captions import texts
-from pipeline.reporting.results import Point, Run
 from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
@@ -38,7 +31,9 @@ from pipeline.training.optimisation import Optimisation
 if TYPE_CHECKING:
     import torch
 
+    from pipeline.evaluation.evaluate import Evaluation
     from pipeline.params import MethodSettings
+    from pipeline.reporting.results import Point, Run
     from pipeline.views import Node
 
 VALIDATION_BATCH = 256
@@ -57,14 +52,12 @@ def data(root: Path) -> tuple[Prepared, FeatureStore]:
 
 def cider(prepared: Prepared, eos: bool = True, frequencies: str = "train") -> CiderD:
     """CIDEr-D against all human captions; document frequencies as the prepare stage counted them."""
-    import pyarrow.parquet as pq
-
-    counted = pq.read_table(prepared.folder / "document_frequencies.parquet")
+    counted = read_columns(prepared.folder / "document_frequencies.parquet", ["key", "count"])
     references = [prepared.captions(image) for image in range(len(prepared))]
     return CiderD.build(
         references,
-        counted["key"].to_numpy(),
-        counted["count"].to_numpy(),
+        numbers(counted["key"]),
+        numbers(counted["count"]),
         len(prepared.rows("train")),
         max_words=prepared.max_words,
         eos=eos,
@@ -174,6 +167,11 @@ def evaluation(
     section: Node, prepared: Prepared, store: FeatureStore, judges: dict[str, Listener], device: torch.device
 ) -> Iterator[Evaluation]:
     """The protocol of the section `evaluate`, with its Java programs running."""
+    from pipeline.data.scenes.faithfulness import read_facts  # what only evaluations need, trainings do not import
+    from pipeline.data.scenes.write import FACTS
+    from pipeline.evaluation.evaluate import Evaluation
+    from pipeline.metrics.language import BLEU, LanguageScorer
+
     metrics = [name for group in section.metrics for name in (BLEU if group == "BLEU" else (group,))]
     with LanguageScorer(metrics) as language:
         known = read_facts(prepared.folder / FACTS) if (prepared.folder / FACTS).exists() else {}
@@ -189,6 +187,9 @@ def crossing(
     There is a value for each seed that all of the methods were run with, or one for the first run of each.
     """
     import torch
+
+    from pipeline.evaluation.crossed import crossed
+    from pipeline.reporting.captions import texts
 
     runs = {method: {run.settings.get("seed"): run for run in point.runs} for method, point in chosen.items()}
     shared = [seed for seed in next(iter(runs.values()), {}) if all(seed in by_seed for by_seed in runs.values())]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+LARGE = 2**22  # bytes of a file whose digest is worth remembering
+REMEMBERED = Path("data/checkpoints/digests")
 
 
 @contextmanager
@@ -40,6 +44,21 @@ def sha256(path: Path) -> str:
     """Hexadecimal SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def known_sha256(path: Path) -> str:
+    """`sha256` of a file; a large one is read again only if its size, time or inode changed."""
+    status = path.stat()
+    if status.st_size < LARGE:
+        return sha256(path)
+    stamp = [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino]
+    known = REMEMBERED / hashlib.sha256(json.dumps(stamp).encode()).hexdigest()
+    with suppress(OSError):  # nothing is remembered of it, or nothing can be
+        return known.read_text(encoding="utf-8")
+    digest = sha256(path)
+    with suppress(OSError):
+        write_atomically(known, digest)
+    return digest
 
 
 def _sync(path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
-from pipeline.files import sha256
+from pipeline.files import known_sha256, sha256
 from pipeline.memory import keep_freed
 from pipeline.params import load
 from pipeline.views import View
@@ -103,10 +103,10 @@ class Stage:
 def digest(path: Path) -> str:
     """SHA-256 of a file, or of all names and files of a folder; what is missing is a UserError."""
     if path.is_dir():
-        files = {str(file.relative_to(path)): sha256(file) for file in sorted(path.rglob("*")) if file.is_file()}
+        files = {str(file.relative_to(path)): known_sha256(file) for file in sorted(path.rglob("*")) if file.is_file()}
         return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
     try:
-        return sha256(path)
+        return known_sha256(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such input; run the stage that writes it first (dvc repro runs all)") from None
 

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pipeline.errors import UserError
-from pipeline.files import atomic_path, sha256, write_atomically
+from pipeline.files import atomic_path, known_sha256, write_atomically
 from pipeline.reading import read_mapping
 from pipeline.views import listed_keys
 
 CELLS = Path("data/cells")
-LARGE = 2**22  # bytes of a file whose digest is worth remembering
 
 
 @dataclass(frozen=True)
@@ -204,21 +203,9 @@ def _word(value: Any) -> str:
 def _digest(path: Path) -> str:
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-        lines = [f"{file.relative_to(path)} {_content(file)}" for file in files]
+        lines = [f"{file.relative_to(path)} {known_sha256(file)}" for file in files]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return _content(path) if path.exists() else "missing"
-
-
-def _content(path: Path) -> str:
-    """SHA-256 of a file; a large one is read again only if its size, time or inode changed."""
-    status = path.stat()
-    if status.st_size < LARGE:
-        return sha256(path)
-    stamp = [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino]
-    known = Path(".snakemake/digests", hashlib.sha256(json.dumps(stamp).encode()).hexdigest())
-    if not known.exists():
-        write_atomically(known, sha256(path))
-    return known.read_text(encoding="utf-8")
+    return known_sha256(path) if path.exists() else "missing"
 
 
 def main(arguments: Sequence[str]) -> int:

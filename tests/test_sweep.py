@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline import sweep
+from pipeline import files, sweep
 from pipeline.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -79,13 +79,16 @@ for name in ("weights.safetensors", "history.jsonl", "metrics.json"):
     (out / name).write_text(" ".join(sys.argv[1:]))
 """
 EVALUATE = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 import pyarrow, pyarrow.parquet
 word = {key: value for key, value in zip(sys.argv, sys.argv[1:])}
 out, model = Path(word["--out"]), Path(word["--model"])
 with open("ran.txt", "a") as ran:
     ran.write(f"evaluate {model.parent.name}/{model.name}\\n")
+assert Path(os.environ["SAYWHICH_METEOR"]).is_socket()
+with open("meteor.txt", "a") as addresses:
+    addresses.write(os.environ["SAYWHICH_METEOR"] + "\\n")
 trained = (model / "weights.safetensors").read_text()
 assert (model / "adapted/weights.safetensors").exists()
 settings = {"lambda": float(trained.split("lambda=")[1].split()[0]), "seed": int(word["--seed"])}
@@ -184,6 +187,17 @@ def test_results_are_gathered(done):
     last = captions[-1]
     assert last.pop("caption").startswith("--method luo --set methods.luo.lambda=0.9 --seed 1 --out data/cells/luo/")
     assert last == {"method": "luo", "cell": LUO[4:], "lambda": 0.9, "rho": None, "seed": 1, "split": "val", "image": 4}
+
+
+def test_all_cells_share_one_meteor_that_ends_with_the_grid(done):
+    addresses = (done / "meteor.txt").read_text().splitlines()
+    assert len(addresses) == 3
+    assert len(set(addresses)) == 1
+    for _ in range(200):
+        if not Path(addresses[0]).parent.exists():
+            return
+        time.sleep(0.05)
+    raise AssertionError("the server is still there")
 
 
 def test_nothing_changed_and_times_do_not_count(folder):
@@ -386,15 +400,15 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
 
 def test_a_large_file_is_read_again_when_it_changed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep, "LARGE", 3)
+    monkeypatch.setattr(files, "LARGE", 3)
     path = Path("features.h5")
     path.write_text("abcd")
     first = sweep.digests([path])
-    monkeypatch.setattr(sweep, "sha256", lambda path: pytest.fail("read although nothing changed"))
+    monkeypatch.setattr(files, "sha256", lambda path: pytest.fail("read although nothing changed"))
     assert sweep.digests([path]) == first
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep, "LARGE", 3)
+    monkeypatch.setattr(files, "LARGE", 3)
     path.write_text("abce")
     assert sweep.digests([path]) != first
     assert sweep.digests([Path("nowhere")]) == {"nowhere": "missing"}

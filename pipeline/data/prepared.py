@@ -113,13 +113,13 @@ class Prepared:
         folder = Path(folder)
         try:
             manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-            images = pq.read_table(folder / "images.parquet", schema=IMAGES)
-            captions = pq.read_table(folder / "captions.parquet", columns=["image", "tokens"])
+            images = read_columns(folder / "images.parquet", IMAGES.names)
+            captions = read_columns(folder / "captions.parquet", ["image", "tokens"])
             vocabulary = Vocabulary.load(folder / "vocabulary.json")
         except FileNotFoundError as error:
             raise UserError(f"{error.filename or folder}: the data are not prepared; run the prepare stage") from None
-        splits = pa.compute.index_in(images["split"].combine_chunks(), pa.array(SPLITS)).to_numpy().astype(np.int8)
-        first = np.searchsorted(captions["image"].to_numpy(), np.arange(len(images) + 1))
+        splits = np.array([SPLITS.index(split) for split in images["split"].to_pylist()], np.int8)
+        first = np.searchsorted(numbers(captions["image"]), np.arange(len(images) + 1))
         return cls(
             folder,
             manifest,
@@ -168,7 +168,18 @@ class Prepared:
 
     @cached_property
     def _texts(self) -> pa.Table:
-        return pq.read_table(self.folder / "captions.parquet", columns=["text", "words"]).combine_chunks()
+        return read_columns(self.folder / "captions.parquet", ["text", "words"]).combine_chunks()
+
+
+def read_columns(path: Path, columns: list[str]) -> pa.Table:
+    """Columns of a Parquet file. `pq.read_table` would import all of pandas first."""
+    with pq.ParquetFile(path) as file:
+        return file.read(columns)
+
+
+def numbers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """A column of numbers, none of them missing, to be read only. Its own `to_numpy` would import all of pandas."""
+    return np.from_dlpack(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
 
 
 def _counted(corpus: Corpus, min_count: int, count_words: Literal["train", "all"]) -> Vocabulary:
@@ -183,7 +194,7 @@ def _counted(corpus: Corpus, min_count: int, count_words: Literal["train", "all"
 
 def _padded(tokens: pa.ListArray, width: int) -> np.ndarray:
     """(C, width) int32 of a list array, filled up with 0."""
-    offsets, flat = tokens.offsets.to_numpy(), tokens.values.to_numpy()
+    offsets, flat = numbers(tokens.offsets), numbers(tokens.values)
     lengths = np.diff(offsets)
     padded = np.zeros((len(tokens), width), np.int32)
     padded[np.arange(width) < lengths[:, None]] = flat[offsets[0] : offsets[-1]]

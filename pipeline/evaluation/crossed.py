@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline.evaluation.judge import hear, see
-from pipeline.metrics.retrieval import ranks, recall
+from pipeline.metrics.retrieval import recall, search
 from pipeline.models.listener import Listener
 
 
@@ -22,5 +22,5 @@ def crossed(
         listener = listener.to(device).eval()
         seen = see(listener, pooled, device)
         for speaker, tokens in captions.items():
-            found[speaker][reader] = recall(ranks(hear(listener, tokens, device), seen, rows))["R@10"]
+            found[speaker][reader] = recall(search(hear(listener, tokens, device), seen, rows).by_caption)["R@10"]
     return found

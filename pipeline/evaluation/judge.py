@@ -8,14 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipeline.metrics.retrieval import (
-    best,
-    best_of,
-    random_distractors,
-    ranks,
-    recall,
-    similar_distractors,
-)
+from pipeline.metrics.retrieval import random_distractors, recall, search, similar_distractors
 from pipeline.models.listener import Listener
 from pipeline.types import Message, caption_mask
 
@@ -72,18 +65,14 @@ def judge(
     """
     listener = listener.to(device).eval()
     heard, seen = hear(listener, tokens, device), see(listener, pooled, device)
-    images = images.to(device)
-    by_caption = ranks(heard, seen, images)
-    # an image's own captions do not stand in each other's way
-    of_captions = ranks(seen[images], heard, torch.arange(len(heard), device=device), owners=images)
-    by_image = best_of(of_captions, images, len(seen))
-    among = {name: ranks(heard, seen, images, among=rows.to(device)) for name, rows in (distractors or {}).items()}
+    among = {name: rows.to(device) for name, rows in (distractors or {}).items()}
+    found = search(heard, seen, images.to(device), among=among, shown=SHOWN)
     return Verdict(
-        by_caption.cpu(),
-        best(heard, seen, SHOWN).cpu(),
-        recall(by_caption),
-        recall(by_image),
-        {name: recall(found) for name, found in among.items()},
+        found.by_caption.cpu(),
+        found.first.cpu(),
+        recall(found.by_caption),
+        recall(found.by_image),
+        {name: recall(ranks) for name, ranks in found.among.items()},
     )
 
 

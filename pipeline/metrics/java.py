@@ -12,16 +12,15 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 PARSER = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
 FETCH_SPICE = "python -m pycocoevalcap.spice.get_stanford_models"
 _METEOR_STATISTICS = 23
+_AHEAD = 16  # lines that METEOR is given before its answers are read: those, some 130 bytes each, fit into any pipe
 
 Score = tuple[float, list[float]]  # of all captions together, and of each
 
@@ -51,18 +50,22 @@ def tokenise(texts: Sequence[str], timeout: float) -> list[str]:
     return [" ".join(word for word in line.split() if word not in dropped) for line in lines]
 
 
+def meteor_jar() -> Path:
+    """The program that Meteor runs."""
+    from pycocoevalcap.meteor import meteor
+
+    return Path(meteor.__file__).with_name(meteor.METEOR_JAR)
+
+
 class Meteor:
     """METEOR 1.5 as a process that is started once, is asked line by line, and is ended by `close`."""
 
     def __init__(self, timeout: float) -> None:
         """`timeout`: seconds that one set of captions may take."""
-        from pycocoevalcap.meteor import meteor
-
-        self._timeout = timeout
+        self.timeout = timeout
         self._failed: str | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process is)
-        jar = Path(meteor.__file__).with_name(meteor.METEOR_JAR)
-        arguments = ["-Xms1G", "-Xmx2G", "-jar", str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
+        arguments = ["-Xms1G", "-Xmx2G", "-jar", str(meteor_jar()), "-", "-", "-stdio", "-l", "en", "-norm"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
             _command(arguments), stdin=pipe, stdout=pipe, stderr=self._errors, encoding="utf-8"
@@ -81,11 +84,11 @@ class Meteor:
             late.set()
             self._process.kill()
 
-        watch = threading.Timer(self._timeout, stop)
+        watch = threading.Timer(self.timeout, stop)
         watch.start()
         try:
-            statistics = [self._statistics(said, human) for said, human in zip(hypotheses, references, strict=True)]
-            self._say(" ||| ".join(["EVAL", *statistics]))
+            statistics = self._statistics(list(zip(hypotheses, references, strict=True)))
+            self._say([" ||| ".join(["EVAL", *statistics])])
             each = [float(self._hear()) for _ in statistics]
             return float(self._hear()), each
         except (OSError, ValueError) as error:
@@ -96,11 +99,16 @@ class Meteor:
             longest = max(len(text.split()) for text in (*hypotheses, *chain.from_iterable(references)))
             why = f"{error}; Java said: {complaint}"
             if late.is_set():
-                why = f"no answer within {self._timeout:g} s; the longest text has {longest} words"
+                why = f"no answer within {self.timeout:g} s; the longest text has {longest} words"
             self._failed = f"METEOR: {why}"
             raise NotComputedError(self._failed) from None
         finally:
             watch.cancel()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is no more, whoever killed it."""
+        return self._process.poll() is not None
 
     def close(self) -> None:
         """End the process."""
@@ -111,17 +119,23 @@ class Meteor:
         self._stdout.close()
         self._errors.close()
 
-    def _statistics(self, said: str, human: Sequence[str]) -> str:
-        # the fields' separator must not occur in them; a last field that is empty still needs the blank before it
-        parts = [text.replace("|||", "").replace("  ", " ") for text in (*human, said)]
-        self._say(" ||| ".join(["SCORE", *parts]))
-        answer = self._hear()
-        if len(answer.split()) != _METEOR_STATISTICS:
-            raise ValueError(f"answered {answer[:100]!r} on a caption of {len(said.split())} words")
-        return answer
+    def _statistics(self, pairs: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+        """METEOR's line of statistics of each caption, with those of its references."""
+        found = []
+        for start in range(0, len(pairs), _AHEAD):
+            some = pairs[start : start + _AHEAD]
+            # the fields' separator must not occur in them; a last field that is empty still needs the blank before it
+            fields = ([text.replace("|||", "").replace("  ", " ") for text in (*human, said)] for said, human in some)
+            self._say(" ||| ".join(["SCORE", *parts]) for parts in fields)
+            for said, _ in some:
+                answer = self._hear()
+                if len(answer.split()) != _METEOR_STATISTICS:
+                    raise ValueError(f"answered {answer[:100]!r} on a caption of {len(said.split())} words")
+                found.append(answer)
+        return found
 
-    def _say(self, line: str) -> None:
-        self._stdin.write(f"{line}\n")
+    def _say(self, lines: Iterable[str]) -> None:
+        self._stdin.writelines(f"{line}\n" for line in lines)
         self._stdin.flush()
 
     def _hear(self) -> str:
@@ -133,6 +147,7 @@ class Meteor:
 
 def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Score:
     """SPICE of tokenised captions. Raises NotComputedError where its parser's files, in no package, are absent."""
+    import numpy as np
     from pycocoevalcap.spice import spice as package
 
     folder = Path(package.__file__).parent

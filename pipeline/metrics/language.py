@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.metrics import java
+from pipeline.metrics import java, shared_meteor
 
 BLEU = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
 METRICS = (*BLEU, "METEOR", "ROUGE-L", "CIDEr", "SPICE")
@@ -51,6 +52,8 @@ def bleu_counts(said: Sequence[str], human: Sequence[Sequence[str]]) -> np.ndarr
 class LanguageScorer:
     """Scores several sets of captions with one METEOR process, each text tokenised once; use it in a `with`.
 
+    Where a grid shares one (pipeline.metrics.shared_meteor), it is that one.
+
     `timeout`: seconds that a Java program may take over one set of captions before its metric is given up.
     Raises UserError for a metric that is not in METRICS.
     """
@@ -62,7 +65,7 @@ class LanguageScorer:
         self._metrics = tuple(metrics)
         self._timeout = timeout
         self._tokenised: dict[str, str] = {}
-        self._meteor: java.Meteor | None = None
+        self._meteor: java.Meteor | shared_meteor.SharedMeteor | None = None
 
     def __enter__(self) -> LanguageScorer:
         return self
@@ -86,7 +89,9 @@ class LanguageScorer:
         result = LanguageScores()
         try:
             if "METEOR" in self._metrics and self._meteor is None:
-                self._meteor = java.Meteor(self._timeout)  # it takes seconds to start: the others run meanwhile
+                self._meteor = shared_meteor.meteor(
+                    self._timeout
+                )  # it takes seconds to start: the others run meanwhile
             said = self._tokenise(hypotheses)
             flat = iter(self._tokenise(list(chain.from_iterable(references))))
         except java.NotComputedError as reason:
@@ -97,40 +102,40 @@ class LanguageScorer:
             if not any(texts):
                 raise UserError(f"references of image {place}: none of {len(texts)} has a word; every image needs one")
 
-        for names, compute in self._scorers():
-            if not set(names) & set(self._metrics):
-                continue
-            try:
-                scored = compute(said, human)
-            except java.NotComputedError as reason:
-                result.not_computed.update((name, str(reason)) for name in names if name in self._metrics)
-                continue
-            for name, (overall, each) in zip(names, scored, strict=True):
-                if name in self._metrics:
-                    result.scores[name] = float(overall)
-                    result.per_caption[name] = np.asarray(each, dtype=np.float64)
-            if names == BLEU:
-                result = replace(result, bleu_counts=bleu_counts(said, human))
+        with ThreadPoolExecutor(1) as beside:
+            for names, compute in self._scorers(said, human, beside):
+                if not set(names) & set(self._metrics):
+                    continue
+                try:
+                    scored = compute()
+                except java.NotComputedError as reason:
+                    result.not_computed.update((name, str(reason)) for name in names if name in self._metrics)
+                    continue
+                for name, (overall, each) in zip(names, scored, strict=True):
+                    if name in self._metrics:
+                        result.scores[name] = float(overall)
+                        result.per_caption[name] = np.asarray(each, dtype=np.float64)
+                if names == BLEU:
+                    result = replace(result, bleu_counts=bleu_counts(said, human))
         return result
 
-    def _scorers(self) -> Iterator[tuple[tuple[str, ...], Callable[[list[str], list[list[str]]], list]]]:
-        """Names, and what scores tokenised captions against references with a (overall, each) per name."""
+    def _scorers(
+        self, said: list[str], human: list[list[str]], beside: Executor
+    ) -> Iterator[tuple[tuple[str, ...], Callable[[], list]]]:
+        """Names, and what scores the tokenised captions against the references with a (overall, each) per name."""
         from pycocoevalcap.bleu.bleu import Bleu
         from pycocoevalcap.cider.cider import Cider
         from pycocoevalcap.rouge.rouge import Rouge
 
-        def by_place(said: list[str], human: list[list[str]]) -> tuple[dict, dict]:
-            return dict(enumerate(human)), {i: [text] for i, text in enumerate(said)}
-
-        yield (
-            BLEU,
-            lambda said, human: list(zip(*Bleu(4).compute_score(*by_place(said, human), verbose=0), strict=True)),
-        )
-        yield ("ROUGE-L",), lambda said, human: [Rouge().compute_score(*by_place(said, human))]
-        yield ("CIDEr",), lambda said, human: [Cider().compute_score(*by_place(said, human))]
-        yield ("SPICE",), lambda said, human: [java.spice(said, human, self._timeout)]
-        if (meteor := self._meteor) is not None:
-            yield ("METEOR",), lambda said, human: [meteor.score(said, human)]
+        # METEOR, in a process of its own, works while the others do
+        meteor = self._meteor and beside.submit(self._meteor.score, said, human)
+        by_place = dict(enumerate(human)), {i: [text] for i, text in enumerate(said)}
+        yield BLEU, lambda: list(zip(*Bleu(4).compute_score(*by_place, verbose=0), strict=True))
+        yield ("ROUGE-L",), lambda: [Rouge().compute_score(*by_place)]
+        yield ("CIDEr",), lambda: [Cider().compute_score(*by_place)]
+        yield ("SPICE",), lambda: [java.spice(said, human, self._timeout)]
+        if meteor:
+            yield ("METEOR",), lambda: [meteor.result()]
 
     def _tokenise(self, texts: Sequence[str]) -> list[str]:
         new = [text for text in dict.fromkeys(texts) if text not in self._tokenised]

@@ -2,57 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline.errors import UserError
 
+AT_ONCE = 2**22  # scores that are held at once: more do not fit into a core's cache
 
-def ranks(
-    queries: Tensor,
-    gallery: Tensor,
-    targets: Tensor,
+
+@dataclass(frozen=True)
+class Found:
+    """Ranks, 1 is best, of N captions of M images that were looked for among each other."""
+
+    by_caption: Tensor  # (N,) int64: where each caption's image is among all images
+    by_image: Tensor  # (M,) int64: where the best of each image's captions is among those of others
+    among: dict[str, Tensor]  # gallery → (N,) int64: where each caption's image is among that gallery's
+    first: Tensor  # (N, shown) int64: the images that score highest for each caption, best first
+
+
+def search(
+    captions: Tensor,
+    images: Tensor,
+    owners: Tensor,
     *,
-    owners: Tensor | None = None,
-    among: Tensor | None = None,
-    block: int = 512,
-) -> Tensor:
-    """Rank (N,) int64 of each query's target in the gallery by inner product, 1 is best.
+    among: Mapping[str, Tensor] | None = None,
+    shown: int = 0,
+    block: int | None = None,
+) -> Found:
+    """Let captions find images and images captions, by inner product, in one pass over their scores.
 
-    `queries` (N, d), `gallery` (M, d), `targets` (N,) int64 rows of the gallery. With `owners` (M,), entries of the
-    target's owner are not counted as others: two equal captions of one image do not stand in each other's way. With
-    `among` (M, K) int64, the distractors of each target, none of them itself, only those are counted as others.
+    `captions` (N, d), `images` (M, d), `owners` (N,) int64: the image of each caption; every image has one. `among`:
+    smaller galleries, (M, K) int64 distractors of each image, none of them itself. `block`: captions at once, by
+    default so many that the memory that is needed beside the vectors stays the same.
 
-    The rank is 1 + the number of others that score as much or more: a listener that gives everything the same score
-    ranks last, not first. Scores are summed in double precision and compared in single, so that vectors that are equal
-    tie wherever they stand, and the size of a block (rows of queries at once) changes nothing.
-    Raises UserError for vectors that hold NaN or infinity.
+    A rank is 1 + the number of others that score as much or more: a listener that gives everything the same score ranks
+    last, not first. Of an image's captions the one that it ranks best counts, and the others do not stand in its way.
+    Scores are summed in double precision and compared in single, so that vectors that are equal tie wherever they
+    stand, and the size of a block changes nothing.
+    Raises UserError for vectors that hold NaN or infinity, and for an image without a caption.
     """
-    for name, vectors in (("queries", queries), ("gallery", gallery)):
+    for name, vectors in (("captions", captions), ("images", images)):
         if not bool(torch.isfinite(vectors).all()):
-            raise UserError(f"ranking: {name} hold NaN or infinity; the model that made them has diverged")
-    transposed = gallery.double().T
-    found = []
-    for some, wanted in zip(queries.split(block), targets.split(block), strict=True):
-        scores = (some.double() @ transposed).float()
+            raise UserError(f"ranking: vectors of {name} hold NaN or infinity; the model that made them has diverged")
+    missing = (torch.bincount(owners, minlength=len(images)) == 0).nonzero()
+    if len(missing):
+        raise UserError(f"ranking: image {int(missing[0])} of {len(images)} has no caption; every image needs one")
+    rows = block or max(1, AT_ONCE // max(images.shape))
+    parts = [slice(start, start + rows) for start in range(0, len(captions), rows)]
+    # what others have to reach: the highest score of an image's own captions
+    highest = torch.full((len(images),), -torch.inf, device=images.device)
+    for part in parts:
+        own = (captions[part].double() * images[owners[part]].double()).sum(1).float()
+        highest.scatter_reduce_(0, owners[part], own, "amax")
+
+    transposed = images.double().T
+    # all that is kept is there before the first block: kept between blocks, it would leave holes in the memory
+    by_caption = torch.empty_like(owners)
+    by_image = torch.ones(len(images), dtype=torch.int64, device=images.device)
+    by_gallery = {name: torch.empty_like(owners) for name in among or {}}
+    first = owners.new_empty(len(captions), min(shown, len(images)))
+    for part in parts:
+        wanted = owners[part]
+        exact = captions[part].double() @ transposed
+        first[part] = exact.topk(first.shape[1], dim=1).indices
+        scores = exact.float()
         right = scores.gather(1, wanted[:, None])
-        if among is not None:
-            found.append(1 + (scores.gather(1, among[wanted]) >= right).sum(dim=1))
-            continue
-        not_worse = scores >= right
-        if owners is None:
-            found.append(not_worse.sum(dim=1))  # the target itself is one of them
-        else:
-            found.append(1 + (not_worse & (owners != owners[wanted, None])).sum(dim=1))
-    return torch.cat(found)
-
-
-def best(queries: Tensor, gallery: Tensor, count: int, *, block: int = 512) -> Tensor:
-    """Rows (N, count) int64 of the gallery (M, d) that score highest for each of `queries` (N, d), best first."""
-    count = min(count, len(gallery))
-    transposed = gallery.double().T
-    return torch.cat([(some.double() @ transposed).topk(count, dim=1).indices for some in queries.split(block)])
+        by_caption[part] = (scores >= right).sum(1)  # the image itself is one of them
+        for name, distractors in (among or {}).items():
+            by_gallery[name][part] = 1 + (scores.gather(1, distractors[wanted]) >= right).sum(1)
+        by_image += (scores >= highest).sum(0)
+        by_image.index_add_(0, wanted, (right[:, 0] >= highest[wanted]).long(), alpha=-1)  # its own do not count
+    return Found(by_caption, by_image, by_gallery, first)
 
 
 def random_distractors(images: int, count: int, seed: int) -> Tensor:
@@ -83,20 +107,6 @@ def similar_distractors(features: Tensor, count: int, *, block: int = 512) -> Te
         cosines.diagonal(start)[: len(cosines)].fill_(-torch.inf)
         found.append(cosines.topk(count, dim=1).indices)
     return torch.cat(found)
-
-
-def best_of(ranks: Tensor, images: Tensor, count: int) -> Tensor:
-    """Best rank (M,) of those of each image: `ranks` (N,), `images` (N,) int64 below `count` (M).
-
-    Raises UserError for an image without one.
-    """
-    worst = torch.iinfo(ranks.dtype).max
-    best = torch.full((count,), worst, dtype=ranks.dtype, device=ranks.device)
-    best.scatter_reduce_(0, images, ranks, "amin")
-    missing = (best == worst).nonzero()
-    if len(missing):
-        raise UserError(f"ranking: image {int(missing[0])} of {count} has no caption; every image needs one")
-    return best
 
 
 def recall(ranks: Tensor) -> dict[str, float]:

@@ -15,8 +15,7 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipeline.files import write_atomically
 
@@ -90,33 +89,6 @@ class Checkpoints:
             for path in self.folder.glob("step-*.safetensors")
         ]
         yield from sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
-
-
-def optimiser_tensors(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """What an optimiser such as Adam remembers of the parameters of `model`, as `<parameter>:<quantity>`."""
-    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    return {
-        f"{names[parameter]}:{quantity}": value
-        for parameter, memory in optimiser.state.items()
-        for quantity, value in memory.items()
-    }
-
-
-def restore_optimiser(optimiser: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give back what `optimiser_tensors` took; options such as the learning rate stay as they are.
-
-    ValueError: `tensors` are of parameters that `model` or the optimiser does not have.
-    """
-    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    numbers = {names[parameter]: number for number, parameter in enumerate(parameters)}
-    memory: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        name, _, quantity = key.rpartition(":")
-        if name not in numbers:
-            raise ValueError(f"the optimiser has no parameter {name!r}")
-        memory.setdefault(numbers[name], {})[quantity] = value.clone()
-    optimiser.load_state_dict({"state": memory, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
 def _read(path: Path) -> Checkpoint:

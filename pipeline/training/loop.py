@@ -14,7 +14,8 @@ from tqdm import tqdm
 from pipeline import ranks
 from pipeline.errors import UserError
 from pipeline.methods.method import Method
-from pipeline.training.checkpoint import Checkpoints, optimiser_tensors, restore_optimiser
+from pipeline.training.adam import Adam
+from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch, Losses, Report
 
@@ -70,7 +71,7 @@ class Training:
         for module in self.modules.values():
             module.to(device)
         learning = frozenset().union(*method.turns.order)
-        self.adams = {role: settings.adam(agent) for role, agent in method.agents.present().items() if role in learning}
+        self.adams = {role: Adam(agent) for role, agent in method.agents.present().items() if role in learning}
         self.step = 0
         self.history: list[dict[str, float]] = []
         self.means = Means()
@@ -129,13 +130,9 @@ class Training:
         report = _of_all_ranks(report)
         rate = self.settings.rate(self.step, len(self.batches))
         for role in sorted(learners):
-            adam = self.adams[role]
             norm = _norm(agents[role])
             self.settings.clip(agents[role].parameters())
-            for group in adam.param_groups:
-                group["lr"] = rate
-            adam.step()
-            adam.zero_grad(set_to_none=True)
+            self.adams[role].step(rate)
             report[f"{role.value}/gradient_norm"] = norm
         self.means.add(report)
         self.step += 1
@@ -191,8 +188,7 @@ class Training:
     def _state(self) -> tuple[dict[str, Tensor], dict[str, object]]:
         tensors = {f"module.{m}.{n}": t for m, module in self.modules.items() for n, t in module.state_dict().items()}
         for role, adam in self.adams.items():
-            agent: nn.Module = self.method.agents.present()[role]
-            tensors |= {f"adam.{role.value}.{n}": t for n, t in optimiser_tensors(adam, agent).items()}
+            tensors |= {f"adam.{role.value}.{n}": t for n, t in adam.tensors().items()}
         tensors |= {f"best.{n}": t for n, t in self.best.items()}
         tensors |= {f"mean.{n}": t for n, t in self.means.sums.items()}
         return tensors, {"history": self.history, "counts": self.means.counts, "best_value": self.best_value}
@@ -218,7 +214,7 @@ class Training:
         for role, adam in self.adams.items():
             prefix = f"{role.value}."
             own = {n.removeprefix(prefix): t for n, t in parts["adam"].items() if n.startswith(prefix)}
-            restore_optimiser(adam, self.method.agents.present()[role], own)
+            adam.restore(own)
         self.best = parts["best"]
         self.best_value = checkpoint.state["best_value"]
         self.history = checkpoint.state["history"]

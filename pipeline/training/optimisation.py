@@ -1,4 +1,4 @@
-"""How weights move: Adam with the learning-rate schedules and clippings of the papers."""
+"""How weights move: the learning-rate schedules and clippings of the papers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import nn
 
 
@@ -47,10 +46,6 @@ class Optimisation:
         """Whether the last `patience` validations of `history` brought nothing better than the one before them."""
         values = [entry[f"val/{self.select}"] for entry in history if f"val/{self.select}" in entry]
         return bool(self.patience and values and len(values) - 1 - values.index(max(values)) >= self.patience)
-
-    def adam(self, model: nn.Module) -> torch.optim.Adam:
-        """Adam with its defaults (β .9 and .999, ε 1e-8), fused: one pass over the weights."""
-        return torch.optim.Adam(model.parameters(), lr=self.learning_rate, fused=True)
 
     def clip(self, parameters: Iterable[nn.Parameter]) -> None:
         """Limit gradients in place."""

@@ -1,50 +1,88 @@
+"""Ranks against the plain form, which counts one pair after the other; galleries and recalls by hand."""
+
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from pipeline.errors import UserError
-from pipeline.metrics.retrieval import best, best_of, random_distractors, ranks, recall, similar_distractors
+from pipeline.metrics.retrieval import random_distractors, recall, search, similar_distractors
 
-GALLERY = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+IMAGES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+
+
+def plain(captions, images, owners):
+    """Ranks of captions and of images, a pair at a time."""
+    scores, of = (captions.double() @ images.double().T).float(), owners.tolist()
+    by_caption = [sum(bool(score >= row[own]) for score in row) for row, own in zip(scores, of, strict=True)]
+    by_image = []
+    for image, column in enumerate(scores.T):
+        others = [score for score, own in zip(column, of, strict=True) if own != image]
+        mine = [score for score, own in zip(column, of, strict=True) if own == image]
+        by_image.append(min(1 + sum(bool(score >= own) for score in others) for own in mine))
+    return by_caption, by_image
 
 
 def test_ranks_by_hand():
-    queries = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
-    # scores: 1, 0, .6 for the first two; 0, 1, .8; −1, 0, −.6
-    assert ranks(queries, GALLERY, torch.tensor([0, 1, 2, 0])).tolist() == [1, 3, 2, 3]
+    captions = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    # scores: 1, 0, .6 for the first two; 0, 1, .8; -1, 0, -.6
+    found = search(captions, IMAGES, torch.tensor([0, 1, 2, 0]))
+    assert found.by_caption.tolist() == [1, 3, 2, 3]
+    # image 0: its own score 1, -1 and the other two 1, 0; image 1: 0 against 0, 1, 0; image 2: .8 against .6, .6, -.6
+    assert found.by_image.tolist() == [2, 4, 1]
 
 
-@pytest.mark.parametrize("block", [1, 7, 512])
-def test_equal_scores_count_against_the_caption(block):
+@pytest.mark.parametrize("block", [None, 1, 7, 512])
+def test_equal_scores_count_against_the_caption_and_the_image(block):
     torch.manual_seed(0)
-    one = torch.randn(1, 300)
-    collapsed = one.expand(50, 300).contiguous()
-    assert ranks(collapsed, collapsed, torch.arange(50), block=block).tolist() == [50] * 50
-    queries = torch.randn(9, 300)
-    assert ranks(queries, collapsed, torch.arange(9), block=block).tolist() == [50] * 9
+    collapsed = torch.randn(1, 300).expand(50, 300).contiguous()
+    found = search(collapsed, collapsed, torch.arange(50), block=block)
+    assert found.by_caption.tolist() == found.by_image.tolist() == [50] * 50
+    captions = torch.randn(50, 300)
+    assert search(captions, collapsed, torch.arange(50), block=block).by_caption.tolist() == [50] * 50
+    assert search(collapsed, captions, torch.arange(50), block=block).by_image.tolist() == [50] * 50
 
 
-def test_blocks_change_nothing():
+@pytest.mark.parametrize("block", [None, 1, 5])
+@pytest.mark.parametrize("tied", [False, True])
+def test_equals_the_plain_form_with_several_captions_an_image(block, tied):
     torch.manual_seed(1)
-    queries, gallery, targets = torch.randn(23, 8), torch.randn(40, 8), torch.randint(0, 40, (23,))
-    scores = queries @ gallery.T
-    expected = [int((row >= row[target]).sum()) for row, target in zip(scores, targets, strict=True)]
-    assert ranks(queries, gallery, targets).tolist() == expected
-    assert ranks(queries, gallery, targets, block=5).tolist() == expected
+    owners = torch.cat([torch.arange(20), torch.randint(0, 20, (43,))])[torch.randperm(63)]
+    captions, images = torch.randn(63, 8), torch.randn(20, 8)
+    if tied:  # few different scores, so that many are equal
+        captions, images = captions.sign(), images.sign()
+    by_caption, by_image = plain(captions, images, owners)
+    found = search(captions, images, owners, block=block)
+    assert found.by_caption.tolist() == by_caption
+    assert found.by_image.tolist() == by_image
+
+
+def test_memory_is_that_of_a_block():
+    """All scores would be 1 GB, in single precision; a block and what is made of it are 100 MB."""
+    code = """
+import resource, torch
+from pipeline.metrics.retrieval import search
+vectors = torch.randn(16_000, 2)
+search(vectors[:100], vectors[:100], torch.arange(100), shown=5)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+search(vectors, vectors, torch.arange(16_000), shown=5)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 400
 
 
 def test_equal_captions_of_one_image_do_not_compete():
-    images = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     captions = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])
-    owners = torch.tensor([0, 0, 1, 1])
-    targets = torch.arange(4)
-    assert ranks(images[owners], captions, targets).tolist() == [3, 3, 4, 1]
-    assert ranks(images[owners], captions, targets, owners=owners).tolist() == [2, 2, 3, 1]
+    images = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    assert search(captions, images, torch.tensor([0, 0, 0, 1])).by_image.tolist() == [1, 1]
+    assert search(captions, images, torch.tensor([0, 0, 1, 1])).by_image.tolist() == [2, 1]
 
 
-def test_best_of_takes_the_best_caption_of_each_image():
-    assert best_of(torch.tensor([4, 2, 9, 1, 3]), torch.tensor([0, 0, 2, 1, 2]), 3).tolist() == [2, 1, 3]
-    with pytest.raises(UserError, match="image 1 of 3"):
-        best_of(torch.tensor([4, 2]), torch.tensor([0, 2]), 3)
+def test_an_image_without_a_caption_is_told():
+    with pytest.raises(UserError, match="image 1 of 3 has no caption"):
+        search(IMAGES, IMAGES, torch.tensor([0, 2, 2]))
 
 
 def test_recall_by_hand():
@@ -61,30 +99,36 @@ def test_recall_by_hand():
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_diverged_model_has_no_ranks(bad):
-    broken = GALLERY.clone()
+    broken = IMAGES.clone()
     broken[1, 1] = bad
-    with pytest.raises(UserError, match="gallery hold NaN"):
-        ranks(GALLERY, broken, torch.arange(3))
-    with pytest.raises(UserError, match="queries hold NaN"):
-        ranks(broken, GALLERY, torch.arange(3))
+    with pytest.raises(UserError, match="vectors of images hold NaN"):
+        search(IMAGES, broken, torch.arange(3))
+    with pytest.raises(UserError, match="vectors of captions hold NaN"):
+        search(broken, IMAGES, torch.arange(3))
 
 
 def test_ranks_among_distractors_count_those_only():
-    queries = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    gallery = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.1]])
-    among = torch.tensor([[1, 2], [0, 2], [0, 1], [0, 1]])
-    assert ranks(queries, gallery, torch.tensor([0, 2])).tolist() == [2, 2]
-    assert ranks(queries, gallery, torch.tensor([0, 2]), among=among).tolist() == [1, 2]
+    captions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.1]])
+    images = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.1]])
+    few = torch.tensor([[1, 2], [0, 2], [0, 1], [0, 1]])
+    found = search(captions, images, torch.tensor([0, 1, 2, 3]), among={"few": few})
+    assert found.by_caption.tolist() == [2, 1, 2, 1]
+    assert found.among["few"].tolist() == [1, 1, 2, 1]
     everyone = torch.tensor([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
     torch.manual_seed(2)
-    queries, gallery, targets = torch.randn(30, 5), torch.randn(4, 5), torch.randint(0, 4, (30,))
-    whole = ranks(queries, gallery, targets)
-    assert torch.equal(ranks(queries, gallery, targets, among=everyone, block=7), whole)
+    captions, images, owners = torch.randn(30, 5), torch.randn(4, 5), torch.arange(30) % 4
+    found = search(captions, images, owners, among={"all": everyone, "few": few}, block=7)
+    assert torch.equal(found.among["all"], found.by_caption)
+    assert not torch.equal(found.among["few"], found.by_caption)
 
 
-def test_the_best_come_first():
-    assert best(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), GALLERY, 2).tolist() == [[0, 2], [1, 2]]
-    assert best(torch.tensor([[1.0, 0.0]]), GALLERY, 9).tolist() == [[0, 2, 1]]
+def test_what_is_shown_is_what_scores_highest():
+    captions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.7, 0.1]])
+    assert search(captions, IMAGES, torch.arange(3), shown=2).first.tolist() == [[0, 2], [1, 2], [0, 2]]
+    assert search(captions, IMAGES, torch.arange(3), shown=9, block=1).first.tolist() == [
+        [0, 2, 1], [1, 2, 0], [0, 2, 1],
+    ]  # fmt: skip
+    assert search(captions, IMAGES, torch.arange(3)).first.shape == (3, 0)
 
 
 def test_random_distractors_are_others_and_different():

@@ -8,9 +8,8 @@ import sys
 import pytest
 import torch
 from safetensors import safe_open
-from torch import nn
 
-from pipeline.training.checkpoint import Checkpoints, optimiser_tensors, restore_optimiser
+from pipeline.training.checkpoint import Checkpoints
 
 
 def tensors(value: float) -> dict[str, torch.Tensor]:
@@ -128,47 +127,3 @@ def test_killed_while_saving(tmp_path):
         assert latest.step >= max([enough, *map(int, rest)])
         assert latest.state == {"twice": 2 * latest.step}
         assert torch.equal(latest.tensors["w"], torch.full((500_000,), float(latest.step)))
-
-
-def train(model: nn.Module, adam: torch.optim.Adam, steps: range) -> None:
-    for step in steps:
-        generator = torch.Generator().manual_seed(step)
-        x, y = torch.randn(8, 3, generator=generator), torch.randn(8, 2, generator=generator)
-        (model(x) - y).square().mean().backward()
-        adam.step()
-        adam.zero_grad(set_to_none=True)
-
-
-def fresh(seed: int, fused: bool, amsgrad: bool) -> tuple[nn.Module, torch.optim.Adam]:
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    model.extra = nn.Parameter(torch.ones(1))  # never has a gradient, so Adam remembers nothing of it
-    return model, torch.optim.Adam(model.parameters(), lr=0.01, betas=(0.8, 0.99), fused=fused, amsgrad=amsgrad)
-
-
-@pytest.mark.parametrize(("fused", "amsgrad"), [(False, False), (True, False), (False, True)])
-def test_three_steps_and_three_are_six(tmp_path, fused, amsgrad):
-    model, adam = fresh(1, fused, amsgrad)
-    train(model, adam, range(6))
-
-    first, adam_1 = fresh(1, fused, amsgrad)
-    train(first, adam_1, range(3))
-    Checkpoints(tmp_path).save(3, {**first.state_dict(), **optimiser_tensors(adam_1, first)}, {})
-
-    second, adam_2 = fresh(2, fused, amsgrad)
-    saved = Checkpoints(tmp_path).latest().tensors
-    second.load_state_dict({name: saved.pop(name) for name in second.state_dict()})
-    restore_optimiser(adam_2, second, saved)
-    train(second, adam_2, range(3, 6))
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, second.state_dict()[name])
-    memory, again = optimiser_tensors(adam, model), optimiser_tensors(adam_2, second)
-    assert memory.keys() == again.keys()
-    assert all(torch.equal(memory[key], again[key]) for key in memory)
-    assert not torch.equal(first.state_dict()["0.weight"], second.state_dict()["0.weight"])  # restored by copy
-
-
-def test_memory_of_another_model_is_refused():
-    model, adam = fresh(1, False, False)
-    with pytest.raises(ValueError, match=r"9\.weight"):
-        restore_optimiser(adam, model, {"9.weight:exp_avg": torch.zeros(1)})

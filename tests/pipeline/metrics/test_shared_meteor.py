@@ -1,0 +1,183 @@
+"""One METEOR for many: what clients get, and what is left when a process is killed or ends.
+
+The numbers are the real METEOR's. Where only processes matter, a stand-in answers as it does, and starts at once.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from pipeline.metrics import java, shared_meteor
+from pipeline.metrics.java import Meteor, NotComputedError
+from pipeline.metrics.language import LanguageScorer
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "language.json"
+STAND_IN = """#!{python}
+import sys
+if "-version" in sys.argv:
+    sys.exit()
+for line in sys.stdin:
+    first, *parts = line.rstrip("\\n").split(" ||| ")
+    if first == "SCORE":
+        print(*[len(parts[-1])] * 23)
+    else:
+        print(*(part.split()[0] for part in parts), len(parts), sep="\\n")
+    sys.stdout.flush()
+"""
+SAID, HUMAN = ["a dog", "a cat sits"], [["the dog"], ["a cat"]]
+SCORES = (2.0, [5.0, 10.0])  # by the stand-in: how many captions, and how many letters each
+
+
+class Shared:
+    """A server, and its METEOR."""
+
+    def __init__(self) -> None:
+        environment: dict[str, str] = {}
+        server = shared_meteor.share(environment)
+        assert server is not None
+        self.server, self.address = server, environment[shared_meteor.ADDRESS]
+
+    def meteor(self) -> psutil.Process:
+        return wait_for_child(self.server.pid, "meteor-1.5.jar")
+
+    def end(self) -> None:
+        self.server.stdin.close()
+        self.server.wait(20)
+        self.server.stdout.close()
+        shutil.rmtree(Path(self.address).parent, ignore_errors=True)  # one that was killed could not
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    (tmp_path / "java").write_text(STAND_IN.format(python=sys.executable))
+    (tmp_path / "java").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    java._java.cache_clear()
+    yield
+    java._java.cache_clear()
+
+
+@pytest.fixture
+def shared(stand_in, monkeypatch):
+    shared = Shared()
+    monkeypatch.setenv(shared_meteor.ADDRESS, shared.address)
+    yield shared
+    shared.end()
+
+
+def wait_for_child(pid: int, word: str) -> psutil.Process:
+    for _ in range(1200):
+        for child in psutil.Process(pid).children():
+            if any(word in part for part in child.cmdline()):
+                return child
+        time.sleep(0.05)
+    raise TimeoutError(word)
+
+
+def ended(process: psutil.Process) -> bool:
+    for _ in range(1200):
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_clients_at_once_get_their_own_numbers_of_one_process(monkeypatch):
+    """Four who score the golden captions at once, every other one backwards."""
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    shared = Shared()
+    monkeypatch.setenv(shared_meteor.ADDRESS, shared.address)
+    folder = Path(shared.address).parent
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+
+    def ask(step: int) -> list[np.ndarray]:
+        said, human = zip(*golden["captions"][::step], strict=True)
+        with LanguageScorer(["METEOR"]) as scorer:
+            assert isinstance(shared_meteor.meteor(1), shared_meteor.SharedMeteor)
+            return [scorer.score(said, human).per_caption["METEOR"][::step] for _ in range(5)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(ask, [1, -1, 1, -1]):
+            np.testing.assert_allclose(found, [golden["per_caption"]["METEOR"]] * 5, rtol=1e-12)
+    meteor = shared.meteor()
+    assert [child.pid for child in psutil.Process(shared.server.pid).children()] == [meteor.pid]
+    shared.server.stdin.close()
+    assert ended(meteor)
+    shared.server.wait(20)
+    assert not folder.exists()
+    shared.end()
+
+
+def test_a_client_that_goes_away_or_is_late_harms_nobody(shared):
+    gone = shared_meteor.meteor(100)
+    gone._say([100, SAID, HUMAN])
+    gone.close()
+    late = shared_meteor.meteor(0.001)
+    many = [[texts[0]] * 200_000 for texts in (SAID, HUMAN)]
+    for _ in range(2):  # and goes on failing at once
+        with pytest.raises(NotComputedError, match=r"^METEOR: no answer within 0\.001 s; the longest .* 2 words$"):
+            late.score(*many)
+    late.close()
+    other = shared_meteor.meteor(100)
+    assert isinstance(other, shared_meteor.SharedMeteor)
+    assert other.score(SAID, HUMAN) == SCORES, "METEOR was ended for the one who was late"
+    meteor = shared.meteor()
+    meteor.kill()
+    assert ended(meteor)
+    assert other.score(SAID, HUMAN) == SCORES
+    assert other._own is None
+    other.close()
+
+
+def test_where_the_server_was_killed_everybody_has_a_meteor(shared):
+    before = shared_meteor.meteor(100)
+    meteor = shared.meteor()
+    shared.server.kill()
+    assert before.score(SAID, HUMAN) == SCORES
+    before.close()
+    after = shared_meteor.meteor(100)
+    assert isinstance(after, Meteor)
+    after.close()
+    assert ended(meteor), "METEOR outlives the server that it answered"
+
+
+def test_a_meteor_of_another_installation_is_not_asked(shared, monkeypatch):
+    monkeypatch.setattr(shared_meteor, "sha256", lambda _: "another")
+    client = shared_meteor.meteor(100)
+    assert isinstance(client, shared_meteor.SharedMeteor)
+    assert client.score(SAID, HUMAN) == SCORES
+    assert isinstance(client._own, Meteor)
+    client.close()
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_nothing_outlives_the_process_that_shares(stand_in, by):
+    code = (
+        "import os, time; from pipeline.metrics import shared_meteor as s; server = s.share(os.environ);"
+        "client = s.meteor(9); print(os.environ[s.ADDRESS], server.pid, s.share(os.environ), flush=True);"
+        "time.sleep(600)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL)
+    address, pid, second = owner.stdout.readline().split()
+    assert second == "None", "one server is enough"
+    server = psutil.Process(int(pid))
+    meteor = wait_for_child(server.pid, "meteor-1.5.jar")
+    owner.send_signal(by)
+    owner.wait()
+    owner.stdout.close()
+    assert ended(server)
+    assert ended(meteor)
+    assert not Path(address).parent.exists()
