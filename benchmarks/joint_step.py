@@ -25,6 +25,7 @@ from pipeline.methods import METHODS
 from pipeline.methods.method import Agents, Method, Objective
 from pipeline.methods.pretraining import matching
 from pipeline.scores.discriminability import Hinge
+from pipeline.training.adam import Adam
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
 
@@ -78,7 +79,7 @@ def stepping(name: str, agents: Agents, batch: Batch) -> Callable[[], None]:
     else:
         method = METHODS[name](agents, Objective(), LAMBDA[name])
     settings = Optimisation(epochs=1, learning_rate=1e-9)
-    adams = {role: settings.adam(agent) for role, agent in method.agents.present().items()}
+    adams = {role: Adam(agent) for role, agent in method.agents.present().items()}
     at = 0
 
     def step() -> None:

@@ -1,0 +1,115 @@
+"""How cost grows with batch, words, vocabulary, regions, gallery and images: doubled again and again, and a figure.
+
+    python benchmarks/growth.py [--figure docs/growth.png]
+
+Beside each series stands its exponent, the slope of log cost over log size between the two largest: 1 is linear, 2
+quadratic.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from math import log2
+from pathlib import Path
+
+import numpy as np
+import torch
+from joint_step import stepping
+from paper_size import fastest
+
+from pipeline.memory import keep_freed
+from pipeline.methods.method import Agents
+from pipeline.metrics.cider import CiderD, document_frequencies
+from pipeline.metrics.retrieval import search
+from pipeline.models.listener import Listener
+from pipeline.models.speaker import Speaker
+from pipeline.types import Batch
+
+BASE = {"batch": 32, "words": 8, "vocabulary": 1000, "regions": 18}
+SIZES = {
+    "batch": [16, 32, 64, 128],
+    "words": [4, 8, 16, 32],
+    "vocabulary": [1000, 2000, 4000, 8000, 16000],
+    "regions": [9, 18, 36, 72],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--figure", type=Path, metavar="PNG")
+    parser.add_argument("--times", type=int, default=3, help="of which the fastest counts")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed()
+    series = {
+        f"PSST step, {name}": [(size, joint_step(options.times, **{name: size})) for size in sizes]
+        for name, sizes in SIZES.items()
+    }
+    series["recall both ways, gallery"] = [(n, recall(n, options.times)) for n in (1000, 2000, 4000, 8000)]
+    series["CIDEr-D index, images"] = [(n, index(n)) for n in (1000, 2000, 4000, 8000)]
+    print(f"{'cost of':28} {'sizes':>32}  {'seconds':>32}  exponent")
+    for name, points in series.items():
+        sizes, seconds = zip(*points, strict=True)
+        exponent = log2(seconds[-1] / seconds[-2]) / log2(sizes[-1] / sizes[-2])
+        shown = " ".join(f"{size:>6,}" for size in sizes), " ".join(f"{value:.3g}" for value in seconds)
+        print(f"{name:28} {shown[0]:>32}  {shown[1]:>32}  {exponent:8.2f}", flush=True)
+    if options.figure:
+        draw(series, options.figure)
+
+
+def joint_step(times: int, **sizes: int) -> float:
+    """Seconds of a PSST step of the papers' widths where batch, words, vocabulary and regions are these."""
+    batch, words, vocabulary, regions = (sizes.get(name, value) for name, value in BASE.items())
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    references = rng.integers(1, vocabulary + 1, (batch, 5, words)).tolist()
+    cider = CiderD.build(references, *document_frequencies(references, max_words=words), batch, max_words=words)
+    speaker = Speaker(vocabulary, 2048, max_words=words)
+    with torch.no_grad():
+        speaker.logit.bias[0] = -30  # nobody ends early
+    captions = torch.tensor(references)[:, 0]
+    mask = torch.ones(batch, regions, dtype=torch.bool)
+    given = Batch(torch.arange(batch), torch.randn(batch, 2048), torch.randn(batch, regions, 2048), mask, captions)
+    step = stepping("psst_multinomial", Agents(speaker, Listener(vocabulary, 2048), cider), given)
+    return fastest(step, "cpu", times)
+
+
+def recall(gallery: int, times: int) -> float:
+    vectors = torch.nn.functional.normalize(torch.randn(2, gallery, 256), dim=-1)
+    return fastest(partial(search, vectors[0], vectors[1], torch.arange(gallery)), "cpu", times)
+
+
+def index(images: int) -> float:
+    rng = np.random.default_rng(0)
+    references = np.minimum(rng.zipf(1.25, (images, 5, 12)), 9487).tolist()
+
+    def build() -> None:
+        CiderD.build(references, *document_frequencies(references), images)
+
+    return fastest(build, "cpu", 1)
+
+
+def draw(series: dict[str, list[tuple[int, float]]], path: Path) -> None:
+    """Both axes logarithmic: a line of slope 1 is linear growth."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 6.5), dpi=130, layout="constrained")
+    grid = figure.subplots(2, 3)
+    for axes, (name, points) in zip(grid.flat, series.items(), strict=True):
+        sizes, seconds = zip(*points, strict=True)
+        axes.loglog(sizes, seconds, "o-", color="#0072B2", base=2, label="measured")
+        linear = [seconds[0] * size / sizes[0] for size in sizes]
+        axes.loglog(sizes, linear, "--", color="#888888", base=2, label="linear")
+        axes.set_title(name, fontsize=10, loc="left")
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.set_ylabel("seconds, one core")
+        axes.minorticks_off()
+        axes.grid(alpha=0.25, linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+    grid.flat[0].legend(frameon=False, fontsize=9)
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()
