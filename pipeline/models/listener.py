@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pipeline.models.gru import last_states
 from pipeline.models.unrolled import Table
 from pipeline.types import Message
 
@@ -61,6 +62,8 @@ class Listener(nn.Module):
             return F.normalize(self.bag((words * weight).sum(1) / weight.sum(1)), dim=-1, eps=EPSILON)
         assert self.gru is not None
         begin = table.rows(message.tokens.new_tensor([self.vocabulary + 1])).expand(len(words), 1, -1)
-        states, _ = self.gru(torch.cat([begin, words], 1))  # (N, T+1, H)
-        last = message.mask.sum(1)
+        words, last = torch.cat([begin, words], 1), message.mask.sum(1)
+        if words.device.type == "cpu":
+            return F.normalize(last_states(self.gru, words, last + 1), dim=-1, eps=EPSILON)
+        states, _ = self.gru(words)  # (N, T+1, H)
         return F.normalize(states[torch.arange(len(words), device=words.device), last], dim=-1, eps=EPSILON)
