@@ -149,7 +149,7 @@ def training(
 
     if sum(p.numel() for agent in method.agents.present().values() for p in agent.parameters()) < WORTH_THREADS:
         torch.set_num_threads(1)
-    batches = Batches(prepared, store, prepared.rows("train"), settings.batch, seed)
+    batches = Batches(prepared, store, prepared.rows("train"), settings.batch, seed, pinned=device.type == "cuda")
     held_out = prepared.rows("val")
     validate = Validation(method.agents, lambda: everything(prepared, store, held_out, VALIDATION_BATCH), device)
     return Training(method, batches, settings, seed, device, validate)
