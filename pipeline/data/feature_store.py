@@ -1,10 +1,11 @@
 """Image features in one HDF5 file: a vector and a set of regions an image.
 
-Layout: float16, contiguous, read through a memory map at the data set's offset in the file and widened by PyTorch.
+Layout: float16, contiguous; rows are read by their position in the file (pread) and widened by PyTorch. Not through a
+memory map: the pages of one count as the process' own, up to the whole file in an epoch, and it waits for the disk row
+by row. A map costs the processor less where rows are small (128 of 16×128: .1 ms, this .6; of 49×1280: 7.3 and 8.5).
 `benchmarks/feature_store.py`, ms for 128 shuffled rows of 16×128 / 25×256 / 49×1280, one thread, file in the page
-cache: this .29 / .90 / 16; NumPy's widening 1.3 / 12 / 81; float32 .30 / .91 / 32, twice the file; through h5py
-contiguous 2.4 / 17 / 102, chunks of one row 2.6 / 35 / 99, with gzip 9.8 / 50 / 405 and a file of 62 %. Keeping
-everything in memory as float32 would save half of the first two, which is nothing beside a training step.
+cache: mapped .29 / .90 / 16; NumPy's widening 1.3 / 12 / 81; float32 .30 / .91 / 32, twice the file; through h5py
+contiguous 2.4 / 17 / 102, chunks of one row 2.6 / 35 / 99, with gzip 9.8 / 50 / 405 and a file of 62 %.
 """
 
 from __future__ import annotations
