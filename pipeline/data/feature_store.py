@@ -2,7 +2,7 @@
 
 Layout: float16, contiguous; rows are read by their position in the file (pread) and widened by PyTorch. Not through a
 memory map: the pages of one count as the process' own, up to the whole file in an epoch, and it waits for the disk row
-by row. A map costs the processor less where rows are small (128 of 16×128: .1 ms, this .6; of 49×1280: 7.3 and 8.5).
+by row. In the page cache a map is faster, 5 / 2.2 / 1.7 times for the rows below: nothing beside a training step.
 `benchmarks/feature_store.py`, ms for 128 shuffled rows of 16×128 / 25×256 / 49×1280, one thread, file in the page
 cache: mapped .29 / .90 / 16; NumPy's widening 1.3 / 12 / 81; float32 .30 / .91 / 32, twice the file; through h5py
 contiguous 2.4 / 17 / 102, chunks of one row 2.6 / 35 / 99, with gzip 9.8 / 50 / 405 and a file of 62 %.
@@ -198,9 +198,10 @@ class FeatureStore:
             return
         if not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)} images")
-        if self._file is None:
-            self._file = io.FileIO(self.path)
-        file, target = self._file.fileno(), values.data.cast("B")
+        opened = self._file
+        if opened is None:  # two threads may come here at once: each keeps the one it reads from
+            opened = self._file = io.FileIO(self.path)
+        file, target = opened.fileno(), values.data.cast("B")
         size, begins = values[:1].nbytes, np.flatnonzero(np.diff(rows, prepend=-2) != 1)
         ends = np.append(begins, len(rows))[1:]
         places = (self._offsets[name] + rows[begins].astype(np.int64) * size).tolist()

@@ -1,3 +1,4 @@
+import io
 import multiprocessing
 import os
 import pickle
@@ -61,6 +62,19 @@ def test_rows_are_read_in_any_order_and_runs_of_them_at_once(tmp_path, monkeypat
     assert [len(values) for values in store.read(rows[:0])] == [0, 0, 0]
     with pytest.raises(IndexError, match="rows 3 to 10 of 10 images"):
         store.read(np.array([10, 3]))
+
+
+def test_two_threads_may_open_it_at_once(tmp_path, monkeypatch):
+    write(tmp_path)
+    store, advise = FeatureStore(tmp_path), os.posix_fadvise
+
+    def meanwhile(*arguments):
+        """Another thread, who saw no open file either, opened one."""
+        store._file = io.FileIO(store.path)
+        advise(*arguments)
+
+    monkeypatch.setattr("os.posix_fadvise", meanwhile)
+    np.testing.assert_array_equal(store.read(np.array([3, 1]))[0], features()[0][[3, 1]].astype(np.float16))
 
 
 def test_a_file_that_was_cut_while_open_is_told(tmp_path):
