@@ -1,6 +1,6 @@
 """CIDEr-D as a reward: captions per second on ids against pycocoevalcap on the same captions, one thread.
 
-    python benchmarks/cider.py
+    python benchmarks/cider.py [--images 113287] [--batches 128 256] [--device cuda]
 
 Both get ready-made inputs (ids here, strings there), the same document frequencies, and one batch of captions a call.
 """
@@ -8,6 +8,7 @@ Both get ready-made inputs (ids here, strings there), the same document frequenc
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 
@@ -23,7 +24,7 @@ WORDS = 16
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=5000, help="images with five references each")
-    parser.add_argument("--batch", type=int, default=128, help="captions a call")
+    parser.add_argument("--batches", type=int, nargs="+", default=[128, 256], help="captions a call")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -34,41 +35,48 @@ def main() -> None:
     references = [
         [text[:n].tolist() for text, n in zip(*image, strict=True)] for image in zip(ids, lengths, strict=True)
     ]
+    frequencies = document_frequencies(references)
     began = time.perf_counter()
-    scorer = CiderD.build(references, *document_frequencies(references), options.images).to(options.device)
+    scorer = CiderD.build(references, *frequencies, options.images).to(options.device)
     built = time.perf_counter() - began
-
-    images = rng.integers(0, options.images, options.batch)
-    said = [references[image][row % 5] for row, image in enumerate(images)]
-    for row in range(0, options.batch, 2):  # every other caption is of another image
-        said[row] = references[(images[row] + 1) % options.images][0]
-    tokens = torch.zeros(options.batch, WORDS, dtype=torch.long)
-    for row, caption in zip(tokens, said, strict=True):
-        row[: len(caption)] = torch.tensor(caption)
-    tokens, rows = tokens.to(options.device), torch.from_numpy(images).to(options.device)
-
+    exact = CiderD.build(references, *frequencies, options.images, dtype=torch.float64)
     strings = [[_as_words(text) for text in texts] for texts in references]
     counter = CiderScorer()
     for texts in strings:
         counter += ("", texts)
     counter.compute_doc_freq()
-    captions = [_as_words(caption) for caption in said]
+    print(f"{options.images} images × 5 references, {len(frequencies[0]):,} n-grams, {options.device}")
+    print(f"index built in {built:.2f} s")
+    print("captions a call   ours, captions/s   pycocoevalcap   ratio   greatest difference in float64, float32")
 
-    def theirs() -> np.ndarray:
-        peer = CiderScorer()
-        for caption, image in zip(captions, images, strict=True):
-            peer += (caption, strings[image])
-        peer.document_frequency = counter.document_frequency
-        peer.crefs += [[]] * (options.images - len(captions))  # it takes the number of documents from here
-        return np.array(peer.compute_cider())
+    for batch in options.batches:
+        images = rng.integers(0, options.images, batch)
+        said = [references[image][row % 5] for row, image in enumerate(images)]
+        for row in range(0, batch, 2):  # every other caption is of another image
+            said[row] = references[(images[row] + 1) % options.images][0]
+        tokens = torch.zeros(batch, WORDS, dtype=torch.long)
+        for row, caption in zip(tokens, said, strict=True):
+            row[: len(caption)] = torch.tensor(caption)
+        rows = torch.from_numpy(images)
+        there = tokens.to(options.device), rows.to(options.device)
+        captions, human = [_as_words(caption) for caption in said], [strings[image] for image in images]
+        theirs = functools.partial(_theirs, captions, human, counter.document_frequency, options.images)
 
-    apart = np.abs(scorer(tokens, rows).cpu().numpy() - theirs()).max()
-    ours, peers = _rate(lambda: scorer(tokens, rows).cpu(), options.batch, 200), _rate(theirs, options.batch, 5)
-    print(f"{options.images} images × 5 references, {options.batch} captions a call, {options.device}")
-    print(f"index built in {built:.2f} s; greatest difference of a score {apart:.1e}")
-    print(f"ours          {ours:>10,.0f} captions/s")
-    print(f"pycocoevalcap {peers:>10,.0f} captions/s")
-    print(f"ratio         {ours / peers:>10.1f}")
+        expected = theirs()
+        apart = [np.abs(scores.cpu().numpy() - expected).max() for scores in (exact(tokens, rows), scorer(*there))]
+        ours, peers = _rate(lambda there=there: scorer(*there).cpu(), batch, 500), _rate(theirs, batch, 10)
+        print(
+            f"{batch:>15}   {ours:>16,.0f}   {peers:>13,.0f}   {ours / peers:>5.0f}   {apart[0]:>30.1e}, {apart[1]:.1e}"
+        )
+
+
+def _theirs(captions: list[str], human: list[list[str]], frequencies: dict, images: int) -> np.ndarray:
+    peer = CiderScorer()
+    for caption, texts in zip(captions, human, strict=True):
+        peer += (caption, texts)
+    peer.document_frequency = frequencies
+    peer.crefs += [[]] * (images - len(captions))  # it takes the number of documents from here
+    return np.array(peer.compute_cider())
 
 
 def _as_words(caption: list[int]) -> str:

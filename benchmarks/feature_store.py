@@ -1,4 +1,4 @@
-"""Claim: contiguous float16 behind a memory map is the quickest way to read shuffled batches of features.
+"""Claim: contiguous float16 is the quickest layout to read shuffled batches of features from.
 
 Writes the same made-up features in each layout, then times batches of 128 shuffled rows (median over batches), each
 layout in turn, ending in float32. Run `python benchmarks/feature_store.py [--images 4000] [--regions 25] [--size 256]`.

@@ -143,8 +143,8 @@ def training(
 
     if sum(p.numel() for agent in method.agents.present().values() for p in agent.parameters()) < WORTH_THREADS:
         torch.set_num_threads(1)
-    part = (ranks.rank(), ranks.size())
-    batches = Batches(prepared, store, prepared.rows("train"), settings.batch, seed, part=part)
+    part, pinned = (ranks.rank(), ranks.size()), device.type == "cuda"
+    batches = Batches(prepared, store, prepared.rows("train"), settings.batch, seed, pinned=pinned, part=part)
     held_out = prepared.rows("val")
     validate = Validation(method.agents, lambda: everything(prepared, store, held_out, VALIDATION_BATCH), device)
     return Training(method, batches, settings, seed, device, validate)

@@ -51,10 +51,10 @@ class Batch:
         return self.images.device
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on `device`."""
+        """The same batch on `device`; features in half precision travel so and are widened there."""
         held = {f.name: getattr(self, f.name) for f in fields(self)}
-        tensors = {name: value for name, value in held.items() if isinstance(value, Tensor)}
-        return replace(self, **{name: t.to(device, non_blocking=True) for name, t in tensors.items()})
+        moved = {name: t.to(device, non_blocking=True) for name, t in held.items() if isinstance(t, Tensor)}
+        return replace(self, **{name: t.float() if t.dtype == torch.float16 else t for name, t in moved.items()})
 
 
 @dataclass(frozen=True)

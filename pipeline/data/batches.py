@@ -31,10 +31,12 @@ class Batches:
         seed: int,
         shuffle: bool = True,
         drop_last: bool = True,
+        pinned: bool = False,
         part: tuple[int, int] = (0, 1),
     ):
         """With `drop_last` an epoch leaves out what does not fill a batch; fewer images than a batch make one batch.
 
+        `pinned` is for a GPU: features stay in half precision, in memory that it can fetch, until `Batch.to` is called.
         `part` (k, n): of each batch the k-th of n equal parts, k from 0. Raises UserError where a batch has none, the
         store is of other images, or fewer than two images are left to tell apart.
         """
@@ -42,7 +44,7 @@ class Batches:
         if len(rows) < 2:
             raise UserError(f"{prepared.folder}: {len(rows)} images cannot be told apart; a split needs two at least")
         self.prepared, self.store, self.rows = prepared, store, np.asarray(rows)
-        self.batch, self.seed, self.shuffle = min(batch, len(rows)), seed, shuffle
+        self.batch, self.seed, self.shuffle, self.pinned = min(batch, len(rows)), seed, shuffle, pinned
         self.part, parts = part
         if self.batch % parts:
             raise UserError(
@@ -66,9 +68,9 @@ class Batches:
         captions = first[:-1] + (draws * np.diff(first)).astype(np.int64)  # (M,): one of each image's captions
 
         def read(number: int) -> Batch:
-            first = self.part * self.each
+            first, step = self.part * self.each, epoch * len(self) + number
             rows = order[number * self.batch : (number + 1) * self.batch][first : first + self.each]
-            batch = _batch(self.prepared, self.store, rows, captions[rows], epoch, epoch * len(self) + number)
+            batch = _batch(self.prepared, self.store, rows, captions[rows], epoch, step, self.pinned)
             return batch if self.each == self.batch else replace(batch, first=first, of=self.batch)
 
         with ThreadPoolExecutor(1, "batches") as reader:
@@ -93,10 +95,21 @@ def everything(prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch:
 
 
 def _batch(
-    prepared: Prepared, store: FeatureStore, rows: np.ndarray, captions: np.ndarray, epoch: int, step: int
+    prepared: Prepared,
+    store: FeatureStore,
+    rows: np.ndarray,
+    captions: np.ndarray,
+    epoch: int,
+    step: int,
+    pinned: bool = False,
 ) -> Batch:
-    pooled, regions, mask = (torch.from_numpy(array) for array in store.read(rows))
+    pooled = torch.empty(len(rows), store.pooled_size, dtype=torch.float16, pin_memory=pinned)
+    regions = torch.empty(len(rows), *store.regions_shape, dtype=torch.float16, pin_memory=pinned)
+    store.read_into(rows, pooled.numpy(), regions.numpy())
+    if not pinned:
+        pooled, regions = pooled.float(), regions.float()
     words = torch.from_numpy(prepared.tokens[captions].astype(np.int64))
+    mask = torch.from_numpy(store.mask(rows))
     return Batch(torch.from_numpy(rows.astype(np.int64)), pooled, regions, mask, words, epoch, step)
 
 

@@ -1,14 +1,16 @@
 """Image features in one HDF5 file: a vector and a set of regions an image.
 
-Layout: float16, contiguous, read through a memory map at the data set's offset in the file and widened by PyTorch.
+Layout: float16, contiguous; rows are read by their position in the file (pread) and widened by PyTorch. Not through a
+memory map: the pages of one count as the process' own, up to the whole file in an epoch, and it waits for the disk row
+by row. In the page cache a map is faster, 5 / 2.2 / 1.7 times for the rows below: nothing beside a training step.
 `benchmarks/feature_store.py`, ms for 128 shuffled rows of 16×128 / 25×256 / 49×1280, one thread, file in the page
-cache: this .29 / .90 / 16; NumPy's widening 1.3 / 12 / 81; float32 .30 / .91 / 32, twice the file; through h5py
-contiguous 2.4 / 17 / 102, chunks of one row 2.6 / 35 / 99, with gzip 9.8 / 50 / 405 and a file of 62 %. Keeping
-everything in memory as float32 would save half of the first two, which is nothing beside a training step.
+cache: mapped .29 / .90 / 16; NumPy's widening 1.3 / 12 / 81; float32 .30 / .91 / 32, twice the file; through h5py
+contiguous 2.4 / 17 / 102, chunks of one row 2.6 / 35 / 99, with gzip 9.8 / 50 / 405 and a file of 62 %.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import zlib
@@ -111,7 +113,7 @@ class FeatureWriter(AbstractContextManager):
 
 
 class FeatureStore:
-    """Features of M images; opened where it is first read, once a process, since open handles do not survive a fork."""
+    """Features of M images; its file stays open from the first read on, which forks and threads may share."""
 
     def __init__(self, folder: Path):
         import h5py
@@ -120,11 +122,10 @@ class FeatureStore:
         try:
             with h5py.File(self.path, "r") as file:
                 self._shape = (*file["pooled"].shape, *file["regions"].shape[1:])
-                self._offsets = {name: file[name].id.get_offset() for name in ("pooled", "regions")}
                 self.region_count = file["region_count"][:]
                 self.has_boxes = "boxes" in file
-                if self.has_boxes:
-                    self._offsets["boxes"] = file["boxes"].id.get_offset()
+                stored = ("pooled", "regions", "boxes") if self.has_boxes else ("pooled", "regions")
+                self._offsets = {name: file[name].id.get_offset() for name in stored}
                 self._crc = file["crc"][:]
             self.manifest: Mapping[str, Any] = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
@@ -133,7 +134,7 @@ class FeatureStore:
             raise UserError(f"{self.path}: not a whole store of features ({error}); run the features stage") from None
         if self.manifest.get("crc") != _crc_of(self._crc):
             raise UserError(f"{self.path}: the manifest beside it is of another store; run the features stage again")
-        self._opened_by = -1
+        self._file: io.FileIO | None = None
 
     def __len__(self) -> int:
         return self._shape[0]
@@ -150,13 +151,21 @@ class FeatureStore:
 
     def read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pooled (B, P) float32, regions (B, R, D) float32 and mask (B, R) bool of images `rows` (B,), any order."""
-        pooled, regions, *_ = self._maps()
-        mask = np.arange(self._shape[2]) < self.region_count[rows][:, None]
-        return _widened(pooled[rows]), _widened(regions[rows]), mask
+        pooled, regions = self._stored("pooled", rows), self._stored("regions", rows)
+        return _widened(pooled), _widened(regions), self.mask(rows)
+
+    def read_into(self, rows: np.ndarray, pooled: np.ndarray, regions: np.ndarray) -> None:
+        """Fill `pooled` (B, P) and `regions` (B, R, D), both float16, with images `rows` (B,), any order."""
+        self._fill("pooled", rows, pooled)
+        self._fill("regions", rows, regions)
+
+    def mask(self, rows: np.ndarray) -> np.ndarray:
+        """(B, R) bool: which regions images `rows` (B,) have."""
+        return np.arange(self._shape[2]) < self.region_count[rows][:, None]
 
     def pooled(self, rows: np.ndarray) -> np.ndarray:
         """Pooled (B, P) float32 of images `rows` (B,), in any order; regions are not touched."""
-        return _widened(self._maps()[0][rows])
+        return _widened(self._stored("pooled", rows))
 
     def boxes(self, rows: np.ndarray) -> np.ndarray:
         """Boxes (B, R, 4) float32 of images `rows` (B,), in any order: x1, y1, x2, y2 as shares of width and height.
@@ -165,31 +174,50 @@ class FeatureStore:
         """
         if not self.has_boxes:
             raise UserError(f"{self.path}: its regions have no boxes; a detector's would")
-        return np.array(self._maps()[2][rows])
+        return self._stored("boxes", rows)
 
     def verify(self) -> None:
         """Recompute every row's checksum; UserError names the first row that is damaged."""
-        pooled, regions, *boxes = self._maps()
         for start in range(0, len(self), 256):
-            rows = slice(start, start + 256)
-            stored = (pooled[rows], regions[rows], self.region_count[rows], *(values[rows] for values in boxes))
-            bad = np.flatnonzero(_checksums(*stored) != self._crc[rows])
+            rows = np.arange(start, min(start + 256, len(self)))
+            pooled, regions, *boxes = (self._stored(name, rows) for name in self._offsets)
+            bad = np.flatnonzero(_checksums(pooled, regions, self.region_count[rows], *boxes) != self._crc[rows])
             if len(bad):
                 raise UserError(f"{self.path}, row {start + bad[0]}: the checksum differs, the file is damaged")
 
-    def _maps(self) -> tuple[np.ndarray, ...]:
-        if self._opened_by != os.getpid():
-            images, pooled, regions, size = self._shape
-            shapes = {"pooled": (images, pooled), "regions": (images, regions, size), "boxes": (images, regions, 4)}
-            self._opened = tuple(
-                np.memmap(self.path, np.float32 if name == "boxes" else np.float16, "r", offset, shapes[name])
-                for name, offset in self._offsets.items()
-            )
-            self._opened_by = os.getpid()
-        return self._opened
+    def _stored(self, name: str, rows: np.ndarray) -> np.ndarray:
+        _, pooled, regions, size = self._shape
+        shape = {"pooled": (pooled,), "regions": (regions, size), "boxes": (regions, 4)}[name]
+        values = np.empty((len(rows), *shape), np.float32 if name == "boxes" else np.float16)
+        self._fill(name, rows, values)
+        return values
+
+    def _fill(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
+        """Read rows of a data set, each run of rows that follow each other at once."""
+        if not len(rows):
+            return
+        if not 0 <= rows.min() <= rows.max() < len(self):
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)} images")
+        opened = self._file
+        if opened is None:  # two threads may come here at once: each keeps the one it reads from
+            opened = self._file = io.FileIO(self.path)
+        file, target = opened.fileno(), values.data.cast("B")
+        size, begins = values[:1].nbytes, np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+        ends = np.append(begins, len(rows))[1:]
+        places = (self._offsets[name] + rows[begins].astype(np.int64) * size).tolist()
+        runs = list(zip(places, (begins * size).tolist(), (ends * size).tolist(), strict=True))
+        if hasattr(os, "posix_fadvise"):  # Linux: the disk is told of all that is wanted, and need not wait for us
+            for place, begin, end in runs:
+                os.posix_fadvise(file, place, end - begin, os.POSIX_FADV_WILLNEED)
+        for place, begin, end in runs:
+            while begin < end:
+                got = os.preadv(file, [target[begin:end]], place)
+                if not got:
+                    raise UserError(f"{self.path}: the file is shorter than it was; run the features stage again")
+                place, begin = place + got, begin + got
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None, "_opened_by": -1}
+        return {**self.__dict__, "_file": None}
 
 
 def _widened(half: np.ndarray) -> np.ndarray:

@@ -3,8 +3,9 @@
 Source: Vedantam, Zitnick, Parikh, "CIDEr: Consensus-based Image Description Evaluation" (2015), the D variant, as
 pycocoevalcap computes it.
 
-An n-gram (n = 1 … 4) is one int64: its order minus one from bit 61 up, then 15 bits a word. A flag in bit 60 marks a
-place where no n-gram begins; such keys stay with their order when a row is sorted.
+How often a text says an n-gram (n = 1 … 4) is counted by comparing words: two captions with the same word at i and j,
+and at i + 1 and j + 1, share a bigram. Only the idf is looked up, by the n-gram's key in a hash table: an int64 of its
+order minus one from bit 61 up, then 15 bits a word. Where a caption has no word or no n-gram, both are -1.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ ORDERS = 4
 ID_BITS = 15
 MAX_ID = (1 << ID_BITS) - 1
 _ORDER_BIT = 61
-_ABSENT = 1 << 60
-_PADDING = torch.iinfo(torch.int32).max
+_MIX = 0x1E3779B97F4A7C15  # odd, so that no two keys become one
 _IMAGES_AT_ONCE = 4096
 
 Captions = Sequence[Sequence[Sequence[int]]]  # images → captions → ids of words, without EOS
@@ -39,7 +39,13 @@ def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool =
     frequencies published elsewhere are counted over unclipped captions and differ in the n-grams of long captions.
     Returns sorted keys (K,) int64 and counts (K,) int32. Raises UserError for an id out of range.
     """
-    return _count(*_padded(captions, max_words), eos)
+    words = _words(_padded(captions, max_words)[0], eos)
+    once = [np.zeros(0, np.int64)]
+    for low, high in _chunks(words.shape[1]):
+        found = _distinct(_ngrams(words[:, low:high]).permute(2, 0, 1, 3).flatten(1))
+        once.append(found[found >= 0].numpy())
+    keys, counts = np.unique(np.concatenate(once), return_counts=True)
+    return keys, counts.astype(np.int32)
 
 
 def pack(ngrams: np.ndarray) -> np.ndarray:
@@ -54,20 +60,15 @@ def pack(ngrams: np.ndarray) -> np.ndarray:
 class CiderD:
     """CIDEr-D of captions against the references of their images, ×10, equal to pycocoevalcap's on the same tokens.
 
-    Made by `build`. M images, at most R references each, K n-grams, E pairs of an image and an n-gram it holds.
+    Made by `build`. M images, at most R references of W words each, S slots of a hash table of n-grams.
     """
 
-    table: Tensor  # (K+1,) int64: sorted keys, then one that is greater than all
-    idf: Tensor  # (K+1,): log N − log max(1, df)
-    order_starts: Tensor  # (3,) int32: where bigrams, trigrams and 4-grams begin in the table
-    starts: Tensor  # (M,) int64: where the n-grams of an image begin in `ids` and `tf`
-    sizes: Tensor  # (M,) int64: how many they are
-    ids: Tensor  # (E,) int32: places in the table, ascending within an image
-    tf: Tensor  # (E, R) uint8: how often each reference says the n-gram
+    words: Tensor  # (M, R, W) int16: the references, -1 where no word is
+    bigrams: Tensor  # (M, R): bigrams in each reference, which is what CIDEr-D calls its length
     norms: Tensor  # (M, 4, R): length of each reference's tf-idf vector, an order
-    bigrams: Tensor  # (M, R): bigrams in each reference
     references: Tensor  # (M,): references an image
-    widest: int  # the greatest of `sizes`
+    slots: Tensor  # (S,) int64: keys of n-grams, each in one of its two places; -1 where none is
+    idf: Tensor  # (S,): log N − log max(1, df) of the n-gram in each slot
     log_images: float  # log N
     sigma: float
     eos: bool
@@ -97,35 +98,29 @@ class CiderD:
         Raises UserError for an image without references, an id out of range, or counts that `images` cannot give.
         """
         tokens, amounts = _padded(references, max_words)
-        if not tokens.any():
+        if not (tokens > 0).any():
             raise UserError("references: no words in any of them; CIDEr needs some")
         if not amounts.all():
             raise UserError(f"references: image row {int(np.argmin(amounts))} has none; CIDEr needs one for each image")
-        if images < 1 or len(keys) != len(counts) or (len(counts) and int(counts.max()) > images):
+        most = int(np.max(counts, initial=0))
+        if images < 1 or len(keys) != len(counts) or most > images or (np.diff(keys) <= 0).any():
             raise UserError(
-                f"document frequencies: {len(keys)} n-grams with {len(counts)} counts of at most "
-                f"{max(counts, default=0)} do not come from {images} images; prepare them again from the same captions"
+                f"document frequencies: {len(keys)} n-grams with {len(counts)} counts of at most {most} "
+                f"do not come from {images} images; prepare them again from the same captions"
             )
-        table, idf = _table(np.asarray(keys, np.int64), counts, images, _count(tokens, amounts, eos)[0])
-        order_starts = np.searchsorted(table, np.arange(1, ORDERS) << _ORDER_BIT)
-        parts = [
-            _index(tokens[low:high], amounts[low:high], table, idf, order_starts, eos)
-            for low, high in _chunks(len(tokens))
-        ]
-        sizes, ids, tf, norms = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        words = _words(tokens, eos)
+        log_images = float(np.log(images))
+        slots, idf = _hash_table(np.asarray(keys, np.int64), log_images - np.log(np.maximum(counts, 1)))
+        parts = (words[:, low:high] for low, high in _chunks(len(amounts)))
+        norms = [_norms(part, _look_up(_ngrams(part), slots, idf, log_images)) for part in parts]
         return cls(
-            table=torch.from_numpy(table),
-            idf=torch.from_numpy(idf).to(dtype),
-            order_starts=torch.from_numpy(order_starts.astype(np.int32)),
-            starts=torch.from_numpy(np.cumsum(sizes) - sizes),
-            sizes=torch.from_numpy(sizes),
-            ids=torch.from_numpy(ids),
-            tf=torch.from_numpy(tf),
-            norms=torch.from_numpy(norms).to(dtype),
-            bigrams=(_lengths(tokens, eos) - 1).clamp_(min=0).to(dtype),
+            words=words.permute(1, 2, 0).contiguous(),
+            bigrams=_bigrams(words).to(dtype),
+            norms=torch.cat(norms, dim=1).transpose(0, 1).to(dtype, memory_format=torch.contiguous_format),
             references=torch.from_numpy(amounts).to(dtype),
-            widest=int(sizes.max(initial=1)),
-            log_images=float(np.log(images)),
+            slots=slots,
+            idf=idf.to(dtype),
+            log_images=log_images,
             sigma=sigma,
             eos=eos,
             frequencies=frequencies,
@@ -144,66 +139,62 @@ class CiderD:
         """
         if tokens.device.type == "cpu" and tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) <= MAX_ID:
             raise UserError(f"captions: an id lies outside 0 … {MAX_ID}; CIDEr packs {ID_BITS} bits a word")
-        orders = _order_sizes(tokens.shape[1])
-        keys = _ngrams(tokens, self.eos).sort(dim=1).values
-        first = torch.ones_like(keys, dtype=torch.bool)  # where an n-gram stands for all its repetitions
-        torch.ne(keys[:, 1:], keys[:, :-1], out=first[:, 1:])
-        first &= (keys & _ABSENT) == 0
-        places = torch.arange(keys.shape[1], device=keys.device)
-        said = (torch.searchsorted(keys, keys, right=True) - places) * first  # term frequency, at the first place only
-
-        found = torch.searchsorted(self.table, keys)
-        known = self.table[found] == keys
-        ids = torch.where(known, found, -1).int()
-        starts = self.starts[images, None]
-        own = self._own(starts, self.sizes[images, None])
-        place = torch.searchsorted(own, ids).clamp_(max=self.widest - 1)
-        hit = own.gather(1, place) == ids
-        tf = self.tf[(starts + place).clamp_(max=len(self.ids) - 1)].to(self.idf.dtype)
-
+        dtype = self.idf.dtype
+        words = _words(tokens.to(torch.int16), self.eos)  # (T, N)
+        human = self.words[images].permute(2, 1, 0).contiguous()  # (W, R, N)
+        said = _occurrences(words, words[:, None]).to(dtype)  # (4, T, 1, N)
+        heard = _occurrences(words, human).to(dtype)  # (4, T, R, N)
+        keys = _ngrams(words)
         if self.frequencies == "train":
-            idf = torch.where(known, self.idf[found], self.log_images)
-            norms = self.norms[images]
+            idf, norms = _look_up(keys, self.slots, self.idf, self.log_images), self.norms[images].permute(1, 2, 0)
         else:
-            idf, norms = self._of_batch(own, ids, starts)
-        said = said.to(idf.dtype)
-        weight = (idf * idf * hit)[:, :, None]
-        dot = _sum_by_order(torch.minimum(tf, said[:, :, None]) * tf * weight, orders)  # (N, 4, R)
-        norm = _sum_by_order((said * idf).square()[:, :, None], orders).sqrt()  # (N, 4, 1)
+            idf, norms = _of_batch(keys, human, dtype)
+        # these are sums over n-grams, but an n-gram that is said k times has k places: each stands for a k-th
+        squares = idf.square()[:, :, None]
+        norm = (said * squares).sum(dim=1).sqrt()  # (4, 1, N)
+        weights = squares / said.clamp(min=1)
+        dot = torch.minimum(heard, said).mul_(heard).mul_(weights).sum(dim=1)  # (4, R, N)
         length = norm * norms
-        cosine = (dot / torch.where(length > 0, length, 1)).mean(dim=1)
-        bigrams = (_lengths(tokens, self.eos) - 1).clamp_(min=0)
-        apart = bigrams[:, None] - self.bigrams[images]
+        cosine = (dot / torch.where(length > 0, length, 1)).mean(dim=0)
+        apart = _bigrams(words) - self.bigrams[images].T
         penalty = torch.exp(-apart.square() / (2 * self.sigma**2))
-        return 10 * (cosine * penalty).sum(dim=1) / self.references[images]
+        return 10 * (cosine * penalty).sum(dim=0) / self.references[images]
 
-    def _own(self, starts: Tensor, sizes: Tensor) -> Tensor:
-        """(N, widest) int32: the ids of each row's image, ascending, then padding greater than all."""
-        offsets = torch.arange(self.widest, device=starts.device)
-        ids = self.ids[(starts + offsets).clamp_(max=len(self.ids) - 1)]
-        return torch.where(offsets < sizes, ids, _PADDING)
 
-    def _of_batch(self, own: Tensor, ids: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-        """Idf (N, G) of the captions' n-grams and norms (N, 4, R) of the references, the rows being the documents."""
-        pool, rows = own.flatten().sort().values, len(own)
+def _look_up(keys: Tensor, slots: Tensor, values: Tensor, otherwise: float) -> Tensor:
+    """Of each of `keys` its value in a hash table, or `otherwise`; of -1, which is no n-gram, any of these."""
+    first, second = _places(keys, len(slots))
+    place = torch.where(slots[first] == keys, first, second)
+    return torch.where(slots[place] == keys, values[place], otherwise)
 
-        def idf_of(wanted: Tensor) -> Tensor:
-            df = torch.searchsorted(pool, wanted, right=True) - torch.searchsorted(pool, wanted)
-            share = (df.clamp_(min=1) - rows).to(self.idf.dtype) / rows
-            return -torch.log1p(share)  # log N − log df without the loss of digits where df is nearly N
 
-        order = torch.bucketize(own, self.order_starts, right=True)
-        is_order = order[:, :, None] == torch.arange(ORDERS, device=own.device)
-        there = is_order & (own != _PADDING)[:, :, None]
-        slots = (starts + torch.arange(self.widest, device=own.device)).clamp_(max=len(self.ids) - 1)
-        squares = self.tf[slots].to(self.idf.dtype).square() * idf_of(own).square()[:, :, None]
-        return idf_of(ids), torch.bmm(there.to(squares.dtype).transpose(1, 2), squares).sqrt()
+def _norms(words: Tensor, idf: Tensor) -> Tensor:
+    """(4, …): lengths of the tf-idf vectors of captions `words` (T, …) with `idf` (4, T, …)."""
+    said = _occurrences(words.flatten(1), words.reshape(len(words), 1, -1)).view_as(idf)
+    return (said * idf.square()).sum(dim=1).sqrt()
+
+
+def _of_batch(keys: Tensor, human: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Idf (4, T, N) of n-grams `keys` and norms (4, R, N) of references `human` (W, R, N), each row a document."""
+    theirs, rows = _ngrams(human), human.shape[-1]
+    pool = _distinct(theirs.permute(3, 0, 1, 2).flatten(1)).flatten().sort().values
+
+    def idf_of(wanted: Tensor) -> Tensor:
+        df = torch.searchsorted(pool, wanted, right=True) - torch.searchsorted(pool, wanted)
+        share = (df.clamp_(min=1) - rows).to(dtype) / rows
+        return -torch.log1p(share)  # log N − log df without the loss of digits where df is nearly N
+
+    return idf_of(keys), _norms(human, idf_of(theirs))
 
 
 def _padded(captions: Captions, max_words: int) -> tuple[Tensor, np.ndarray]:
-    """Clipped captions (M, R, max_words) int16, 0 after the last word, and how many each image has (M,)."""
+    """Clipped captions (M, R, max_words) int16, 0 after the last word, and how many each image has (M,).
+
+    Where an image has fewer than R, the rest is -1.
+    """
     amounts = np.fromiter(map(len, captions), np.int64, len(captions))
     tokens = np.zeros((len(amounts), max(amounts, default=0), max_words), np.int16)
+    tokens[np.arange(tokens.shape[1]) >= amounts[:, None]] = -1
     for low, high in _chunks(len(amounts)):
         flat = list(chain.from_iterable(captions[low:high]))
         lengths = np.fromiter(map(len, flat), np.int64, len(flat))
@@ -233,86 +224,78 @@ def _chunks(images: int) -> Iterator[tuple[int, int]]:
     return ((low, min(low + _IMAGES_AT_ONCE, images)) for low in range(0, images, _IMAGES_AT_ONCE))
 
 
-def _order_sizes(width: int) -> list[int]:
-    """How many n-grams of each order begin in `width` words."""
-    return [max(width - n, 0) for n in range(ORDERS)]
+def _words(tokens: Tensor, eos: bool) -> Tensor:
+    """Words (T, …) int16 of captions `tokens` (…, T) int16, and the EOS if it counts; from there on -1.
+
+    Captions side by side and places one below the other: what happens to a place happens to all captions at once.
+    """
+    words = tokens.movedim(-1, 0).contiguous()
+    ends = words == 0
+    over = ends.cumsum(dim=0, dtype=torch.int16)
+    return words.masked_fill_((over > ends) if eos else (over > 0), -1)
 
 
-def _lengths(tokens: Tensor, eos: bool) -> Tensor:
-    """Words (…,) before the first 0 of each row of `tokens` (…, T), and the EOS if it counts and is there."""
-    words = (tokens != 0).cumprod(-1, dtype=torch.uint8).sum(-1)
-    return (words + 1).clamp_(max=tokens.shape[-1]) if eos else words
+def _bigrams(words: Tensor) -> Tensor:
+    return (words >= 0).sum(dim=0).sub_(1).clamp_(min=0)
 
 
-def _ngrams(tokens: Tensor, eos: bool) -> Tensor:
-    """Keys (…, G) int64 of all n-grams of `tokens` (…, T): G = 4T − 6 places, those of one order side by side."""
-    tokens = tokens.long()
-    width = tokens.shape[-1]
-    left = _lengths(tokens, eos)[..., None] - torch.arange(width, device=tokens.device)  # words from here to the end
-    keys, packed = [], torch.zeros_like(tokens)
-    for n in range(min(ORDERS, width)):
-        packed = (packed[..., : width - n] << ID_BITS) | tokens[..., n:]
-        there = left[..., : width - n] > n
-        keys.append(torch.where(there, packed, _ABSENT) | (n << _ORDER_BIT))
-    return torch.cat(keys, dim=-1)
-
-
-def _sum_by_order(values: Tensor, orders: list[int]) -> Tensor:
-    """Sums (N, 4, …) of `values` (N, G, …) over the places of each order."""
-    return torch.stack([part.sum(dim=1) for part in values.split(orders, dim=1)], dim=1)
-
-
-def _reference_keys(tokens: Tensor, amounts: np.ndarray, eos: bool) -> np.ndarray:
-    """Keys (M, R, G) of `tokens` (M, R, T); those of references that do not exist are flagged absent."""
-    keys = _ngrams(tokens, eos).numpy()
-    keys[np.arange(tokens.shape[1]) >= amounts[:, None]] |= _ABSENT
+def _ngrams(words: Tensor) -> Tensor:
+    """Keys (4, T, …) int64 of the n-grams that begin at each place of `words` (T, …), -1 where none does."""
+    words = words.long()
+    keys, packed = words.new_full((ORDERS, *words.shape), -1), words
+    for n in range(min(ORDERS, len(words))):
+        if n:
+            packed = (packed[:-1] << ID_BITS) | words[n:]  # -1 has all bits set, whatever is joined to it
+        keys[n, : len(packed)] = packed | (n << _ORDER_BIT)
     return keys
 
 
-def _count(tokens: Tensor, amounts: np.ndarray, eos: bool) -> tuple[np.ndarray, np.ndarray]:
-    once = [np.zeros(0, np.int64)]
-    for low, high in _chunks(len(tokens)):
-        keys = _reference_keys(tokens[low:high], amounts[low:high], eos).reshape(high - low, -1)
-        keys.sort(axis=1)
-        there = (keys & _ABSENT) == 0
-        there[:, 1:] &= keys[:, 1:] != keys[:, :-1]
-        once.append(keys[there])
-    keys, counts = np.unique(np.concatenate(once), return_counts=True)
-    return keys, counts.astype(np.int32)
+def _occurrences(words: Tensor, texts: Tensor) -> Tensor:
+    """(4, T, S, N) int16: how often the n-gram at each place of `words` (T, N) is in each of `texts` (W, S, N).
+
+    Both are int16. Where no n-gram begins the answer is 0.
+    """
+    wanted = words.masked_fill(words < 0, -2)[:, None]  # no word is like no other
+    same = words.new_empty(len(texts), *(len(words), *texts.shape[1:]))
+    torch.eq(texts[:, None], wanted, out=same)  # into int16, which the CPU compares six times as fast as into bool
+    counts, run = same.new_zeros(ORDERS, *same.shape[1:]), same
+    for n in range(min(ORDERS, *same.shape[:2])):
+        if n:
+            run = run[:-1, :-1] & same[n:, n:]
+        counts[n, : run.shape[1]] = run.sum(dim=0, dtype=torch.int16)
+    return counts
 
 
-def _table(keys: np.ndarray, counts: np.ndarray, images: int, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted keys with those of `more` that were not counted, closed by one greater than all, and their idf."""
-    last = np.iinfo(np.int64).max
-    uncounted = more[np.append(keys, last)[np.searchsorted(keys, more)] != more]
-    table = np.sort(np.concatenate([keys, uncounted, [last]]))
-    df = np.ones(len(table))
-    df[np.searchsorted(table, keys)] = counts
-    return table, np.log(images) - np.log(np.maximum(df, 1))
+def _distinct(keys: Tensor) -> Tensor:
+    """Each row of `keys` (M, G) sorted, -1 instead of all repetitions."""
+    keys = keys.sort(dim=1).values
+    keys[:, 1:].masked_fill_(keys[:, 1:] == keys[:, :-1], -1)
+    return keys
 
 
-def _index(
-    tokens: Tensor, amounts: np.ndarray, table: np.ndarray, idf: np.ndarray, order_starts: np.ndarray, eos: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of some images: n-grams an image (m,), their ids (e,), term frequencies (e, R) and norms (m, 4, R)."""
-    keys = _reference_keys(tokens, amounts, eos)
-    image, reference, place = np.nonzero((keys & _ABSENT) == 0)
-    wanted = keys[image, reference, place]
-    by_key = np.argsort(wanted)
-    ids = np.empty(len(wanted), np.int64)
-    ids[by_key] = np.searchsorted(table, wanted[by_key])  # in order of the keys: ten times as fast
-    shape = (len(tokens), len(table), tokens.shape[1])
-    triples, tf = np.unique(np.ravel_multi_index((image, ids, reference), shape), return_counts=True)
-    image, ids, reference = np.unravel_index(triples, shape)
+def _places(keys: Tensor, slots: int) -> tuple[Tensor, Tensor]:
+    """The two places of each key in a table of `slots`, a power of two."""
+    mixed = (keys ^ (keys >> 30)) * _MIX
+    mixed = (mixed ^ (mixed >> 29)) * _MIX
+    return (mixed >> 32) & (slots - 1), mixed & (slots - 1)
 
-    order = np.searchsorted(order_starts, ids, side="right")
-    cell = np.ravel_multi_index((image, order, reference), (len(tokens), ORDERS, tokens.shape[1]))
-    squares = np.bincount(cell, (tf * idf[ids]) ** 2, len(tokens) * ORDERS * tokens.shape[1])
 
-    new = np.ones(len(ids), bool)
-    new[1:] = (image[1:] != image[:-1]) | (ids[1:] != ids[:-1])
-    entry = np.cumsum(new) - 1
-    frequencies = np.zeros((np.count_nonzero(new), tokens.shape[1]), np.uint8)
-    frequencies[entry, reference] = tf
-    sizes = np.bincount(image[new], minlength=len(tokens))
-    return sizes, ids[new].astype(np.int32), frequencies, np.sqrt(squares).reshape(len(tokens), ORDERS, -1)
+def _hash_table(keys: np.ndarray, values: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Slots (S,) with each of the distinct `keys` (K,) at one of its two places, -1 elsewhere, and values (S,).
+
+    Two looks find any key, without a loop. Source: Pagh, Rodler, "Cuckoo hashing" (2004), here with all keys at once.
+    """
+    size = 1 << max(4, (5 * len(keys) // 2).bit_length())  # beyond half full it may not come out
+    while True:
+        homes = torch.stack(_places(torch.from_numpy(keys), size)).numpy()
+        lodger, turn, homeless = np.full(size, -1), np.zeros(len(keys), np.int8), np.arange(len(keys))
+        for _ in range(100):
+            if not len(homeless):
+                table = np.append(keys, -1)[lodger], np.append(values, 0.0)[lodger]
+                return torch.from_numpy(table[0]), torch.from_numpy(table[1])
+            wanted = homes[turn[homeless], homeless]
+            evicted = np.unique(lodger[wanted])
+            lodger[wanted] = homeless  # who comes last stays
+            homeless = np.concatenate([homeless[lodger[wanted] != homeless], evicted[evicted >= 0]])
+            turn[homeless] ^= 1
+        size *= 2

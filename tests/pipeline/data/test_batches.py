@@ -91,6 +91,23 @@ def test_an_epoch_goes_on_from_any_batch(world):
             assert torch.equal(one.captions, other.captions)
 
 
+def test_a_batch_for_a_gpu_is_the_same_once_it_is_there(world, monkeypatch):
+    prepared, store = world
+    empty, pinned = torch.empty, []
+    # without a GPU nothing can be pinned; what is asked for can be seen
+    monkeypatch.setattr(torch, "empty", lambda *a, pin_memory=False, **k: pinned.append(pin_memory) or empty(*a, **k))
+    here, there = (
+        next(Batches(prepared, store, prepared.rows("train"), 6, 1, pinned=p).epoch(0)) for p in (False, True)
+    )
+    assert pinned.count(True) >= 2
+    assert there.pooled.dtype == there.regions.dtype == torch.float16
+    moved = there.to("cpu")
+    for name in ("images", "pooled", "regions", "region_mask", "captions"):
+        one, other = getattr(here, name), getattr(moved, name)
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+
+
 def test_a_split_smaller_than_a_batch_is_one_batch(world):
     prepared, store = world
     batches = Batches(prepared, store, prepared.rows("train")[:3], 128, 1)
@@ -107,7 +124,7 @@ def test_reading_ahead_stops_with_its_consumer_and_hands_errors_on(world):
     assert any(thread.name.startswith("batches") for thread in threading.enumerate())
     epoch.close()
     assert not any(thread.name.startswith("batches") for thread in threading.enumerate())
-    store.read = lambda rows: 1 / 0
+    store.read_into = lambda rows, pooled, regions: 1 / 0
     with pytest.raises(ZeroDivisionError):
         list(batches.epoch(0))
     assert not any(thread.name.startswith("batches") for thread in threading.enumerate())
@@ -129,3 +146,15 @@ def test_features_of_other_images_are_refused(world, tmp_path):
         writer.write(np.arange(3), np.zeros((3, 2)), np.zeros((3, 3, 2)))
     with pytest.raises(UserError, match="features of 3 images, but"):
         Batches(prepared, FeatureStore(tmp_path / "fewer"), prepared.rows("train"), 2, 1)
+
+
+def test_parts_of_a_batch_are_its_images_in_order(world):
+    prepared, store = world
+    rows = prepared.rows("train")
+    whole = next(Batches(prepared, store, rows, 4, seed=1).epoch(0))
+    parts = [next(Batches(prepared, store, rows, 4, seed=1, part=(k, 2)).epoch(0)) for k in range(2)]
+    assert torch.equal(torch.cat([part.images for part in parts]), whole.images)
+    assert torch.equal(torch.cat([part.captions for part in parts]), whole.captions)
+    assert [(part.first, part.whole) for part in parts] == [(0, 4), (2, 4)]
+    with pytest.raises(UserError, match="a batch of 4 images does not divide into 3 equal parts"):
+        Batches(prepared, store, rows, 4, seed=1, part=(0, 3))

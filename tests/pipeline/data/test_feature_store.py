@@ -1,4 +1,6 @@
+import io
 import multiprocessing
+import os
 import pickle
 import zlib
 
@@ -38,6 +40,50 @@ def test_what_is_read_is_what_was_written_in_half_precision(tmp_path):
     assert got_pooled.dtype == got_regions.dtype == np.float32
     assert mask.tolist() == [[n < c for n in range(4)] for c in count[rows]]
     store.verify()
+
+
+def test_rows_are_read_in_any_order_and_runs_of_them_at_once(tmp_path, monkeypatch):
+    write(tmp_path)
+    store, (pooled, regions, _) = FeatureStore(tmp_path), features()
+    rows = np.array([4, 5, 6, 2, 1, 9, 9, 0])
+    sizes, preadv = [], os.preadv
+
+    def slowly(file, buffers, place):
+        """As a disk may: 20 bytes at most."""
+        sizes.append(len(buffers[0]))
+        return preadv(file, [buffers[0][:20]], place)
+
+    monkeypatch.setattr("os.preadv", slowly)
+    got = np.zeros((8, 6), np.float16), np.zeros((8, 4, 3), np.float16)
+    store.read_into(rows, *got)
+    np.testing.assert_array_equal(got[0], pooled[rows].astype(np.float16))
+    np.testing.assert_array_equal(got[1], regions[rows].astype(np.float16))
+    assert sizes[:2] == [36, 16]  # three rows that follow each other, and what the first look left
+    assert [len(values) for values in store.read(rows[:0])] == [0, 0, 0]
+    with pytest.raises(IndexError, match="rows 3 to 10 of 10 images"):
+        store.read(np.array([10, 3]))
+
+
+def test_two_threads_may_open_it_at_once(tmp_path, monkeypatch):
+    write(tmp_path)
+    store, advise = FeatureStore(tmp_path), os.posix_fadvise
+
+    def meanwhile(*arguments):
+        """Another thread, who saw no open file either, opened one."""
+        store._file = io.FileIO(store.path)
+        advise(*arguments)
+
+    monkeypatch.setattr("os.posix_fadvise", meanwhile)
+    np.testing.assert_array_equal(store.read(np.array([3, 1]))[0], features()[0][[3, 1]].astype(np.float16))
+
+
+def test_a_file_that_was_cut_while_open_is_told(tmp_path):
+    write(tmp_path)
+    store = FeatureStore(tmp_path)
+    with open(store.path, "r+b") as file:
+        file.truncate(store._offsets["regions"] + 30)
+    with pytest.raises(UserError, match="the file is shorter than it was"):
+        store.read(np.array([0, 3]))
 
 
 def test_boxes_are_kept_beside_regions_and_checked_with_them(tmp_path):

@@ -46,7 +46,9 @@ def check(captions, images, references, train, max_words, eos, frequencies):
     keys, counts = document_frequencies(train, max_words=max_words, eos=eos)
     documents = train if frequencies == "train" else [references[image] for image in images]
     expected = pycocoevalcap(captions, images, references, documents, max_words, eos)
-    for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
+    # its idf of a batch, log N − log df, loses digits where df is nearly N; ours does not
+    exact = 0 if frequencies == "train" else 1e-10
+    for dtype, tolerance in ((torch.float64, exact), (torch.float32, 1e-5)):
         scorer = CiderD.build(
             references, keys, counts, len(train), max_words=max_words, eos=eos, frequencies=frequencies, dtype=dtype
         )
@@ -138,6 +140,38 @@ def test_largest_id_is_told_from_places_without_a_word():
     check([[big] * 4, [big] * 3], [0, 0], references, references, 5, True, "train")
 
 
+def test_length_is_the_number_of_bigrams():
+    """As pycocoevalcap counts it: a caption of one word is as long as one without any."""
+    references = [[[1]], [[2]], [[1, 3]]]
+    scorer = CiderD.build(
+        references, *document_frequencies(references, eos=False), 3, max_words=4, eos=False, dtype=torch.float64
+    )
+    assert scorer.bigrams.flatten().tolist() == [0, 0, 1]
+    short, long = scorer(padded([[1], [1, 1, 1]], 4), torch.tensor([0, 0])).tolist()
+    assert long == pytest.approx(short / 3 * math.exp(-4 / 72), rel=1e-12)  # "1" thrice counts once; two bigrams apart
+    check([[1], [1, 1, 1], []], [0, 0, 2], references, references, 4, False, "train")
+
+
+@pytest.mark.parametrize("amount", [0, 1, 2, 3, 30, 5000])
+def test_every_key_is_found_at_one_of_its_two_places_and_no_other_is(amount):
+    rng = np.random.default_rng(amount)
+    ngrams = np.unique(rng.integers(0, 40, (2 * amount, 4)), axis=0)
+    keys = rng.permutation(cider.pack(ngrams))
+    mine, others = keys[:amount], keys[amount:]
+    slots, values = cider._hash_table(mine, np.arange(amount) + 1.0)
+    assert np.array_equal(np.sort(slots[slots >= 0]), np.sort(mine))
+    assert cider._look_up(torch.from_numpy(mine), slots, values, -1.0).tolist() == [n + 1 for n in range(amount)]
+    assert set(cider._look_up(torch.from_numpy(others), slots, values, -1.0).tolist()) <= {-1.0}
+
+
+def test_a_hash_table_that_does_not_come_out_grows(monkeypatch):
+    monkeypatch.setattr(cider, "_places", lambda keys, slots: (keys & (slots - 1), (keys >> 1) & (slots - 1)))
+    keys = np.array([1, 33, 65])  # all at 1 or 0 of 16 slots; of 32, one may lie at 16
+    slots, values = cider._hash_table(keys, np.array([1.0, 2.0, 3.0]))
+    assert len(slots) == 32
+    assert cider._look_up(torch.from_numpy(keys), slots, values, 0.0).tolist() == [1, 2, 3]
+
+
 def test_images_in_parts_give_the_same(monkeypatch):
     rng = np.random.default_rng(0)
     references = [[rng.integers(1, 9, rng.integers(1, 9)).tolist() for _ in range(3)] for _ in range(10)]
@@ -183,6 +217,8 @@ def test_mistakes_are_one_line():
         with pytest.raises(UserError, match=message) as raised:
             CiderD.build(references, keys, counts, images)
         assert "\n" not in str(raised.value)
+    with pytest.raises(UserError, match="3 n-grams with 3 counts of at most 1 do not come from 2 images"):
+        CiderD.build([[[1]]], np.array([1, 1, 1]), np.array([1, 1, 1]), 2)
     scorer = CiderD.build([[[1]]], keys, counts, 2)
     with pytest.raises(UserError, match="32767"):
         scorer(torch.tensor([[32768, 0]]), torch.tensor([0]))

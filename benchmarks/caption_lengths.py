@@ -1,0 +1,82 @@
+"""How much teacher forcing spends on places behind the ends of captions, and what less of it would save.
+
+    python benchmarks/caption_lengths.py [--prepared data/prepared]
+
+Of the captions of a prepared data set, or without one of lengths like COCO's: the share of all steps behind the end of
+each caption, behind the longest of a shuffled batch, and behind the longest where batches are made of captions of one
+length. Then a step (forward and backward) of speaker and listener, of the papers' size, over 16 and over 12 columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pipeline.data.prepared import Prepared
+from pipeline.models.listener import Listener
+from pipeline.models.speaker import Speaker
+from pipeline.types import Batch, Message, caption_mask
+
+WORDS, ROWS = 16, 32
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--prepared", type=Path)
+    parser.add_argument("--batch", type=int, default=128)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rng, width = np.random.default_rng(0), WORDS
+    lengths = np.clip(rng.gamma(20, 10.45 / 20, 566_000).round().astype(int), 5, WORDS)  # COCO's mean and spread
+    if options.prepared:
+        tokens = Prepared.load(options.prepared).tokens
+        lengths, width = (tokens != 0).sum(1), tokens.shape[1]
+    steps = np.minimum(lengths + 1, width)  # the words and the EOS
+    shuffled, sorted_ = (
+        order[: len(order) // options.batch * options.batch].reshape(-1, options.batch).max(1)
+        for order in (rng.permutation(steps), np.sort(steps))
+    )
+    print(f"{len(steps)} captions of {lengths.mean():.1f} words on average, {(lengths == width).mean():.1%} of {width}")
+    print(f"steps behind the end of each caption              {1 - steps.mean() / width:6.1%}")
+    print(f"behind the longest of {options.batch} shuffled captions         {1 - shuffled.mean() / width:6.1%}")
+    print(f"behind the longest of {options.batch} captions of one length    {1 - sorted_.mean() / width:6.1%}")
+
+    speaker, listener = Speaker(9487, 2048), Listener(9487, 2048)
+
+    def read(batch: Batch) -> None:
+        log_probs = speaker.read(batch).log_probs
+        assert log_probs is not None
+        log_probs.sum().backward()
+
+    def hear(batch: Batch) -> None:
+        rows = torch.arange(ROWS)
+        listener.hear(Message(batch.captions, caption_mask(batch.captions), rows, 1)).sum().backward()
+
+    for name, step in (("speaker reads", read), ("listener hears", hear)):
+        whole, cut = _seconds(step, WORDS), _seconds(step, 12)
+        print(
+            f"{name:15} {ROWS} captions: 16 columns {whole:.3f} s, 12 columns {cut:.3f} s, saved {1 - cut / whole:.0%}"
+        )
+
+
+def _seconds(step: Callable[[Batch], None], columns: int) -> float:
+    """Of the processor, the fewest of some steps over captions of 7 to 11 words in so many columns."""
+    torch.manual_seed(0)
+    captions = torch.randint(1, 9487, (ROWS, columns))
+    captions[torch.arange(columns) >= torch.randint(7, 12, (ROWS, 1))] = 0
+    regions, mask = torch.rand(ROWS, 36, 2048), torch.ones(ROWS, 36, dtype=torch.bool)
+    batch, spent = Batch(torch.arange(ROWS), regions.mean(1), regions, mask, captions), []
+    for _ in range(7):
+        began = time.process_time()
+        step(batch)
+        spent.append(time.process_time() - began)
+    return min(spent)
+
+
+if __name__ == "__main__":
+    main()

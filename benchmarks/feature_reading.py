@@ -1,0 +1,193 @@
+"""Claim: at COCO's size the training step never waits for shuffled features, and memory stays under 3 GiB.
+
+    python benchmarks/feature_reading.py [--images 113287] [--folder DIR] [--step 0.025] [--batches 200]
+
+Writes made-up features (--images 113287: 16.7 GB, and as much again for h5py), then reads an epoch of shuffled batches
+without training: first cold, the file dropped from the page cache, then warm, each way of reading in a process of its
+own. Then trains for --step seconds a batch (asleep, as one who waits for a GPU) on what `Batches` reads ahead.
+Memory is that of the process: its own, and the pages of files that it maps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+
+from pipeline.data.batches import Batches
+from pipeline.data.feature_store import FILE, FeatureStore, FeatureWriter
+
+CHUNKED = "chunked.h5"
+POOLED = 2048
+Read = Callable[[np.ndarray], object]
+
+
+def ours(folder: Path) -> Read:
+    return FeatureStore(folder).read
+
+
+def memory_map(folder: Path) -> Read:
+    with h5py.File(folder / FILE) as file:
+        mapped = [np.memmap(folder / FILE, "f2", "r", d.id.get_offset(), d.shape) for d in _data(file)]
+    return lambda rows: [torch.from_numpy(values[rows]).float() for values in mapped]
+
+
+def chunk_a_row(folder: Path) -> Read:
+    data = _data(h5py.File(folder / CHUNKED))
+
+    def read(rows: np.ndarray) -> list[torch.Tensor]:
+        order = np.argsort(rows)  # h5py wants ascending rows
+        return [torch.from_numpy(values[rows[order]][np.argsort(order)]).float() for values in data]
+
+    return read
+
+
+WAYS = {"by position (ours)": ours, "NumPy memory map": memory_map, "h5py, a chunk a row": chunk_a_row}
+
+
+@dataclass(frozen=True)
+class Captions:
+    """As much of the prepared data as `Batches` asks for: one caption an image."""
+
+    folder: Path
+    images: int
+
+    def __len__(self) -> int:
+        return self.images
+
+    @property
+    def first(self) -> np.ndarray:
+        return np.arange(self.images + 1)
+
+    @property
+    def tokens(self) -> np.ndarray:
+        return np.zeros((self.images, 16), np.int16)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--regions", type=int, default=36)
+    parser.add_argument("--size", type=int, default=2048)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--batches", type=int, default=10**9, help="of an epoch; all of them without it")
+    parser.add_argument("--step", type=float, nargs="+", default=[0.025, 3.0], help="seconds of a training step")
+    parser.add_argument("--folder", type=Path, help="where the files are written; a temporary one without it")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name)
+        write(folder, options.images, options.regions, options.size)
+        size = (folder / FILE).stat().st_size
+        print(f"{options.images} × {options.regions} × {options.size} in half precision, {size / 1e9:.1f} GB")
+        print(f"{'':24}cold, ms a batch   warm, ms a batch   warm, CPU ms   memory, MiB: own   mapped   times ours")
+        first = None
+        for name, opener in WAYS.items():
+            *spent, own, mapped = alone(read_epoch, folder, opener, options.images, options.batch, options.batches)
+            first = first or spent
+            cold, warm, processor = (f"{seconds * 1e3:.1f}" for seconds in spent)
+            ratios = ", ".join(f"{seconds / mine:.1f}" for seconds, mine in zip(spent, first, strict=True))
+            print(f"{name:24}{cold:>16}   {warm:>16}   {processor:>12}   {own:>16.0f}   {mapped:>6.0f}   {ratios}")
+        print("step, s   page cache   first batch, ms   waited for the others, ms: median   greatest   memory, MiB")
+        for step in options.step:
+            number = min(options.batches, max(5, int(30 / step)))
+            for state in ("cold", "warm"):
+                waits, memory = alone(train, folder, options.images, options.batch, number, step, state == "cold")
+                print(
+                    f"{step:>7.3f}   {state:>10}   {waits[0] * 1e3:>15.1f}   {np.median(waits[1:]) * 1e3:>34.2f}   "
+                    f"{max(waits[1:]) * 1e3:>8.1f}   {memory:>11.0f}"
+                )
+
+
+def write(folder: Path, images: int, regions: int, size: int) -> None:
+    rng = np.random.default_rng(0)
+    pooled = rng.random((256, POOLED), np.float32).astype(np.float16)
+    block = np.maximum(rng.standard_normal((256, regions, size), np.float32), 0).astype(np.float16)  # as after a ReLU
+    with FeatureWriter(folder, images, POOLED, (regions, size)) as store, h5py.File(folder / CHUNKED, "w") as file:
+        file.create_dataset("pooled", (images, POOLED), np.float16, chunks=(1, POOLED))
+        file.create_dataset("regions", (images, regions, size), np.float16, chunks=(1, regions, size))
+        for start in range(0, images, 256):
+            rows = np.arange(start, min(start + 256, images))
+            store.write(rows, pooled[: len(rows)], block[: len(rows)])
+            file["pooled"][rows[0] : rows[-1] + 1] = pooled[: len(rows)]
+            file["regions"][rows[0] : rows[-1] + 1] = block[: len(rows)]
+
+
+def alone(call: Callable, *arguments: object) -> tuple:
+    """What `call` returns in a process of its own, whose memory is its own too."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(call, *arguments).result()
+
+
+def read_epoch(
+    folder: Path, opener: Callable[[Path], Read], images: int, batch: int, most: int
+) -> tuple[float, float, float, float, float]:
+    """Median seconds a batch, cold and warm, warm ones of the processor's, and the most memory, own and mapped."""
+    torch.set_num_threads(1)
+    forget(folder)
+    read, times, memory = opener(folder), [], (0.0, 0.0)
+    for _ in ("cold", "warm"):
+        spent = []
+        for rows in shuffled(images, batch, most):
+            began = time.perf_counter(), time.process_time()
+            read(rows)
+            spent.append((time.perf_counter() - began[0], time.process_time() - began[1]))
+            memory = max(memory, resident(), key=sum)
+        times.append(np.median(spent, axis=0).tolist())
+    (cold, _), (warm, processor) = times
+    return cold, warm, processor, *memory
+
+
+def train(folder: Path, images: int, batch: int, most: int, step: float, cold: bool) -> tuple[list[float], float]:
+    """Seconds that each step waited for its batch, and the most memory of the process."""
+    torch.set_num_threads(1)
+    if cold:
+        forget(folder)
+    batches = Batches(Captions(folder, images), FeatureStore(folder), np.arange(images), batch, seed=0)
+    waits, memory, coming = [], 0.0, batches.epoch(0)
+    for _ in range(min(most, len(batches))):
+        began = time.perf_counter()
+        next(coming)
+        waits.append(time.perf_counter() - began)
+        time.sleep(step)
+        memory = max(memory, sum(resident()))
+    coming.close()
+    return waits, memory
+
+
+def shuffled(images: int, batch: int, most: int) -> Iterator[np.ndarray]:
+    order = np.random.default_rng(1).permutation(images)
+    return (order[start : start + batch] for start in range(0, images - batch + 1, batch)[:most])
+
+
+def forget(folder: Path) -> None:
+    """Drop the files from the page cache."""
+    for path in folder.glob("*.h5"):
+        file = os.open(path, os.O_RDONLY)
+        os.fsync(file)  # what is not on the disk yet cannot be dropped
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(file)
+
+
+def resident() -> tuple[float, float]:
+    """MiB of this process in memory: its own, and of files it maps."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    own, mapped = (int(lines[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile"))
+    return own, mapped
+
+
+def _data(file: h5py.File) -> list[h5py.Dataset]:
+    return [file["pooled"], file["regions"]]
+
+
+if __name__ == "__main__":
+    main()
