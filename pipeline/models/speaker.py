@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from pipeline.models.spoken import Moment, credited, crossed, where
-from pipeline.models.unrolled import Attention, Table, log_prob
+from pipeline.models.unrolled import Attention, Table
 from pipeline.numbers import Numbers
 from pipeline.protocols import Channel
 from pipeline.types import Batch, Message, Said, caption_mask
@@ -186,7 +186,7 @@ class Speaker(nn.Module):
         h = self.drop(torch.stack(states, 1), numbers).flatten(0, 1)[places]
         with torch.no_grad():
             logits = self.logit(h)
-        chosen = log_prob(logit.product(h, self.logit.bias, logits), tokens.flatten()[places])
+        chosen = logit.log_prob(h, self.logit.bias, logits, tokens.flatten()[places])
         log_probs = chosen.new_zeros(tokens.numel()).index_copy(0, places, chosen).view(tokens.shape)
         return _message(tokens, 1, log_probs * mask)
 

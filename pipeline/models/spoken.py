@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipeline.models.unrolled import Table, log_prob
+from pipeline.models.unrolled import Table
 from pipeline.protocols import Channel
 from pipeline.types import Places, Said, Symbol
 
@@ -43,7 +43,8 @@ def credited(moments: Sequence[Moment], logit: Table, bias: Tensor, tokens: Tens
     """(N, T) log-probabilities of `tokens` (N, T), 0 after their end."""
     parts = [(moment, where(moment.alive)) for moment in moments]
     index = torch.cat([moment.symbol.index[rows] for moment, rows in parts])
-    found = log_prob(_logits(parts, logit, bias), index)
+    states, value = _known(parts)
+    found = logit.log_prob(states, bias, value, index)
     there = _there([(moment.alive, rows) for moment, rows in parts])
     if there is not None:
         found = found.masked_fill(~there, 0)
@@ -80,16 +81,17 @@ def crossed(moments: Sequence[Moment], channel: Channel, logit: Table, bias: Ten
 def relaxed(parts: Sequence[Part], channel: Channel, logit: Table, bias: Tensor) -> Tensor:
     """(M, V+1): the channel's distributions for these rows, with a graph."""
     noises = [moment.symbol.noise[rows] for moment, rows in parts if moment.symbol.noise is not None]
-    return channel.relax(_logits(parts, logit, bias), torch.cat(noises) if noises else None)
+    states, value = _known(parts)
+    return channel.relax(logit.product(states, bias, value), torch.cat(noises) if noises else None)
 
 
-def _logits(parts: Sequence[Part], logit: Table, bias: Tensor) -> Tensor:
-    """(M, V+1): those of these rows, with a graph, but not computed again."""
+def _known(parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
+    """States (M, H) of these rows, with a graph, and their logits (M, V+1), without."""
     states = torch.cat([moment.states.index_select(0, rows) for moment, rows in parts])
-    value = parts[0][0].logits.new_empty(len(states), len(bias))
+    value = parts[0][0].logits.new_empty(len(states), parts[0][0].logits.shape[1])
     for (moment, rows), place in zip(parts, value.split([len(rows) for _, rows in parts]), strict=True):
         torch.index_select(moment.logits, 0, rows, out=place)
-    return logit.product(states, bias, value)
+    return states, value
 
 
 def _places(parts: Sequence[Part], steps: int) -> Tensor:

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+ROWS = 256
+
 
 class Table:
     """A weight (V, E): its rows for words, mixtures of its rows, and products with all of them."""
@@ -40,26 +42,35 @@ class Table:
         """(N, V): `x` (N, E) times the transposed weight, plus `bias` (V,): known to be `value`, and not computed."""
         return _Product.apply(self._ticket, self._uses, x, bias, value)
 
+    def log_prob(self, x: Tensor, bias: Tensor, value: Tensor, index: Tensor) -> Tensor:
+        """(N,): log-probabilities of the words `index` (N,) where `product` gives the logits."""
+        return _LogProb.apply(self._ticket, self._uses, x, bias, value, index)
+
 
 class _Uses:
     def __init__(self, weight: Tensor) -> None:
         self.weight = weight
         self.words: list[tuple[Tensor, Tensor]] = []  # ids (N,), gradients (N, E)
         self.mixtures: list[tuple[Tensor, Tensor]] = []  # shares (N, V'), gradients (N, E)
-        self.products: list[tuple[Tensor, Tensor]] = []  # gradients (N, V), x (N, E)
+        self.products: Tensor | None = None  # (V, E): the gradient of all products so far
+
+    def add_product(self, d: Tensor, x: Tensor) -> None:
+        """Note a product of `x` (N, E), from its gradient `d` (N, V)."""
+        if self.products is None:
+            self.products = torch.mm(d.T, x)
+        else:
+            torch.addmm(self.products, d.T, x, out=self.products)
 
     def gradient(self) -> Tensor:
         """Of the weight, from all uses; they are forgotten."""
-        found = torch.zeros_like(self.weight)
-        for d, x in self.products:
-            torch.addmm(found, d.T, x, out=found)
+        found = torch.zeros_like(self.weight) if self.products is None else self.products
         if self.mixtures:
             shares, d = (torch.cat(parts) for parts in zip(*self.mixtures, strict=True))
             torch.addmm(found[: shares.shape[1]], shares.T, d, out=found[: shares.shape[1]])
         if self.words:
             ids, d = (torch.cat(parts) for parts in zip(*self.words, strict=True))
             found.index_add_(0, ids, d)
-        self.words, self.mixtures, self.products = [], [], []
+        self.words, self.mixtures, self.products = [], [], None
         return found
 
 
@@ -119,7 +130,7 @@ class _Product(Function):
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, Tensor | None, Tensor, None]:
         (x,) = ctx.saved_tensors
         if ctx.needs_input_grad[0]:
-            ctx.uses.products.append((d, x))
+            ctx.uses.add_product(d, x)
         back = d @ ctx.uses.weight if ctx.needs_input_grad[2] else None
         return d.new_empty(0), None, back, d.sum(0), None
 
@@ -140,23 +151,27 @@ class _Unheard(Function):
 
 class _LogProb(Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, index: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, ticket: Tensor, uses: _Uses, x: Tensor, bias: Tensor, logits: Tensor, index: Tensor
+    ) -> Tensor:
         total = logits.logsumexp(-1, keepdim=True)
-        ctx.save_for_backward(logits, index, total)
+        ctx.uses = uses
+        ctx.save_for_backward(x, logits, index, total)
         return (logits.gather(1, index.unsqueeze(1)) - total).squeeze(1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None]:
-        logits, index, total = ctx.saved_tensors
-        d = d.unsqueeze(1)
-        back = (logits - total).exp_().mul_(-d)
-        return back.scatter_add_(1, index.unsqueeze(1), d), None
-
-
-def log_prob(logits: Tensor, index: Tensor) -> Tensor:
-    """(N,) log-probabilities of the words `index` (N,) under `logits` (N, V)."""
-    return _LogProb.apply(logits, index)
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None, None]:
+        # some captions' words at a time: what is as large as the vocabulary stays in the cache
+        back, of_bias = [], d.new_zeros(ctx.saved_tensors[1].shape[1])
+        for x, logits, index, total, part in zip(*(t.split(ROWS) for t in (*ctx.saved_tensors, d)), strict=True):
+            part = part.unsqueeze(1)
+            slope = (logits - total).exp_().mul_(-part).scatter_add_(1, index.unsqueeze(1), part)
+            of_bias += slope.sum(0)
+            back.append(slope @ ctx.uses.weight)
+            if ctx.needs_input_grad[0]:
+                ctx.uses.add_product(slope, x)
+        return d.new_empty(0), None, torch.cat(back), of_bias, None, None
 
 
 class Attention:
