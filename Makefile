@@ -2,6 +2,7 @@
 # make results [PROFILE=flickr8k_results]  the whole comparison: all methods, λ, ρ and seeds of a profile, in parallel
 # make data [DATASET=coco]        fetch a corpus of the papers; without DATASET: which there are, how big, whose licence
 # make test                       install, run all tests
+# make bench                      the benchmarks, each beside its peer, in a quarter of an hour on two cores
 # make check                      format, lint, layers, workflow files
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make setup | fmt | clean        install only; format the code; drop checkpoints, grid cells and tool caches
@@ -14,7 +15,9 @@ PYTHON ?= python3
 PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test repro results data profile ui clean
+.PHONY: setup fmt check test bench repro results data profile ui clean
+
+BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
 repro: $(INSTALLED) profile
 	@dvc repro
@@ -33,6 +36,9 @@ results: $(INSTALLED) profile
 	@cat data/report/table.md
 	@echo
 	@echo "The report: data/report/report.html; all tables: data/report/tables.md"
+
+bench: $(INSTALLED)
+	@export OMP_NUM_THREADS=1; for name in $(BENCHMARKS); do echo; echo "benchmarks/$$name.py"; python benchmarks/$$name.py; done
 
 data: $(INSTALLED)
 	@python -m stages.fetch $(if $(DATASET),--dataset $(DATASET))

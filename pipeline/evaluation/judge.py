@@ -78,8 +78,12 @@ def judge(
 
 @torch.no_grad()
 def hear(listener: Listener, tokens: Tensor, device: torch.device) -> Tensor:
-    """(N, H): captions `tokens` (N, T) as the listener, on `device`, hears them."""
-    return torch.cat([_hear(listener, part.to(device)) for part in tokens.split(AT_ONCE)])
+    """(N, H): captions `tokens` (N, T) as the listener, on `device`, hears them; equal ones are heard once.
+
+    So they tie: heard at two places of a batch, or by another number of threads, they would differ in the last digit.
+    """
+    distinct, which = torch.unique(tokens, dim=0, return_inverse=True)
+    return torch.cat([_hear(listener, part.to(device)) for part in distinct.split(AT_ONCE)])[which.to(device)]
 
 
 @torch.no_grad()

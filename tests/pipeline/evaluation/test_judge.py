@@ -5,9 +5,11 @@ import torch
 
 from pipeline.channels import Beam, Greedy
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judge import galleries, judge
+from pipeline.evaluation.judge import galleries, hear, judge
 from pipeline.evaluation.validation import Validation
 from pipeline.methods.method import Agents
+from pipeline.models.listener import Listener
+from pipeline.types import Message, caption_mask
 
 CPU = torch.device("cpu")
 
@@ -99,3 +101,15 @@ def test_what_is_looked_at_depends_on_who_learns(toy):
     alone = Validation(Agents(listener=agents.listener), lambda: [toy.batch()], CPU)()
     assert alone["rsum"] == pytest.approx(sum(v for k, v in alone.items() if k != "rsum"))
     assert len(alone) == 7
+
+
+def test_equal_captions_are_heard_to_the_bit_alike(toy):
+    torch.manual_seed(0)
+    listener = Listener(12, 5, words=6, hidden=33).eval()
+    tokens = torch.randint(1, 13, (700, 6))
+    tokens[:, 3:] = torch.where(torch.rand(700, 1) < 0.5, 0, tokens[:, 3:])
+    tokens[650] = tokens[3]
+    heard = hear(listener, tokens, torch.device("cpu"))
+    assert torch.equal(heard[650], heard[3])
+    message = Message(tokens, caption_mask(tokens), torch.zeros(700, dtype=torch.int64), samples=1)
+    torch.testing.assert_close(heard, listener.hear(message))
