@@ -2,7 +2,7 @@
 # make results [PROFILE=flickr8k_results]  the whole comparison: all methods, λ, ρ and seeds of a profile, in parallel
 # make data [DATASET=coco]        fetch a corpus of the papers; without DATASET: which there are, how big, whose licence
 # make test                       install, run all tests
-# make bench                      the benchmarks, each beside its peer, in a quarter of an hour on two cores
+# make bench                      the benchmarks, each figure beside its peer's
 # make check                      format, lint, layers, workflow files
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make setup | fmt | clean        install only; format the code; drop checkpoints, grid cells and tool caches

@@ -73,41 +73,33 @@ def same_gradients(loss, expected, modules, others):
     return reached
 
 
+def same(found, wanted, modules, others):
+    """Equal values and equal gradients of a random sum of them; how many weights have one."""
+    torch.testing.assert_close(found, wanted)
+    weight = torch.randn(wanted.shape, dtype=wanted.dtype)
+    return same_gradients((found * weight).sum(), (wanted * weight).sum(), modules, others)
+
+
 @pytest.mark.parametrize("name", through_words())
 def test_what_is_heard_of_captions_is_what_the_plain_unroll_has(world, name):
     speaker, listener, batch = world
-    channel = through_words()[name]
-    plain = PlainSpeaker.of(speaker)
-    torch.manual_seed(0)
-    message = speaker.speak(batch, channel, rng())
-    torch.manual_seed(0)
-    tokens, _, said = plain.plain_speak(batch, channel, rng())
+    plain, other = PlainSpeaker.of(speaker), PlainListener.of(listener)
+    message = speaker.speak(batch, through_words()[name], rng())
+    tokens, _, said = plain.plain_speak(batch, through_words()[name], rng())
     assert torch.equal(message.tokens, tokens)
     assert 0 < (tokens == 0).sum() < tokens.numel()
-    rows = message.rows(speaker.vocabulary)
-    torch.testing.assert_close(rows, said)
-    weight = torch.randn(said.shape, dtype=said.dtype)
-    assert same_gradients((rows * weight).sum(), (said * weight).sum(), (speaker,), (plain,)) >= 10
-    other = PlainListener.of(listener)
-    heard, expected = listener.hear(message), other.plain_hear(tokens, said)
-    torch.testing.assert_close(heard, expected)
-    weight = torch.randn(heard.shape, dtype=heard.dtype)
-    assert same_gradients((heard * weight).sum(), (expected * weight).sum(), (speaker, listener), (plain, other)) >= 15
+    assert same(message.rows(speaker.vocabulary), said, (speaker,), (plain,)) >= 10
+    assert same(listener.hear(message), other.plain_hear(tokens, said), (speaker, listener), (plain, other)) >= 15
 
 
 @pytest.mark.parametrize("name", by_likelihood())
 def test_log_probabilities_of_words_are_what_the_plain_unroll_has(world, name):
     speaker, _, batch = world
-    channel = by_likelihood()[name]
     plain = PlainSpeaker.of(speaker)
-    torch.manual_seed(0)
-    message = speaker.speak(batch, channel, rng())
-    torch.manual_seed(0)
-    tokens, log_probs, _ = plain.plain_speak(batch, channel, rng())
+    message = speaker.speak(batch, by_likelihood()[name], rng())
+    tokens, log_probs, _ = plain.plain_speak(batch, by_likelihood()[name], rng())
     assert torch.equal(message.tokens, tokens)
-    torch.testing.assert_close(message.log_probs, log_probs)
-    weight = torch.randn(log_probs.shape, dtype=log_probs.dtype)
-    assert same_gradients((message.log_probs * weight).sum(), (log_probs * weight).sum(), (speaker,), (plain,)) >= 10
+    assert same(message.log_probs, log_probs, (speaker,), (plain,)) >= 10
 
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Beam(4, samples=2)])
