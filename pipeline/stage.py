@@ -119,15 +119,11 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
     torchrun, each with its own accelerator, if there are any, and its part of each batch.
     """
     options = _options(name, arguments)
-    processes = _processes() if name in TRAINS else 1
-    if processes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // processes)))
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        stage = ["-m", f"stages.{name}", *(sys.argv[1:] if arguments is None else arguments)]
-        os.execv(sys.executable, [sys.executable, *torchrun, *stage])
-    os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
-    keep_freed()
     try:
+        if name in TRAINS:
+            _become_several(name, sys.argv[1:] if arguments is None else arguments)
+        os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
+        keep_freed()
         run(opened(name, options))
     except UserError as error:
         print(error, file=sys.stderr)
@@ -186,11 +182,16 @@ def _options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _processes() -> int:
+def _become_several(name: str, arguments: Sequence[str]) -> None:
+    """Let torchrun take this process's place where SAYWHICH_PROCESSES asks for several and it has not done so yet."""
     given = os.environ.get("SAYWHICH_PROCESSES", "1")
     if not re.fullmatch(r"[1-9]\d*", given):
-        raise SystemExit(f"SAYWHICH_PROCESSES={given}: must be a number of processes, 1 or more")
-    return int(given)
+        raise UserError(f"SAYWHICH_PROCESSES={given}: must be a number of processes, 1 or more")
+    if given == "1" or "TORCHELASTIC_RUN_ID" in os.environ:
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // int(given))))
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={given}"]
+    os.execv(sys.executable, [sys.executable, *torchrun, "-m", f"stages.{name}", *arguments])
 
 
 def _cores() -> int:

@@ -130,3 +130,9 @@ def test_a_training_by_two_processes_is_that_of_one(photos, tmp_path):
     for name in alone:
         torch.testing.assert_close(together[name], alone[name], atol=1e-5, rtol=1e-4)
     assert not list(Path("data/checkpoints").glob("*/*"))
+
+
+def test_a_number_of_processes_that_is_none_is_one_line(photos, monkeypatch, capfd):
+    monkeypatch.setenv("SAYWHICH_PROCESSES", "two")
+    assert run("train", "--method", "luo") == 2
+    assert capfd.readouterr().err == "SAYWHICH_PROCESSES=two: must be a number of processes, 1 or more\n"
