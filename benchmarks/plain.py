@@ -99,6 +99,20 @@ class PlainSpeaker(Speaker):
             crossed = Said(whole=Places(torch.arange(tokens.numel(), device=tokens.device), said.flatten(0, 1)))
         return Message(tokens, caption_mask(tokens), images, channel.samples, log_probs, crossed)
 
+    def read(self, batch: Batch, rng: Generator | None = None, seen: Tensor | None = None) -> Message:
+        tokens, numbers = batch.captions, Numbers(batch, rng)
+        view, state = self.taken_in(batch, numbers), self.start(len(batch), batch.regions)
+        before = torch.cat([tokens.new_full((len(batch), 1), self.vocabulary + 1), tokens[:, :-1]], 1)
+        words = self.drop(F.relu(self.word(before)), numbers)
+        states = []
+        for t in range(tokens.shape[1]):
+            state = self.plain_advance(words[:, t], state, view)
+            states.append(state[0])
+        distribution = self.logit(self.drop(torch.stack(states, 1), numbers)).log_softmax(-1)
+        log_probs = distribution.gather(2, tokens.unsqueeze(2)).squeeze(2) * caption_mask(tokens)
+        images = torch.arange(len(tokens), device=tokens.device)
+        return Message(tokens, caption_mask(tokens), images, 1, log_probs)
+
 
 class PlainListener(Listener):
     """VSE++ that multiplies one-hot rows with its embedding."""

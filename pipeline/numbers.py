@@ -30,9 +30,6 @@ class Numbers:
         `width`: captions an image.
         """
         device = x.device if self.rng is None else self.rng.device
-        shape = (self.batch.whole * width, *x.shape[1:])
-        drawn = torch.rand(shape, generator=self.rng, dtype=x.dtype, device=device)
-        if len(x) == len(drawn):
-            return drawn
+        drawn = torch.rand(self.batch.whole * width, *x.shape[1:], generator=self.rng, dtype=x.dtype, device=device)
         first = self.batch.first * width
         return drawn[first : first + len(x)] if rows is None else drawn[rows + first]

@@ -16,6 +16,7 @@ from pipeline.channels import (
     ScheduledSampling,
     StraightThrough,
 )
+from pipeline.models import unrolled
 
 SAMPLES = 4
 
@@ -45,8 +46,9 @@ def by_likelihood():
 
 
 @pytest.fixture(params=[0.0, 4.0], ids=["captions of all lengths", "short captions"])
-def world(toy, request):
+def world(toy, request, monkeypatch):
     """Agents in double precision and in training; some captions end early, and are no longer carried along."""
+    monkeypatch.setattr(unrolled, "CACHED", 100)  # what is cut at the papers' size is cut here
     agents, batch = toy.agents(dropout=0.3), toy.batch()
     speaker, listener = agents.speaker.double().train(), agents.listener.double().train()
     with torch.no_grad():
@@ -100,6 +102,15 @@ def test_log_probabilities_of_words_are_what_the_plain_unroll_has(world, name):
     tokens, log_probs, _ = plain.plain_speak(batch, by_likelihood()[name], rng())
     assert torch.equal(message.tokens, tokens)
     assert same(message.log_probs, log_probs, (speaker,), (plain,)) >= 10
+
+
+def test_reading_is_the_plain_teacher_forcing(world):
+    speaker, _, batch = world
+    plain = PlainSpeaker.of(speaker)
+    found, wanted = (who.read(batch, rng()) for who in (speaker, plain))
+    assert 0 < (~wanted.mask).sum() < wanted.mask.numel()
+    assert torch.equal(found.mask, wanted.mask)
+    assert same(found.log_probs, wanted.log_probs, (speaker,), (plain,)) >= 10
 
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Beam(4, samples=2)])

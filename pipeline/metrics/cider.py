@@ -287,7 +287,7 @@ def _hash_table(keys: np.ndarray, values: np.ndarray) -> tuple[Tensor, Tensor]:
     """
     size = 1 << max(4, (5 * len(keys) // 2).bit_length())  # beyond half full it may not come out
     while True:
-        homes = torch.stack(_places(torch.from_numpy(keys), size)).numpy()
+        homes = torch.stack(_places(torch.tensor(keys), size)).numpy()
         lodger, turn, homeless = np.full(size, -1), np.zeros(len(keys), np.int8), np.arange(len(keys))
         for _ in range(100):
             if not len(homeless):
