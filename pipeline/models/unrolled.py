@@ -157,7 +157,7 @@ class _LogProb(Function):
     def forward(
         ctx: Any, ticket: Tensor, uses: _Uses, x: Tensor, bias: Tensor, logits: Tensor, index: Tensor
     ) -> Tensor:
-        total = logits.logsumexp(-1, keepdim=True)
+        total = torch.cat([part.logsumexp(-1, keepdim=True) for part in logits.split(ROWS)])
         ctx.uses = uses
         ctx.save_for_backward(x, logits, index, total)
         return (logits.gather(1, index.unsqueeze(1)) - total).squeeze(1)
