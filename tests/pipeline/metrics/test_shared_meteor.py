@@ -166,7 +166,8 @@ def test_a_meteor_of_another_installation_is_not_asked(shared, monkeypatch):
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_nothing_outlives_the_process_that_shares(stand_in, by):
     code = (
-        "import os, time; from pipeline.metrics import shared_meteor as s; server = s.share(os.environ);"
+        "import os, signal, time; from pipeline.metrics import shared_meteor as s; server = s.share(os.environ);"
+        "signal.signal(signal.SIGINT, signal.default_int_handler);"  # a shell's background jobs inherit it ignored
         "client = s.meteor(9); print(os.environ[s.ADDRESS], server.pid, s.share(os.environ), flush=True);"
         "time.sleep(600)"
     )
