@@ -1,4 +1,7 @@
-"""What to expect of a caption: subtracted from its score, it lowers the variance of score-function gradients."""
+"""What to expect of a caption: subtracted from its score, it lowers the variance of score-function gradients.
+
+And what the difference, the advantage, is divided by. Each says how many captions an image it takes (`least`).
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from torch import Tensor
 
 from pipeline import ranks
 from pipeline.channels import Greedy
+from pipeline.models.critic import Critic
 from pipeline.protocols import Baseline, Channel, Rollouts, Score
 
 
 @dataclass(frozen=True)
 class NoBaseline:
     """Nothing is expected."""
+
+    least = 1
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         return torch.zeros_like(value)
@@ -28,10 +34,37 @@ class SelfCritical:
     """
 
     channel: Channel = Greedy()
+    least = 1
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         expected = score(rollouts.of(self.channel).detached(), rollouts.batch)
         return expected.repeat_interleave(len(value) // len(expected))
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """The mean score of the image's other samples (RLOO, Kool et al. 2019)."""
+
+    least = 2
+
+    def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
+        groups = value.view(len(rollouts.batch), -1)
+        return ((groups.sum(1, keepdim=True) - groups) / (groups.shape[1] - 1)).flatten()
+
+
+@dataclass(frozen=True)
+class GroupMean:
+    """The mean score of the image's samples (GRPO, Shao et al. 2024).
+
+    What a caption adds to its own baseline shrinks the expected gradient: of n samples by 1 − 1/n where a score is of
+    one caption, by 1 − 2/n where it is of pairs, for both captions of a pair have it.
+    """
+
+    least = 2
+
+    def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
+        groups = value.view(len(rollouts.batch), -1)
+        return groups.mean(1, keepdim=True).expand_as(groups).flatten()
 
 
 @dataclass(frozen=True)
@@ -43,6 +76,68 @@ class Centred:
 
     inner: Baseline = SelfCritical()
 
+    @property
+    def least(self) -> int:
+        return self.inner.least
+
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         expected = self.inner(value, score, rollouts)
         return expected + ranks.total((value - expected).mean()) / ranks.size()
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What `critic` expects before each word of captions through `channel`, (N, T).
+
+    It has not heard the word, so the gradient stays unbiased; what it is taught is another term's (`Regression`).
+    """
+
+    critic: Critic
+    channel: Channel
+    least = 1
+
+    def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
+        states = rollouts.of(self.channel).states
+        assert states is not None
+        return self.critic(states())
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Advantages as they are."""
+
+    least = 1
+
+    def __call__(self, advantage: Tensor, rollouts: Rollouts) -> Tensor:
+        return advantage
+
+
+@dataclass(frozen=True)
+class ByGroup:
+    """Divided by the standard deviation (of n − 1) over the image's samples, plus `epsilon` (GRPO as in TRL).
+
+    An image whose samples score nearly alike counts as much as any other: no gradient of the expected score.
+    """
+
+    epsilon: float = 1e-4
+    least = 2
+
+    def __call__(self, advantage: Tensor, rollouts: Rollouts) -> Tensor:
+        groups = advantage.view(len(rollouts.batch), -1)
+        return (groups / (groups.std(1, keepdim=True) + self.epsilon)).flatten()
+
+
+@dataclass(frozen=True)
+class ByBatch:
+    """Divided by the standard deviation over the whole batch, plus `epsilon`: terms of any scale come to one.
+
+    The mean stays; to take it away is what `Centred` is for.
+    """
+
+    epsilon: float = 1e-4
+    least = 1
+
+    def __call__(self, advantage: Tensor, rollouts: Rollouts) -> Tensor:
+        mean = ranks.total(advantage.mean()) / ranks.size()
+        variance = ranks.total((advantage - mean).square().mean()) / ranks.size()
+        return advantage / (variance.sqrt() + self.epsilon)

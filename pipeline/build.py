@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from pipeline.methods.method import Agents, Method, Objective
 from pipeline.methods.pretraining import matching, teacher_forcing
 from pipeline.methods.psst import frozen_speaker
 from pipeline.metrics.cider import CiderD
+from pipeline.metrics.texts import Texts
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
 from pipeline.models.weights import load_agent
@@ -65,6 +66,11 @@ def cider(prepared: Prepared, eos: bool = True, frequencies: str = "train") -> C
     )
 
 
+def texts(prepared: Prepared) -> Texts:
+    """Metrics that read text, against all human captions, unclipped."""
+    return Texts(prepared.vocabulary.decode, lambda image: [" ".join(words) for words in prepared.words(image)])
+
+
 def optimisation(section: Any) -> Optimisation:
     """From a params node or a checked block."""
     return Optimisation(**{f.name: getattr(section, f.name) for f in fields(Optimisation)})
@@ -85,7 +91,8 @@ def pretraining(section: Node, role: str, prepared: Prepared, store: FeatureStor
             prepared.max_words,
         )
         agents = Agents(speaker=speaker, cider=cider(prepared).to(device))
-        return teacher_forcing(agents, None if schedule is None else ScheduledSampling(**schedule.plain()))
+        scheduled = None if schedule is None else ScheduledSampling(**schedule.plain())
+        return teacher_forcing(agents, scheduled, section.image_dropout)
     listener = Listener(words, store.pooled_size, section.words, section.hidden, section.encoder)
     steps = max(1, len(prepared.rows("train")) // section.optimisation.batch)
     return matching(Agents(listener=listener), _matching_score(section, listener, steps))
@@ -123,13 +130,15 @@ def method(settings: MethodSettings, root: Path, prepared: Prepared, device: tor
     listener = load_agent(root / "models" / "listener" / "weights.safetensors", "listener")
     assert isinstance(speaker, Speaker)
     assert isinstance(listener, Listener)
-    agents = Agents(speaker, listener, scorer.to(device))
-    return METHODS[settings.composition](agents, Objective(**objective), **settings.arguments)
+    agents = Agents(speaker, listener, scorer.to(device), texts(prepared))
+    composed = METHODS[settings.composition](agents, Objective(**objective), **settings.arguments)
+    return replace(composed, gamma=settings.gamma)
 
 
 def shown(settings: MethodSettings) -> dict[str, Any]:
-    """The method's own options under their names in params.yaml."""
-    return {"lambda" if name == "lam" else name: value for name, value in settings.arguments.items()}
+    """The method's own options under their names in params.yaml, and gamma where the speaker is guided."""
+    own = {"lambda" if name == "lam" else name: value for name, value in settings.arguments.items()}
+    return own if settings.gamma == 1 else own | {"gamma": settings.gamma}
 
 
 def training(
@@ -144,7 +153,8 @@ def training(
     if sum(p.numel() for agent in method.agents.present().values() for p in agent.parameters()) < WORTH_THREADS:
         torch.set_num_threads(1)
     part, pinned = (ranks.rank(), ranks.size()), device.type == "cuda"
-    batches = Batches(prepared, store, prepared.rows("train"), settings.batch, seed, pinned=pinned, part=part)
+    rows, dropped = prepared.rows("train"), method.image_dropout
+    batches = Batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part, image_dropout=dropped)
     held_out = prepared.rows("val")
     validate = Validation(method.agents, lambda: everything(prepared, store, held_out, VALIDATION_BATCH), device)
     return Training(method, batches, settings, seed, device, validate)
@@ -170,12 +180,14 @@ def evaluation(
     from pipeline.data.scenes.faithfulness import read_facts  # what only evaluations need, trainings do not import
     from pipeline.data.scenes.write import FACTS
     from pipeline.evaluation.evaluate import Evaluation
+    from pipeline.evaluation.several import Several
     from pipeline.metrics.language import BLEU, LanguageScorer
 
     metrics = [name for group in section.metrics for name in (BLEU if group == "BLEU" else (group,))]
     with LanguageScorer(metrics) as language:
         known = read_facts(prepared.folder / FACTS) if (prepared.folder / FACTS).exists() else {}
-        yield Evaluation(prepared, store, judges, language, section.beam, device, known)
+        several = Several(**section.several) if section.several else None
+        yield Evaluation(prepared, store, judges, language, section.beam, device, several, known)
 
 
 def crossing(
@@ -221,7 +233,7 @@ def crossing(
         "captions": list(runs),
         "listeners": readers,
         "seeds": shared,
-        "signature": " / ".join(dict.fromkeys(run.signature for by_method in rounds for run in by_method.values())),
+        "signature": " / ".join(dict.fromkeys(run.protocol for by_method in rounds for run in by_method.values())),
         "matrix": matrix,
     }
 

@@ -8,7 +8,7 @@ about EOS, and makes the gradients, so a channel need not know about graphs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -32,17 +32,26 @@ class Worded:
     """A channel of words alone."""
 
     relaxes = False
+    entropies = False
 
-    def relax(self, logits: Tensor, noise: Tensor | None) -> Tensor:
+    def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} is a channel of words alone")
+
+    def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} is a channel of words alone")
 
 
 @dataclass(frozen=True)
 class Multinomial(Worded):
-    """Words drawn from the speaker's distribution; the listener hears words. `dropout` as while teacher forcing."""
+    """Words drawn from the speaker's distribution; the listener hears words. `dropout` as while teacher forcing.
+
+    The words are the same whether or not `entropies` are asked for, or gradients (`learns`): a rollout's random stream
+    hangs on the repr.
+    """
 
     samples: int = 1
-    learns = True
+    entropies: bool = field(default=False, repr=False)
+    learns: bool = field(default=True, repr=False)
     dropout = True
 
     @property
@@ -80,6 +89,7 @@ class StraightThrough:
     learns = True
     dropout = True
     relaxes = True
+    entropies = False
 
     @property
     def width(self) -> int:
@@ -89,9 +99,13 @@ class StraightThrough:
         """A word a row (N,), and the noise (N, V+1) that chose it, if any."""
         return draw(logits, numbers.like(logits[:, :1], rows, self.width)), None
 
-    def relax(self, logits: Tensor, noise: Tensor | None) -> Tensor:
-        """(M, V+1): what the words' gradient goes to, and what a full distribution passes."""
+    def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
+        """(M, V+1): what the words' gradient goes to."""
         return logits.softmax(-1)
+
+    def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
+        """(M, V+1): what a full distribution passes."""
+        return self.relax(logits, noise, index)
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
         numbers = Numbers(batch, rng)
@@ -121,7 +135,7 @@ class Gumbel(StraightThrough):
         noise = numbers.like(logits, rows, self.width).log_().neg_().log_().neg_()
         return (logits + noise).max(-1).indices, noise
 
-    def relax(self, logits: Tensor, noise: Tensor | None) -> Tensor:
+    def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         assert noise is not None
         return ((logits + noise) / self.temperature).softmax(-1)
 
@@ -143,6 +157,7 @@ class PartialSampling:
     learns = True
     dropout = True
     relaxes = True
+    entropies = False
 
     @property
     def samples(self) -> int:
@@ -152,8 +167,11 @@ class PartialSampling:
     def width(self) -> int:
         return self.inner.width
 
-    def relax(self, logits: Tensor, noise: Tensor | None) -> Tensor:
-        return self.inner.relax(logits, noise)
+    def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
+        return self.inner.relax(logits, noise, index)
+
+    def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
+        return self.inner.distribution(logits, noise, index)
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
         numbers = Numbers(batch, rng)
@@ -216,6 +234,75 @@ class Forced(Worded):
             return Symbol(index, fed=torch.where(own, draw(logits, numbers.like(logits[:, :1], rows)), index))
 
         return step
+
+
+@dataclass(frozen=True)
+class Annealed:
+    """How many words are forced: `start` at first, `by` fewer after each `every` epochs, down to none."""
+
+    start: int
+    every: int = 1
+    by: int = 4
+
+    def words(self, epoch: int) -> int:
+        return max(0, self.start - self.by * (epoch // self.every))
+
+
+def _begun(told: Tensor, lengths: Tensor, sure: int, numbers: Numbers, width: int) -> Step:
+    """The first `lengths` (N,) words of captions `told` (N, T), then drawn ones; nobody draws for `sure` steps."""
+
+    def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
+        if t < sure:
+            return Symbol(told[rows, t], told=True)
+        drawn = draw(logits, numbers.like(logits[:, :1], rows, width))
+        if t >= told.shape[1]:
+            return Symbol(drawn)
+        return Symbol(torch.where(t < lengths[rows], told[rows, t], drawn))
+
+    return step
+
+
+@dataclass(frozen=True)
+class Prompted(Worded):
+    """The first words of the batch's human captions, as many as `words` has in this epoch, then drawn ones (MIXER)."""
+
+    words: Annealed
+    samples = 1
+    width = 1
+    learns = True
+    dropout = True
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+        told = min(self.words.words(batch.epoch), batch.captions.shape[1])
+        lengths = torch.full_like(batch.images, told)
+        return _begun(batch.captions, lengths, told, Numbers(batch, rng), self.width)
+
+
+@dataclass(frozen=True)
+class Continued(Worded):
+    """The batch's captions begun and ended otherwise: `each` times after the first word, the second, … of `places`.
+
+    A caption that has ended by then is not spoken again: an empty one stands there.
+    """
+
+    each: int
+    places: int
+    learns = False
+    dropout = True
+
+    @property
+    def samples(self) -> int:
+        return self.each * self.places
+
+    @property
+    def width(self) -> int:
+        return self.samples
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+        told = batch.captions.repeat_interleave(self.width, 0)
+        place = torch.arange(self.places, device=batch.device).repeat_interleave(self.each).repeat(len(batch))
+        ended = told.gather(1, place.unsqueeze(1)) == 0
+        return _begun(told.masked_fill(ended, 0), place + 1, 1, Numbers(batch, rng), self.width)
 
 
 @dataclass(frozen=True)

@@ -13,33 +13,44 @@ import torch
 from torch import Tensor
 
 from pipeline import ranks
-from pipeline.baselines import NoBaseline
-from pipeline.protocols import Baseline, Channel, Rollouts, Score
-from pipeline.types import Message, Report
+from pipeline.baselines import NoBaseline, Raw
+from pipeline.credit import WholeCaption
+from pipeline.errors import UserError
+from pipeline.models.critic import Critic
+from pipeline.protocols import Baseline, Channel, Credit, Rollouts, Scaling, Score
+from pipeline.types import Message, Report, Words
 
-Reduction = Literal["mean", "sum"]
+Reduction = Literal["mean", "sum", "words"]
 
 
 def surrogate(
-    value: Tensor, message: Message, advantage: Tensor | None = None, reduction: Reduction = "mean"
+    value: Tensor,
+    message: Message,
+    advantage: Tensor | None = None,
+    reduction: Reduction = "mean",
+    words: Words = "all",
 ) -> tuple[Tensor, Report]:
-    """The scalar to be minimised, from scores `value` (N,) and, for ScoreFunction, `advantage` (N,).
+    """The scalar to be minimised, from scores `value` (N,) and, for ScoreFunction, `advantage` (N,) or (N, T).
 
     The scores are summed or averaged over captions as `reduction` says; the log-probabilities are averaged over the
-    words of the batch, EOS included (self-critical.pytorch). Of a batch of which ranks hold parts, this is a rank's
-    share: shares add up to the loss, and reports average to what is worth logging.
+    words of the batch, EOS included (self-critical.pytorch), also where only some `words` have an advantage, and so are
+    scores that are sums over words (reduction "words"). Of a batch of which ranks hold parts, this is a rank's share:
+    shares add up to the loss, and reports average to what is worth logging.
     """
     report = {"score": value.detach().mean(), "words": message.mask.sum(1).float().mean()}
     loss = torch.zeros((), device=value.device)
-    if value.requires_grad:
+    if value.requires_grad and reduction == "words":
+        loss = loss - value.sum() / ranks.total(message.mask.sum())
+    elif value.requires_grad:
         loss = loss - (value.sum() if reduction == "sum" else value.mean() / ranks.size())
     if advantage is not None:
         assert message.log_probs is not None
-        credit = advantage.detach().unsqueeze(1) * message.mask  # (N, T)
-        words = ranks.total(message.mask.sum())
-        loss = loss - (credit * message.log_probs).sum() / words
-        report["advantage"] = advantage.detach().mean()
-        report["log_prob"] = message.log_probs.detach().sum() * ranks.size() / words
+        credit = _per_word(advantage.detach()) * message.share(words)  # (N, T)
+        count = ranks.total(message.mask.sum())
+        loss = loss - (credit * message.log_probs).sum() / count
+        of_captions = advantage.dim() == 1
+        report["advantage"] = advantage.detach().mean() if of_captions else credit.sum() * ranks.size() / count
+        report["log_prob"] = message.log_probs.detach().sum() * ranks.size() / count
     return loss, report
 
 
@@ -69,15 +80,57 @@ class Pathwise:
 
 @dataclass(frozen=True)
 class ScoreFunction:
-    """Through the log-probability of what was said, minus a baseline (Williams 1992; PSST §4.1)."""
+    """Through the log-probability of what was said, minus a baseline (Williams 1992; PSST §4.1), and scaled."""
 
     channel: Channel
     baseline: Baseline = NoBaseline()
     reduction: Reduction = "mean"
+    scaling: Scaling = Raw()
+    credit: Credit = WholeCaption()
+    words: Words = "all"
+
+    def __post_init__(self) -> None:
+        for part in (self.baseline, self.scaling):
+            if self.channel.samples < part.least:
+                raise UserError(
+                    f"{type(part).__name__} compares the captions of an image and needs {part.least} of them or more: "
+                    f"set samples to that, not {self.channel.samples}"
+                )
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
         message = rollouts.of(self.channel)
         value = score(message, rollouts.batch)
         with torch.no_grad():
-            advantage = value - self.baseline(value.detach(), score, rollouts)
-        return surrogate(value, message, advantage, self.reduction)
+            worth = self.credit(value.detach(), score, self.channel, rollouts)
+            expected = self.baseline(value.detach(), score, rollouts)
+            if worth.dim() != expected.dim():
+                worth, expected = _per_word(worth), _per_word(expected)
+            advantage = self.scaling(worth - expected, rollouts)
+        return surrogate(value, message, advantage, self.reduction, self.words)
+
+
+@dataclass(frozen=True)
+class Regression:
+    """No gradient to the speaker: a critic learns, by least squares, what its states promise for each word's credit."""
+
+    channel: Channel
+    critic: Critic
+    credit: Credit = WholeCaption()
+    words: Words = "all"
+
+    def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
+        message = rollouts.of(self.channel)
+        assert message.states is not None
+        with torch.no_grad():
+            value = score(message, rollouts.batch)
+            worth = _per_word(self.credit(value, score, self.channel, rollouts))
+        counted = message.share(self.words)
+        count = ranks.total(counted.sum()).clamp(min=1)
+        expected = self.critic(message.states())
+        loss = ((expected - worth).square() * counted).sum() / count
+        return loss, {"expected": (expected.detach() * counted).sum() * ranks.size() / count}
+
+
+def _per_word(x: Tensor) -> Tensor:
+    """(N, 1) or (N, T): what is (N,), one number a caption, holds for all its words."""
+    return x.unsqueeze(1) if x.dim() == 1 else x

@@ -13,11 +13,40 @@ from pydantic import ValidationError, create_model
 
 from pipeline.errors import UserError
 from pipeline.reading import did_you_mean, one_line, override, read_mapping
-from pipeline.schema import Objective, Optimisation, Positive, Section, Sections, Seeds, Share, Train
+from pipeline.schema import (
+    Count,
+    Dropped,
+    Natural,
+    NonNegative,
+    Objective,
+    Optimisation,
+    Positive,
+    Section,
+    Sections,
+    Seeds,
+    Share,
+    Train,
+)
 from pipeline.views import View, listed_keys
 
 Compositions = Mapping[str, Callable[..., Any]]
-RANGES: Mapping[str, Any] = {"lam": Share, "rho": Share, "temperature": Positive}  # of options that have one
+RANGES: Mapping[str, Any] = {  # of options that have one
+    "lam": Share,
+    "rho": Share,
+    "temperature": Positive,
+    "k": Count,
+    "alpha": Share,
+    "samples": Count,
+    "scale": Positive,
+    "weight": NonNegative,
+    "image_dropout": Dropped,
+    "continuations": Count,
+    "forced": Natural | None,
+    "every": Count,
+    "by": Count,
+    "critic_hidden": Count,
+    "critic_first": Natural,
+}
 
 
 class Params(Sections):
@@ -38,6 +67,7 @@ class MethodSettings:
     arguments: dict[str, Any]  # by the composition's own names: lambda is lam
     optimisation: Optimisation
     objective: Objective
+    gamma: float  # guidance of the trained speaker
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -49,9 +79,9 @@ def method_settings(view: View, name: str) -> MethodSettings:
     """The settings of `methods.<name>`: its options, and the train section with the block's `train:` laid over it."""
     block = view.methods[name].plain()
     train = Train.model_validate(_laid_over(view.train.plain(), block.pop("train")))
-    composition = block.pop("method")
+    composition, gamma = block.pop("method"), block.pop("gamma")
     arguments = {"lam" if key == "lambda" else key: value for key, value in block.items()}
-    return MethodSettings(composition, arguments, train.optimisation, train.objective)
+    return MethodSettings(composition, arguments, train.optimisation, train.objective, gamma)
 
 
 def load(path: Path, overrides: Iterable[str] = (), *, methods: Compositions | None = None) -> Params:
@@ -101,12 +131,27 @@ def load(path: Path, overrides: Iterable[str] = (), *, methods: Compositions | N
                 )
             for value in values:
                 _checked(schemas[name], params.methods[name] | {option: value}, place, refuse)
+    _check_null_image(params, blocks, refuse)
     for key, names in (("control", [params.report.control]), ("frozen", params.report.frozen)):
         for name in names if blocks else ():
             if name not in blocks:
                 line = f"report.{key} = {name} is no method; {did_you_mean(name, blocks)}"
                 raise refuse(("report", key), line)
     return params.model_copy(update={"methods": blocks})
+
+
+def _check_null_image(params: Params, blocks: Mapping[str, Any], refuse: Callable[..., UserError]) -> None:
+    """Refuse to guide a speaker that has learned no null image."""
+    for name, block in blocks.items():
+        if params.pretrain.speaker.image_dropout or block.get("image_dropout"):
+            continue
+        grids = params.sweep.grid.get(name, ())
+        swept = [gamma for grid in grids for gamma in grid.get("gamma", ())]
+        for keys, gammas in (("methods", name, "gamma"), [block["gamma"]]), (("sweep", "grid", name, "gamma"), swept):
+            for gamma in gammas:
+                if gamma != 1:
+                    needed = "needs a null image; set pretrain.speaker.image_dropout to 0.1, say"
+                    raise refuse(keys, f"{'.'.join(keys)} = {gamma:g} {needed}")
 
 
 def _checked(
@@ -131,6 +176,7 @@ def _schema(name: str, composition: Callable[..., Any]) -> type[Section]:
         kind = RANGES.get(option.name, option.annotation)
         default = ... if option.default is option.empty else option.default
         fields["lambda" if option.name == "lam" else option.name] = (kind, default)
+    fields["gamma"] = (NonNegative, 1.0)
     return create_model(name, __base__=Section, **fields)
 
 

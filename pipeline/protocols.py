@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from torch import Generator, Tensor
@@ -33,6 +33,10 @@ class Channel(Protocol):
     def relaxes(self) -> bool:
         """Whether words pass a gradient to a distribution, which `relax` makes; otherwise to their log-probability."""
 
+    @property
+    def entropies(self) -> bool:
+        """Whether a message has the entropy of each word's distribution beside the word's log-probability."""
+
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Callable[[int, Tensor, Tensor], Symbol]:
         """Begin B·width captions: a function of the time step, logits (N, V+1) without a graph, and rows (N,) int64.
 
@@ -40,8 +44,14 @@ class Channel(Protocol):
         a caption must not depend on that.
         """
 
-    def relax(self, logits: Tensor, noise: Tensor | None) -> Tensor:
-        """(M, V+1): the distributions that stand for words, differentiable in `logits`, with the symbols' `noise`."""
+    def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
+        """(M, V+1): what the gradient of the words `index` (M,) goes to, differentiable in `logits`.
+
+        `noise` is the symbols'. The value does not count.
+        """
+
+    def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
+        """(M, V+1): the distributions that are heard instead of the words `index` (M,), differentiable in `logits`."""
 
 
 class Score(Protocol):
@@ -49,7 +59,7 @@ class Score(Protocol):
 
     @property
     def differentiable(self) -> bool:
-        """Whether a gradient runs through `message.said` and the score's own parameters."""
+        """Whether a gradient runs through `message.said` or `entropies`, and the score's own parameters."""
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         """(N,) one number a caption."""
@@ -63,12 +73,44 @@ class Rollouts(Protocol):
     def of(self, channel: Channel) -> Message:
         """The captions through `channel`, spoken once however often they are asked for."""
 
+    def continued(self, channel: Channel, each: int) -> Message:
+        """Captions that begin like those through `channel`, N of T words, and that the speaker ends otherwise.
+
+        `each` for the words up to each place but the last of all, in rows (n, t, k); where the caption had ended by
+        then, it is the caption itself. No gradient.
+        """
+
+    def once(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """What `make` gives, made once in this step for all who ask for `what`."""
+
 
 class Baseline(Protocol):
     """What to expect of a caption, to be subtracted from its score; no gradient runs through it."""
 
+    @property
+    def least(self) -> int:
+        """Captions an image that it takes."""
+
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
-        """(N,) for captions whose scores are `value` (N,)."""
+        """(N,), or (N, T) before each word, for captions whose scores are `value` (N,)."""
+
+
+class Credit(Protocol):
+    """A score's share per word; no gradient runs through it."""
+
+    def __call__(self, value: Tensor, score: Score, channel: Channel, rollouts: Rollouts) -> Tensor:
+        """(N,), or (N, T) for each word, of captions through `channel` whose scores are `value` (N,)."""
+
+
+class Scaling(Protocol):
+    """What advantages are divided by."""
+
+    @property
+    def least(self) -> int:
+        """Captions an image that it takes."""
+
+    def __call__(self, advantage: Tensor, rollouts: Rollouts) -> Tensor:
+        """(N,) from `advantage` (N,)."""
 
 
 class Estimator(Protocol):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 Share = Annotated[float, Field(ge=0, le=1)]
+Dropped = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -294,13 +295,14 @@ class ScheduledSampling(Section):
 
 
 class Speaker(Section):
-    """A speaker and its pretraining."""
+    """A speaker and its pretraining; where images are dropped, it learns a null image, which guidance needs."""
 
     words: Count
     hidden: Count
     attention: Count
-    dropout: Annotated[float, Field(ge=0, lt=1)]
+    dropout: Dropped
     scheduled_sampling: ScheduledSampling | None = None
+    image_dropout: Dropped = 0.0
     optimisation: Annotated[Optimisation, _selects("cider")]
 
 
@@ -325,6 +327,9 @@ class Objective(Section):
     anchor: NonNegative
     ending: Literal["constant", "soft"]
     normalise: bool = False
+    samples: Count = 1
+    baseline: Literal["greedy", "leave_one_out", "group", "ground_truth", "none"] = "greedy"
+    scaling: Literal["none", "group", "batch"] = "none"
 
 
 class Train(Section):
@@ -344,12 +349,23 @@ class Adapt(Section):
     optimisation: Annotated[Optimisation, _selects("cider", *RECALL)]
 
 
+Set = Annotated[int, Field(ge=2)]  # captions of one image that are compared with each other
+
+
+class Several(Section):
+    """How many captions of an image are drawn at random, and how many are taken from a beam of that width."""
+
+    samples: Set
+    beams: Set
+
+
 class Evaluate(Section):
-    """Decoding (beam 1: greedy) and what is measured."""
+    """Decoding (beam 1: greedy) and what is measured; `several`: also of sets of captions of an image."""
 
     beam: Count
     metrics: Annotated[tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"], ...], *Each]
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
+    several: Several | None = None
 
 
 Options = dict[str, tuple[Any, ...]]

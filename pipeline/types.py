@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,11 +18,16 @@ Report = dict[str, Tensor]
 """Detached scalars worth logging, by name; they stay on the device until somebody prints them."""
 
 
+Words = Literal["all", "told", "drawn"]
+"""Of a caption that was begun with forced words and went on with drawn ones, which are meant."""
+
+
 class Role(StrEnum):
     """Who can learn."""
 
     SPEAKER = "speaker"
     LISTENER = "listener"
+    CRITIC = "critic"
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Batch:
     images: Tensor  # (B,) int64: rows of the prepared data set
     pooled: Tensor  # (B, P) float: one vector an image, what the listener sees
     regions: Tensor  # (B, R, D) float: grid cells or detected regions, what the speaker attends to
-    region_mask: Tensor  # (B, R) bool: which regions exist
+    region_mask: Tensor  # (B, R) bool: which regions exist; of the null image none does
     captions: Tensor  # (B, T) int64: a human caption, w1 … wn EOS EOS …
     epoch: int = 0
     step: int = 0
@@ -69,7 +75,8 @@ class Symbol:
     )
     whole: Tensor | None = None  # (K,) int64: rows of which the distribution itself is heard, not the word
     onward: bool = False  # whether the speaker, too, goes on from it in those rows
-    noise: Tensor | None = None  # (N, V+1): what was added to the logits before the word was chosen
+    noise: Tensor | None = None  # (N, …): what the channel must remember of its lot, such as noise on the logits
+    told: bool = False  # whether these words were forced, and later ones may be drawn
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,9 @@ class Message:
     samples: int  # captions an image
     log_probs: Tensor | None = None  # (N, T): log p of each drawn or forced word, differentiable, 0 outside the mask
     said: Said | None = None  # what crossed where it is not the words themselves
+    entropies: Tensor | None = None  # (N, T): of each word's distribution, in nats, differentiable, 0 outside the mask
+    told: int = 0  # words at the beginning that were forced, where the rest was drawn
+    states: Callable[[], Tensor] | None = None  # (N, T, H): the speaker's before each word, detached; made when asked
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -139,12 +149,20 @@ class Message:
         heard = self.said.heard(words.to(parts[0].soft.dtype), lambda soft: soft, lambda soft: soft - soft.detach())
         return heard.view(*self.tokens.shape, -1)
 
+    def share(self, words: Words) -> Tensor:
+        """(N, T) bool: the words of the mask that are meant."""
+        if words == "all":
+            return self.mask
+        told = torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.told
+        return self.mask & (told if words == "told" else ~told)
+
     def detached(self) -> Message:
         """The same captions with no way back to the speaker."""
         return replace(
             self,
             log_probs=None if self.log_probs is None else self.log_probs.detach(),
             said=None if self.said is None else self.said.detached(),
+            entropies=None if self.entropies is None else self.entropies.detach(),
         )
 
 

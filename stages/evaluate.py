@@ -39,7 +39,9 @@ def run(stage: Stage) -> None:
         metrics = {
             "method": stage.instance,
             "settings": {**build.shown(settings), "seed": stage.seed},
-            "signature": signature(prepared, p.beam, settings.objective, p.splits, judges),
+            "signature": signature(
+                prepared, p.beam, settings.objective, p.splits, judges, evaluation.several, settings.gamma
+            ),
             **results,
             "not_computed": evaluation.not_computed,
         }

@@ -10,6 +10,8 @@ from pipeline.stage import Stage, main
 
 def run(stage: Stage) -> None:
     """Train and write the agents of one method."""
+    import torch
+
     from pipeline import build
     from pipeline.params import method_settings
     from pipeline.training import tracking
@@ -18,6 +20,7 @@ def run(stage: Stage) -> None:
     assert stage.instance is not None
     settings = method_settings(stage.params, stage.instance)
     prepared, store = build.data(stage.root)
+    torch.manual_seed(stage.seed)  # a critic is drawn
     method = build.method(settings, stage.root, prepared, stage.device)
     optimisation = build.optimisation(settings.optimisation)
     training = build.training(method, optimisation, prepared, store, stage.seed, stage.device)

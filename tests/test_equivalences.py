@@ -7,6 +7,7 @@ import torch
 from plain import PlainSpeaker
 from torch.nn import functional as F
 
+from pipeline.baselines import ByBatch, ByGroup, Centred, GroupMean, Learned, LeaveOneOut, NoBaseline
 from pipeline.channels import (
     Beam,
     Forced,
@@ -17,14 +18,17 @@ from pipeline.channels import (
     ScheduledSampling,
     StraightThrough,
 )
-from pipeline.estimators import Detached, Pathwise, ScoreFunction
+from pipeline.estimators import Detached, Pathwise, Regression, ScoreFunction
 from pipeline.methods.luo import luo
 from pipeline.methods.method import Method, Objective, Term, Turns
 from pipeline.methods.pretraining import teacher_forcing
 from pipeline.methods.psst import frozen_speaker, psst_multinomial, reinforce, st_multinomial
+from pipeline.methods.spider import mixer
 from pipeline.numbers import Numbers
 from pipeline.rollouts import StepRollouts
 from pipeline.scores.discriminability import Hinge
+from pipeline.scores.naturalness import Cider
+from pipeline.straight_through import GumbelRao, ReinMax
 from pipeline.types import Batch, Role, caption_mask
 
 
@@ -244,9 +248,96 @@ def test_without_a_baseline_advantages_are_the_scores(toy):
 def test_a_hot_gumbel_softmax_is_uniform_and_a_cold_one_is_the_word():
     logits = torch.randn(50, 13)
     index, noise = Gumbel().sample(logits, numbers(50), torch.arange(50))
-    hot, cold = (Gumbel(temperature=t).relax(logits, noise) for t in (1e6, 1e-6))
+    hot, cold = (Gumbel(temperature=t).relax(logits, noise, index) for t in (1e6, 1e-6))
     torch.testing.assert_close(hot, torch.full_like(hot, 1 / 13), atol=1e-4, rtol=0)
     torch.testing.assert_close(cold, F.one_hot(index, 13).float(), atol=1e-3, rtol=0)
+
+
+def by_likelihood(toy, samples: int, baseline, **scaling) -> dict[str, torch.Tensor]:
+    """Gradients of the hinge by likelihood."""
+    agents = toy.agents()
+    estimator = ScoreFunction(Multinomial(samples), baseline, **scaling)
+    term = Term("hinge", 1.0, Hinge(agents.listener), estimator)
+    return gradients(Method(agents, (term,), Turns((frozenset({Role.SPEAKER}),))), toy.batch())
+
+
+def test_leaving_one_out_is_the_group_s_mean_times_n_over_n_minus_one(toy):
+    group = by_likelihood(toy, 4, GroupMean())
+    same(by_likelihood(toy, 4, LeaveOneOut()), {name: 4 / 3 * gradient for name, gradient in group.items()})
+
+
+def test_of_two_samples_each_is_the_other_s_baseline(toy):
+    class Other:
+        least = 2
+
+        def __call__(self, value, score, rollouts):
+            return value.view(-1, 2).flip(1).flatten()
+
+    same(by_likelihood(toy, 2, LeaveOneOut()), by_likelihood(toy, 2, Other()))
+
+
+def test_grpo_is_the_group_s_standard_score(toy):
+    class Score:
+        least = 2
+
+        def __call__(self, value, score, rollouts):
+            groups = value.view(-1, 4)
+            standard = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)
+            return value - standard.flatten()
+
+    grpo = by_likelihood(toy, 4, GroupMean(), scaling=ByGroup())
+    same(grpo, by_likelihood(toy, 4, Score()))
+    same(grpo, by_likelihood(toy, 4, LeaveOneOut(), scaling=ByGroup(1e-4 * 4 / 3)))
+
+
+def test_by_batch_scores_of_any_scale_weigh_the_same(toy):
+    """Centred over the batch, advantages have standard deviation 1, whatever their score's was."""
+
+    class Times:
+        differentiable = False
+
+        def __init__(self, listener, factor):
+            self.hinge, self.factor = Hinge(listener), factor
+
+        def __call__(self, message, batch):
+            return self.factor * self.hinge(message, batch).detach() + 5 * self.factor
+
+    found = []
+    for factor in (1.0, 1000.0):
+        agents = toy.agents()
+        estimator = ScoreFunction(Multinomial(3), Centred(NoBaseline()), scaling=ByBatch(0.0))
+        term = Term("hinge", 1.0, Times(agents.listener, factor), estimator)
+        found.append(gradients(Method(agents, (term,), Turns((frozenset({Role.SPEAKER}),))), toy.batch()))
+    same(*found, rtol=1e-3, atol=1e-6)
+
+
+def test_two_samples_in_a_group_are_a_good_and_a_bad_one(toy):
+    """Of two samples GRPO sees the order alone."""
+    advantage = torch.tensor([3.0, 1.0, -0.5, 0.5, 2.0, 2.0])
+    rollouts = StepRollouts(None, Batch(torch.arange(3), *[torch.zeros(3, 1)] * 4), 1)
+    expected = torch.tensor([1.0, -1.0, -1.0, 1.0, 0.0, 0.0]) / 2**0.5
+    centred = advantage - GroupMean()(advantage, None, rollouts)
+    torch.testing.assert_close(ByGroup(1e-9)(centred, rollouts), expected)
+    torch.testing.assert_close(LeaveOneOut()(advantage, None, rollouts), advantage[[1, 0, 3, 2, 5, 4]])
+
+
+@pytest.mark.parametrize("channel", [ReinMax(3), GumbelRao(3, k=2)])
+def test_other_gradients_are_of_the_same_words(toy, channel):
+    """ReinMax's words are those of straight-through from the same lot; Gumbel-Rao draws more, after the first."""
+    speaker, batch = toy.agents().speaker, toy.batch()
+    logits = torch.randn(24, 13)
+    plain, other = (c.open(batch, 12, rng())(0, logits, torch.arange(24)) for c in (StraightThrough(3), channel))
+    assert torch.equal(plain.index, other.index)
+    if isinstance(channel, ReinMax):
+        assert torch.equal(*(speaker.speak(batch, c, rng()).tokens for c in (StraightThrough(3), channel)))
+
+
+def test_reinmax_of_a_certain_word_passes_nothing_on_and_so_does_straight_through():
+    logits = torch.tensor([[40.0, 0.0, 0.0]], requires_grad=True)
+    for channel in (ReinMax(), StraightThrough()):
+        soft = channel.relax(logits, None, torch.tensor([0]))
+        (gradient,) = torch.autograd.grad(soft[0, 1], logits)
+        assert gradient.abs().max() < 1e-6
 
 
 def test_detached_is_pathwise_for_the_listener_alone(toy):
@@ -274,3 +365,38 @@ def test_a_beam_of_one_is_greedy(toy):
     greedy = agents.speaker.speak(batch, Greedy(), rng())
     beam = agents.speaker.speak(batch, Beam(width=1), rng())
     assert torch.equal(greedy.tokens, beam.tokens)
+
+
+def test_mixer_with_all_words_forced_is_mle(toy):
+    batch = toy.batch()
+    forced = gradients(mixer(toy.agents(), Objective()), batch)
+    assert all(not g.any() for n, g in forced.items() if n.startswith("critic"))
+    same({n: g for n, g in forced.items() if n.startswith("speaker")}, gradients(teacher_forcing(toy.agents()), batch))
+
+
+def test_mixer_with_no_word_forced_is_reinforce_with_the_same_baseline(toy, monkeypatch):
+    monkeypatch.setattr(StepRollouts, "_rng", lambda self, what: rng())  # both say the same
+    begun = mixer(toy.agents(), Objective(), forced=0, critic_hidden=8)
+    agents, critic, score = begun.agents, begun.agents.critic, Cider(toy.cider)
+    reinforced = Method(
+        agents,
+        (
+            Term("naturalness", 1.0, score, ScoreFunction(Multinomial(), Learned(critic, Multinomial()))),
+            Term("critic", 1.0, score, Regression(Multinomial(), critic)),
+        ),
+        begun.turns,
+    )
+    left, right = gradients(begun, toy.batch()), gradients(reinforced, toy.batch())
+    assert any(g.any() for n, g in left.items() if n.startswith("speaker"))
+    same(left, right)
+
+
+def test_mixer_is_both_where_some_words_are_forced(toy):
+    """Each word learns once: with a score and a critic of nothing, what is left is the forced words' cross-entropy."""
+    batch = toy.batch()
+    method = mixer(toy.agents(), Objective(), forced=2)
+    losses, _ = method.step(batch, seed=3)
+    message = toy.agents().speaker.read(batch)
+    message_words = StepRollouts(method.agents.speaker, batch, 3).of(method.terms[0].estimator.channel).mask.sum()
+    expected = -(message.log_probs[:, :2] * message.mask[:, :2]).sum() / message_words
+    torch.testing.assert_close(losses["likelihood"], expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,10 @@ from pipeline.channels import Multinomial, StraightThrough
 from pipeline.errors import UserError
 from pipeline.estimators import Pathwise, ScoreFunction
 from pipeline.methods import METHODS
-from pipeline.methods.method import Agents, Objective, Term
+from pipeline.methods.method import Agents, Method, Objective, Term
 from pipeline.methods.pretraining import matching, teacher_forcing
 from pipeline.methods.psst import frozen_speaker
+from pipeline.models.guided import Guided
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import Cider
 from pipeline.training.optimisation import Optimisation
@@ -23,8 +26,34 @@ JOINT = {Role.SPEAKER, Role.LISTENER}
 LEARNERS = {
     "mle": {Role.SPEAKER},
     "luo": {Role.SPEAKER},
+    "sll": {Role.SPEAKER},
+    "sll_me": {Role.SPEAKER},
+    "sll_sle": {Role.SPEAKER},
+    "guidance": {Role.SPEAKER},
+    "pg_spider": {Role.SPEAKER, Role.CRITIC},
+    "mixer": {Role.SPEAKER, Role.CRITIC},
     **dict.fromkeys(("psst_multinomial", "psst_gumbel", "st_multinomial", "st_gumbel", "reinforce"), JOINT),
+    **dict.fromkeys(("psst_reinmax", "psst_gumbel_rao", "st_reinmax", "st_gumbel_rao"), JOINT),
 }
+OPTIONS: dict[str, dict] = {
+    "pg_spider": {"reward": {"CIDEr": 1, "ROUGE-L": 2}, "critic_first": 0},
+    "mixer": {"forced": 2},
+}
+TERMS = {
+    "mle": {"likelihood"},
+    "guidance": {"likelihood"},
+    "sll": {"naturalness"},
+    "sll_me": {"naturalness", "entropy"},
+    "sll_sle": {"naturalness", "exploration"},
+    "pg_spider": {"discriminability", "naturalness", "critic"},
+    "mixer": {"discriminability", "naturalness", "critic", "likelihood"},
+}
+
+
+def made(name: str, agents: Agents, objective: Objective | None = None) -> Method:
+    """The method, with λ where it has one."""
+    options = {"lam": 0.3} if "lam" in inspect.signature(METHODS[name]).parameters else {}
+    return METHODS[name](agents, objective or Objective(), **options, **OPTIONS.get(name, {}))
 
 
 def after_steps(method, toy, steps: int = 3):
@@ -34,7 +63,9 @@ def after_steps(method, toy, steps: int = 3):
     adams = {role: torch.optim.Adam(a.parameters(), lr=0.01) for role, a in agents.items()}
     for step in range(steps):
         learners = method.freeze(step)
-        losses, _ = method.step(toy.batch(step), seed=1)
+        batch = toy.batch(step)
+        batch.region_mask[1] &= not method.image_dropout
+        losses, _ = method.step(batch, seed=1)
         sum(losses.values()).backward()
         for role in learners:
             adams[role].step()
@@ -48,9 +79,8 @@ def test_every_method_is_listed_here():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_who_learns_moves_and_who_does_not_stays_to_the_bit(name, toy):
-    method = METHODS[name](toy.agents(), Objective(), lam=0.3)
-    before, after = after_steps(method, toy)
-    for role in Role:
+    before, after = after_steps(made(name, toy.agents()), toy)
+    for role in before:
         for parameter, old in before[role].items():
             if role in LEARNERS[name]:
                 assert not torch.equal(old, after[role][parameter]), f"{role} {parameter} has not moved"
@@ -70,8 +100,8 @@ def test_pretraining_needs_one_role_only(toy):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_losses_have_names_and_the_report_waits_for_nobody(name, toy):
-    losses, report = METHODS[name](toy.agents(), Objective(), lam=0.3).step(toy.batch(), seed=1)
-    assert set(losses) == ({"likelihood"} if name == "mle" else {"discriminability", "naturalness"})
+    losses, report = made(name, toy.agents()).step(toy.batch(), seed=1)
+    assert set(losses) == TERMS.get(name, {"discriminability", "naturalness"})
     for value in [*losses.values(), *report.values()]:
         assert value.shape == ()
         assert torch.isfinite(value)
@@ -110,6 +140,34 @@ def test_a_listener_that_nothing_weighs_has_its_turn_and_learns_nothing(toy):
     Optimisation(epochs=1, clip_value=0.1, clip_norm=1.0).clip(method.agents.listener.parameters())
 
 
+@pytest.mark.parametrize("name", ["psst_multinomial", "luo", "mle"])
+def test_joint_training_leaves_the_null_image_as_it_is_and_is_the_same_with_one(name, toy):
+    found = {}
+    for with_null in (False, True):
+        agents = toy.agents()
+        if with_null:
+            agents.speaker.add_null_image()
+            with torch.no_grad():
+                agents.speaker.null += torch.arange(8.0)
+        _, found[with_null] = after_steps(METHODS[name](agents, Objective(), lam=0.3), toy)
+    assert torch.equal(found[True][Role.SPEAKER].pop("null"), torch.arange(8.0))
+    for role, weights in found[False].items():
+        assert all(torch.equal(value, found[True][role][n]) for n, value in weights.items())
+
+
+def test_a_speaker_without_a_null_image_cannot_be_guided_and_one_with_it_comes_out_guided(toy):
+    method = METHODS["luo"](toy.agents(), Objective(), lam=0.3)
+    assert method.trained() == method.agents.present()
+    with pytest.raises(UserError, match="no null image to be guided away from; set pretrain"):
+        replace(method, gamma=2.0)
+    method = replace(METHODS["guidance"](toy.agents(), Objective()), gamma=2.0)
+    guided = method.trained()[Role.SPEAKER]
+    assert isinstance(guided, Guided)
+    assert guided.gamma == 2
+    assert guided.word.weight.data_ptr() == method.agents.speaker.word.weight.data_ptr()
+    assert method.trained()[Role.LISTENER] is method.agents.listener
+
+
 def test_a_frozen_speaker_stays_to_the_bit_while_its_listener_learns(toy):
     agents = toy.agents()
     before, after = after_steps(frozen_speaker(agents, Hinge(agents.listener)), toy)
@@ -139,14 +197,41 @@ def test_words_that_pass_their_gradient_on_have_no_likelihood_to_credit(toy):
         Term("naturalness", 1.0, Cider(toy.cider), ScoreFunction(StraightThrough()))
 
 
+@pytest.mark.parametrize(
+    ("refused", "name"),
+    [
+        ({"baseline": "leave_one_out"}, "LeaveOneOut"),
+        ({"baseline": "group"}, "GroupMean"),
+        ({"scaling": "group"}, "ByGroup"),
+    ],
+)
+def test_a_caption_alone_has_no_others_to_be_compared_with(toy, refused, name):
+    with pytest.raises(UserError, match=f"{name} .* needs 2 of them or more: .*, not 1$"):
+        METHODS["psst_multinomial"](toy.agents(), Objective(**refused), lam=0.3)
+    METHODS["psst_multinomial"](toy.agents(), Objective(samples=2, **refused), lam=0.3)
+    with pytest.raises(UserError, match="needs 2 of them"):
+        METHODS["luo"](toy.agents(), Objective(**refused, centre=True), lam=0.3)
+
+
+@pytest.mark.parametrize("baseline", ["greedy", "leave_one_out", "group", "ground_truth", "none"])
+@pytest.mark.parametrize("scaling", ["none", "group", "batch"])
+def test_every_baseline_goes_with_every_scaling(toy, baseline, scaling):
+    objective = Objective(samples=3, baseline=baseline, scaling=scaling)
+    for name in ("luo", "reinforce", "psst_reinmax"):
+        method = METHODS[name](toy.agents(), objective, lam=0.3)
+        losses, _ = method.step(toy.batch(), seed=1)
+        sum(losses.values()).backward()
+        assert all(torch.isfinite(p.grad).all() for p in method.agents.speaker.parameters())
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_the_same_seed_says_the_same(name, toy):
     def losses(seed):
-        return METHODS[name](toy.agents(), Objective(), lam=0.3).step(toy.batch(), seed)[0]
+        return made(name, toy.agents()).step(toy.batch(), seed)[0]
 
     first, again, other = losses(1), losses(1), losses(2)
     assert all(torch.equal(first[k], again[k]) for k in first)
-    if name != "mle":
+    if set(first) != {"likelihood"}:
         assert any(not torch.equal(first[k], other[k]) for k in first)
 
 
@@ -157,5 +242,16 @@ def test_the_readme_s_ten_lines_are_a_method(toy):
     written: dict = {}
     exec(code, written)
     before, after = after_steps(written["both"](toy.agents(), Objective(), lam=0.3), toy)
-    for role in Role:
+    for role in before:
         assert any(not torch.equal(old, after[role][name]) for name, old in before[role].items()), role
+
+
+def test_a_critic_learns_alone_before_the_speaker_does(toy):
+    agents = toy.agents()
+    method = METHODS["pg_spider"](agents, Objective(), reward="cider", critic_first=2)
+    assert method.turns.everybody == {Role.SPEAKER, Role.CRITIC}
+    assert [method.turns.learners(step) for step in range(4)] == [{Role.CRITIC}] * 2 + [{Role.SPEAKER, Role.CRITIC}] * 2
+    assert set(method.step(toy.batch(1), seed=1)[0]) == {"critic"}
+    before, after = after_steps(method, toy, steps=2)
+    assert all(torch.equal(old, after[Role.SPEAKER][n]) for n, old in before[Role.SPEAKER].items())
+    assert all(not torch.equal(old, after[Role.CRITIC][n]) for n, old in before[Role.CRITIC].items())

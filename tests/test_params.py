@@ -115,6 +115,10 @@ STRICT = [
     ("pretrain.listener.temperature=0", "pretrain.listener.temperature", "0", "above 0"),
     ("pretrain.listener.optimisation.select=cider", "pretrain.listener.optimisation", "cider", "last | rsum"),
     ("pretrain.speaker.optimisation.select=rsum", "pretrain.speaker.optimisation", "rsum", "last | cider"),
+    ("pretrain.speaker.image_dropout=1.0", "pretrain.speaker.image_dropout", "1.0", "at least 0, below 1"),
+    ("methods.luo.gamma=-1", "methods.luo.gamma", "-1", "a number, at least 0"),
+    ("methods.luo.gamma=1.5", "methods.luo.gamma", "1.5", "set pretrain.speaker.image_dropout to 0.1"),
+    ("sweep.grid.luo.gamma=[1, 2]", "sweep.grid.luo.gamma", "2", "set pretrain.speaker.image_dropout to 0.1"),
     ("pretrain.speaker.dropout=1.0", "pretrain.speaker.dropout", "1.0", "at least 0, below 1"),
     ("pretrain.speaker.scheduled_sampling={start: 0}", "pretrain.speaker.scheduled_sampling.every", "missing", "whole"),
     ("train.optimisation.epochs=-1", "train.optimisation.epochs", "-1", "at least 0"),
@@ -267,9 +271,54 @@ def test_overrides_win_over_the_file_and_later_ones_over_earlier_ones(params):
 def test_a_block_holds_the_defaults_of_its_composition(params):
     given = ["methods.psst_multinomial.lambda=0.005", "methods.own={method: psst_multinomial, lambda: 1}"]
     blocks = load(params, given, methods=METHODS).methods
-    defaults = {"mix": "caption", "samples": 2, "centred": False, "train": {}}
+    defaults = {"mix": "caption", "samples": 2, "centred": False, "train": {}, "gamma": 1.0}
     assert blocks["psst_multinomial"] == {"method": "psst_multinomial", "lambda": 0.005, "rho": 0.25, **defaults}
     assert blocks["own"] == {"method": "psst_multinomial", "lambda": 1.0, "rho": 0.25, **defaults}
+
+
+def test_a_speaker_is_guided_where_a_null_image_is_learned(params):
+    given = ["pretrain.speaker.image_dropout=0.1", "methods.luo.gamma=2"]
+    loaded = load(params, given, methods=METHODS)
+    assert loaded.pretrain.speaker.image_dropout == 0.1
+    view = loaded.for_stage("evaluate", "luo", dvc_yaml=ROOT / "dvc.yaml")
+    assert method_settings(view, "luo").gamma == 2
+    assert method_settings(view, "luo").arguments == {"lam": 0.95}
+    assert load(params, methods=METHODS).pretrain.speaker.image_dropout == 0
+    assert load(params, ["methods.guidance={gamma: 1.5}"]).methods["guidance"]["image_dropout"] == 0.1
+    with pytest.raises(UserError, match=r"guidance\.gamma = 1\.5 needs a null image"):
+        load(params, ["methods.guidance={gamma: 1.5, image_dropout: 0.0}"])
+
+
+REWARDS = [
+    ("reward: bcmr", "bcmr"),
+    ("reward: {CIDEr: 1, METEOR: 0.5}", {"CIDEr": 1.0, "METEOR": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("option", "value"), REWARDS)
+def test_a_reward_is_a_name_or_a_mapping_of_weights(params, option, value):
+    loaded = load(params, [f"methods.mine={{method: pg_spider, {option}}}"])
+    assert loaded.methods["mine"]["reward"] == value
+    settings = method_settings(loaded.for_stage("train", "mine", dvc_yaml=ROOT / "dvc.yaml"), "mine")
+    assert settings.arguments["reward"] == value
+    assert settings.arguments["continuations"] == 3
+
+
+@pytest.mark.parametrize("wrong", ["blue", "{BLUE: 1}", "{CIDEr: much}", "[CIDEr]"])
+def test_another_reward_is_one_line(params, wrong):
+    with pytest.raises(UserError) as caught:
+        load(params, [f"methods.mixer={{reward: {wrong}}}"])
+    line = str(caught.value)
+    assert "\n" not in line
+    assert "methods.mixer.reward" in line
+    assert "cider | bcmr | spice | spider or" in line
+
+
+def test_numbers_of_continuations_and_critics_have_a_range(params):
+    with pytest.raises(UserError, match=r"methods.pg_spider.continuations = 0 is not allowed: .* at least 1"):
+        load(params, ["methods.pg_spider={continuations: 0}"])
+    with pytest.raises(UserError, match=r"methods.mixer.forced = -1 is not allowed"):
+        load(params, ["methods.mixer={forced: -1}"])
 
 
 def test_parameters_are_frozen(params):
@@ -312,10 +361,20 @@ def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
     levels = {"at_cider": None, "at_recall": None}
     small["report"], whole["report"] = ({**tree["report"], **levels} for tree in (small, whole))
     assert {key for key in small if small[key] != whole[key]} == {"methods", "sweep"}
+    assert set(whole["methods"]) == set(whole["sweep"]["grid"])
+
+
+def test_every_method_is_in_a_comparison_on_scenes():
     from pipeline.methods import METHODS
 
-    assert set(whole["methods"]) == set(whole["sweep"]["grid"])
-    assert {block.get("method", name) for name, block in whole["methods"].items()} == set(METHODS)
+    small, paper, beyond = (
+        yaml.safe_load((ROOT / f"profiles/{name}.yaml").read_text(encoding="utf-8"))
+        for name in ("scenes", "scenes_results", "scenes_beyond")
+    )
+    assert {key for key in small if small[key] != beyond[key]} == {"methods", "sweep", "evaluate", "report"}
+    assert set(beyond["methods"]) == set(beyond["sweep"]["grid"])
+    compared = paper["methods"] | beyond["methods"]
+    assert {block.get("method", name) for name, block in compared.items()} == set(METHODS)
 
 
 def test_scenes_is_the_default_profile():
@@ -326,6 +385,7 @@ def test_scenes_is_the_default_profile():
         "flickr8k_results",
         "folder",
         "scenes",
+        "scenes_beyond",
         "scenes_results",
     ]
     assert load(ROOT / "profiles/scenes.yaml").prepare.dataset == "scenes"
@@ -440,6 +500,7 @@ def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(han
         "features.options.pad_type",
         "evaluate.beam",
         "evaluate.metrics",
+        "evaluate.several",
         "evaluate.splits",
     }
     assert view.plain()["train"] == {"objective": {"margin": 0.2}}

@@ -7,16 +7,21 @@ import torch
 from plain import PlainListener, PlainSpeaker
 
 from pipeline.channels import (
+    Annealed,
     Beam,
+    Continued,
     Forced,
     Greedy,
     Gumbel,
     Multinomial,
     PartialSampling,
+    Prompted,
     ScheduledSampling,
     StraightThrough,
 )
 from pipeline.models import unrolled
+from pipeline.models.guided import Guided
+from pipeline.straight_through import GumbelRao, ReinMax
 
 SAMPLES = 4
 
@@ -32,6 +37,11 @@ def through_words():
         "psst of words": PartialSampling(StraightThrough(SAMPLES), 0.5, "token"),
         "psst along samples": PartialSampling(StraightThrough(SAMPLES), 0.5, "caption", "sample"),
         "psst of gumbel words": PartialSampling(Gumbel(SAMPLES, temperature=0.7), 0.5, "token"),
+        "reinmax": ReinMax(SAMPLES, temperature=1.5),
+        "reinmax soft ending": ReinMax(SAMPLES, "soft"),
+        "psst of reinmax": PartialSampling(ReinMax(SAMPLES), 0.5),
+        "gumbel rao": GumbelRao(SAMPLES, temperature=0.7, k=3),
+        "psst of gumbel rao words": PartialSampling(GumbelRao(SAMPLES, temperature=0.7, k=3), 0.5, "token"),
         "all whole": PartialSampling(StraightThrough(SAMPLES), 1.0),
         "none whole": PartialSampling(StraightThrough(SAMPLES), 0.0),
     }
@@ -40,8 +50,10 @@ def through_words():
 def by_likelihood():
     return {
         "multinomial": Multinomial(SAMPLES),
+        "multinomial with entropies": Multinomial(SAMPLES, entropies=True),
         "forced": Forced(),
         "scheduled": Forced(ScheduledSampling(0, 1, 0.5, 0.5)),
+        "prompted": Prompted(Annealed(start=2, every=10)),
     }
 
 
@@ -87,7 +99,7 @@ def test_what_is_heard_of_captions_is_what_the_plain_unroll_has(world, name):
     speaker, listener, batch = world
     plain, other = PlainSpeaker.of(speaker), PlainListener.of(listener)
     message = speaker.speak(batch, through_words()[name], rng())
-    tokens, _, said = plain.plain_speak(batch, through_words()[name], rng())
+    tokens, _, _, said = plain.plain_speak(batch, through_words()[name], rng())
     assert torch.equal(message.tokens, tokens)
     assert 0 < (tokens == 0).sum() < tokens.numel()
     assert same(message.rows(speaker.vocabulary), said, (speaker,), (plain,)) >= 10
@@ -99,9 +111,14 @@ def test_log_probabilities_of_words_are_what_the_plain_unroll_has(world, name):
     speaker, _, batch = world
     plain = PlainSpeaker.of(speaker)
     message = speaker.speak(batch, by_likelihood()[name], rng())
-    tokens, log_probs, _ = plain.plain_speak(batch, by_likelihood()[name], rng())
+    tokens, log_probs, entropies, _ = plain.plain_speak(batch, by_likelihood()[name], rng())
     assert torch.equal(message.tokens, tokens)
     assert same(message.log_probs, log_probs, (speaker,), (plain,)) >= 10
+    assert (message.entropies is not None) == ("entropies" in name)
+    if message.entropies is not None:
+        assert same(message.entropies, entropies, (speaker,), (plain,)) >= 10
+        both, plainly = message.log_probs + 0.3 * message.entropies, log_probs + 0.3 * entropies
+        assert same(both, plainly, (speaker,), (plain,)) >= 10
 
 
 def test_reading_is_the_plain_teacher_forcing(world):
@@ -121,6 +138,52 @@ def test_the_likeliest_captions_are_what_the_plain_unroll_has(world, channel):
     assert torch.equal(ours.tokens, plain.tokens)
     assert torch.equal(ours.mask, plain.mask)
     assert ours.log_probs is None
+
+
+def unseen(world):
+    """The world with a null image, which is what the speaker sees of every third image."""
+    speaker, listener, batch = world
+    speaker.add_null_image()
+    with torch.no_grad():
+        speaker.null.copy_(torch.randn(8, generator=rng()))
+    batch.region_mask[::3] = False
+    return speaker, listener, batch
+
+
+def test_reading_and_speaking_of_no_image_is_the_plain_one_s(world):
+    speaker, _, batch = unseen(world)
+    plain = PlainSpeaker.of(speaker)
+    found, wanted = (who.read(batch, rng()).log_probs for who in (speaker, plain))
+    assert same(found, wanted, (speaker,), (plain,)) >= 11
+    message = speaker.speak(batch, Multinomial(SAMPLES), rng())
+    tokens, log_probs, _, _ = plain.plain_speak(batch, Multinomial(SAMPLES), rng())
+    assert torch.equal(message.tokens, tokens)
+    assert same(message.log_probs, log_probs, (speaker,), (plain,)) >= 11
+
+
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
+@pytest.mark.parametrize("channel", [Greedy(), Multinomial(SAMPLES), Beam(3), Beam(4, samples=2)], ids=repr)
+def test_guided_captions_are_what_the_plain_unroll_has(world, channel, gamma):
+    speaker, _, batch = unseen(world)
+    with torch.no_grad():
+        speaker.from_regions.weight *= 4
+        speaker.logit.weight *= 12
+    plain = PlainSpeaker.of(speaker.eval())
+    message = Guided.of(speaker, gamma).speak(batch, channel, rng())
+    with torch.no_grad():
+        tokens, log_probs, _, _ = plain.plain_speak(batch, channel, rng(), gamma)
+    kept = tokens.view(len(batch), channel.width, -1)[:, : channel.samples].flatten(0, 1)
+    assert torch.equal(message.tokens, kept)
+    assert gamma < 1 or not torch.equal(kept, speaker.speak(batch, channel, rng()).tokens)
+    if channel.learns:
+        torch.testing.assert_close(message.log_probs, log_probs)
+
+
+def test_continuations_are_what_the_plain_unroll_has(world):
+    speaker, _, batch = world
+    ours, plain = (who.speak(batch, Continued(each=3, places=5), rng()) for who in (speaker, PlainSpeaker.of(speaker)))
+    assert torch.equal(ours.tokens, plain.tokens)
+    assert ours.samples == 15
 
 
 def test_a_graph_may_be_gone_through_twice(world):

@@ -24,7 +24,7 @@ FOUR = Optimisation(epochs=4, learning_rate=0.01, schedule="cosine", clip_norm=2
 
 
 def methods(toy) -> dict[str, Method]:
-    """One of each way in which captions of a batch meet: both hinges, InfoNCE, turns, centring, a batch's documents."""
+    """One of each way in which captions of a batch meet: hinges, InfoNCE, turns, centring, scaling, documents."""
 
     def joint(name: str, lam: float, objective: Objective | None = None, **settings) -> Method:
         return METHODS[name](toy.agents(dropout=0.4), objective or Objective(), lam, **settings)
@@ -38,6 +38,13 @@ def methods(toy) -> dict[str, Method]:
         "all negatives": joint("st_multinomial", 0.3, Objective(hinge="all", reduction="mean")),
         "luo, centred": joint("luo", 0.5, Objective(centre=True, anchor=0.5)),
         "reinforce": joint("reinforce", 0.5),
+        "gumbel rao": joint("psst_gumbel_rao", 0.3, k=2),
+        "by batch": joint("luo", 0.5, Objective(samples=2, baseline="leave_one_out", scaling="batch")),
+        "by group": joint("st_reinmax", 0.3, Objective(samples=3, baseline="group", scaling="group")),
+        "sll_me": METHODS["sll_me"](toy.agents(dropout=0.4), Objective(), weight=0.5, samples=2),
+        "sll_sle": METHODS["sll_sle"](toy.agents(dropout=0.4), Objective(centre=True), alpha=0.5),
+        "continuations": joint("pg_spider", 0.3, reward={"CIDEr": 1, "BLEU-2": 1}, continuations=2, critic_first=2),
+        "mixer": joint("mixer", 0.3, reward={"ROUGE-L": 1}, forced=3, by=1),
         "documents": METHODS["luo"](documents, Objective(), 0.2),
         "recovering": matching(alone, Recovering(Hinge(alone.listener), 2, 1, 2)),
         "infonce": matching(other := replace(toy.agents(), speaker=None), InfoNCE(other.listener)),
@@ -116,6 +123,8 @@ def two(tmp_path_factory) -> tuple[Path, list[dict[str, dict[str, torch.Tensor]]
 
 
 NAMES = ["psst", "gumbel words", "all negatives", "luo, centred", "reinforce", "documents", "recovering", "infonce"]
+NAMES += ["gumbel rao", "by batch", "by group", "sll_me", "sll_sle"]
+NAMES += ["continuations", "mixer"]
 
 
 def close(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> None:

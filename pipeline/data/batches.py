@@ -16,11 +16,13 @@ from pipeline.errors import UserError
 from pipeline.types import Batch
 
 AHEAD = 2  # batches that are read while one is trained on
-ORDER, CAPTION = 0, 1  # what is drawn: each has its own stream
+ORDER, CAPTION, UNSEEN = 0, 1, 2  # what is drawn: each has its own stream
 
 
 class Batches:
-    """Training batches of the images `rows`: (seed, epoch) fix the order, (seed, epoch, image) the caption."""
+    """Training batches of the images `rows`: (seed, epoch) fix the order, (seed, epoch, image) the caption and whether
+    the image is dropped.
+    """
 
     def __init__(
         self,
@@ -33,18 +35,23 @@ class Batches:
         drop_last: bool = True,
         pinned: bool = False,
         part: tuple[int, int] = (0, 1),
+        image_dropout: float = 0.0,
     ):
         """With `drop_last` an epoch leaves out what does not fill a batch; fewer images than a batch make one batch.
 
         `pinned` is for a GPU: features stay in half precision, in memory that it can fetch, until `Batch.to` is called.
-        `part` (k, n): of each batch the k-th of n equal parts, k from 0. Raises UserError where a batch has none, the
-        store is of other images, or fewer than two images are left to tell apart.
+        `part` (k, n): of each batch the k-th of n equal parts, k from 0. `image_dropout`: the share of images of which
+        all regions are masked, so that a speaker sees its null image.
+
+        Raises UserError where a batch has no equal parts, the store is of other images, or fewer than two images are
+        left to tell apart.
         """
         _check_same_images(prepared, store)
         if len(rows) < 2:
             raise UserError(f"{prepared.folder}: {len(rows)} images cannot be told apart; a split needs two at least")
         self.prepared, self.store, self.rows = prepared, store, np.asarray(rows)
         self.batch, self.seed, self.shuffle, self.pinned = min(batch, len(rows)), seed, shuffle, pinned
+        self.image_dropout = image_dropout
         self.part, parts = part
         if self.batch % parts:
             raise UserError(
@@ -66,11 +73,13 @@ class Batches:
         draws = _generator(self.seed, epoch, CAPTION).random(len(self.prepared))
         first = self.prepared.first
         captions = first[:-1] + (draws * np.diff(first)).astype(np.int64)  # (M,): one of each image's captions
+        unseen = _generator(self.seed, epoch, UNSEEN).random(len(self.prepared)) < self.image_dropout
 
         def read(number: int) -> Batch:
             first, step = self.part * self.each, epoch * len(self) + number
             rows = order[number * self.batch : (number + 1) * self.batch][first : first + self.each]
             batch = _batch(self.prepared, self.store, rows, captions[rows], epoch, step, self.pinned)
+            batch.region_mask[torch.from_numpy(unseen[rows])] = False
             return batch if self.each == self.batch else replace(batch, first=first, of=self.batch)
 
         with ThreadPoolExecutor(1, "batches") as reader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -19,10 +19,13 @@ from pipeline.data.scenes.faithfulness import faithfulness
 from pipeline.errors import UserError
 from pipeline.evaluation.generate import captions
 from pipeline.evaluation.judge import galleries, judge
-from pipeline.metrics.diversity import diversity
+from pipeline.evaluation.likelihood import human_log_likelihood
+from pipeline.evaluation.several import Sets, Several, measured
+from pipeline.metrics.diversity import diversity, self_bleu
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
+from pipeline.types import Batch
 
 BATCH = 128
 
@@ -41,6 +44,7 @@ class Evaluation:
     language: LanguageScorer
     beam: int
     device: torch.device
+    several: Several | None = None
     facts: Mapping[str, Scene] = field(default_factory=dict)  # by the images' ids, where they are known
     not_computed: dict[str, str] = field(default_factory=dict)
 
@@ -52,11 +56,15 @@ class Evaluation:
                 f"{self.prepared.folder}: {len(rows)} image in the split {split}, among which none can be found; "
                 "give it two or more, or take it from evaluate.splits"
             )
-        batches = everything(self.prepared, self.store, rows, BATCH)
-        said = captions(speaker, batches, Beam(self.beam), self.device)
+
+        def batches() -> Iterable[Batch]:
+            return everything(self.prepared, self.store, rows, BATCH)
+
+        said = captions(speaker, batches(), Beam(self.beam), self.device)
         tokens, pooled = said.tokens, said.pooled
         texts = [self.prepared.vocabulary.decode(row) for row in tokens.tolist()]
-        language = self.language.score(texts, [self.prepared.texts(row) for row in rows])
+        references = [self.prepared.texts(row) for row in rows]
+        language = self.language.score(texts, references)
         self.not_computed |= language.not_computed
         human, owners = self._human(rows)
         distractors = galleries(pooled)
@@ -78,7 +86,16 @@ class Evaluation:
         columns |= {name: each.tolist() for name, each in language.per_caption.items() if name not in BLEU}
         if language.bleu_counts is not None:
             columns["bleu"] = language.bleu_counts.tolist()
-        results["diversity"] = diversity(texts, tokens.tolist())
+        results["diversity"] = diversity(texts, tokens.tolist()) | {
+            "Self-BLEU": self_bleu(texts),
+            "human_log_likelihood": human_log_likelihood(speaker, batches(), self.prepared, self.device),
+        }
+        if self.several:
+            sets = self.several.captions(speaker, batches, self.prepared.vocabulary, self.device)
+            results["several"] = {name: self._measured(each, references) for name, each in sets.items()}
+            best = self.language.score([each[0] for each in sets["beams"]], references)
+            results["several"]["beams"]["best"] = best.scores
+            columns |= sets
         if self.facts:
             missing = next((name for name in columns["id"] if name not in self.facts), None)
             if missing is not None:
@@ -87,10 +104,14 @@ class Evaluation:
             found = faithfulness(texts, scenes)
             results["faithfulness"] = found.summary()
             columns |= found.columns()
-            references = [self.prepared.texts(row) for row in rows]
             repeated = [scene for scene, people in zip(scenes, references, strict=True) for _ in people]
             results["human_faithfulness"] = faithfulness(list(chain.from_iterable(references)), repeated).summary()
         return results, columns
+
+    def _measured(self, sets: Sets, references: Sequence[Sequence[str]]) -> dict[str, Any]:
+        found, lacking = measured(sets, references, self.language)
+        self.not_computed |= lacking
+        return found
 
     def _human(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """All human captions (C, T) of the images `rows`, and the place of each one's image among them."""

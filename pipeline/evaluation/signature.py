@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Protocol
 
 from pipeline.data.prepared import Prepared
+from pipeline.evaluation.several import Several
 
 
 class Reward(Protocol):
@@ -19,8 +20,19 @@ class Reward(Protocol):
     def document_frequencies(self) -> str: ...
 
 
-def signature(prepared: Prepared, beam: int, objective: Reward, splits: Sequence[str], judges: Iterable[str]) -> str:
-    """One line in the manner of sacreBLEU: data, gallery, judges, tie rule, decoding, reward, tokeniser, versions."""
+def signature(
+    prepared: Prepared,
+    beam: int,
+    objective: Reward,
+    splits: Sequence[str],
+    judges: Iterable[str],
+    several: Several | None = None,
+    gamma: float = 1.0,
+) -> str:
+    """One line in the manner of sacreBLEU: data, gallery, judges, tie rule, decoding, reward, tokeniser, versions.
+
+    `gamma` is said where captions are guided by it.
+    """
     images = prepared.manifest["images"]
     parts = {
         "data": prepared.manifest["dataset"],
@@ -29,6 +41,8 @@ def signature(prepared: Prepared, beam: int, objective: Reward, splits: Sequence
         "recall": "text-to-image,image-to-text",
         "ties": "against",
         "decode": "greedy" if beam == 1 else f"beam:{beam}",
+        **({"several": f"samples:{several.samples},beams:{several.beams}"} if several else {}),
+        **({} if gamma == 1 else {"guidance": f"{gamma:g}"}),
         "words": f"<={prepared.max_words}",
         "reward": f"cider-d,eos:{'yes' if objective.eos_in_reward else 'no'},df:{objective.document_frequencies}",
         "metrics": f"pycocoevalcap:{version('pycocoevalcap')},ptb",

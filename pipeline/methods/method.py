@@ -8,18 +8,23 @@ from typing import Literal
 from torch import nn
 
 from pipeline import ranks
-from pipeline.baselines import Centred, SelfCritical
+from pipeline.baselines import ByBatch, ByGroup, Centred, GroupMean, LeaveOneOut, NoBaseline, Raw, SelfCritical
 from pipeline.channels import Forced, Greedy, Multinomial
 from pipeline.errors import UserError
 from pipeline.estimators import Pathwise, ScoreFunction
 from pipeline.metrics.cider import CiderD
+from pipeline.metrics.texts import Texts
+from pipeline.models.critic import Critic
+from pipeline.models.guided import Guided
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
-from pipeline.protocols import Baseline, Estimator, Score
+from pipeline.protocols import Baseline, Estimator, Scaling, Score
 from pipeline.rollouts import StepRollouts
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import Cider, Given
 from pipeline.types import Batch, Losses, Report, Role
+
+Expecting = Literal["greedy", "leave_one_out", "group", "ground_truth", "none"]
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,13 @@ class Agents:
     speaker: Speaker = None  # type: ignore[assignment]
     listener: Listener = None  # type: ignore[assignment]
     cider: CiderD = None  # type: ignore[assignment]
+    texts: Texts = None  # type: ignore[assignment]
+    critic: Critic = None  # type: ignore[assignment]
 
     def present(self) -> dict[Role, nn.Module]:
         """The agents that there are."""
-        both = {Role.SPEAKER: self.speaker, Role.LISTENER: self.listener}
-        return {role: agent for role, agent in both.items() if agent is not None}
+        everybody = {Role.SPEAKER: self.speaker, Role.LISTENER: self.listener, Role.CRITIC: self.critic}
+        return {role: agent for role, agent in everybody.items() if agent is not None}
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,15 @@ class Objective:
     normalise: bool = False
     """Whether each term's gradient is scaled to norm 1, agent by agent, before it is weighted: one λ scale for all."""
 
+    samples: int = 1
+    """Captions an image that score-function terms draw; to compare with each other they need two or more."""
+    baseline: Expecting = "greedy"
+    """What such terms expect of a caption: the score of the greedy one, the mean over the image's other samples or over
+    all of them, the score of the human caption, nothing."""
+    scaling: Literal["none", "group", "batch"] = "none"
+    """What their advantages are divided by: the standard deviation over the image's samples (GRPO), or over the batch,
+    term by term, so that λ weighs terms of one scale."""
+
     def hinge_of(self, listener: Listener) -> Hinge:
         return Hinge(listener, self.margin, self.hinge)
 
@@ -64,10 +80,26 @@ class Objective:
         """The baseline of self-critical training: the score of the greedy caption."""
         return SelfCritical(Greedy(dropout=self.greedy_dropout))
 
-    def by_likelihood(self, baseline: Baseline | None = None) -> ScoreFunction:
-        """REINFORCE on ordinary samples; without another `baseline` it is the greedy caption."""
-        expected = self.greedy() if baseline is None else baseline
-        return ScoreFunction(Multinomial(), Centred(expected) if self.centre else expected)
+    def expecting(self, baseline: Expecting) -> Baseline:
+        """The baseline of that name."""
+        named: dict[Expecting, Baseline] = {
+            "greedy": self.greedy(),
+            "leave_one_out": LeaveOneOut(),
+            "group": GroupMean(),
+            "ground_truth": SelfCritical(Forced(learns=False)),
+            "none": NoBaseline(),
+        }
+        return named[baseline]
+
+    def by_likelihood(self, baseline: Expecting | None = None, channel: Multinomial | None = None) -> ScoreFunction:
+        """REINFORCE on ordinary samples; `baseline` and `channel` where they are other than the objective's."""
+        expected = self.expecting(self.baseline if baseline is None else baseline)
+        scalings: dict[str, Scaling] = {"none": Raw(), "group": ByGroup(), "batch": ByBatch()}
+        return ScoreFunction(
+            Multinomial(self.samples) if channel is None else channel,
+            Centred(expected) if self.centre else expected,
+            scaling=scalings[self.scaling],
+        )
 
 
 @dataclass(frozen=True)
@@ -95,15 +127,22 @@ class Term:
 
 @dataclass(frozen=True)
 class Turns:
-    """Who learns in which step: the sets take turns."""
+    """Who learns in which step: `first` alone for `alone` steps, then the sets of `order` take turns."""
 
     order: tuple[frozenset[Role], ...]
+    first: frozenset[Role] = frozenset()
+    alone: int = 0
 
     def learners(self, step: int) -> frozenset[Role]:
-        return self.order[step % len(self.order)]
+        return self.first if step < self.alone else self.order[(step - self.alone) % len(self.order)]
+
+    @property
+    def everybody(self) -> frozenset[Role]:
+        """Who learns at any time."""
+        return self.first.union(*self.order)
 
 
-SPEAKER, LISTENER = frozenset({Role.SPEAKER}), frozenset({Role.LISTENER})
+SPEAKER, LISTENER, CRITIC = (frozenset({role}) for role in (Role.SPEAKER, Role.LISTENER, Role.CRITIC))
 SPEAKER_ONLY, LISTENER_ONLY, JOINT = Turns((SPEAKER,)), Turns((LISTENER,)), Turns((SPEAKER | LISTENER,))
 ALTERNATE = Turns((SPEAKER, LISTENER))
 
@@ -116,6 +155,15 @@ class Method:
     terms: tuple[Term, ...]
     turns: Turns
     normalise: bool = False  # see Objective
+    image_dropout: float = 0.0  # the share of images in whose place the speaker sees its null image
+    gamma: float = 1.0  # guidance of the speaker that comes out; it learns and is validated without
+
+    def __post_init__(self) -> None:
+        if self.gamma != 1 and self.agents.speaker.null is None:
+            raise UserError(
+                f"gamma = {self.gamma:g}: the pretrained speaker has no null image to be guided away from; set "
+                "pretrain.speaker.image_dropout in params.yaml, 0.1 say, and run pretrain@speaker again"
+            )
 
     def step(self, batch: Batch, seed: int) -> tuple[Losses, Report]:
         """The named losses of `batch`, weighted, to be differentiated together, and what is worth logging.
@@ -146,6 +194,11 @@ class Method:
         """Everything with a state: the agents, and the scores that count steps."""
         scores = {f"score.{t.name}": t.score for t in self.terms if isinstance(t.score, nn.Module)}
         return {**{role.value: agent for role, agent in self.agents.present().items()}, **scores}
+
+    def trained(self) -> dict[Role, nn.Module]:
+        """The agents that come out: a speaker that is guided where `gamma` is not 1."""
+        agents = self.agents.present()
+        return agents if self.gamma == 1 else agents | {Role.SPEAKER: Guided.of(self.agents.speaker, self.gamma)}
 
     def freeze(self, step: int) -> frozenset[Role]:
         """Let those learn whose turn it is, and nobody else; returns them."""

@@ -14,9 +14,20 @@ def mle(agents: Agents, objective: Objective, lam: float = 0.0) -> Method:
     return teacher_forcing(agents)
 
 
-def teacher_forcing(agents: Agents, scheduled: ScheduledSampling | None = None) -> Method:
-    """Maximum likelihood: the score-function surrogate of the score 1 over forced words is the cross-entropy."""
-    return Method(agents, (Term("likelihood", 1.0, Given(), ScoreFunction(Forced(scheduled))),), SPEAKER_ONLY)
+def guidance(agents: Agents, objective: Objective, lam: float = 0.0, image_dropout: float = 0.1) -> Method:
+    """`mle`, and a null image that the speaker can be guided away from by gamma (Kornblith et al. 2023)."""
+    return teacher_forcing(agents, image_dropout=image_dropout)
+
+
+def teacher_forcing(agents: Agents, scheduled: ScheduledSampling | None = None, image_dropout: float = 0.0) -> Method:
+    """Maximum likelihood: the score-function surrogate of the score 1 over forced words is the cross-entropy.
+
+    With `image_dropout` the speaker learns a null image from that share of the captions.
+    """
+    if image_dropout:
+        agents.speaker.add_null_image()
+    likelihood = Term("likelihood", 1.0, Given(), ScoreFunction(Forced(scheduled)))
+    return Method(agents, (likelihood,), SPEAKER_ONLY, image_dropout=image_dropout)
 
 
 def matching(agents: Agents, score: Score) -> Method:

@@ -39,7 +39,7 @@ def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool =
     frequencies published elsewhere are counted over unclipped captions and differ in the n-grams of long captions.
     Returns sorted keys (K,) int64 and counts (K,) int32. Raises UserError for an id out of range.
     """
-    words = _words(_padded(captions, max_words)[0], eos)
+    words = words_of(_padded(captions, max_words)[0], eos)
     once = [np.zeros(0, np.int64)]
     for low, high in _chunks(words.shape[1]):
         found = _distinct(_ngrams(words[:, low:high]).permute(2, 0, 1, 3).flatten(1))
@@ -108,7 +108,7 @@ class CiderD:
                 f"document frequencies: {len(keys)} n-grams with {len(counts)} counts of at most {most} "
                 f"do not come from {images} images; prepare them again from the same captions"
             )
-        words = _words(tokens, eos)
+        words = words_of(tokens, eos)
         log_images = float(np.log(images))
         slots, idf = _hash_table(np.asarray(keys, np.int64), log_images - np.log(np.maximum(counts, 1)))
         parts = (words[:, low:high] for low, high in _chunks(len(amounts)))
@@ -131,6 +131,10 @@ class CiderD:
         tensors = {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), Tensor)}
         return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
 
+    def side_by_side(self, tokens: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Words (T, N) int16 of captions as `__call__` takes them, and (W, R, N) of their references; -1: no word."""
+        return words_of(tokens.to(torch.int16), self.eos), self.words[images].permute(2, 1, 0).contiguous()
+
     def __call__(self, tokens: Tensor, images: Tensor) -> Tensor:
         """Score (N,) of captions `tokens` (N, T) int64, 0 from where each ended, of `images` (N,) int64, rows of M.
 
@@ -140,10 +144,9 @@ class CiderD:
         if tokens.device.type == "cpu" and tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) <= MAX_ID:
             raise UserError(f"captions: an id lies outside 0 … {MAX_ID}; CIDEr packs {ID_BITS} bits a word")
         dtype = self.idf.dtype
-        words = _words(tokens.to(torch.int16), self.eos)  # (T, N)
-        human = self.words[images].permute(2, 1, 0).contiguous()  # (W, R, N)
-        said = _occurrences(words, words[:, None]).to(dtype)  # (4, T, 1, N)
-        heard = _occurrences(words, human).to(dtype)  # (4, T, R, N)
+        words, human = self.side_by_side(tokens, images)
+        said = occurrences(words, words[:, None]).to(dtype)  # (4, T, 1, N)
+        heard = occurrences(words, human).to(dtype)  # (4, T, R, N)
         keys = _ngrams(words)
         if self.frequencies == "train":
             idf, norms = _look_up(keys, self.slots, self.idf, self.log_images), self.norms[images].permute(1, 2, 0)
@@ -170,7 +173,7 @@ def _look_up(keys: Tensor, slots: Tensor, values: Tensor, otherwise: float) -> T
 
 def _norms(words: Tensor, idf: Tensor) -> Tensor:
     """(4, …): lengths of the tf-idf vectors of captions `words` (T, …) with `idf` (4, T, …)."""
-    said = _occurrences(words.flatten(1), words.reshape(len(words), 1, -1)).view_as(idf)
+    said = occurrences(words.flatten(1), words.reshape(len(words), 1, -1)).view_as(idf)
     return (said * idf.square()).sum(dim=1).sqrt()
 
 
@@ -224,7 +227,7 @@ def _chunks(images: int) -> Iterator[tuple[int, int]]:
     return ((low, min(low + _IMAGES_AT_ONCE, images)) for low in range(0, images, _IMAGES_AT_ONCE))
 
 
-def _words(tokens: Tensor, eos: bool) -> Tensor:
+def words_of(tokens: Tensor, eos: bool) -> Tensor:
     """Words (T, …) int16 of captions `tokens` (…, T) int16, and the EOS if it counts; from there on -1.
 
     Captions side by side and places one below the other: what happens to a place happens to all captions at once.
@@ -250,7 +253,7 @@ def _ngrams(words: Tensor) -> Tensor:
     return keys
 
 
-def _occurrences(words: Tensor, texts: Tensor) -> Tensor:
+def occurrences(words: Tensor, texts: Tensor) -> Tensor:
     """(4, T, S, N) int16: how often the n-gram at each place of `words` (T, N) is in each of `texts` (W, S, N).
 
     Both are int16. Where no n-gram begins the answer is 0.

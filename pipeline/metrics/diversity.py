@@ -1,9 +1,12 @@
-"""How varied captions are, and how often they stammer or break off."""
+"""How varied captions are, those of many images or several of one, and how often they stammer or break off."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
+from statistics import fmean
 
 from pipeline.errors import UserError
 from pipeline.vocabulary import EOS
@@ -53,3 +56,72 @@ def repeats(words: Sequence[str]) -> bool:
         return True
     content = [bigram for bigram in bigrams if not FUNCTION_WORDS.issuperset(bigram)]
     return len(set(content)) < len(content)
+
+
+def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Div-1, Div-2 and mBLEU-4 of K ≥ 2 captions of each of M images: tokens joined by blanks.
+
+    Div-n: different n-grams of an image's captions per word of theirs, averaged over images. mBLEU-4: corpus BLEU-4 of
+    all images' k-th captions, each against the K − 1 others of its image, averaged over k; lower is more varied (Shetty
+    et al. 2017; Chen and Jin 2020, Table 4; computed as self-critical.pytorch does, on Penn Treebank tokens).
+    Raises UserError where images differ in their number of captions, or have fewer than two.
+    """
+    if not sets or len(sets[0]) < 2 or any(len(captions) != len(sets[0]) for captions in sets):
+        raise UserError("diversity of sets: give each image the same number of captions, two or more")
+    words = [[caption.split() for caption in captions] for captions in sets]
+    return {
+        "Div-1": fmean(_distinct(captions, 1) for captions in words),
+        "Div-2": fmean(_distinct(captions, 2) for captions in words),
+        "mBLEU-4": fmean(_bleu_of(sets, k) for k in range(len(sets[0]))),
+    }
+
+
+def self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 5) -> float:
+    """Mean sentence BLEU-5 of each of the `first` captions against all others of them, 0 … 1; lower is more varied.
+
+    As WTF-RL's published code has it: NLTK's sentence_bleu with its smoothing method1 (.1 where nothing matches). More
+    captions make it larger, only equal numbers compare. Raises UserError for fewer than two captions.
+    """
+    words = [caption.split() for caption in captions[:first]]
+    if len(words) < 2:
+        raise UserError(f"Self-BLEU: {len(words)} captions; one has no others to be compared with")
+    logs = [0.0] * len(words)
+    for n in range(1, orders + 1):
+        counts = [Counter(_ngrams(caption, n)) for caption in words]
+        most: dict[tuple[str, ...], tuple[int, int]] = {}  # of each n-gram: its greatest number in a caption, the next
+        for ngram, count in chain.from_iterable(each.items() for each in counts):
+            best, second = most.get(ngram, (0, 0))
+            most[ngram] = (count, best) if count > best else (best, max(second, count))
+        for place, each in enumerate(counts):
+            others = ((count, most[ngram][count == most[ngram][0]]) for ngram, count in each.items())
+            matched = sum(min(pair) for pair in others)
+            if not matched and n == 1:
+                logs[place] = -math.inf
+            logs[place] += math.log((matched or 0.1) / max(1, each.total())) / orders
+    lengths = Counter(map(len, words))
+    return fmean(math.exp(log) * _brevity(len(caption), lengths) for log, caption in zip(logs, words, strict=True))
+
+
+def _ngrams(words: Sequence[str], n: int) -> zip[tuple[str, ...]]:
+    return zip(*(words[start:] for start in range(n)), strict=False)
+
+
+def _distinct(captions: Sequence[Sequence[str]], n: int) -> float:
+    return len({ngram for words in captions for ngram in _ngrams(words, n)}) / max(1, sum(map(len, captions)))
+
+
+def _bleu_of(sets: Sequence[Sequence[str]], k: int) -> float:
+    """Corpus BLEU-4 of the k-th captions against the others of the same image."""
+    from pycocoevalcap.bleu.bleu import Bleu
+
+    others = {place: [*captions[:k], *captions[k + 1 :]] for place, captions in enumerate(sets)}
+    return Bleu(4).compute_score(others, {n: [captions[k]] for n, captions in enumerate(sets)}, verbose=0)[0][3]
+
+
+def _brevity(length: int, lengths: Counter[int]) -> float:
+    """NLTK's penalty of a caption that is shorter than the nearest in length of the others; it is one of `lengths`."""
+    if not length:
+        return 0.0
+    others = (other for other, count in lengths.items() if count > (other == length))
+    closest = min(others, key=lambda other: (abs(other - length), other))
+    return 1.0 if length > closest else math.exp(1 - closest / length)

@@ -145,21 +145,28 @@ class Meteor:
         return line.strip()
 
 
-def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Score:
-    """SPICE of tokenised captions. Raises NotComputedError where its parser's files, in no package, are absent."""
-    import numpy as np
+def spice_jar() -> Path:
+    """The program that `spice` runs. Raises NotComputedError where its parser's files are absent."""
     from pycocoevalcap.spice import spice as package
 
     folder = Path(package.__file__).parent
     missing = [name for name in PARSER if not (folder / "lib" / name).exists()]
     if missing:
         raise NotComputedError(f"SPICE needs {' and '.join(missing)} in pycocoevalcap; fetch with: {FETCH_SPICE}")
+    return folder / package.SPICE_JAR
+
+
+def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Score:
+    """SPICE of tokenised captions. Raises NotComputedError where its parser's files, in no package, are absent."""
+    import numpy as np
+
+    program = spice_jar()
     with tempfile.TemporaryDirectory() as temporary:
         given, found = Path(temporary, "in.json"), Path(temporary, "out.json")
         pairs = zip(hypotheses, references, strict=True)
         items = [{"image_id": i, "test": said, "refs": list(human)} for i, (said, human) in enumerate(pairs)]
         given.write_text(json.dumps(items), encoding="utf-8")
-        arguments = ["-Xmx8G", "-jar", str(folder / package.SPICE_JAR), str(given), "-out", str(found), "-silent"]
+        arguments = ["-Xmx8G", "-jar", str(program), str(given), "-out", str(found), "-silent"]
         _run("SPICE", arguments, timeout)
         by_image = {item["image_id"]: item["scores"]["All"]["f"] for item in json.loads(found.read_text("utf-8"))}
     each = np.array([by_image.get(i) for i in range(len(hypotheses))], dtype=np.float64)  # None becomes NaN

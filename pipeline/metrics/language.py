@@ -75,8 +75,10 @@ class LanguageScorer:
             self._meteor.close()
             self._meteor = None
 
-    def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> LanguageScores:
-        """Scores of one caption an image against that image's references.
+    def score(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[str] | None = None
+    ) -> LanguageScores:
+        """Scores of one caption an image against that image's references; `metrics`: others than the scorer's own.
 
         An empty caption is scored like any other. A metric that cannot run has no score; `not_computed` says why.
         Raises UserError where captions and images differ in number, or an image has no reference with a word in it.
@@ -86,16 +88,16 @@ class LanguageScorer:
                 f"language metrics: {len(hypotheses)} captions for references of {len(references)} images; "
                 "give one caption and its references for every image"
             )
-        result = LanguageScores()
+        result, wanted = LanguageScores(), self._metrics if metrics is None else tuple(metrics)
         try:
-            if "METEOR" in self._metrics and self._meteor is None:
+            if "METEOR" in wanted and self._meteor is None:
                 self._meteor = shared_meteor.meteor(
                     self._timeout
                 )  # it takes seconds to start: the others run meanwhile
-            said = self._tokenise(hypotheses)
-            flat = iter(self._tokenise(list(chain.from_iterable(references))))
+            said = self.tokenised(hypotheses)
+            flat = iter(self.tokenised(list(chain.from_iterable(references))))
         except java.NotComputedError as reason:
-            result.not_computed.update(dict.fromkeys(self._metrics, str(reason)))
+            result.not_computed.update(dict.fromkeys(wanted, str(reason)))
             return result
         human = [list(islice(flat, len(texts))) for texts in references]
         for place, texts in enumerate(human):
@@ -103,16 +105,16 @@ class LanguageScorer:
                 raise UserError(f"references of image {place}: none of {len(texts)} has a word; every image needs one")
 
         with ThreadPoolExecutor(1) as beside:
-            for names, compute in self._scorers(said, human, beside):
-                if not set(names) & set(self._metrics):
+            for names, compute in self._scorers(said, human, beside, wanted):
+                if not set(names) & set(wanted):
                     continue
                 try:
                     scored = compute()
                 except java.NotComputedError as reason:
-                    result.not_computed.update((name, str(reason)) for name in names if name in self._metrics)
+                    result.not_computed.update((name, str(reason)) for name in names if name in wanted)
                     continue
                 for name, (overall, each) in zip(names, scored, strict=True):
-                    if name in self._metrics:
+                    if name in wanted:
                         result.scores[name] = float(overall)
                         result.per_caption[name] = np.asarray(each, dtype=np.float64)
                 if names == BLEU:
@@ -120,7 +122,7 @@ class LanguageScorer:
         return result
 
     def _scorers(
-        self, said: list[str], human: list[list[str]], beside: Executor
+        self, said: list[str], human: list[list[str]], beside: Executor, wanted: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], Callable[[], list]]]:
         """Names, and what scores the tokenised captions against the references with a (overall, each) per name."""
         from pycocoevalcap.bleu.bleu import Bleu
@@ -128,7 +130,7 @@ class LanguageScorer:
         from pycocoevalcap.rouge.rouge import Rouge
 
         # METEOR, in a process of its own, works while the others do
-        meteor = self._meteor and beside.submit(self._meteor.score, said, human)
+        meteor = "METEOR" in wanted and self._meteor and beside.submit(self._meteor.score, said, human)
         by_place = dict(enumerate(human)), {i: [text] for i, text in enumerate(said)}
         yield BLEU, lambda: list(zip(*Bleu(4).compute_score(*by_place, verbose=0), strict=True))
         yield ("ROUGE-L",), lambda: [Rouge().compute_score(*by_place)]
@@ -137,7 +139,8 @@ class LanguageScorer:
         if meteor:
             yield ("METEOR",), lambda: [meteor.result()]
 
-    def _tokenise(self, texts: Sequence[str]) -> list[str]:
+    def tokenised(self, texts: Sequence[str]) -> list[str]:
+        """Penn Treebank tokens of each text, each text tokenised once. Raises NotComputedError where Java fails."""
         new = [text for text in dict.fromkeys(texts) if text not in self._tokenised]
         self._tokenised.update(zip(new, java.tokenise(new, self._timeout), strict=True))
         return [self._tokenised[text] for text in texts]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.models.spoken import Moment, credited, crossed
+from pipeline.models.spoken import Moment, credited, crossed, remembered
 from pipeline.models.unrolled import Attention, Table
 from pipeline.numbers import Numbers
 from pipeline.protocols import Channel
 from pipeline.types import Batch, Message, Said, caption_mask
 
 State = tuple[Tensor, Tensor]  # h, c: (N, H)
+Noted = tuple[Tensor, Tensor]  # rows (n,) of captions, and their states (n, H) without a graph
 DROPOUT = 1  # its numbers are other than the words'
 STILL_FULL = 0.75  # fewer captions than this share go on: those that ended are no longer carried along
 
@@ -36,7 +40,8 @@ class Speaker(nn.Module):
     """One LSTM that attends to regions; attention enters the candidate only, which is a maxout of two halves.
 
     `vocabulary` is V: it hears V + 2 ids (EOS, words, BOS) and says V + 1. A caption has at most `max_words` words;
-    one that fills them has no EOS.
+    one that fills them has no EOS. With a null image it can speak of an image that has no regions: what it then attends
+    to is one learned vector (H,).
     """
 
     def __init__(
@@ -48,10 +53,11 @@ class Speaker(nn.Module):
         attention: int = 512,
         dropout: float = 0.5,
         max_words: int = 16,
+        null_image: bool = False,
     ) -> None:
         super().__init__()
         self.vocabulary, self.hidden, self.max_words = vocabulary, hidden, max_words
-        self.arguments = {
+        self.arguments: dict[str, Any] = {
             "vocabulary": vocabulary,
             "region_size": region_size,
             "words": words,
@@ -70,22 +76,38 @@ class Speaker(nn.Module):
         self.from_regions = nn.Linear(hidden, 2 * hidden)
         self.logit = nn.Linear(hidden, vocabulary + 1)
         self.dropout = dropout
+        self.null: nn.Parameter | None
+        self.register_parameter("null", None)
+        if null_image:
+            self.add_null_image()
+
+    def add_null_image(self) -> None:
+        """Let it have a null image, of zeros as long as nothing is learned; one that it has stays as it is."""
+        if self.null is None:
+            self.null = nn.Parameter(torch.zeros_like(self.region.bias))
+            self.arguments["null_image"] = True
 
     def see(self, batch: Batch) -> Tensor:
         """(B, R, H): the regions of `batch`, before dropout; once for all captions of a step."""
-        return F.relu(self.region(batch.regions))
+        seen = F.relu(self.region(batch.regions))
+        return seen if self.null is None else torch.where(batch.region_mask.any(1).view(-1, 1, 1), seen, self.null)
 
     def look(self, batch: Batch, numbers: Numbers, seen: Tensor | None = None) -> View:
         """Take in the regions of `batch`; `seen` is what `see` made of it, if that has been done."""
-        regions = self.drop(self.see(batch) if seen is None else seen, numbers)
-        return View(regions, self.key(regions), batch.region_mask)
+        regions, mask = self.drop(self.see(batch) if seen is None else seen, numbers), batch.region_mask
+        if self.null is not None:  # it is one region
+            mask = torch.cat([mask[:, :1] | ~mask.any(1, keepdim=True), mask[:, 1:]], 1)
+        return View(regions, self.key(regions), mask)
 
     def attention(self, view: View) -> Attention:
         """To the regions of `view`, for as many steps as there are."""
         return Attention(view.keys, view.regions, view.mask, self.weight.weight[0])
 
-    def advance(self, heard: Tensor, state: State, attention: Attention) -> State:
-        """One step of the recurrence; `heard` (N, 5H) is `from_word` of the words' embeddings."""
+    def advance(self, heard: Tensor, state: State, attention: Callable[[Tensor], Tensor]) -> State:
+        """One step of the recurrence; `heard` (N, 5H) is `from_word` of the words' embeddings.
+
+        `attention` gives what is attended to (N, H) for a query (N, A).
+        """
         h, c = state
         attended = attention(self.query(h))
         gates, candidate = (heard + self.from_state(h)).split([3 * self.hidden, 2 * self.hidden], -1)
@@ -93,6 +115,10 @@ class Speaker(nn.Module):
         candidate = torch.maximum(*(candidate + self.from_regions(attended)).chunk(2, -1))
         c = forget * c + enter * candidate
         return leave * torch.tanh(c), c
+
+    def logits(self, h: Tensor) -> Tensor:
+        """(N, V+1) of states `h` (N, H)."""
+        return self.logit(h)
 
     def start(self, rows: int, like: Tensor) -> State:
         """The zero state of `rows` captions."""
@@ -119,12 +145,13 @@ class Speaker(nn.Module):
         ended = torch.zeros_like(rows, dtype=torch.bool)
         tokens = torch.zeros(len(rows), self.max_words, dtype=torch.int64, device=device)
         moments: list[Moment] = []
+        noted: list[Noted] = []
         for t in range(self.max_words):
             heard = self.from_word(self.drop(F.relu(embedded), numbers, rows, width))
             state = self.advance(heard, state, attention)
             h = self.drop(state[0], numbers, rows, width)
             with torch.no_grad():
-                logits = self.logit(h)
+                logits = self.logits(h)
             symbol = choose(t, logits, rows)
             if symbol.parent is not None:  # rows moved: everything that belongs to them moves along
                 state = (state[0][symbol.parent], state[1][symbol.parent])
@@ -135,6 +162,7 @@ class Speaker(nn.Module):
             moment = Moment(t, rows, ~ended, h, logits, symbol)
             if channel.learns:
                 moments.append(moment)
+                noted.append((rows, state[0].detach()))
             ended = index == 0
             # asking a GPU would make it wait; a CPU saves the steps
             left = _left(ended, width if symbol.parent is not None else 1) if device.type == "cpu" else rows
@@ -149,12 +177,13 @@ class Speaker(nn.Module):
                 rows, ended, embedded, view = rows[left], ended[left], embedded[left], view.of(left)
                 state, attention = (state[0][left], state[1][left]), self.attention(view)
         tokens = tokens.view(len(batch), width, -1)[:, : channel.samples, : t + 1].flatten(0, 1)
-        said, log_probs = None, None
+        said, log_probs, entropies = None, None, None
         if channel.relaxes:
             said = crossed(moments, channel, logit, self.logit.bias, t + 1)
         elif channel.learns:
-            log_probs = credited(moments, logit, self.logit.bias, tokens)
-        return _message(tokens, channel.samples, log_probs, said)
+            log_probs, entropies = credited(moments, logit, self.logit.bias, tokens, channel.entropies)
+        told = sum(moment.symbol.told for moment in moments)
+        return _message(tokens, channel.samples, log_probs, said, entropies, told, noted)
 
     def drop(self, x: Tensor, numbers: Numbers, rows: Tensor | None = None, width: int = 1) -> Tensor:
         """Dropout of `x` (N, …), the `rows` of captions, `width` an image.
@@ -181,16 +210,18 @@ class Speaker(nn.Module):
         embedded = words.rows(before.flatten()[places])
         heard = self.from_word(self.drop(F.relu(embedded), numbers, places, columns))  # (M, 5H)
         state, attention = self.start(len(batch), view.regions), self.attention(view)
-        states = []
+        states, noted = [], []
         for x in heard.split(going):
             state = self.advance(x, (state[0][: len(x)], state[1][: len(x)]), attention)
             states.append(state[0])
+            noted.append((order[: len(x)], state[0].detach()))
         h = self.drop(torch.cat(states), numbers, places, columns)
         with torch.no_grad():
-            logits = self.logit(h)
+            logits = self.logits(h)
         chosen = logit.log_prob(h, self.logit.bias, logits, tokens.flatten()[places])
         log_probs = chosen.new_zeros(tokens.numel()).index_copy(0, places, chosen).view(tokens.shape)
-        return _message(tokens, 1, log_probs * mask)
+        noted += noted[-1:] * (columns - len(noted))  # after the longest caption's end
+        return _message(tokens, 1, log_probs * mask, noted=noted)
 
 
 def _longest_first(mask: Tensor) -> tuple[Tensor, list[int]]:
@@ -207,6 +238,15 @@ def _left(ended: Tensor, together: int) -> Tensor:
     return beams.repeat_interleave(together).nonzero().squeeze(1)
 
 
-def _message(tokens: Tensor, samples: int, log_probs: Tensor | None, said: Said | None = None) -> Message:
+def _message(
+    tokens: Tensor,
+    samples: int,
+    log_probs: Tensor | None,
+    said: Said | None = None,
+    entropies: Tensor | None = None,
+    told: int = 0,
+    noted: Sequence[Noted] = (),
+) -> Message:
     images = torch.arange(len(tokens), device=tokens.device) // samples
-    return Message(tokens, caption_mask(tokens), images, samples, log_probs, said)
+    states = partial(remembered, noted, len(tokens)) if noted else None
+    return Message(tokens, caption_mask(tokens), images, samples, log_probs, said, entropies, told, states)

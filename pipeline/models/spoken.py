@@ -5,7 +5,7 @@ All time steps at once: one product of the vocabulary's size instead of one a st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,24 +32,33 @@ class Moment:
         """(K, V+1): of the symbol's `whole` rows, with a graph; made once."""
         if self.soft is None:
             assert self.symbol.whole is not None
-            self.soft = relaxed([(self, self.symbol.whole)], channel, logit, bias)
+            self.soft = relaxed([(self, self.symbol.whole)], channel.distribution, logit, bias)
         return self.soft
 
 
 Part = tuple[Moment, Tensor]  # and some of its rows: (M,) int64
+Relax = Callable[[Tensor, Tensor | None, Tensor], Tensor]  # logits (M, V+1), noise, words (M,) → (M, V+1)
 
 
-def credited(moments: Sequence[Moment], logit: Table, bias: Tensor, tokens: Tensor) -> Tensor:
-    """(N, T) log-probabilities of `tokens` (N, T), 0 after their end."""
+def credited(
+    moments: Sequence[Moment], logit: Table, bias: Tensor, tokens: Tensor, entropies: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """(N, T) log-probabilities of `tokens` (N, T) and, if asked for, `entropies` (N, T); 0 after their end."""
     parts = [(moment, where(moment.alive)) for moment in moments]
     index = torch.cat([moment.symbol.index[rows] for moment, rows in parts])
     states, value = _known(parts)
-    found = logit.log_prob(states, bias, value, index)
     there = _there([(moment.alive, rows) for moment, rows in parts])
-    if there is not None:
-        found = found.masked_fill(~there, 0)
     places = _places(parts, tokens.shape[1])
-    return found.new_zeros(tokens.numel()).index_copy(0, places, found).view(tokens.shape)
+
+    def put(found: Tensor) -> Tensor:
+        if there is not None:
+            found = found.masked_fill(~there, 0)
+        return found.new_zeros(tokens.numel()).index_copy(0, places, found).view(tokens.shape)
+
+    if not entropies:
+        return put(logit.log_prob(states, bias, value, index)), None
+    log_probs, undecided = logit.log_prob_and_entropy(states, bias, value, index)
+    return put(log_probs), put(undecided)
 
 
 def crossed(moments: Sequence[Moment], channel: Channel, logit: Table, bias: Tensor, steps: int) -> Said:
@@ -73,16 +82,26 @@ def crossed(moments: Sequence[Moment], channel: Channel, logit: Table, bias: Ten
         words.append((moment, rows))
         of_words.append((through, rows))
     return Said(
-        Places(_places(words, steps), relaxed(words, channel, logit, bias), _there(of_words)),
+        Places(_places(words, steps), relaxed(words, channel.relax, logit, bias), _there(of_words)),
         Places(_places(whole, steps), torch.cat(soft), _there(of_whole)) if whole else None,
     )
 
 
-def relaxed(parts: Sequence[Part], channel: Channel, logit: Table, bias: Tensor) -> Tensor:
-    """(M, V+1): the channel's distributions for these rows, with a graph."""
+def relaxed(parts: Sequence[Part], relax: Relax, logit: Table, bias: Tensor) -> Tensor:
+    """(M, V+1): what a channel's `relax` or `distribution` makes of these rows, with a graph."""
     noises = [moment.symbol.noise[rows] for moment, rows in parts if moment.symbol.noise is not None]
+    index = torch.cat([moment.symbol.index[rows] for moment, rows in parts])
     states, value = _known(parts)
-    return channel.relax(logit.product(states, bias, value), torch.cat(noises) if noises else None)
+    return relax(logit.product(states, bias, value), torch.cat(noises) if noises else None, index)
+
+
+def remembered(noted: Sequence[tuple[Tensor, Tensor]], captions: int) -> Tensor:
+    """(N, T, H): of `captions` (N) the states (n, H) that were noted at each step, with the rows (n,) they are of."""
+    rows, states = noted[0]
+    table = states.new_zeros(captions, len(noted), states.shape[1])
+    for t, (rows, states) in enumerate(noted):
+        table[rows, t] = states
+    return table
 
 
 def _known(parts: Sequence[Part]) -> tuple[Tensor, Tensor]:

@@ -49,6 +49,10 @@ class Table:
         """(N,): log-probabilities of the words `index` (N,) where `product` gives the logits."""
         return _LogProb.apply(self._ticket, self._uses, x, bias, value, index)
 
+    def log_prob_and_entropy(self, x: Tensor, bias: Tensor, value: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """(N,) each: what `log_prob` gives, and the entropies of those distributions in nats."""
+        return _LogProbAndEntropy.apply(self._ticket, self._uses, x, bias, value, index)
+
 
 class _Uses:
     def __init__(self, weight: Tensor) -> None:
@@ -170,6 +174,35 @@ class _LogProb(Function):
         for x, logits, index, total, part in zip(*(t.split(ROWS) for t in (*ctx.saved_tensors, d)), strict=True):
             part = part.unsqueeze(1)
             slope = (logits - total).exp_().mul_(-part).scatter_add_(1, index.unsqueeze(1), part)
+            of_bias += slope.sum(0)
+            back.append(slope @ ctx.uses.weight)
+            if ctx.needs_input_grad[0]:
+                ctx.uses.add_product(slope, x)
+        return d.new_empty(0), None, torch.cat(back), of_bias, None, None
+
+
+class _LogProbAndEntropy(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, ticket: Tensor, uses: _Uses, x: Tensor, bias: Tensor, logits: Tensor, index: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        total = logits.logsumexp(-1, keepdim=True)
+        parts = (part - of for part, of in zip(logits.split(ROWS), total.split(ROWS), strict=True))
+        entropy = torch.cat([-(part.exp() * part).sum(-1) for part in parts])
+        ctx.uses = uses
+        ctx.save_for_backward(x, logits, index, total, entropy)
+        return (logits.gather(1, index.unsqueeze(1)) - total).squeeze(1), entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor, of_entropy: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None, None]:
+        # as _LogProb has it; the slope of an entropy H is −p (log p + H)
+        back, of_bias = [], d.new_zeros(ctx.saved_tensors[1].shape[1])
+        saved = (t.split(ROWS) for t in (*ctx.saved_tensors, d, of_entropy))
+        for x, logits, index, total, entropy, part, rise in zip(*saved, strict=True):
+            part, rise, log_p = part.unsqueeze(1), rise.unsqueeze(1), logits - total
+            slope = log_p.exp().mul_(log_p.add_(entropy.unsqueeze(1)).mul_(-rise).sub_(part))
+            slope.scatter_add_(1, index.unsqueeze(1), part)
             of_bias += slope.sum(0)
             back.append(slope @ ctx.uses.weight)
             if ctx.needs_input_grad[0]:

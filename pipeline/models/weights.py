@@ -11,11 +11,13 @@ from torch import Tensor
 
 from pipeline.errors import UserError
 from pipeline.files import write_atomically
+from pipeline.models.critic import Critic
+from pipeline.models.guided import Guided
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
 
-KINDS: dict[str, type[Speaker] | type[Listener]] = {"Speaker": Speaker, "Listener": Listener}
-Agent = Speaker | Listener
+Agent = Speaker | Listener | Critic
+KINDS: dict[str, type[Agent]] = {"Speaker": Speaker, "Guided": Guided, "Listener": Listener, "Critic": Critic}
 
 
 def save_agents(path: Path, agents: Mapping[str, Agent]) -> None:

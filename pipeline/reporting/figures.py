@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pipeline.reporting.compared import Comparison
-from pipeline.reporting.results import SHORT, Point, Results
+from pipeline.reporting.results import SHORT, SYMBOLS, Point, Results
 from pipeline.reporting.selection import Choice
 from pipeline.reporting.tables import number, setting
-from pipeline.reporting.tradeoff import SYMBOLS, curves
+from pipeline.reporting.tradeoff import curves
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Spot:
     bars: tuple[float, float, float, float] | None  # where the error bars end: left, right, bottom, top
     seeds: tuple[tuple[float, float], ...]  # one place a seed; empty for one seed
     label: str  # what hovering shows
-    tag: str  # λ, or nothing for a method without one
+    tag: str  # "λ 0.01", or nothing for a method without one
     chosen: bool
 
 
@@ -190,7 +190,8 @@ def _spot(
     dx, dy = point.spread("test", *across), point.spread("test", *up)
     seeds = [(run.value("test", *across), run.value("test", *up)) for run in point.runs]
     several = len(seeds) > 1
-    keys = dict.fromkeys(("lambda", "rho", *results.varying(point.method)))
+    dial = results.dial(point.method)
+    keys = dict.fromkeys(("lambda", "rho", dial, *results.varying(point.method)))
     words = [point.method, *(_named(point, key) for key in keys if key in point.settings)]
     words += [f"{'seeds' if several else 'seed'} {' '.join(str(s) for s in point.seeds if s is not None) or '–'}"]
     words += [*values, *(["chosen on validation"] if id(point) in chosen else [])]
@@ -200,6 +201,6 @@ def _spot(
         bars=(x - dx, x + dx, y - dy, y + dy) if several and dx is not None and dy is not None else None,
         seeds=tuple(seeds) if several else (),  # type: ignore[arg-type]
         label=", ".join(words),
-        tag=setting(point, "lambda") if "lambda" in point.settings else "",
+        tag=_named(point, dial) if dial in point.settings else "",
         chosen=id(point) in chosen,
     )

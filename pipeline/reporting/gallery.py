@@ -16,11 +16,11 @@ import numpy as np
 from pipeline.errors import UserError
 from pipeline.reporting.captions import known, read_captions, rows_of
 from pipeline.reporting.figures import styles
-from pipeline.reporting.results import Results, Run
+from pipeline.reporting.results import SYMBOLS, Results, Run
 from pipeline.reporting.selection import ReportSettings
 from pipeline.reporting.svg import Look, look
 from pipeline.reporting.tables import setting
-from pipeline.reporting.tradeoff import SYMBOLS, curves
+from pipeline.reporting.tradeoff import curves
 
 if TYPE_CHECKING:
     from PIL.Image import Image

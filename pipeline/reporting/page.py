@@ -35,6 +35,7 @@ from pipeline.reporting.quality_tables import (
 )
 from pipeline.reporting.results import LANGUAGE, SHORT, Results, read_json, read_results, with_frozen_speakers
 from pipeline.reporting.selection import Choice, ReportSettings, choose_all, rule
+from pipeline.reporting.several_tables import best_of_beam_table, several_table
 from pipeline.reporting.svg import drawings
 from pipeline.reporting.tables import Table, compact_tables, human_table, results_table, runs_table
 
@@ -133,7 +134,10 @@ class Content:
             "human": [human_table(results, choices)],
             "crossed": [crossed_table(self.crossed)] if self.crossed else [],
             "galleries": [galleries_table(results, choices)],
-            "captions": [faithfulness_table(results, choices), diversity_table(results, choices)],
+            "captions": [
+                build(results, choices)
+                for build in (faithfulness_table, diversity_table, best_of_beam_table, several_table)
+            ],
             "runs": [runs_table(results, choices)],
         }
         return {name: [table for table in tables if table is not None] for name, tables in found.items()}

@@ -132,7 +132,7 @@ def _draw(axes: Any, series: Series, ends: bool) -> None:
         if spot.chosen:
             axes.plot(spot.x, spot.y, "o", markersize=13, markerfacecolor="none", markeredgecolor=colour)
         if spot.tag and (spot.chosen or (ends and n == len(series.spots) - 1)):
-            axes.annotate(f"λ {spot.tag}", (spot.x, spot.y), xytext=(2, 8), textcoords="offset points", fontsize=7,
+            axes.annotate(spot.tag, (spot.x, spot.y), xytext=(2, 8), textcoords="offset points", fontsize=7,
                           color=colour, path_effects=[withStroke(linewidth=2.5, foreground="white")])  # fmt: skip
 
 

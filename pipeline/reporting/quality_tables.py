@@ -19,8 +19,14 @@ DIVERSITY = {
     "distinct_captions": ("distinct", 3),
     "Div-1": ("Div-1", 3),
     "Div-2": ("Div-2", 3),
+    "Self-BLEU": ("Self-BLEU", 3),
     "repetition": ("repeats", 3),
     "unfinished": ("no end", 3),
+    "human_log_likelihood": ("log p", 3),
+}
+EXPLAINED = {
+    "Self-BLEU": "Self-BLEU: BLEU-5 of each of the first 1,000 captions against the others; lower is more varied.",
+    "human_log_likelihood": "log p: the speaker's, of a word of people's captions.",
 }
 
 
@@ -120,6 +126,7 @@ def diversity_table(results: Results, choices: Sequence[Choice]) -> Table | None
             "words: per caption; vocabulary: different words; distinct: different captions, a caption; Div-n: "
             "different n-grams, a word, over all captions together; repeats (a content bigram twice, or a word twice "
             "in a row) and no end: shares of the captions.",
+            *(note for key, note in EXPLAINED.items() if key in keys),
             *protocols.notes,
         ],
         protocols.warning,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ SHORT = {
     "before": "Listener before",
     "judge": "Independent judge",
 }
+SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ"}
 LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
 
 
@@ -33,7 +34,7 @@ class Run:
     """One evaluated model: a cell of the sweep or a single run of the chain."""
 
     method: str
-    settings: Mapping[str, Any]  # lambda, rho, seed and whatever else the grid varies
+    settings: Mapping[str, Any]  # lambda, rho, gamma, seed and whatever else the grid varies
     signature: str
     splits: Mapping[str, Any]  # val and test, as metrics.json has them
     not_computed: Mapping[str, str]
@@ -64,6 +65,11 @@ class Run:
         if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
             return None
         return float(found)
+
+    @property
+    def protocol(self) -> str:
+        """The signature without what guides the captions: gamma is a setting of the method."""
+        return "|".join(part for part in self.signature.split("|") if not part.startswith("guidance="))
 
     @property
     def point(self) -> tuple[str, ...]:
@@ -129,10 +135,16 @@ class Results:
     def methods(self) -> list[str]:
         return list(dict.fromkeys(point.method for point in self.points))
 
-    def varying(self, method: str) -> list[str]:
-        """The method's settings besides λ and the seed that have several values."""
+    def dial(self, method: str) -> str:
+        """The setting along which the method's curve runs: λ, or γ of a guided method that has one λ."""
         points = self.of(method)
-        keys = sorted({key for point in points for key in point.settings} - {"lambda"})
+        guided = any("gamma" in point.settings for point in points)
+        return "gamma" if guided and len({point.settings.get("lambda") for point in points}) == 1 else "lambda"
+
+    def varying(self, method: str) -> list[str]:
+        """The method's settings besides its dial and the seed that have several values."""
+        points = self.of(method)
+        keys = sorted({key for point in points for key in point.settings} - {self.dial(method)})
         return [key for key in keys if len({str(point.settings.get(key)) for point in points}) > 1]
 
     def of(self, method: str) -> list[Point]:
@@ -145,19 +157,18 @@ def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] 
     A chain's run with the settings of a cell is left out (the same stage made both); if its numbers differ from the
     cell's, a note says so. Raises UserError if a file is missing or not of the form that the evaluate stage writes.
     """
-    cells = sweep / "cells.json"
-    files, runs, notes = [cells], [], []
-    for entry in _list(_read(cells), cells):
-        runs.append(_run(entry, cells, sweep / "captions.parquet", in_sweep=True))
+    cells, notes = sweep / "cells.json", []
+    paths = [folder / "metrics.json" for folder in evaluations]
+    swept = [_run(entry, cells, sweep / "captions.parquet", in_sweep=True) for entry in _list(_read(cells), cells)]
+    single = [_run(_read(path), path, path.with_name("captions.parquet"), in_sweep=False) for path in paths]
+    guided = {run.method for run in (*swept, *single) if "gamma" in run.settings}
+    runs, chain = _with_gamma(swept, guided), _with_gamma(single, guided)
     known = {(run.point, run.settings.get("seed")): run for run in runs}
     if len(known) < len(runs):
         raise UserError(
             f"{cells}: two cells of one method have the same settings; delete data/sweep and repeat the sweep."
         )
-    for folder in evaluations:
-        path = folder / "metrics.json"
-        files.append(path)
-        run = _run(_read(path), path, folder / "captions.parquet", in_sweep=False)
+    for run in chain:
         twin = known.get((run.point, run.settings.get("seed")))
         if twin is None:
             known[run.point, run.settings.get("seed")] = run
@@ -174,7 +185,12 @@ def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] 
         groups.setdefault(run.point, []).append(run)
     points = [Point(tuple(sorted(group, key=lambda run: _rank(run.settings.get("seed"))))) for group in groups.values()]
     points.sort(key=lambda point: (order[point.method], [_rank(value) for _, value in sorted(point.settings.items())]))
-    return Results(tuple(points), tuple(notes), tuple(files))
+    return Results(tuple(points), tuple(notes), (cells, *paths))
+
+
+def _with_gamma(runs: Iterable[Run], guided: Container[str]) -> list[Run]:
+    """`runs`; those of methods that are `guided` in some of their runs say of the others, too, that γ = 1 is none."""
+    return [replace(run, settings={"gamma": 1.0, **run.settings}) if run.method in guided else run for run in runs]
 
 
 def with_frozen_speakers(results: Results, methods: Iterable[str]) -> Results:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pipeline.reporting.results import LANGUAGE, SHORT, Point, Results, Run
+from pipeline.reporting.results import LANGUAGE, SHORT, SYMBOLS, Point, Results, Run
 from pipeline.reporting.selection import Basis, Choice
 
 MISSING = "–"
@@ -68,7 +68,7 @@ class Protocols:
     def __init__(self, runs: Iterable[Run]) -> None:
         self.methods: dict[str, list[str]] = {}
         for run in runs:
-            methods = self.methods.setdefault(run.signature, [])
+            methods = self.methods.setdefault(run.protocol, [])
             if run.method not in methods:
                 methods.append(run.method)
 
@@ -77,7 +77,7 @@ class Protocols:
         if len(self.methods) < 2:
             return ""
         signatures = list(self.methods)
-        return " [" + "".join(sorted({_letter(signatures.index(run.signature)) for run in runs})) + "]"
+        return " [" + "".join(sorted({_letter(signatures.index(run.protocol)) for run in runs})) + "]"
 
     @property
     def notes(self) -> list[str]:
@@ -109,14 +109,16 @@ def results_table(results: Results, choices: Sequence[Choice], direction: str = 
     protocols = Protocols(run for choice in choices if choice.point for run in choice.point.runs)
     language = _language(results)
     forward = direction == "text_to_image"
-    columns = [Column("Method", text=True), Column("λ", "Chosen"), Column("ρ", "Chosen"), Column("seeds", "Chosen")]
+    dials = _dials(results)
+    columns = [Column("Method", text=True), *(Column(SYMBOLS[name], "Chosen") for name in dials)]
+    columns += [Column("seeds", "Chosen")]
     if forward:
         columns += [Column(name, "Language metrics") for name in language]
     columns += [Column(name, SHORT[judge]) for judge in results.judges for name in (*RECALLS, "med.")]
     rows = []
     for choice in choices:
         point = choice.point
-        row = [chosen_name(choice, protocols), setting(point, "lambda"), setting(point, "rho"), _seeds(point)]
+        row = [chosen_name(choice, protocols), *(setting(point, name) for name in dials), _seeds(point)]
         if forward:
             row += [point_cell(point, 3, "language", name) for name in language]
         for judge in results.judges:
@@ -160,15 +162,16 @@ def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     """Every run: each cell of the sweep and each single run of the chain."""
     chosen = {id(run) for choice in choices if choice.point and choice.of > 1 for run in choice.point.runs}
     protocols = Protocols(results.runs)
-    others = other_settings(results)
-    columns = [Column("Method", text=True), *(Column(name) for name in ("λ", "ρ", *others, "seed"))]
+    dials, others = _dials(results), other_settings(results)
+    symbols = [SYMBOLS[name] for name in dials]
+    columns = [Column("Method", text=True), *(Column(name) for name in (*symbols, *others, "seed"))]
     columns += [Column("CIDEr", "Validation"), Column("R@10 own", "Validation")]
     columns += [Column("CIDEr", "Test"), *(Column(f"R@10 {judge}", "Test") for judge in results.judges)]
     columns += [Column(label, "Test captions") for label in DIVERSITY.values()]
     rows = []
     for run in results.runs:
         name = run.method + (" ✓" if id(run) in chosen else "") + protocols.mark([run])
-        row = [name, *(setting(run, key) for key in ("lambda", "rho", *others, "seed"))]
+        row = [name, *(setting(run, key) for key in (*dials, *others, "seed"))]
         row += [number(run.value("val", "language", "CIDEr"), 3)]
         row += [number(run.value("val", "own", "text_to_image", "R@10"), 1)]
         row += [number(run.value("test", "language", "CIDEr"), 3)]
@@ -192,14 +195,15 @@ def compact_tables(results: Results, choices: Sequence[Choice]) -> tuple[Table, 
     protocols = Protocols(run for choice in choices if choice.point for run in choice.point.runs)
     others = _language(results)[1:]
     fewer = [judge for judge in results.judges if judge != "adapted"]  # the second table has no room for it
-    ahead = [Column("Method", text=True), Column("λ"), Column("ρ"), Column("seeds")]
+    dials = _dials(results)
+    ahead = [Column("Method", text=True), *(Column(SYMBOLS[name]) for name in dials), Column("seeds")]
     ahead += [Column("CIDEr"), *(Column(f"R@10 {judge}") for judge in results.judges), Column("repeats")]
     behind = [Column("Method", text=True), *(Column(name) for name in others)]
     behind += [Column(f"R@1/5/med {judge}") for judge in fewer]
     first, second = [], []
     for choice in choices:
         point, name = choice.point, chosen_name(choice, protocols)
-        row = [name, setting(point, "lambda"), setting(point, "rho"), _seeds(point)]
+        row = [name, *(setting(point, name) for name in dials), _seeds(point)]
         row += [point_cell(point, 3, "language", "CIDEr")]
         row += [point_cell(point, 1, judge, "text_to_image", "R@10") for judge in results.judges]
         first.append([*row, _mean(point, 3, "diversity", "repetition")])
@@ -225,8 +229,14 @@ def compact_tables(results: Results, choices: Sequence[Choice]) -> tuple[Table, 
 
 
 def other_settings(results: Results) -> list[str]:
-    """Settings besides λ, ρ and the seed that have several values within a method."""
-    return sorted({key for method in results.methods for key in results.varying(method)} - {"rho"})
+    """Settings besides λ, ρ, γ and the seed that have several values within a method."""
+    return sorted({key for method in results.methods for key in results.varying(method)} - {*SYMBOLS})
+
+
+def _dials(results: Results) -> list[str]:
+    """The settings that have a column of their own: λ and ρ, and γ where captions are guided."""
+    guided = any("gamma" in point.settings for point in results.points)
+    return [name for name in SYMBOLS if guided or name != "gamma"]
 
 
 def point_cell(point: Point | None, digits: int, *keys: str) -> str:

@@ -19,34 +19,34 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.reporting.results import Point, Results
+from pipeline.reporting.results import SYMBOLS, Point, Results
 from pipeline.reporting.tables import setting
 
-SYMBOLS = {"lambda": "λ", "rho": "ρ"}
 SAME = 1e-9  # relative; nearer numbers are the same number, summed in another order
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The points of one method that differ in λ alone."""
+    """The points of one method that differ in its dial alone, which is λ, or the γ of guidance."""
 
     label: str  # the method, and those of its other settings that vary within it
     method: str
-    settings: Mapping[str, Any]  # without λ and the seed
+    settings: Mapping[str, Any]  # without the dial and the seed
     points: tuple[Point, ...]
 
 
 def curves(results: Results) -> list[Curve]:
-    """The curves of all methods: settings that differ in anything but λ and the seed lie on different ones."""
+    """The curves of all methods: settings that differ in anything but the dial and the seed lie on different ones."""
     found: list[Curve] = []
     for method in results.methods:
         lines: dict[tuple[str, ...], list[Point]] = {}
+        dial = results.dial(method)
         for point in results.of(method):
-            key = tuple(f"{name}={point.settings[name]}" for name in sorted(point.settings) if name != "lambda")
+            key = tuple(f"{name}={point.settings[name]}" for name in sorted(point.settings) if name != dial)
             lines.setdefault(key, []).append(point)
         varying = results.varying(method)
         for points in lines.values():
-            fixed = {name: value for name, value in points[0].settings.items() if name != "lambda"}
+            fixed = {name: value for name, value in points[0].settings.items() if name != dial}
             names = [method, *(f"{SYMBOLS.get(name, name)} {setting(points[0], name)}" for name in varying)]
             found.append(Curve(" ".join(names), method, fixed, tuple(points)))
     return found

@@ -38,7 +38,7 @@ def fit(
     if ranks.rank():
         return
     agents: dict[str, Agent] = {}
-    for role, agent in training.method.agents.present().items():
+    for role, agent in training.method.trained().items():
         assert isinstance(agent, Agent)
         if role in roles:
             agents[role.value] = agent

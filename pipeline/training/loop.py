@@ -70,7 +70,7 @@ class Training:
         self.modules = method.modules()
         for module in self.modules.values():
             module.to(device)
-        learning = frozenset().union(*method.turns.order)
+        learning = method.turns.everybody
         self.adams = {role: Adam(agent) for role, agent in method.agents.present().items() if role in learning}
         self.step = 0
         self.history: list[dict[str, float]] = []

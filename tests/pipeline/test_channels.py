@@ -4,12 +4,15 @@ import pytest
 import torch
 
 from pipeline.channels import (
+    Annealed,
     Beam,
+    Continued,
     Forced,
     Greedy,
     Gumbel,
     Multinomial,
     PartialSampling,
+    Prompted,
     ScheduledSampling,
     StraightThrough,
     draw,
@@ -148,6 +151,44 @@ def test_gumbel_words_are_drawn_as_often_as_they_are_likely_at_any_temperature()
         index, noise = channel.sample(logits, numbers, torch.arange(40_000))
         shares = index.bincount(minlength=4) / len(index)
         torch.testing.assert_close(shares, probabilities, atol=0.01, rtol=0)
-        soft = channel.relax(logits, noise)
+        soft = channel.relax(logits, noise, index)
         assert torch.equal(soft.argmax(-1), index)
         torch.testing.assert_close(soft.sum(-1), torch.ones(len(soft)))
+
+
+def test_fewer_words_are_forced_from_epoch_to_epoch():
+    schedule = Annealed(start=16, every=2, by=5)
+    assert [schedule.words(epoch) for epoch in range(9)] == [16, 16, 11, 11, 6, 6, 1, 1, 0]
+
+
+def test_a_caption_is_begun_with_human_words_and_ended_with_drawn_ones(toy):
+    batch = toy.batch()
+    speaker = toy.agents().speaker
+    message = speaker.speak(batch, Prompted(Annealed(start=2)), rng())
+    assert message.told == 2
+    assert torch.equal(message.tokens[:, :2], batch.captions[:, :2])
+    assert not torch.equal(message.tokens[:, 2:], batch.captions[:, 2 : message.tokens.shape[1]])
+    told, drawn = message.share("told"), message.share("drawn")
+    assert torch.equal(told | drawn, message.mask)
+    assert not (told & drawn).any()
+    assert not told[:, 2:].any()
+    assert not drawn[:, :2].any()
+    assert Prompted(Annealed(start=2)).samples == 1
+
+
+def test_nothing_forced_is_an_ordinary_sample(toy):
+    speaker = toy.agents().speaker
+    none, ordinary = (speaker.speak(toy.batch(), channel, rng()) for channel in (Prompted(Annealed(0)), Multinomial()))
+    assert torch.equal(none.tokens, ordinary.tokens)
+    assert none.told == ordinary.told == 0
+    assert none.share("drawn") is not none.mask
+    assert torch.equal(none.share("drawn"), none.mask)
+
+
+def test_a_caption_that_has_ended_is_not_continued(toy):
+    batch = toy.batch()
+    batch.captions[0, 1:] = 0
+    message = toy.agents().speaker.speak(batch, Continued(each=2, places=3), rng())
+    first = message.tokens.view(len(batch), 3, 2, -1)[0]
+    assert torch.equal(first[0, :, 0], batch.captions[0, 0].expand(2))
+    assert not first[1:].any()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.baselines import Centred, NoBaseline, SelfCritical
+from pipeline.baselines import Centred, GroupMean, NoBaseline, SelfCritical
 from pipeline.channels import Forced, Multinomial
 from pipeline.estimators import Detached, ScoreFunction, surrogate
 from pipeline.rollouts import StepRollouts, human
@@ -26,6 +26,16 @@ def test_the_surrogate_by_hand():
     loss.backward()
     torch.testing.assert_close(log_probs.grad, torch.tensor([[-0.5, -0.5], [0.25, 0.25]]))
     torch.testing.assert_close(value.grad, torch.tensor([-0.5, -0.5]))
+
+
+def test_scores_that_are_sums_over_words_are_averaged_over_them_by_hand():
+    tokens = torch.tensor([[1, 0, 0], [2, 3, 0]])
+    message = Message(tokens, caption_mask(tokens), torch.arange(2), 1)
+    value = torch.tensor([1.5, -0.5], requires_grad=True)
+    loss, _ = surrogate(value, message, reduction="words")
+    loss.backward()
+    assert loss.item() == pytest.approx(-1.0 / 5)
+    torch.testing.assert_close(value.grad, torch.full((2,), -0.2))
 
 
 def test_words_after_the_end_have_no_weight():
@@ -94,6 +104,8 @@ def test_baselines_by_hand(toy):
     torch.testing.assert_close(SelfCritical(Forced(learns=False))(value[:8], score, rollouts), truth)
     centred = Centred(SelfCritical())(value, score, rollouts)
     assert (value - centred).sum().abs() < 1e-4
+    sets = torch.stack([torch.tensor([0.5, 0.5]) + 2 * image for image in range(8)]).flatten()
+    torch.testing.assert_close(GroupMean()(value, score, rollouts), sets)
 
 
 def test_the_greedy_hinge_is_among_greedy_captions(toy):

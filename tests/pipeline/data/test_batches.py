@@ -79,6 +79,28 @@ def test_all_captions_of_an_image_are_equally_likely(world):
     assert all(50 < count < 110 for count in seen.values())  # 80 ± 8
 
 
+def test_which_images_are_dropped_depends_on_seed_epoch_and_image_only(world):
+    prepared, store = world
+    rows = prepared.rows("train")
+
+    def dropped(batch, epoch=4, seed=3, share=0.3, **more):
+        batches = Batches(prepared, store, rows, batch, seed, image_dropout=share, **more)
+        masks = {int(i): m for b in batches.epoch(epoch) for i, m in zip(b.images, b.region_mask, strict=True)}
+        assert all(mask.all() or not mask.any() for mask in masks.values())
+        return {image for image, mask in masks.items() if not mask.any()}
+
+    reference = dropped(20)
+    assert 0 < len(reference) < 20
+    assert dropped(4) == dropped(2, shuffle=False) == reference
+    assert dropped(4, part=(0, 2)) | dropped(4, part=(1, 2)) == reference
+    assert dropped(20, epoch=5) != reference != dropped(20, seed=4)
+    assert dropped(20, share=0.0) == set()
+    shares = [len(dropped(20, epoch)) / 20 for epoch in range(100)]
+    assert 0.26 < np.mean(shares) < 0.34  # .3 ± .01
+    plain = Batches(prepared, store, rows, 20, 3)
+    assert shown(Batches(prepared, store, rows, 20, 3, image_dropout=0.3), 4) == shown(plain, 4)
+
+
 def test_an_epoch_goes_on_from_any_batch(world):
     prepared, store = world
     batches = Batches(prepared, store, prepared.rows("train"), 4, 1)

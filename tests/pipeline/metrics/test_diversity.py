@@ -1,8 +1,12 @@
+import math
+import random
+from collections import Counter
+
 import pytest
 import torch
 
 from pipeline.errors import UserError
-from pipeline.metrics.diversity import diversity, repeats
+from pipeline.metrics.diversity import diversity, repeats, self_bleu, set_diversity
 
 
 def test_figures_by_hand():
@@ -48,3 +52,68 @@ def test_mistakes_are_one_line():
         diversity(["a", "b"], [[1, 0]])
     with pytest.raises(UserError, match="0 captions"):
         diversity([], [])
+
+
+def test_sets_of_captions_by_hand():
+    # image 1: 9 words, of them a, dog, runs, cat, sits; bigrams a dog, dog runs, a cat, cat sits. Image 2: all alike.
+    sets = [["a dog runs", "a dog runs", "a cat sits"], ["a b c d e"] * 3]
+    figures = set_diversity(sets)
+    assert figures["Div-1"] == pytest.approx((5 / 9 + 5 / 15) / 2)
+    assert figures["Div-2"] == pytest.approx((4 / 9 + 4 / 15) / 2)
+    # k = 1 and 2: 3 + 5 of 3 + 5 words match, and all n-grams: 1 + 4 + ...: BLEU-4 is 1
+    # k = 3: "a" of image 1 and all of image 2: 6/8, 4/6, 3/4, 2/2 (image 1 has no n-gram of four words)
+    third = (6 / 8 * 4 / 6 * 3 / 4 * 2 / 2) ** (1 / 4)
+    assert figures["mBLEU-4"] == pytest.approx((1 + 1 + third) / 3, abs=1e-6)
+
+
+def test_sets_that_share_nothing_and_sets_without_words():
+    apart = set_diversity([["a b c d e", "f g h i j"]])
+    assert apart["Div-1"] == 1
+    assert apart["mBLEU-4"] < 1e-6
+    assert set_diversity([["", ""]]) == {"Div-1": 0, "Div-2": 0, "mBLEU-4": pytest.approx(0, abs=1e-6)}
+
+
+@pytest.mark.parametrize("sets", [[], [["a"]], [["a", "b"], ["a"]]])
+def test_sets_that_cannot_be_compared_are_one_line(sets):
+    with pytest.raises(UserError, match="the same number of captions, two or more"):
+        set_diversity(sets)
+
+
+def plain_self_bleu(captions: list[str]) -> float:
+    """Each caption against all others, one after the other."""
+    total = 0.0
+    for place, caption in enumerate(captions):
+        words, others = caption.split(), [text.split() for n, text in enumerate(captions) if n != place]
+        score = 1.0
+        for n in range(1, 6):
+            said = Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+            known = [Counter(tuple(text[i : i + n]) for i in range(len(text) - n + 1)) for text in others]
+            matched = sum(min(count, max(each[ngram] for each in known)) for ngram, count in said.items())
+            if n == 1 and not matched:
+                score = 0.0
+            score *= ((matched or 0.1) / max(1, said.total())) ** 0.2
+        closest = min((abs(len(text) - len(words)), len(text)) for text in others)[1]
+        total += score * (math.exp(min(0.0, 1 - closest / len(words))) if words else 0.0)
+    return total / len(captions)
+
+
+@pytest.mark.parametrize(
+    ("letters", "count", "nltk"),
+    [(3, 40, 0.45788299751819067), (8, 60, 0.18539940557571186), (20, 100, 0.14133614311958825)],
+)
+def test_self_bleu_is_nltk_s(letters, count, nltk):
+    """The numbers are those of NLTK 3.10: sentence_bleu, weights of 1/5, smoothing method1."""
+    draw = random.Random(letters)
+    captions = [
+        " ".join(draw.choice("abcdefghijklmnopqrstuvwxyz"[:letters]) for _ in range(draw.randint(0, 9)))
+        for _ in range(count)
+    ]
+    assert self_bleu(captions) == pytest.approx(nltk, rel=1e-12)
+    assert self_bleu(captions) == pytest.approx(plain_self_bleu(captions))
+
+
+def test_self_bleu_takes_the_first_thousand_and_needs_two():
+    assert self_bleu(["a b c d e"] * 2) == pytest.approx(1)
+    assert self_bleu(["a b c d e", "f g h i j", "a b c d e"], first=2) == 0
+    with pytest.raises(UserError, match="Self-BLEU: 1 captions"):
+        self_bleu(["a"])

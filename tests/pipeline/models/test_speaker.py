@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import pytest
 import torch
 from torch.nn import functional as F
 
@@ -150,3 +151,14 @@ def test_a_part_of_a_batch_draws_its_part_of_the_numbers(toy):
     rows = torch.tensor([0, 5])
     assert torch.equal(Numbers(part, rng()).like(torch.zeros(2, 3), rows, 2), whole[[4, 9]])
     assert torch.equal(Numbers(part, rng()).like(torch.zeros(6, 3), width=2), whole[4:10])
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["word by word", "in one piece"])
+def test_states_are_what_words_were_chosen_from(toy, together):
+    speaker, batch = toy.agents().speaker, toy.batch()
+    message = speaker.read(batch) if together else speaker.speak(batch, Multinomial(3), rng())
+    states = message.states()
+    assert not states.requires_grad
+    assert states.shape == (*message.tokens.shape, speaker.hidden)
+    log_probs = speaker.logit(states).log_softmax(-1).gather(2, message.tokens.unsqueeze(2)).squeeze(2)
+    torch.testing.assert_close(log_probs[message.mask], message.log_probs[message.mask])

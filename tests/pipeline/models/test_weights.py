@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
+from pipeline.models.guided import Guided
 from pipeline.models.weights import load_agent, save_agents
 
 
@@ -16,6 +17,19 @@ def test_agents_come_back_as_they_were_built(toy, tmp_path):
         assert after.arguments == before.arguments
         assert not after.training
         assert all(torch.equal(t, after.state_dict()[n]) for n, t in before.state_dict().items())
+
+
+def test_a_guided_speaker_comes_back_guided_and_one_without_a_null_image_is_written_as_ever(toy, tmp_path):
+    speaker, path = toy.agents().speaker, tmp_path / "weights.safetensors"
+    assert "null_image" not in speaker.arguments
+    assert "null" not in speaker.state_dict()
+    speaker.add_null_image()
+    save_agents(path, {"speaker": Guided.of(speaker, 1.5)})
+    found = load_agent(path, "speaker")
+    assert isinstance(found, Guided)
+    assert (found.gamma, found.training) == (1.5, False)
+    assert found.state_dict().keys() == speaker.state_dict().keys()
+    assert all(torch.equal(value, found.state_dict()[name]) for name, value in speaker.state_dict().items())
 
 
 def test_equal_agents_give_equal_bytes(toy, tmp_path):

@@ -298,6 +298,22 @@ def crossed() -> dict[str, Any]:
 
 
 @pytest.fixture
+def guided() -> list[dict[str, Any]]:
+    """Guidance along γ, and a method of which some settings are guided too."""
+    found = [
+        cell("guidance", 0.97 - 0.1 * gamma, 60.0 + 5 * gamma, **{"lambda": 0.0, "gamma": gamma, "seed": 1})
+        for gamma in (2.0, 1, 1.5)
+    ]
+    for lam in (0.5, 0.9):
+        found.append(cell("luo", 0.94 - lam / 10, 70.0 + lam, **{"lambda": lam, "seed": 1}))
+        found.append(cell("luo", 0.84 - lam / 10, 80.0 + lam, **{"lambda": lam, "gamma": 1.5, "seed": 1}))
+    for entry in found:
+        if entry["settings"].get("gamma", 1) != 1:
+            entry["signature"] = SIGNATURE.replace("|EOS", f"|guidance={entry['settings']['gamma']:g}|EOS")
+    return found
+
+
+@pytest.fixture
 def make_cell() -> Callable[..., dict[str, Any]]:
     return cell
 

@@ -23,7 +23,7 @@ def test_a_panel_a_judge_a_line_a_method_a_spot_a_setting(world):
         "mle": 1, "psst_multinomial": 3, "st_multinomial": 3, "luo": 2
     }  # fmt: skip
     psst = own.series[1]
-    assert [spot.tag for spot in psst.spots] == ["0.001", "0.005", "0.02"]
+    assert [spot.tag for spot in psst.spots] == ["λ 0.001", "λ 0.005", "λ 0.02"]
     assert [spot.chosen for spot in psst.spots] == [False, True, False]
     assert psst.spots[0].x == pytest.approx(0.975)  # the test split: (.96 + .97) / 2 + .01
     assert psst.spots[0].y == pytest.approx(74.5)
@@ -32,6 +32,14 @@ def test_a_panel_a_judge_a_line_a_method_a_spot_a_setting(world):
     assert len(psst.spots[0].seeds) == 2
     assert (before.level, judge.level) == ((61.0, 61.0), (41.0, 41.0))
     assert judge.series[1].spots[0].y == pytest.approx(54.5)
+
+
+def test_spots_of_guidance_say_gamma(world, guided):
+    world.write(guided, [])
+    found = {series.label: series.spots for series in curve_panels(*read(world))[0].series}
+    assert [spot.tag for spot in found["guidance"]] == ["γ 1", "γ 1.5", "γ 2"]
+    assert found["guidance"][2].label.startswith("guidance, λ 0, γ 2, seed 1, ")
+    assert [spot.tag for spot in found["luo γ 1.5"]] == ["λ 0.5", "λ 0.9"]
 
 
 def test_hovering_gives_the_settings_seeds_and_values(world):

@@ -54,6 +54,21 @@ def test_a_single_run_with_a_cells_settings_counts_once_and_a_difference_is_note
     assert "luo" in differing.notes[0]
 
 
+def test_a_guided_method_says_of_all_its_runs_how_far_they_are_guided(world, guided, control):
+    single = json.loads(json.dumps(next(entry for entry in guided if entry["settings"].get("gamma") == 1)))
+    del single["settings"]["gamma"]  # an evaluation says nothing of a gamma of 1
+    world.write([*guided, control], [single])
+    results = read_results(world.sweep, [world.root / "evaluation" / "guidance"], first=("mle",))
+    assert [point.settings["gamma"] for point in results.of("guidance")] == [1, 1.5, 2]
+    assert {point.settings["gamma"] for point in results.of("luo")} == {1, 1.5}
+    assert "gamma" not in results.of("mle")[0].settings
+    assert {method: results.dial(method) for method in results.methods} == {
+        "mle": "lambda", "guidance": "gamma", "luo": "lambda"
+    }  # fmt: skip
+    assert (results.varying("guidance"), results.varying("luo")) == ([], ["gamma"])
+    assert len({run.protocol for run in results.runs}) == 1
+
+
 def test_a_missing_or_broken_file_is_named(world):
     (world.sweep / "cells.json").write_text("{")
     with pytest.raises(UserError, match=r"cells\.json: not JSON"):

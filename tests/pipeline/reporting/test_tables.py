@@ -102,6 +102,19 @@ def test_two_protocols_in_one_table_are_announced_with_the_field_that_differs(wo
     assert compact_tables(results, choices)[1].warning == table.warning
 
 
+def test_guidance_has_a_column_where_captions_are_guided_and_is_no_other_protocol(world, guided, cells, control):
+    world.write([*cells, *(entry for entry in guided if entry["method"] == "guidance")], [control])
+    results, choices = read(world)
+    table = results_table(results, choices)
+    assert table.warning == ""
+    assert not any("guidance=" in note for note in table.notes)
+    assert cells_of(table, "guidance*")["Chosen γ"] == "1"  # .87 on validation, of .912
+    assert cells_of(table, "luo")["Chosen γ"] == "–"
+    assert [row[3] for row in runs_table(results, choices).rows if row[0].startswith("guidance")] == ["1", "1.5", "2"]
+    first, _ = compact_tables(results, choices)
+    assert [column.label for column in first.columns][:4] == ["Method", "λ", "ρ", "γ"]
+
+
 def test_every_run_is_listed_and_the_chosen_ones_marked(world):
     results, choices = read(world)
     rows = runs_table(results, choices).rows

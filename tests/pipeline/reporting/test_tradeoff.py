@@ -102,3 +102,12 @@ def test_settings_beside_lambda_make_curves_of_their_own(world, make_cell):
     assert [point.settings["lambda"] for point in found[0].points] == [0.1, 0.2]
     assert found[0].settings == {"rho": 0.25, "mix": "caption"}
     assert [len(point.runs) for point in found[0].points] == [2, 2]
+
+
+def test_the_curve_of_guidance_runs_along_gamma_and_others_have_one_for_each_gamma(world, guided):
+    world.write(guided, [])
+    lines = {curve.label: [point.settings for point in curve.points] for curve in curves(read_results(world.sweep, []))}
+    assert [settings["gamma"] for settings in lines.pop("guidance")] == [1, 1.5, 2]
+    assert {label: [settings["lambda"] for settings in points] for label, points in lines.items()} == {
+        "luo γ 1": [0.5, 0.9], "luo γ 1.5": [0.5, 0.9]
+    }  # fmt: skip

@@ -10,6 +10,7 @@ from pipeline.methods.luo import luo
 from pipeline.methods.method import Agents, Objective
 from pipeline.methods.pretraining import matching
 from pipeline.methods.psst import psst_multinomial, reinforce
+from pipeline.methods.spider import pg_spider
 from pipeline.scores.discriminability import Hinge, Recovering
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Means, Training, _normalised_backward
@@ -74,9 +75,10 @@ def _recovering(toy):
     [
         lambda toy: psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3),
         lambda toy: luo(toy.agents(dropout=0.5), Objective(), 0.7),
+        lambda toy: pg_spider(toy.agents(dropout=0.5), Objective(), reward="cider", critic_first=5),
         _recovering,
     ],
-    ids=["psst", "luo", "recovering"],
+    ids=["psst", "luo", "critic", "recovering"],
 )
 def test_a_killed_run_goes_on_to_the_same_bits(toy, tmp_path, make, die_at):
     whole, history = train(make(toy), toy)

@@ -1,0 +1,78 @@
+"""Several captions of each image, drawn at random and the best of a beam: how good they are, and how varied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from pipeline.channels import Beam, Multinomial
+from pipeline.metrics.diversity import set_diversity
+from pipeline.metrics.java import NotComputedError
+from pipeline.metrics.language import LanguageScorer
+from pipeline.models.speaker import Speaker
+from pipeline.protocols import Channel
+from pipeline.types import Batch
+from pipeline.vocabulary import Vocabulary
+
+Sets = list[list[str]]  # images → captions
+
+
+@dataclass(frozen=True)
+class Several:
+    """How many captions an image: `samples` drawn at random, and the best `beams` of a beam of that width."""
+
+    samples: int
+    beams: int
+
+    def captions(
+        self, speaker: Speaker, batches: Callable[[], Iterable[Batch]], vocabulary: Vocabulary, device: torch.device
+    ) -> dict[str, Sets]:
+        """Both sets of each image, by `samples` and `beams`; those of a beam begin with its best."""
+        channels: dict[str, Channel] = {
+            "samples": Multinomial(self.samples, learns=False),
+            "beams": Beam(self.beams, self.beams),
+        }
+        return {
+            name: [
+                [vocabulary.decode(row) for row in rows] for rows in said(speaker, batches(), channel, device).tolist()
+            ]
+            for name, channel in channels.items()
+        }
+
+
+@torch.no_grad()
+def said(speaker: Speaker, batches: Iterable[Batch], channel: Channel, device: torch.device) -> Tensor:
+    """(M, S, T): all captions of each image of `batches`, in their order, without dropout.
+
+    What is drawn hangs on the number of its batch (`step`) alone.
+    """
+    speaker = speaker.to(device).eval()
+    found = []
+    for batch in batches:
+        rng = torch.Generator(device).manual_seed(batch.step)
+        tokens = speaker.speak(batch.to(device), channel, rng).tokens
+        found.append(pad(tokens, (0, speaker.max_words - tokens.shape[1])).unflatten(0, (len(batch), -1)).cpu())
+    return torch.cat(found)
+
+
+def measured(
+    sets: Sets, references: Sequence[Sequence[str]], language: LanguageScorer
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """CIDEr, averaged over an image's captions, Div-1, Div-2 and mBLEU-4; and what could not be computed, and why."""
+    found: dict[str, Any] = {"captions": len(sets[0])}
+    try:
+        language.tokenised([text for captions in sets for text in captions])  # all at once: each time starts a program
+        found |= set_diversity([language.tokenised(captions) for captions in sets])
+    except NotComputedError as reason:
+        return found, dict.fromkeys(("CIDEr", "mBLEU-4"), str(reason))
+    scores = [language.score([captions[k] for captions in sets], references, ["CIDEr"]) for k in range(len(sets[0]))]
+    lacking = {name: reason for score in scores for name, reason in score.not_computed.items()}
+    if not lacking:
+        found["CIDEr"] = fmean(score.scores["CIDEr"] for score in scores)
+    return found, lacking

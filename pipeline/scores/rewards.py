@@ -1,0 +1,103 @@
+"""Any mix of the field's metrics as one score (Liu et al. 2017: BCMR, SPICE, SPIDEr)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pipeline.errors import UserError
+from pipeline.metrics.cider import CiderD
+from pipeline.metrics.overlap import bleu, rouge_l
+from pipeline.metrics.texts import TextMetric, Texts, check
+from pipeline.protocols import Score
+from pipeline.scores.naturalness import Cider
+from pipeline.types import Batch, Message
+
+Metric = Literal["CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"]
+Mix = Literal["cider", "bcmr", "spice", "spider"]
+BLEU: tuple[Metric, ...] = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
+MIXES: dict[Mix, dict[Metric, float]] = {
+    "cider": {"CIDEr": 1},
+    "bcmr": {"BLEU-1": 0.5, "BLEU-2": 0.5, "BLEU-3": 1, "BLEU-4": 1, "CIDEr": 1, "METEOR": 5, "ROUGE-L": 2},
+    "spice": {"SPICE": 1},
+    "spider": {"SPICE": 1, "CIDEr": 1},
+}
+
+
+@dataclass(frozen=True)
+class Bleu:
+    """The sum of BLEU-1 … BLEU-4, each times its weight, on the words that CIDEr-D counts."""
+
+    scorer: CiderD
+    weights: tuple[float, ...]
+    differentiable = False
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        words, human = self.scorer.side_by_side(message.tokens, batch.images[message.images])
+        found = bleu(words, human)
+        return (found * found.new_tensor(self.weights).unsqueeze(1)).sum(0).to(self.scorer.idf.dtype)
+
+
+@dataclass(frozen=True)
+class RougeL:
+    """ROUGE-L on the words that CIDEr-D counts."""
+
+    scorer: CiderD
+    differentiable = False
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        words, human = self.scorer.side_by_side(message.tokens, batch.images[message.images])
+        return rouge_l(words, human).to(self.scorer.idf.dtype)
+
+
+@dataclass(frozen=True)
+class OfText:
+    """METEOR or SPICE of what the caption reads like; on a GPU the captions have to be fetched for it."""
+
+    metric: TextMetric
+    texts: Texts
+    differentiable = False
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        return self.texts.score(self.metric, message.tokens, batch.images[message.images])
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """The sum of scores, each times its weight."""
+
+    parts: tuple[tuple[float, Score], ...]
+
+    @property
+    def differentiable(self) -> bool:
+        return all(score.differentiable for _, score in self.parts)
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        return torch.stack([weight * score(message, batch) for weight, score in self.parts]).sum(0)
+
+
+def mixed(mix: Mix | Mapping[Metric, float], cider: CiderD, texts: Texts) -> Score:
+    """The score that `mix` names or weighs: CIDEr-D ×10, all others 0 … 1.
+
+    Raises UserError where nothing has a weight, or a metric's program is not there.
+    """
+    weights = {metric: weight for metric, weight in (MIXES[mix] if isinstance(mix, str) else mix).items() if weight}
+    if not weights:
+        raise UserError(f"reward: no metric has a weight; give some one, as in {{CIDEr: 1, {BLEU[3]}: 0.5}}")
+    parts: list[tuple[float, Score]] = []
+    if "CIDEr" in weights:
+        parts.append((weights["CIDEr"], Cider(cider)))
+    if weights.keys() & set(BLEU):
+        parts.append((1.0, Bleu(cider, tuple(float(weights.get(name, 0)) for name in BLEU))))
+    if "ROUGE-L" in weights:
+        parts.append((weights["ROUGE-L"], RougeL(cider)))
+    text_metrics: tuple[TextMetric, ...] = ("METEOR", "SPICE")
+    for metric in text_metrics:
+        if metric in weights:
+            check(metric)
+            parts.append((weights[metric], OfText(metric, texts)))
+    return parts[0][1] if len(parts) == 1 and parts[0][0] == 1 else Weighted(tuple(parts))

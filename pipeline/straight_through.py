@@ -1,0 +1,64 @@
+"""Straight-through channels with a better gradient: words are drawn and heard as through `StraightThrough`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipeline.channels import StraightThrough, draw
+from pipeline.numbers import Numbers
+
+
+@dataclass(frozen=True)
+class ReinMax(StraightThrough):
+    """ReinMax (Liu et al. 2023): like `StraightThrough`, but second-order: exact for a score quadratic in a word.
+
+    The gradient is 2 ∇softmax where its value is (word + softmax(logits / temperature)) / 2, minus ½ ∇softmax(logits);
+    the authors advise a `temperature` of 1 or more. A full distribution is the softmax, with its own gradient.
+    """
+
+    temperature: float = 1.0
+
+    def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
+        with torch.no_grad():
+            halfway = (logits / self.temperature).softmax(-1)
+            halfway = halfway.scatter_add_(1, index.unsqueeze(1), torch.ones_like(halfway[:, :1])).div_(2)
+        slope = halfway * (logits - (halfway * logits).sum(-1, keepdim=True))
+        return 2 * slope - logits.softmax(-1) / 2
+
+    def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
+        return logits.softmax(-1)
+
+
+@dataclass(frozen=True)
+class GumbelRao(StraightThrough):
+    """Gumbel-Rao (Paulus et al. 2021): `Gumbel`, its gradient averaged over `k` draws of the noise given the word.
+
+    The mean gradient is that of `Gumbel`, the variance lower. No gradient goes through the noise, though given the
+    word it depends on the logits: with one, as §3.2 has it, the mean is another. A full distribution is the mean of
+    the relaxed samples. Memory grows with `k`.
+    """
+
+    temperature: float = 1.0
+    k: int = 10
+
+    def sample(self, logits: Tensor, numbers: Numbers, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The word (N,) and the relaxed samples (N, k, V+1), whose largest share is the word's."""
+        index = draw(logits, numbers.like(logits[:, :1], rows, self.width))
+        waiting = numbers.like(logits.unsqueeze(1).expand(-1, self.k, -1), rows, self.width)
+        # exponential times, not 0: the word's comes first, and each other word's is longer by its own
+        waiting = waiting.neg_().log1p_().neg_().clamp_min_(torch.finfo(logits.dtype).tiny)
+        at = index.view(-1, 1, 1).expand(-1, self.k, 1)
+        first = waiting.gather(2, at)
+        waiting = waiting.div_(logits.softmax(-1).unsqueeze(1)).add_(first).scatter_(2, at, first)
+        return index, waiting.log_().div_(-self.temperature).softmax(-1)
+
+    def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
+        assert noise is not None
+        mean = noise.mean(1)
+        # the mean Jacobian times the logits: has its gradient, and nothing as large as `noise` is made
+        within = torch.bmm(logits.unsqueeze(1), noise.transpose(1, 2))  # (M, 1, k)
+        slope = (mean * logits - torch.bmm(within, noise).squeeze(1) / self.k) / self.temperature
+        return mean + (slope - slope.detach())

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pipeline.channels import Greedy, Multinomial
+from pipeline.errors import UserError
+from pipeline.methods.method import Objective
+from pipeline.methods.sle import sll, sll_me, sll_sle
+from pipeline.rollouts import StepRollouts
+from pipeline.scores.diversity import SetDistance
+
+
+def peaked(toy):
+    """Agents whose speaker has two favourite words, so that its captions resemble each other."""
+    agents = toy.agents()
+    with torch.no_grad():
+        agents.speaker.logit.bias[1:3] += 4
+    return agents
+
+
+def step(method, batch, seed: int = 3):
+    """Losses by name and the gradients of their sum."""
+    method.freeze(batch.step)
+    losses, _ = method.step(batch, seed)
+    gradients = torch.autograd.grad(sum(losses.values()), list(method.agents.speaker.parameters()))
+    return losses, gradients
+
+
+def same(left, right) -> None:
+    for one, other in zip(left[1], right[1], strict=True):
+        torch.testing.assert_close(one, other, atol=0, rtol=0)
+
+
+def test_all_weight_on_precision_is_sequence_level_learning(toy):
+    same(
+        step(sll_sle(toy.agents(), Objective(), alpha=1.0), toy.batch()),
+        step(sll(toy.agents(), Objective(), samples=5), toy.batch()),
+    )
+
+
+def test_entropy_that_weighs_nothing_is_sequence_level_learning(toy):
+    plain, none, some = (
+        step(method, toy.batch())
+        for method in (
+            sll(toy.agents(), Objective()),
+            sll_me(toy.agents(), Objective(), weight=0.0),
+            sll_me(toy.agents(), Objective(), weight=0.3),
+        )
+    )
+    same(none, plain)
+    torch.testing.assert_close(some[0]["naturalness"], plain[0]["naturalness"], atol=0, rtol=0)
+    assert any(not torch.equal(*pair) for pair in zip(some[1], plain[1], strict=True))
+
+
+def test_equation_16_by_hand(toy):
+    """Loss and gradient written out sample by sample; ours is a mean over words, the paper's over captions."""
+    agents, batch, alpha, s = peaked(toy), toy.batch(), 0.6, 3
+    losses, gradients = step(sll_sle(agents, Objective(), alpha=alpha, samples=s, scale=1.0), batch)
+    speaker = agents.speaker
+    rollouts = StepRollouts(speaker, batch, seed=3)
+    message, greedy = rollouts.of(Multinomial(s)), rollouts.of(Greedy())
+    delta = toy.cider(message.tokens, message.images).tolist()
+    expected = toy.cider(greedy.tokens, greedy.images).tolist()
+    total = torch.zeros(())
+    for image in range(len(batch)):
+        rows = range(image * s, image * s + s)
+        pairs = {(j, k): pair_distance(message, j, k) for j in rows for k in rows}
+        mean = sum(pairs.values()) / s**2
+        for j in rows:
+            log_p = message.log_probs[j].sum()
+            precision = (delta[j] - expected[image]) / 10 * log_p
+            diversity = 2 / s * sum(pairs[j, k] - mean for k in rows) * log_p
+            total = total - (alpha * precision + (1 - alpha) * diversity)
+    total = total / message.mask.sum()
+    torch.testing.assert_close(sum(losses.values()), total)
+    assert losses["exploration"].abs() > 1e-3
+    wanted = torch.autograd.grad(total, list(speaker.parameters()))
+    for found, other in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(found, other)
+
+
+def pair_distance(message, j: int, k: int) -> float:
+    """d(j, k) alone: twice the mean distance in a set of two, of which one is j itself."""
+    two = replace(message, tokens=message.tokens[[j, k]], samples=2)
+    return 2 * float(SetDistance()(two, None)[0])
+
+
+def test_the_maximum_entropy_loss_by_hand(toy):
+    agents, batch = toy.agents(), toy.batch()
+    losses, _ = step(sll_me(agents, Objective(), weight=0.01), batch)
+    message = StepRollouts(agents.speaker, batch, seed=3).of(Multinomial(entropies=True))
+    torch.testing.assert_close(losses["entropy"], -0.01 * message.entropies[message.mask].mean())
+    assert 1 < message.entropies[message.mask].mean() < torch.tensor(13.0).log()
+
+
+def test_the_scale_weighs_precision_alone(toy):
+    ten, one = (step(sll_sle(toy.agents(), Objective(), scale=scale), toy.batch())[0] for scale in (10.0, 1.0))
+    torch.testing.assert_close(ten["naturalness"], 10 * one["naturalness"])
+    assert torch.equal(ten["exploration"], one["exploration"])
+
+
+def test_exploration_makes_captions_differ(toy):
+    """A speaker that learns the distance alone says more different things than it did."""
+    method = sll_sle(peaked(toy), Objective(), alpha=0.0)
+    adam = torch.optim.Adam(method.agents.speaker.parameters(), lr=0.05)
+    found = []
+    for number in range(20):
+        method.freeze(number)
+        losses, report = method.step(toy.batch(number), seed=1)
+        found.append(float(report["exploration/score"]))
+        adam.zero_grad()
+        sum(losses.values()).backward()
+        adam.step()
+    assert sum(found[-5:]) > sum(found[:5]) + 0.5
+
+
+def test_two_samples_tell_nothing(toy):
+    with pytest.raises(UserError, match="sll_sle: samples = 2; distances"):
+        sll_sle(toy.agents(), Objective(), samples=2)

@@ -1,0 +1,64 @@
+"""BLEU and ROUGE-L of token ids against pycocoevalcap's on the same tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from pycocoevalcap.bleu.bleu import Bleu
+from pycocoevalcap.rouge.rouge import Rouge
+
+from pipeline.metrics.cider import CiderD, document_frequencies
+from pipeline.metrics.overlap import bleu, rouge_l
+
+IMAGES, STEPS, VOCABULARY = 40, 9, 5
+
+
+def captions(rng: np.random.Generator, shortest: int) -> list[int]:
+    return rng.integers(1, VOCABULARY + 1, rng.integers(shortest, STEPS + 1)).tolist()
+
+
+@pytest.fixture(params=[True, False], ids=["EOS counts", "words only"])
+def world(request):
+    """CIDEr-D's index, what was said, and both as texts of ids."""
+    rng = np.random.default_rng(4)
+    references = [[captions(rng, 1) for _ in range(1 + i % 5)] for i in range(IMAGES)]
+    said = [captions(rng, 0) for _ in references]
+    said[0], said[1], said[2] = [], references[1][0], [1] * STEPS
+    tokens = torch.zeros(IMAGES, STEPS, dtype=torch.int64)
+    for row, words in zip(tokens, said, strict=True):
+        row[: len(words)] = torch.tensor(words, dtype=torch.int64)
+    eos = request.param
+    keys, counts = document_frequencies(references, max_words=STEPS, eos=eos)
+    scorer = CiderD.build(references, keys, counts, IMAGES, max_words=STEPS, eos=eos)
+
+    def text(words: list[int]) -> str:
+        return " ".join(map(str, [*words, 0] if eos and len(words) < STEPS else words))
+
+    human = {i: [text(words) for words in texts] for i, texts in enumerate(references)}
+    return scorer, tokens, {i: [text(words)] for i, words in enumerate(said)}, human
+
+
+def test_bleu_of_each_caption_equals_pycocoevalcap(world):
+    scorer, tokens, said, human = world
+    _, expected = Bleu(4).compute_score(human, said, verbose=0)
+    found = bleu(*scorer.side_by_side(tokens, torch.arange(IMAGES)))
+    assert (found > 0.5).any()
+    np.testing.assert_allclose(found.numpy(), np.array(expected), rtol=1e-9, atol=1e-30)
+
+
+def test_rouge_l_of_each_caption_equals_pycocoevalcap(world):
+    scorer, tokens, said, human = world
+    _, expected = Rouge().compute_score(human, said)
+    found = rouge_l(*scorer.side_by_side(tokens, torch.arange(IMAGES)))
+    assert len(found.unique()) > IMAGES // 2
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+
+
+def test_captions_of_one_image_are_scored_each_by_itself(world):
+    scorer, tokens, *_ = world
+    images = torch.full((IMAGES,), 4)
+    both = scorer.side_by_side(tokens, images)
+    alone = [scorer.side_by_side(row.unsqueeze(0), images[:1]) for row in tokens]
+    torch.testing.assert_close(bleu(*both), torch.cat([bleu(*one) for one in alone], 1))
+    torch.testing.assert_close(rouge_l(*both), torch.cat([rouge_l(*one) for one in alone]))

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pipeline.channels import Beam, Greedy, Multinomial, StraightThrough
+from pipeline.models.guided import Guided
+
+CHANNELS = [Greedy(), Multinomial(3), Beam(3), Beam(4, samples=2)]
+
+
+def rng() -> torch.Generator:
+    return torch.Generator().manual_seed(3)
+
+
+@pytest.fixture
+def speaker(toy):
+    """One that has learned, as it were, what to say of no image, and is sure enough of itself to be pushed."""
+    made = toy.agents(dropout=0.3).speaker.eval()
+    made.add_null_image()
+    with torch.no_grad():
+        made.null.copy_(torch.randn(8, generator=rng()) * 3)
+        made.from_regions.weight *= 4
+        made.logit.weight *= 4
+    return made
+
+
+@pytest.fixture
+def batch(toy):
+    return toy.batch()
+
+
+@pytest.mark.parametrize("channel", CHANNELS, ids=repr)
+def test_gamma_1_is_the_speaker_itself_to_the_bit(speaker, batch, channel):
+    wanted, found = speaker.speak(batch, channel, rng()), Guided.of(speaker, 1.0).speak(batch, channel, rng())
+    assert torch.equal(found.tokens, wanted.tokens)
+    if channel.learns:
+        assert torch.equal(found.log_probs, wanted.log_probs)
+    assert torch.equal(Guided.of(speaker, 1.0).read(batch).log_probs, speaker.read(batch).log_probs)
+
+
+@pytest.mark.parametrize("channel", CHANNELS, ids=repr)
+def test_gamma_0_speaks_of_the_null_image(speaker, batch, channel):
+    unseen = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+    wanted, found = speaker.speak(unseen, channel, rng()), Guided.of(speaker, 0.0).speak(batch, channel, rng())
+    assert torch.equal(found.tokens, wanted.tokens)
+    if isinstance(channel, Greedy):
+        assert len(found.tokens.unique(dim=0)) == 1
+        assert len(speaker.speak(batch, channel, rng()).tokens.unique(dim=0)) > 1
+
+
+def test_no_regions_are_one_region_that_is_the_null_image(speaker, batch):
+    """Whatever else the regions hold; an image with a region is not concerned."""
+    batch.region_mask[2] = False
+    read = speaker.read(batch).log_probs
+    other = replace(batch, regions=batch.regions.clone())
+    other.regions[2] = 7.0
+    assert torch.equal(speaker.read(other).log_probs, read)
+    assert not torch.equal(speaker.read(toy_seen(batch)).log_probs[2], read[2])
+    with torch.no_grad():
+        speaker.null += 1
+    changed = (speaker.read(batch).log_probs != read).any(1)
+    assert changed.tolist() == [image == 2 for image in range(len(batch))]
+
+
+def toy_seen(batch):
+    return replace(batch, region_mask=torch.ones_like(batch.region_mask))
+
+
+def test_guidance_makes_the_words_likelier_that_the_image_calls_for(speaker, batch):
+    """Log-probabilities of a guided first word are γ times the image's, minus γ − 1 times those of no image."""
+    unseen = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+    logits = {}
+    for name, seen in (("image", batch), ("nothing", unseen)):
+        words = torch.arange(1, speaker.vocabulary + 1)
+        logits[name] = torch.stack([speaker.read(_saying(seen, int(word))).log_probs[:, 0] for word in words], 1)
+    guided = Guided.of(speaker, 2.5)
+    found = torch.stack([guided.read(_saying(batch, int(w))).log_probs[:, 0] for w in words], 1)
+    wanted = 2.5 * logits["image"] - 1.5 * logits["nothing"]
+    apart = found - wanted  # the normaliser, one an image
+    torch.testing.assert_close(apart, apart[:, :1].expand_as(apart), atol=1e-4, rtol=1e-4)
+
+
+def _saying(batch, word):
+    captions = torch.zeros_like(batch.captions)
+    captions[:, 0] = word
+    return replace(batch, captions=captions)
+
+
+@pytest.mark.parametrize("channel", [Multinomial(), StraightThrough()], ids=repr)
+def test_what_is_said_under_guidance_has_no_gradient(speaker, batch, channel):
+    message = Guided.of(speaker, 2.0).speak(batch, channel, rng())
+    said = message.log_probs if message.said is None else message.said.words.soft
+    assert not said.requires_grad

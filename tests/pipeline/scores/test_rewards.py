@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.channels import Multinomial
+from pipeline.errors import UserError
+from pipeline.metrics import java
+from pipeline.metrics.overlap import bleu, rouge_l
+from pipeline.scores.naturalness import Cider
+from pipeline.scores.rewards import MIXES, mixed
+
+
+class Fixed:
+    """METEOR and SPICE that are known."""
+
+    def score(self, metric, tokens, images):
+        return images / 8 if metric == "METEOR" else torch.full((len(images),), 0.25)
+
+
+@pytest.fixture
+def spoken(toy):
+    batch = toy.batch()
+    message = toy.agents().speaker.speak(batch, Multinomial(3), torch.Generator().manual_seed(2))
+    return message, batch
+
+
+def test_bcmr_is_the_published_sum(toy, spoken):
+    message, batch = spoken
+    images = batch.images[message.images]
+    both = toy.cider.side_by_side(message.tokens, images)
+    one, two, three, four = bleu(*both).float()
+    expected = 0.5 * one + 0.5 * two + three + four + toy.cider(message.tokens, images) + 5 * images / 8
+    score = mixed("bcmr", toy.cider, Fixed())
+    torch.testing.assert_close(score(message, batch), expected + 2 * rouge_l(*both).float())
+    assert not score.differentiable
+
+
+def test_cider_alone_is_cider(toy):
+    assert mixed("cider", toy.cider, None) == mixed({"CIDEr": 1, "SPICE": 0}, toy.cider, None) == Cider(toy.cider)
+
+
+def test_spider_is_spice_and_cider(toy, spoken, monkeypatch):
+    monkeypatch.setattr(java, "spice_jar", lambda: None)
+    message, batch = spoken
+    cider = Cider(toy.cider)(message, batch)
+    torch.testing.assert_close(mixed("spider", toy.cider, Fixed())(message, batch), cider + 0.25)
+    assert MIXES["spider"] == {"SPICE": 1, "CIDEr": 1}
+
+
+def test_spice_is_refused_in_one_line_where_its_parser_is_not(toy, monkeypatch):
+    monkeypatch.setattr(java, "PARSER", ("absent.jar",))
+    with pytest.raises(UserError, match=r"reward SPICE: SPICE needs absent\.jar"):
+        mixed("spider", toy.cider, Fixed())
+
+
+def test_nothing_is_no_reward(toy):
+    with pytest.raises(UserError, match="reward: no metric has a weight"):
+        mixed({"METEOR": 0}, toy.cider, Fixed())

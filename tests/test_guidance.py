@@ -1,0 +1,95 @@
+"""Guidance through the real stages: a null image learned in pretraining or by the method, guided captions judged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from test_workflow import ROOT, toy_params
+
+from pipeline.models.guided import Guided
+from pipeline.models.weights import load_agent
+from pipeline.stage import main
+from stages import adapt, draw, evaluate, features, prepare, pretrain, train
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Thirty scenes, and agents that were pretrained for an epoch, the speaker without a null image."""
+    folder = tmp_path_factory.mktemp("guidance")
+    shutil.copy(ROOT / "dvc.yaml", folder)
+    params = toy_params()
+    params["methods"] |= {"guidance": {"gamma": 2.0}}
+    params["evaluate"]["metrics"] = ["BLEU", "CIDEr"]
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("SAYWHICH_TRACKING", "off")
+        assert main("draw", draw.run, ["--dataset", "scenes"]) == 0
+        assert main("prepare", prepare.run, []) == 0
+        assert main("features", features.run, []) == 0
+        for role in ("listener", "speaker", "judge"):
+            assert main("pretrain", pretrain.run, ["--role", role]) == 0
+        yield folder
+
+
+def speaker(folder: str):
+    return load_agent(Path("data/models") / folder / "weights.safetensors", "speaker")
+
+
+def metrics(method: str) -> dict:
+    return json.loads(Path("data/evaluation", method, "metrics.json").read_text())
+
+
+def captions(method: str) -> list[str]:
+    return pq.read_table(Path("data/evaluation", method, "captions.parquet"))["caption"].to_pylist()
+
+
+def run(method: str, *options: str) -> None:
+    """Train, adapt and evaluate."""
+    for stage, module in (("train", train), ("adapt", adapt), ("evaluate", evaluate)):
+        assert main(stage, module.run, ["--method", method, *options]) == 0
+
+
+def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):
+    assert speaker("speaker").null is None
+    run("guidance")
+    found = speaker("guidance")
+    assert isinstance(found, Guided)
+    assert found.gamma == 2
+    assert found.null.abs().max() > 0
+    assert metrics("guidance")["settings"] == {"lambda": 0.0, "image_dropout": 0.1, "gamma": 2.0, "seed": 1}
+    assert "|decode=beam:2|guidance=2|" in metrics("guidance")["signature"]
+    guided = captions("guidance")
+    run("guidance", "--set", "methods.guidance.gamma=1")
+    assert not isinstance(speaker("guidance"), Guided)
+    assert "gamma" not in metrics("guidance")["settings"]
+    assert "guidance" not in metrics("guidance")["signature"]
+    assert captions("guidance") != guided
+
+
+def test_any_method_s_speaker_is_guided_away_from_the_null_image_of_pretraining(world, capsys):
+    dropout = ["--set", "pretrain.speaker.image_dropout=0.3"]
+    gamma = [*dropout, "--set", "methods.psst_multinomial.gamma=1.5"]
+    arguments = ["--method", "psst_multinomial", *gamma]
+    assert main("train", train.run, arguments) == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert told.startswith("gamma = 1.5: the pretrained speaker has no null image to be guided away from; set pretrain")
+    assert not Path("data/models/psst_multinomial").exists()
+    assert main("pretrain", pretrain.run, ["--role", "speaker", *dropout]) == 0
+    learned = speaker("speaker").null
+    assert learned.abs().max() > 0
+    run("psst_multinomial", *gamma)
+    found = speaker("psst_multinomial")
+    assert isinstance(found, Guided)
+    assert found.null.equal(learned), "joint training leaves it as it is"
+    assert not found.word.weight.equal(speaker("speaker").word.weight)
+    assert metrics("psst_multinomial")["settings"]["gamma"] == 1.5
+    nothing = ["--set", "methods.mle.gamma=3", "--set", "methods.mle.train={optimisation: {epochs: 0}}"]
+    run("mle", *dropout, *nothing)
+    assert speaker("mle").word.weight.equal(speaker("speaker").word.weight), "no training: the pretrained one, guided"
+    assert "|guidance=3|" in metrics("mle")["signature"]

@@ -1,0 +1,67 @@
+"""Rewards of text in a real training: drawn scenes, one epoch of everything, METEOR's own process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from test_workflow import ROOT, toy_params
+
+from pipeline import stage as door
+from pipeline.models.weights import load_agent
+from stages import adapt, draw, features, prepare, pretrain, train
+
+METHODS = {
+    "pg_spider": {"reward": {"CIDEr": 1.0, "METEOR": 5.0, "BLEU-4": 1.0}, "continuations": 1, "critic_first": 1},
+    "mixer": {"reward": "cider", "forced": 4, "by": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    """A folder with a prepared data set and pretrained agents."""
+    folder = tmp_path_factory.mktemp("rewards")
+    params = toy_params()
+    params["methods"] = METHODS
+    params["report"] |= {"control": "mixer", "frozen": []}
+    params["sweep"]["grid"] = {"mixer": {"by": [1]}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    (folder / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("SAYWHICH_TRACKING", "off")
+        for name, run, arguments in (
+            ("draw", draw.run, ["--dataset", "scenes"]),
+            ("prepare", prepare.run, []),
+            ("features", features.run, []),
+            ("pretrain", pretrain.run, ["--role", "listener"]),
+            ("pretrain", pretrain.run, ["--role", "speaker"]),
+        ):
+            assert door.main(name, run, arguments) == 0
+    return folder
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_trains_from_params_alone_to_the_same_weights_each_time(world, monkeypatch, name):
+    monkeypatch.chdir(world)
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    for out in ("one", "two"):
+        assert door.main("train", train.run, ["--method", name, "--out", out]) == 0
+    first, second = (Path(out, "weights.safetensors") for out in ("one", "two"))
+    assert first.read_bytes() == second.read_bytes()
+    assert load_agent(first, "critic").arguments == {"state": 8, "hidden": 512}
+    logged = json.loads(Path("one/metrics.json").read_text())
+    assert logged["naturalness/score"] > 0
+    assert logged["critic/loss"] > 0
+    assert logged["critic/gradient_norm"] >= 0
+    assert door.main("adapt", adapt.run, ["--method", name, "--model", "one", "--out", "adapted"]) == 0
+
+
+def test_spice_without_its_parser_is_one_line(world, monkeypatch, capsys):
+    monkeypatch.chdir(world)
+    monkeypatch.setattr("pipeline.metrics.java.PARSER", ("absent.jar",))
+    given = ["--method", "mixer", "--set", "methods.mixer.reward=spider", "--out", "none"]
+    assert door.main("train", train.run, given) == 2
+    assert capsys.readouterr().err.strip().startswith("reward SPICE: SPICE needs absent.jar in pycocoevalcap; fetch")
