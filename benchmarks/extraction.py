@@ -27,7 +27,7 @@ from pipeline.features.networks import TORCHVISION, torchvision_model
 from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.images import open_image
 
-NETWORKS = ("mobilenetv2_100", "resnet101", "torchvision/resnet101", "open_clip/ViT-B-32", DETECTOR)
+NETWORKS = ("mobilenetv2_100", "resnet101", "open_clip/ViT-B-32", DETECTOR)
 
 
 class Photos:
