@@ -1,6 +1,7 @@
 # make repro [PROFILE=flickr8k]   install, run the whole pipeline, print the results
 # make results [PROFILE=flickr8k_results]  the whole comparison: all methods, λ, ρ and seeds of a profile, in parallel
 # make data [DATASET=coco]        fetch a corpus of the papers; without DATASET: which there are, how big, whose licence
+# make observatory                bias, noise and cost of every gradient estimator, exactly; needs no data
 # make test                       install, run all tests
 # make bench                      the benchmarks, each figure beside its peer's
 # make check                      format, lint, layers, workflow files
@@ -15,7 +16,7 @@ PYTHON ?= python3
 PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test bench repro results data profile ui clean
+.PHONY: setup fmt check test bench observatory repro results data profile ui clean
 
 BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
@@ -39,6 +40,11 @@ results: $(INSTALLED) profile
 
 bench: $(INSTALLED)
 	@export OMP_NUM_THREADS=1; for name in $(BENCHMARKS); do echo; echo "benchmarks/$$name.py"; python benchmarks/$$name.py; done
+
+# A report that is there is made again, to show it.
+observatory: $(INSTALLED)
+	@python -m stages.observatory
+	@! test -f data/report/report.html || dvc repro --force --single-item report
 
 data: $(INSTALLED)
 	@python -m stages.fetch $(if $(DATASET),--dataset $(DATASET))

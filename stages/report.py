@@ -20,11 +20,14 @@ def run(stage: Stage) -> None:
     evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
     sweep, prepared = stage.root / "sweep", stage.root / "prepared"
     crossed = stage.root / "crossed" / "crossed.json"
-    inputs = [sweep, prepared, crossed, *evaluations]
+    observatory = stage.root / "observatory" / "observatory.json"  # no stage of DVC's writes it: it may not be there
+    inputs = [sweep, prepared, crossed, *evaluations, *([observatory] if observatory.exists() else [])]
     with tracking.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
         images = None if p.prepare.images is None else Path(p.prepare.root) / p.prepare.images
         settings = ReportSettings(**p.report)
-        write_report(sweep, evaluations, prepared, images, stage.out, settings, crossed=crossed)
+        write_report(
+            sweep, evaluations, prepared, images, stage.out, settings, crossed=crossed, observatory=observatory
+        )
         for path in sorted(stage.out.iterdir()):
             record.artifact(path)
 

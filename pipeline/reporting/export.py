@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from pipeline.reporting.compared import Comparison, Estimate
+from pipeline.reporting.observatory import Observatory
 from pipeline.reporting.quality_tables import DIVERSITY, GALLERIES
 from pipeline.reporting.results import JUDGES, LANGUAGE, Results
 from pipeline.reporting.tables import Table
@@ -16,12 +17,12 @@ WIDTH = 108  # characters a line of the notes
 NUMBERS = ("value", "low", "high", "spread", "seeds")
 
 
-def markdown(tables: Sequence[Table], rule: str) -> str:
-    """The tables, aligned to be read as they are, each with its warning and notes; the rule of choice comes first.
+def markdown(tables: Sequence[Table], rule: str = "") -> str:
+    """The tables, aligned to be read as they are, each with its warning and notes; a rule of choice comes first.
 
     A note that already stands above is not repeated, except the protocol, which stands under every table that has one.
     """
-    parts, said = [_bullets([rule])], {rule}
+    parts, said = [_bullets([rule])] if rule else [], {rule}
     for table in tables:
         parts += [f"**{table.caption}**", _aligned(table)]
         notes = [f"**Warning:** {table.warning}"] if table.warning else []
@@ -87,6 +88,19 @@ def rho_csv(comparison: Comparison) -> str:
     return _csv(["method", "CIDEr", "rho", "judge", *NUMBERS], rows)
 
 
+def observatory_csv(found: Observatory) -> str:
+    """Each estimator, number of samples, score and world as one line, numbers in full."""
+    keys = ("bias", "bias_error", "cosine", "length", "variance")
+    rows = []
+    for row in found.rows:
+        settings = [row.settings.get(key, "") for key in ("rho", "temperature")]
+        for n, world in enumerate(row.worlds, 1):
+            numbers = [_full(value) for value in (*(world[key] for key in keys), row.seconds)]
+            rows.append([row.score, row.name, *settings, row.samples, row.exact, n, *numbers])
+    head = ["score", "estimator", "rho", "temperature", "samples", "exact", "world", *keys, "seconds"]
+    return _csv(head, rows)
+
+
 def _numbers(found: Estimate) -> list[str]:
     low, high = found.interval or (None, None)
     return [*map(_full, (found.value, low, high, found.spread)), str(found.seeds)]
@@ -117,7 +131,7 @@ def _aligned(table: Table) -> str:
     columns = table.columns
     labels = [f"{column.group} {column.label}".strip().replace("|", "\\|") for column in columns]
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in table.rows]
-    widths = [max(len(cell) for cell in cells) for cells in zip(labels, *escaped, strict=True)]
+    widths = [max(2, *map(len, cells)) for cells in zip(labels, *escaped, strict=True)]  # a rule has a dash
 
     def line(cells: Iterable[str]) -> str:
         padded = (c.ljust(w) if col.text else c.rjust(w) for c, w, col in zip(cells, widths, columns, strict=True))

@@ -24,6 +24,13 @@ from pipeline.reporting.comparison_tables import (
 from pipeline.reporting.export import comparison_csv, curve_csv, markdown, rho_csv
 from pipeline.reporting.figures import curve_panels, drift_panel, rho_panels
 from pipeline.reporting.gallery import Picture, Said, Thumbnail, gallery, thumbnails
+from pipeline.reporting.observatory import (
+    Observatory,
+    claim_panels,
+    observatory_tables,
+    plane_panels,
+    read_observatory,
+)
 from pipeline.reporting.png import along_png, gallery_png, panels_png
 from pipeline.reporting.quality_tables import (
     crossed_means,
@@ -52,15 +59,17 @@ def write_report(
     settings: ReportSettings,
     *,
     crossed: Path | None = None,
+    observatory: Path | None = None,
 ) -> None:
     """Write the page, its tables, figures and numbers to `out`; equal inputs give equal bytes.
 
     `sweep` holds cells.json and captions.parquet, each of `evaluations` metrics.json and captions.parquet, `prepared`
     the prepared data set; the files named there lie below `images_root`, without which there is no gallery. `crossed`
-    is the file of every speaker before every listener, left out where there is none. Raises UserError if another one is
-    missing.
+    is the file of every speaker before every listener, `observatory` that of the gradient estimators; each is left out
+    where there is none. Raises UserError if another one is missing.
     """
     crossed = crossed if crossed and crossed.exists() else None
+    observatory = observatory if observatory and observatory.exists() else None
     results = read_results(sweep, evaluations, first=("pretrained", settings.control))
     results = with_frozen_speakers(results, settings.frozen)
     choices = choose_all(results, settings)
@@ -68,7 +77,7 @@ def write_report(
     seen = views(results, choices, comparison)
     pictures = [] if images_root is None else gallery(results, seen, prepared, images_root, settings)
     manifest = read_json(prepared / "manifest.json")
-    files = [*results.files, prepared / "manifest.json", *([crossed] if crossed else [])]
+    files = [*results.files, prepared / "manifest.json", *(path for path in (crossed, observatory) if path)]
     content = Content(
         results=results,
         choices=choices,
@@ -79,6 +88,7 @@ def write_report(
         thumbnails={} if images_root is None else thumbnails(pictures, prepared, images_root),
         along=example_along(pictures, example_line(results, choices)),
         crossed=read_json(crossed) if crossed else None,
+        observatory=read_observatory(observatory) if observatory else None,
         manifest=manifest,
         digests={"/".join(path.parts[-2:]): sha256(path) for path in files},
     )
@@ -113,6 +123,7 @@ class Content:
     thumbnails: Mapping[int, Thumbnail]
     along: tuple[Picture, list[Said]] | None
     crossed: Mapping[str, Any] | None
+    observatory: Observatory | None
     manifest: Mapping[str, object]
     digests: Mapping[str, str]
 
@@ -138,6 +149,7 @@ class Content:
                 build(results, choices)
                 for build in (faithfulness_table, diversity_table, best_of_beam_table, several_table)
             ],
+            "observatory": [*observatory_tables(self.observatory)] if self.observatory else [],
             "runs": [runs_table(results, choices)],
         }
         return {name: [table for table in tables if table is not None] for name, tables in found.items()}
@@ -175,6 +187,7 @@ def page(content: Content) -> str:
         *([("captions", "Captions")] if tables["captions"] else []),
         *([("along", "Along λ")] if content.along else []),
         ("gallery", "Gallery"),
+        *([("observatory", "Estimators")] if content.observatory else []),
         ("runs", "Every run"),
         ("settings", "Settings"),
     ]
@@ -201,6 +214,8 @@ def page(content: Content) -> str:
         rho=drawings(rho),
         drift=drawings([drift]) if drift else None,
         crossed_shades=_shades(crossed_means(content.crossed)) if content.crossed else None,
+        plane=drawings(plane_panels(content.observatory)) if content.observatory else [],
+        claim=drawings(claim_panels(content.observatory)) if content.observatory else [],
         along=content.along,
         pictures=content.pictures,
         views=content.views,

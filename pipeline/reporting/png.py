@@ -52,7 +52,9 @@ def panels_png(panels: Sequence[Panel]) -> bytes:
         axes.set_ylabel(panel.up)
     handles, labels = grid[0, 0].get_legend_handles_labels()
     if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False, fontsize=9)
+        fit = int(figure.get_figwidth() / (0.5 + 0.075 * max(map(len, labels))))  # inches: a line, a letter
+        columns = max(1, min(len(labels), 5, fit))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     return _png(figure)
 
 

@@ -47,8 +47,17 @@ class Reader(HTMLParser):
 FULL = replace(SETTINGS, frozen=("mle", "luo"))
 
 
-def write(world, out, settings=SETTINGS, crossed=None):
-    write_report(world.sweep, world.evaluations, world.prepared, world.images, out, settings, crossed=crossed)
+def write(world, out, settings=SETTINGS, crossed=None, observatory=None):
+    write_report(
+        world.sweep,
+        world.evaluations,
+        world.prepared,
+        world.images,
+        out,
+        settings,
+        crossed=crossed,
+        observatory=observatory,
+    )
     return (out / "report.html").read_text(encoding="utf-8")
 
 
@@ -95,6 +104,20 @@ def test_files_of_an_older_version_make_a_page_and_one_note_says_what_is_missing
     assert "without an adapted listener and the images that each listener put first;" in html
     assert 'id="rho"' not in html
     assert 'id="crossed-caption"' not in html
+
+
+def test_the_observatory_is_shown_where_it_was_made(world, tmp_path, observed):
+    without = write(world, tmp_path / "without", observatory=tmp_path / "missing.json")
+    assert 'id="observatory"' not in without
+    assert "#observatory" not in without
+    html = write(world, tmp_path / "with", observatory=observed)
+    shown = section(html, "observatory")
+    Reader(html)
+    assert shown.count("<svg viewBox") == 4
+    assert 'id="claim-caption"' in shown
+    assert "PSST-Multinomial, ρ 0.5, bias × 1.20" in shown
+    assert "observatory.json" in section(html, "settings")
+    assert "Gradient estimators before the exact gradient" in (tmp_path / "with" / "tables.md").read_text()
 
 
 def test_speakers_are_not_crossed_with_listeners_where_the_file_is_not_there(full_world, tmp_path):

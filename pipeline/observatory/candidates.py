@@ -1,0 +1,75 @@
+"""What is measured: each estimator with its settings, one line an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pipeline.baselines import ByGroup, Centred, GroupMean, LeaveOneOut, NoBaseline, SelfCritical
+from pipeline.channels import Forced, Gumbel, Multinomial, PartialSampling, StraightThrough
+from pipeline.estimators import Pathwise, ScoreFunction
+from pipeline.methods.psst import Feed, Mix
+from pipeline.protocols import Baseline, Estimator
+from pipeline.straight_through import GumbelRao, ReinMax
+
+RHOS = (0.0, 0.25, 0.5, 0.75, 1.0)
+TEMPERATURES = (0.5, 1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An estimator; `of` makes it for a number of captions an image, `least` or more."""
+
+    name: str
+    of: Callable[[int], Estimator]
+    settings: Mapping[str, float] = field(default_factory=dict)  # rho, temperature: what its line runs along
+    least: int = 1
+
+
+def score_function(name: str, baseline: Baseline, least: int = 1) -> Candidate:
+    """REINFORCE minus `baseline`."""
+    return Candidate(f"REINFORCE, {name}", lambda k: ScoreFunction(Multinomial(k), baseline), least=least)
+
+
+def straight_through_gumbel(temperature: float) -> Candidate:
+    """ST-Gumbel at one τ."""
+    return Candidate("ST-Gumbel", lambda k: Pathwise(Gumbel(k, temperature=temperature)), {"temperature": temperature})
+
+
+def partially_sampled(
+    name: str, inner: Callable[[int], StraightThrough], mix: Mix = "caption", feed: Feed = "distribution"
+) -> tuple[Candidate, ...]:
+    """PSST along ρ."""
+
+    def at(rho: float) -> Candidate:
+        return Candidate(name, lambda k: Pathwise(PartialSampling(inner(k), rho, mix, feed)), {"rho": rho})
+
+    return tuple(at(rho) for rho in RHOS)
+
+
+ESTIMATORS: tuple[Candidate, ...] = (
+    score_function("no baseline", NoBaseline()),
+    score_function("greedy", SelfCritical()),
+    score_function("ground truth", SelfCritical(Forced(learns=False))),
+    score_function("greedy, centred", Centred(SelfCritical()), least=2),
+    score_function("leave one out (RLOO)", LeaveOneOut(), least=2),
+    score_function("mean of the group", GroupMean(), least=2),
+    Candidate(
+        "REINFORCE, mean and deviation of the group (GRPO)",
+        lambda k: ScoreFunction(Multinomial(k), GroupMean(), scaling=ByGroup()),
+        least=2,
+    ),
+    Candidate("ST-Multinomial", lambda k: Pathwise(StraightThrough(k))),
+    Candidate("ST-Multinomial, soft ending", lambda k: Pathwise(StraightThrough(k, "soft"))),
+    *map(straight_through_gumbel, TEMPERATURES),
+    Candidate("ReinMax", lambda k: Pathwise(ReinMax(k))),
+    Candidate("ReinMax, soft ending", lambda k: Pathwise(ReinMax(k, "soft"))),
+    Candidate("Gumbel-Rao, k = 10", lambda k: Pathwise(GumbelRao(k))),
+    *partially_sampled("PSST-Multinomial", StraightThrough),
+    *partially_sampled("PSST-Multinomial, soft ending", lambda k: StraightThrough(k, "soft")),
+    *partially_sampled("PSST-Multinomial, along samples", StraightThrough, feed="sample"),
+    *partially_sampled("PSST-Multinomial, by word", StraightThrough, mix="token"),
+    *partially_sampled("PSST-Gumbel", Gumbel),
+    *partially_sampled("PSST-ReinMax", ReinMax),
+    *partially_sampled("PSST-Gumbel-Rao", GumbelRao),
+)

@@ -1,0 +1,157 @@
+"""An estimator's mean and variance without sampling: it is run once on everything that its channel can do.
+
+What a channel does by chance is which words it draws and which captions or words pass whole. A `Told` channel is told
+both, keeps everything else of the real one, and notes how likely the words were. How likely it is that something passes
+whole is a polynomial in ρ, so one enumeration serves all ρ. Where K captions an image are told nothing of each other,
+their mean has the mean of one and a K-th of its variance.
+
+Continuous noise (Gumbel) and baselines that see other samples are not enumerated but sampled (measure.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from pipeline.baselines import NoBaseline, SelfCritical
+from pipeline.channels import Multinomial, PartialSampling, Step, StraightThrough
+from pipeline.estimators import Pathwise, ScoreFunction
+from pipeline.observatory.measure import estimate
+from pipeline.observatory.world import World
+from pipeline.protocols import Channel, Estimator, Score
+from pipeline.rollouts import StepRollouts
+from pipeline.types import Batch, Message, Symbol, caption_mask
+
+
+class Told:
+    """`inner`, but its words (N, T) are known, and which of them pass whole (N, T)."""
+
+    def __init__(self, inner: Any, words: Tensor, whole: Tensor) -> None:
+        self.inner, self.words, self.whole = inner, words, whole
+        self.log_prob = torch.zeros((), dtype=torch.float64)  # of all words, once they are said
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+        draw, alive = self.inner.open(batch, vocabulary, rng), caption_mask(self.words)
+        through = getattr(self.inner, "inner", self.inner)
+
+        def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
+            symbol, index = draw(t, logits, rows), self.words[rows, t]
+            likely = logits.log_softmax(-1).gather(1, index.unsqueeze(1)).squeeze(1)
+            self.log_prob = self.log_prob + likely[alive[rows, t]].sum()
+            if symbol.through is not None:
+                symbol = replace(symbol, through=through.through(index))
+            if symbol.whole is not None:
+                symbol = replace(symbol, whole=self.whole[rows, t].nonzero().squeeze(1))
+            return replace(symbol, index=index)
+
+        return step
+
+
+class ToldRollouts(StepRollouts):
+    """What is said through one channel is told; baselines' captions are spoken as ever."""
+
+    def __init__(self, world: World, channel: Channel, words: Tensor, whole: Tensor) -> None:
+        super().__init__(world.speaker, world.batch, seed=0)
+        self.channel, self.told = channel, Told(channel, words, whole)
+
+    def _speak(self, channel: Channel) -> Message:
+        return super()._speak(self.told if channel == self.channel else channel)
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """The gradients of one step, in all S ways that it can go."""
+
+    gradients: Tensor  # (S, P)
+    likely: Tensor  # (S,): the probability of the words, given what passes whole
+    whole: Tensor  # (S,): how many captions, or words, pass whole …
+    parts: Tensor  # (S,): … of how many
+
+    def moments(self, rho: float, samples: int) -> tuple[Tensor, Tensor]:
+        """The mean (P,) and the trace of the covariance () of the mean of `samples` independent gradients."""
+        share = self.likely * rho ** self.whole.double() * (1 - rho) ** (self.parts - self.whole).double()
+        mean = share @ self.gradients
+        return mean, (share @ self.gradients.square().sum(1) - mean.square().sum()) / samples
+
+
+class Enumeration:
+    """Of estimators of one score in one world."""
+
+    def __init__(self, world: World, score: Score) -> None:
+        self.world, self.score = world, score
+        self._found: dict[Estimator, Outcomes] = {}
+
+    def moments(self, estimator: Estimator) -> tuple[Tensor, Tensor]:
+        """The exact mean (P,) and trace of the covariance () of an estimator that is `enumerable`."""
+        assert enumerable(estimator), estimator
+        channel = estimator.channel  # type: ignore[attr-defined]
+        rho = channel.rho if isinstance(channel, PartialSampling) else 0.0
+        single = replace(estimator, channel=_single(channel))  # type: ignore[type-var]
+        if single not in self._found:
+            self._found[single] = self._enumerate(single)
+        return self._found[single].moments(rho, channel.samples)
+
+    def _enumerate(self, estimator: Any) -> Outcomes:
+        channel = estimator.channel
+        mix = channel.mix if isinstance(channel, PartialSampling) else None
+        gradients, likely, counts = [], [], []
+        for joint in itertools.product(list(ways(self.world.captions(), mix)), repeat=len(self.world.batch)):
+            words, whole, parts = (torch.stack(each) for each in zip(*joint, strict=True))
+            rollouts = ToldRollouts(self.world, channel, words, whole)
+            gradients.append(estimate(self.world, estimator, self.score, rollouts))
+            likely.append(rollouts.told.log_prob.exp())
+            counts.append(parts.sum(0))
+        passing, all_ = torch.stack(counts).T
+        return Outcomes(torch.stack(gradients), torch.stack(likely), passing, all_)
+
+
+def independent(estimator: Estimator) -> bool:
+    """Whether its gradient is a mean over samples of an image that know nothing of each other."""
+    if isinstance(estimator, ScoreFunction):
+        plain = estimator == ScoreFunction(estimator.channel, estimator.baseline)  # with no other option
+        return plain and type(estimator.baseline) in (NoBaseline, SelfCritical)
+    return isinstance(estimator, Pathwise) and estimator.reduction == "mean"
+
+
+def enumerable(estimator: Estimator) -> bool:
+    """Whether, moreover, chance is in words, and in what passes whole, alone."""
+    if not isinstance(estimator, Pathwise | ScoreFunction) or not independent(estimator):
+        return False
+    channel = estimator.channel.inner if isinstance(estimator.channel, PartialSampling) else estimator.channel
+    if isinstance(channel, StraightThrough):
+        return type(channel).sample is StraightThrough.sample  # others draw noise as well
+    return type(channel) is Multinomial
+
+
+def ways(captions: Tensor, mix: str | None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Each caption (T,), which of its words pass whole (T,), and how many parts do, of how many (2,).
+
+    `mix` None: nothing passes whole; "caption": a caption is one part; "token": each of its words is one. What comes
+    after a caption's end is nobody's.
+    """
+    for words, alive in zip(captions, caption_mask(captions), strict=True):
+        if mix is None:
+            yield words, torch.zeros_like(alive), torch.tensor([0, 0])
+        elif mix == "caption":
+            yield words, torch.zeros_like(alive), torch.tensor([0, 1])
+            yield words, torch.ones_like(alive), torch.tensor([1, 1])
+        else:
+            length = int(alive.sum())
+            for choice in itertools.product((False, True), repeat=length):
+                whole = torch.tensor([*choice, *[False] * (len(alive) - length)])
+                yield words, whole, torch.tensor([sum(choice), length])
+
+
+def _single(channel: Any) -> Any:
+    """The channel with one sample; all ρ alike."""
+    if isinstance(channel, PartialSampling):
+        return replace(channel, inner=_single(channel.inner), rho=0.5)
+    return replace(channel, samples=1)

@@ -1,0 +1,95 @@
+"""How far an estimator's gradient is from the truth, how much it varies, and what a step of it costs.
+
+Bias and variance are in units of the true gradient's norm, so that 0.3 is three tenths of what is to be estimated.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from pipeline.estimators import ScoreFunction
+from pipeline.observatory.world import World
+from pipeline.protocols import Estimator, Rollouts, Score
+from pipeline.rollouts import StepRollouts
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How good the estimates of a gradient are."""
+
+    bias: float  # |mean − truth| / |truth|, less what sampling alone makes expect
+    bias_error: float  # what one standard error more of its square would add to it; 0 where nothing was sampled
+    cosine: float  # of the mean with the truth
+    length: float  # |mean| / |truth|: a gradient that shrinks has less variance, and less to say
+    variance: float  # trace of the covariance / |truth|²
+
+
+def accuracy(mean: Tensor, variance: Tensor, truth: Tensor) -> Accuracy:
+    """Of an estimator whose mean (P,) and variance () are known exactly."""
+    norm = truth.norm()
+    length = mean.norm()
+    return Accuracy(
+        bias=float((mean - truth).norm() / norm),
+        bias_error=0.0,
+        cosine=float(mean @ truth / (length * norm)),
+        length=float(length / norm),
+        variance=float(variance / norm**2),
+    )
+
+
+def sampled_accuracy(found: Tensor, truth: Tensor) -> Accuracy:
+    """Of independent estimates (R, P): their mean is off by chance, too, and what that adds is taken away."""
+    rounds, norm = len(found), truth.norm()
+    mean, spread = found.mean(0), found - found.mean(0)
+    variance = found.var(0).sum()
+    error = mean - truth
+    squared = float((error.square().sum() - variance / rounds) / norm**2)
+    bias = max(squared, 0.0) ** 0.5
+    # Σ is the covariance of the mean: |error|² has the variance 4 errorᵀ Σ error + 2 tr Σ²
+    along = (spread @ error).square().sum() / (rounds - 1) / rounds
+    whole = (spread @ spread.T).square().sum() / ((rounds - 1) * rounds) ** 2
+    deviation = float((4 * along + 2 * whole).sqrt() / norm**2)
+    length = (mean.square().sum() - variance / rounds).clamp(min=0).sqrt().clamp(min=float((mean @ truth).abs() / norm))
+    return Accuracy(
+        bias=bias,
+        bias_error=(bias**2 + deviation) ** 0.5 - bias,
+        cosine=float(mean @ truth / (length * norm)),
+        length=float(length / norm),
+        variance=float(variance / norm**2),
+    )
+
+
+def estimate(world: World, estimator: Estimator, score: Score, rollouts: Rollouts) -> Tensor:
+    """(P,): the gradient that `estimator` makes of what was said, as one of the expected score of a caption.
+
+    ScoreFunction averages over words, the expectation over captions: its words are counted back.
+    """
+    loss, _ = estimator.surrogate(score, rollouts)
+    scale = 1.0
+    if isinstance(estimator, ScoreFunction):
+        message = rollouts.of(estimator.channel)
+        scale = float(message.mask.sum()) / len(message)
+    return -scale * world.gradient(loss)
+
+
+def estimates(world: World, estimator: Estimator, score: Score, rounds: int, seed: int = 7) -> Tensor:
+    """(R, P): the gradients of `rounds` independent steps."""
+    steps = (StepRollouts(world.speaker, replace(world.batch, step=step), seed) for step in range(rounds))
+    return torch.stack([estimate(world, estimator, score, rollouts) for rollouts in steps])
+
+
+def seconds(world: World, estimator: Estimator, score: Score, repeats: int) -> float:
+    """CPU seconds of a step of `estimator`, what was said and its gradient: the median of `repeats` after one more."""
+
+    def step(number: int) -> float:
+        begin = time.process_time()
+        estimate(world, estimator, score, StepRollouts(world.speaker, replace(world.batch, step=number), 7))
+        return time.process_time() - begin
+
+    step(0)
+    return median(step(number) for number in range(1, repeats + 1))

@@ -1,0 +1,113 @@
+"""Every candidate in every world: its accuracy, and what a step of it costs where captions are as long as real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pipeline.models.listener import Listener
+from pipeline.observatory.candidates import Candidate
+from pipeline.observatory.enumerated import Enumeration, enumerable, independent
+from pipeline.observatory.measure import Accuracy, accuracy, estimates, sampled_accuracy, seconds
+from pipeline.observatory.teaching import taught_world
+from pipeline.observatory.world import drawn_world
+from pipeline.protocols import Estimator, Score
+from pipeline.scores.discriminability import Hinge
+
+MARGIN = 1.0  # PSST's Eq. 4; with .2 two images are soon told apart, and there is no gradient left to estimate
+LARGE = {"images": 8, "vocabulary": 300, "max_words": 12, "size": 128}  # the drawn scenes' speaker
+
+
+@dataclass(frozen=True)
+class AmongImages(Hinge):
+    """The half of the hinge that is a caption's own business: against other images, whatever else is said of them."""
+
+    def losses(self, cosines: Tensor) -> Tensor:
+        """(S, B) losses from `cosines` (S, B, B)."""
+        own = cosines.diagonal(dim1=1, dim2=2)
+        others = ~torch.eye(cosines.shape[-1], dtype=torch.bool)
+        return (F.relu(self.margin - own.unsqueeze(2) + cosines) * others).amax(2)
+
+
+SCORES: Mapping[str, Callable[[Listener], Score]] = {
+    "hinge": lambda listener: Hinge(listener, MARGIN),
+    "hinge among images": lambda listener: AmongImages(listener, MARGIN),
+}
+OWN = ("REINFORCE, greedy", "ST-Multinomial", "PSST-Multinomial")  # measured by the second score, too
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    worlds: int = 3  # drawn and taught by seeds 1, 2, …
+    epochs: int = 40  # of teaching, four captions an image each
+    samples: tuple[int, ...] = (1, 4, 16)  # K, captions an image
+    rounds: int = 200  # steps of an estimator that is sampled
+    repeats: int = 3  # steps that are timed
+
+
+def observe(candidates: Sequence[Candidate], effort: Effort, say: Callable[[str], None]) -> dict[str, Any]:
+    """All accuracies, world by world, and seconds, ready to be written as JSON; `say` hears what is being measured.
+
+    A row is a candidate with a number of samples and a score: relative `bias`, its standard error `bias_error`,
+    `cosine`, `length` and `variance` of each world, and CPU `seconds` of a step.
+    """
+    rows: dict[tuple[str, int, int], dict[str, Any]] = {}
+    for seed in range(1, effort.worlds + 1):
+        world = taught_world(2, effort.epochs, seed)
+        for score_name, make in SCORES.items():
+            score = make(world.listener)
+            truth, enumeration = world.exact(score), Enumeration(world, score)
+            for n, candidate in enumerate(candidates):
+                if score_name != "hinge" and candidate.name not in OWN:
+                    continue
+                say(f"world {seed} of {effort.worlds}, {score_name}: {_called(candidate)}")
+                for samples, found in _accuracies(enumeration, candidate, truth, effort).items():
+                    row: dict[str, Any] = {"score": score_name, "name": candidate.name, "samples": samples}
+                    row |= {"settings": dict(candidate.settings), "worlds": []}
+                    row |= {"exact": enumerable(candidate.of(samples))}
+                    rows.setdefault((score_name, n, samples), row)["worlds"].append(asdict(found))
+    _time(rows, candidates, effort, say)
+    return {"effort": asdict(effort), "margin": MARGIN, "large": LARGE, "rows": list(rows.values())}
+
+
+def _accuracies(enumeration: Enumeration, candidate: Candidate, truth: Tensor, effort: Effort) -> dict[int, Accuracy]:
+    """For each number of samples; where they are independent, one measurement serves all numbers."""
+    numbers = [samples for samples in effort.samples if samples >= candidate.least]
+    made = {samples: candidate.of(samples) for samples in numbers}
+    if all(enumerable(estimator) for estimator in made.values()):
+        return {samples: accuracy(*enumeration.moments(one), truth) for samples, one in made.items()}
+
+    def sampled(estimator: Estimator) -> Accuracy:
+        return sampled_accuracy(estimates(enumeration.world, estimator, enumeration.score, effort.rounds), truth)
+
+    most = max(numbers)
+    if independent(made[most]):
+        found = sampled(made[most])
+        return {samples: replace(found, variance=found.variance * most / samples) for samples in numbers}
+    return {samples: sampled(one) for samples, one in made.items()}
+
+
+def _time(
+    rows: Mapping[tuple[str, int, int], dict[str, Any]],
+    candidates: Sequence[Candidate],
+    effort: Effort,
+    say: Callable[[str], None],
+) -> None:
+    """Give every row the seconds of a step in a world too large to be enumerated."""
+    world = drawn_world(**LARGE, seed=0, contrast=1.0, dtype=torch.float32)
+    score = SCORES["hinge"](world.listener)
+    for (score_name, n, samples), row in rows.items():
+        if score_name == "hinge":
+            say(f"time: {_called(candidates[n])}, {samples} captions an image")
+            row["seconds"] = seconds(world, candidates[n].of(samples), score, effort.repeats)
+
+
+def _called(candidate: Candidate) -> str:
+    return ", ".join([candidate.name, *(f"{key} {value:g}" for key, value in candidate.settings.items())])

@@ -1,0 +1,57 @@
+"""A world where joint training would begin: agents taught people's captions by the project's own pretraining.
+
+Word 1 fits every image, each other word names one. Of an image people say the common word, its name, or both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from pipeline.methods.method import Agents, Method
+from pipeline.methods.pretraining import matching, teacher_forcing
+from pipeline.observatory.world import World, drawn_world
+from pipeline.scores.discriminability import InfoNCE
+from pipeline.training.loop import Training
+from pipeline.training.optimisation import Optimisation
+from pipeline.types import Batch
+
+COMMON, NAME = 1, -1
+SAID = ((COMMON, 0), (NAME, 0), (COMMON, NAME), (NAME, COMMON))  # of every image; NAME stands for its own word
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """Every epoch each image's captions in turn."""
+
+    batch: Batch
+
+    def __len__(self) -> int:
+        return len(SAID)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from number `start` on."""
+        names = torch.arange(len(self.batch)).unsqueeze(1) + COMMON + 1
+        for number in range(start, len(SAID)):
+            said = torch.tensor(SAID[number]).expand(len(names), -1)
+            captions = torch.where(said == NAME, names, said)
+            yield replace(self.batch, captions=captions, epoch=epoch, step=epoch * len(SAID) + number)
+
+
+def taught_world(images: int, epochs: int, seed: int) -> World:
+    """Agents that heard the captions of all `images` for so many epochs; the batch keeps each image's own name."""
+    world = drawn_world(images, images + 1, 2, seed)
+    lessons = Lessons(world.batch)
+    listener, score = Agents(listener=world.listener), InfoNCE(world.listener, temperature=0.2)
+    _learn(teacher_forcing(Agents(speaker=world.speaker)), lessons, epochs, seed)
+    _learn(matching(listener, score), lessons, epochs, seed)
+    world.speaker.requires_grad_(True)
+    return replace(world, batch=next(lessons.epoch(0, SAID.index((NAME, 0)))))
+
+
+def _learn(method: Method, lessons: Lessons, epochs: int, seed: int) -> None:
+    settings = Optimisation(epochs, learning_rate=0.02, clip_value=None, clip_norm=1.0, validate_every=0)
+    with torch.random.fork_rng():
+        Training(method, lessons, settings, seed, torch.device("cpu")).run()

@@ -1,0 +1,28 @@
+"""Each line of ESTIMATORS can be measured."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.observatory.candidates import ESTIMATORS
+from pipeline.observatory.measure import estimates
+from pipeline.observatory.observe import OWN
+from pipeline.observatory.world import drawn_world
+from pipeline.scores.discriminability import Hinge
+
+
+def test_no_two_are_called_alike():
+    called = [(candidate.name, *candidate.settings.items()) for candidate in ESTIMATORS]
+    assert len(set(called)) == len(called)
+    assert set(OWN) <= {candidate.name for candidate in ESTIMATORS}
+
+
+@pytest.mark.parametrize("candidate", ESTIMATORS, ids=lambda c: " ".join([c.name, *map(str, c.settings.values())]))
+def test_it_estimates_a_gradient(candidate):
+    world = drawn_world(images=2, vocabulary=2, max_words=2, seed=1)
+    estimator = candidate.of(candidate.least)
+    assert estimator.channel.samples == candidate.least
+    found = estimates(world, estimator, Hinge(world.listener, 1.0), rounds=4)
+    assert torch.isfinite(found).all()
+    assert found.abs().max() > 0

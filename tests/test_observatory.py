@@ -1,0 +1,41 @@
+"""`make observatory` on the smallest effort: the stage measures, writes and prints."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from PIL import Image
+
+from stages.observatory import main
+
+TINY = ["--worlds", "1", "--epochs", "5", "--rounds", "3", "--repeats", "1"]
+
+
+@pytest.fixture(autouse=True)
+def unrecorded(monkeypatch):
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+
+
+def test_it_writes_numbers_tables_and_figures(tmp_path, capsys):
+    assert main([*TINY, "--only", "PSST-Gumbel", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip() == (tmp_path / "observatory.md").read_text().strip()
+    assert printed.out.count("| PSST-Gumbel ~ |") == 5
+    assert "world 1 of 1, hinge: PSST-Gumbel, rho 0.25" in printed.err
+    found = json.loads((tmp_path / "observatory.json").read_text())
+    assert found["effort"] == {"worlds": 1, "epochs": 5, "samples": [1, 4, 16], "rounds": 3, "repeats": 1}
+    assert len(found["rows"]) == 5 * 3
+    for name in ("plane.png", "claim.png"):
+        with Image.open(tmp_path / name) as image:
+            assert min(image.size) > 300
+
+
+def test_mistakes_are_one_line(tmp_path, capsys):
+    assert main([*TINY, "--only", "PST", "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("--only PST: no such estimator; there are REINFORCE, no baseline")
+    assert error.count("\n") == 1
+    with pytest.raises(SystemExit):
+        main(["--worlds", "0"])
+    assert not list(tmp_path.iterdir())
