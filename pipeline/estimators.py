@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pipeline import ranks
-from pipeline.baselines import NoBaseline, Raw
+from pipeline.baselines import Learned, NoBaseline, Raw
 from pipeline.credit import WholeCaption
 from pipeline.errors import UserError
 from pipeline.models.critic import Critic
@@ -96,6 +96,11 @@ class ScoreFunction:
                     f"{type(part).__name__} compares the captions of an image and needs {part.least} of them or more: "
                     f"set samples to that, not {self.channel.samples}"
                 )
+        by_word = not isinstance(self.credit, WholeCaption) or isinstance(self.baseline, Learned)
+        if by_word and not isinstance(self.scaling, Raw):
+            raise UserError(
+                f"{type(self.scaling).__name__} scales one number a caption, not one a word: set scaling to none"
+            )
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
         message = rollouts.of(self.channel)

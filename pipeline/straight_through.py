@@ -13,10 +13,11 @@ from pipeline.numbers import Numbers
 
 @dataclass(frozen=True)
 class ReinMax(StraightThrough):
-    """ReinMax (Liu et al. 2023): like `StraightThrough`, but second-order: exact for a score quadratic in a word.
+    """ReinMax (Liu et al. 2023): like `StraightThrough`, but of second order.
 
-    The gradient is 2 ∇softmax where its value is (word + softmax(logits / temperature)) / 2, minus ½ ∇softmax(logits);
-    the authors advise a `temperature` of 1 or more. A full distribution is the softmax, with its own gradient.
+    The gradient is 2 ∇softmax where its value is (word + softmax(logits / temperature)) / 2, minus ½ ∇softmax(logits):
+    at temperature 1 exact for a score that is quadratic in the word; the authors advise 1 or more. A full distribution
+    is the softmax, with its own gradient.
     """
 
     temperature: float = 1.0
@@ -57,8 +58,11 @@ class GumbelRao(StraightThrough):
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         assert noise is not None
-        mean = noise.mean(1)
-        # the mean Jacobian times the logits: has its gradient, and nothing as large as `noise` is made
+        # the samples' mean Jacobian times the logits has its gradient, and nothing as large as `noise` is made
         within = torch.bmm(logits.unsqueeze(1), noise.transpose(1, 2))  # (M, 1, k)
-        slope = (mean * logits - torch.bmm(within, noise).squeeze(1) / self.k) / self.temperature
-        return mean + (slope - slope.detach())
+        return (noise.mean(1) * logits - torch.bmm(within, noise).squeeze(1) / self.k) / self.temperature
+
+    def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
+        assert noise is not None
+        slope = self.relax(logits, noise, index)
+        return noise.mean(1) + (slope - slope.detach())

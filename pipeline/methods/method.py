@@ -63,7 +63,6 @@ class Objective:
     """How a listener hears the EOS that ends a caption: without a gradient, or like any word."""
     normalise: bool = False
     """Whether each term's gradient is scaled to norm 1, agent by agent, before it is weighted: one λ scale for all."""
-
     samples: int = 1
     """Captions an image that score-function terms draw; to compare with each other they need two or more."""
     baseline: Expecting = "greedy"

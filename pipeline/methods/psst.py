@@ -66,7 +66,10 @@ def reinforce(
     lam: float,
     baseline: Expecting = "ground_truth",
 ) -> Method:
-    """Speaker and listener take turns; the speaker learns the hinge by likelihood, minus `baseline`."""
+    """Speaker and listener take turns; the speaker learns the hinge by likelihood, minus `baseline`.
+
+    CIDEr-D keeps the objective's baseline.
+    """
     speaking = objective.by_likelihood(baseline)
     return tradeoff(agents, objective, lam, speaking, ALTERNATE, Detached(speaking.channel))
 

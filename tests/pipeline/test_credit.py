@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from pipeline import rollouts as rolling
-from pipeline.baselines import Learned
+from pipeline.baselines import ByBatch, Learned
 from pipeline.channels import Multinomial
 from pipeline.credit import Continuations, WholeCaption
+from pipeline.errors import UserError
 from pipeline.estimators import Regression, ScoreFunction
 from pipeline.models.critic import Critic
 from pipeline.rollouts import StepRollouts
@@ -130,3 +131,13 @@ def test_the_surrogate_with_an_advantage_for_each_word_by_hand():
     begun = replace(message, told=1)
     assert surrogate(value, begun, advantage, words="told")[0].item() == pytest.approx((1 + 1.5) / 4)
     assert surrogate(value, begun, advantage, words="drawn")[0].item() == pytest.approx((4 + 1) / 4)
+
+
+@pytest.mark.parametrize("by_word", [{"credit": Continuations(2)}, {"baseline": "learned"}])
+def test_advantages_by_the_word_are_not_scaled(by_word, toy):
+    channel = Multinomial(2)
+    if "baseline" in by_word:
+        by_word = {"baseline": Learned(Critic(toy.agents().speaker.hidden, 4), channel)}
+    ScoreFunction(channel, **by_word)
+    with pytest.raises(UserError, match=r"ByBatch scales one number a caption, .*: set scaling to none$"):
+        ScoreFunction(channel, **by_word, scaling=ByBatch())
