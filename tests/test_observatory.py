@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from PIL import Image
@@ -18,11 +19,11 @@ def unrecorded(monkeypatch):
 
 
 def test_it_writes_numbers_tables_and_figures(tmp_path, capsys):
-    assert main([*TINY, "--only", "PSST-Gumbel", "--out", str(tmp_path)]) == 0
+    assert main([*TINY, "--only", "PSST-Gumbel-Rao", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     assert printed.out.strip() == (tmp_path / "observatory.md").read_text().strip()
-    assert printed.out.count("| PSST-Gumbel ~ |") == 5
-    assert "world 1 of 1, hinge: PSST-Gumbel, rho 0.25" in printed.err
+    assert len(re.findall(r"\| PSST-Gumbel-Rao ~ +\|", printed.out)) == 5
+    assert "world 1 of 1, hinge: PSST-Gumbel-Rao, rho 0.25" in printed.err
     found = json.loads((tmp_path / "observatory.json").read_text())
     assert found["effort"] == {"worlds": 1, "epochs": 5, "samples": [1, 4, 16], "rounds": 3, "repeats": 1}
     assert len(found["rows"]) == 5 * 3
