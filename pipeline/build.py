@@ -19,6 +19,7 @@ from pipeline.methods import METHODS
 from pipeline.methods.method import Agents, Method, Objective
 from pipeline.methods.pretraining import matching, teacher_forcing
 from pipeline.methods.psst import frozen_speaker
+from pipeline.methods.relax import relaxed
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.texts import Texts
 from pipeline.models.listener import Listener
@@ -132,6 +133,8 @@ def method(settings: MethodSettings, root: Path, prepared: Prepared, device: tor
     assert isinstance(listener, Listener)
     agents = Agents(speaker, listener, scorer.to(device), texts(prepared))
     composed = METHODS[settings.composition](agents, Objective(**objective), **settings.arguments)
+    if settings.objective.control == "relax":
+        composed = relaxed(composed)
     return replace(composed, gamma=settings.gamma)
 
 

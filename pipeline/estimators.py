@@ -105,13 +105,17 @@ class ScoreFunction:
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
         message = rollouts.of(self.channel)
         value = score(message, rollouts.batch)
-        with torch.no_grad():
-            worth = self.credit(value.detach(), score, self.channel, rollouts)
-            expected = self.baseline(value.detach(), score, rollouts)
-            if worth.dim() != expected.dim():
-                worth, expected = _per_word(worth), _per_word(expected)
-            advantage = self.scaling(worth - expected, rollouts)
+        advantage = self.advantage(value.detach(), score, rollouts)
         return surrogate(value, message, advantage, self.reduction, self.words)
+
+    @torch.no_grad()
+    def advantage(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
+        """(N,), or (N, T) for each word, of captions whose scores are `value` (N,)."""
+        worth = self.credit(value, score, self.channel, rollouts)
+        expected = self.baseline(value, score, rollouts)
+        if worth.dim() != expected.dim():
+            worth, expected = _per_word(worth), _per_word(expected)
+        return self.scaling(worth - expected, rollouts)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from torch import Generator, Tensor
 
+from pipeline.numbers import Numbers
 from pipeline.types import Batch, Message, Report, Symbol
 
 
@@ -79,6 +80,9 @@ class Rollouts(Protocol):
         `each` for the words up to each place but the last of all, in rows (n, t, k); where the caption had ended by
         then, it is the caption itself. No gradient.
         """
+
+    def numbers(self, what: str) -> Numbers:
+        """Random numbers for the captions of this step, other ones for each `what`."""
 
     def once(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
         """What `make` gives, made once in this step for all who ask for `what`."""

@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 from pipeline import ranks
 from pipeline.channels import Continued, Forced
 from pipeline.models.speaker import Speaker
+from pipeline.numbers import Numbers
 from pipeline.protocols import Channel
 from pipeline.types import Batch, Message, caption_mask
 
@@ -49,6 +50,9 @@ class StepRollouts:
         if (channel, each) not in self._continued:
             self._continued[channel, each] = self._continue(channel, each)
         return self._continued[channel, each]
+
+    def numbers(self, what: str) -> Numbers:
+        return Numbers(self.batch, self._rng(what))
 
     def once(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
         if what not in self._made:

@@ -330,6 +330,7 @@ class Objective(Section):
     samples: Count = 1
     baseline: Literal["greedy", "leave_one_out", "group", "ground_truth", "none"] = "greedy"
     scaling: Literal["none", "group", "batch"] = "none"
+    control: Literal["none", "relax"] = "none"
 
 
 class Train(Section):

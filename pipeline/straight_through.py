@@ -48,12 +48,8 @@ class GumbelRao(StraightThrough):
     def sample(self, logits: Tensor, numbers: Numbers, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """The word (N,) and the relaxed samples (N, k, V+1), whose largest share is the word's."""
         index = draw(logits, numbers.like(logits[:, :1], rows, self.width))
-        waiting = numbers.like(logits.unsqueeze(1).expand(-1, self.k, -1), rows, self.width)
-        # exponential times, not 0: the word's comes first, and each other word's is longer by its own
-        waiting = waiting.neg_().log1p_().neg_().clamp_min_(torch.finfo(logits.dtype).tiny)
-        at = index.view(-1, 1, 1).expand(-1, self.k, 1)
-        first = waiting.gather(2, at)
-        waiting = waiting.div_(logits.softmax(-1).unsqueeze(1)).add_(first).scatter_(2, at, first)
+        uniform = numbers.like(logits.unsqueeze(1).expand(-1, self.k, -1), rows, self.width)
+        waiting = arrivals(uniform, logits.softmax(-1).unsqueeze(1), index.view(-1, 1, 1).expand(-1, self.k, 1))
         return index, waiting.log_().div_(-self.temperature).softmax(-1)
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
@@ -66,3 +62,13 @@ class GumbelRao(StraightThrough):
         assert noise is not None
         slope = self.relax(logits, noise, index)
         return noise.mean(1) + (slope - slope.detach())
+
+
+def arrivals(uniform: Tensor, shares: Tensor, first: Tensor) -> Tensor:
+    """(…, V+1): when words of `shares` arrive if the words `first` (…, 1) come first; from `uniform`, in its place.
+
+    Times are exponential and not 0; with Gumbel noise, minus the logarithm of a word's time is its perturbed log p.
+    """
+    waiting = uniform.neg_().log1p_().neg_().clamp_min_(torch.finfo(uniform.dtype).tiny)
+    shortest = waiting.gather(-1, first)
+    return waiting.div_(shares).add_(shortest).scatter_(-1, first, shortest)

@@ -136,6 +136,7 @@ class Message:
     entropies: Tensor | None = None  # (N, T): of each word's distribution, in nats, differentiable, 0 outside the mask
     told: int = 0  # words at the beginning that were forced, where the rest was drawn
     states: Callable[[], Tensor] | None = None  # (N, T, H): the speaker's before each word, detached; made when asked
+    logits: Callable[[], Places] | None = None  # of each drawn word, in place of a distribution; made when asked
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -163,6 +164,7 @@ class Message:
             log_probs=None if self.log_probs is None else self.log_probs.detach(),
             said=None if self.said is None else self.said.detached(),
             entropies=None if self.entropies is None else self.entropies.detach(),
+            logits=None,
         )
 
 

@@ -16,6 +16,7 @@ from pipeline.methods import METHODS
 from pipeline.methods.method import Agents, Method, Objective, Term
 from pipeline.methods.pretraining import matching, teacher_forcing
 from pipeline.methods.psst import frozen_speaker
+from pipeline.methods.relax import relaxed
 from pipeline.models.guided import Guided
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import Cider
@@ -222,6 +223,25 @@ def test_every_baseline_goes_with_every_scaling(toy, baseline, scaling):
         losses, _ = method.step(toy.batch(), seed=1)
         sum(losses.values()).backward()
         assert all(torch.isfinite(p.grad).all() for p in method.agents.speaker.parameters())
+
+
+def test_controls_join_what_goes_by_likelihood_and_change_no_word(toy):
+    plain = METHODS["psst_multinomial"](toy.agents(), Objective(), lam=0.3)
+    method = relaxed(METHODS["psst_multinomial"](toy.agents(), Objective(), lam=0.3))
+    assert list(method.agents.critic) == ["naturalness"]
+    assert method.turns.everybody == frozenset(Role)
+    _, before = plain.step(toy.batch(), seed=1)
+    losses, report = method.step(toy.batch(), seed=1)
+    assert all(torch.equal(report[name], value) for name, value in before.items() if name != "naturalness/loss")
+    sum(losses.values()).backward()
+    weights = dict(method.agents.critic["naturalness"].named_parameters())
+    assert {name for name, weight in weights.items() if weight.grad.abs().max() > 0} == {"outer.weight", "outer.bias"}
+
+
+@pytest.mark.parametrize("name", ["mle", "pg_spider"])
+def test_a_method_without_a_place_for_controls_is_refused(toy, name):
+    with pytest.raises(UserError, match=r"no term of this method .* set control to none"):
+        relaxed(METHODS[name](toy.agents(), Objective()))
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -15,6 +15,7 @@ from pipeline import ranks
 from pipeline.methods import METHODS
 from pipeline.methods.method import Method, Objective
 from pipeline.methods.pretraining import matching
+from pipeline.methods.relax import relaxed
 from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
@@ -24,7 +25,7 @@ FOUR = Optimisation(epochs=4, learning_rate=0.01, schedule="cosine", clip_norm=2
 
 
 def methods(toy) -> dict[str, Method]:
-    """One of each way in which captions of a batch meet: hinges, InfoNCE, turns, centring, scaling, documents."""
+    """One of each way in which captions of a batch meet: hinges, InfoNCE, turns, baselines, controls, documents."""
 
     def joint(name: str, lam: float, objective: Objective | None = None, **settings) -> Method:
         return METHODS[name](toy.agents(dropout=0.4), objective or Objective(), lam, **settings)
@@ -41,6 +42,7 @@ def methods(toy) -> dict[str, Method]:
         "gumbel rao": joint("psst_gumbel_rao", 0.3, k=2),
         "by batch": joint("luo", 0.5, Objective(samples=2, baseline="leave_one_out", scaling="batch")),
         "by group": joint("st_reinmax", 0.3, Objective(samples=3, baseline="group", scaling="group")),
+        "relax": relaxed(joint("luo", 0.5, Objective(samples=2))),
         "sll_me": METHODS["sll_me"](toy.agents(dropout=0.4), Objective(), weight=0.5, samples=2),
         "sll_sle": METHODS["sll_sle"](toy.agents(dropout=0.4), Objective(centre=True), alpha=0.5),
         "continuations": joint("pg_spider", 0.3, reward={"CIDEr": 1, "BLEU-2": 1}, continuations=2, critic_first=2),
@@ -123,7 +125,7 @@ def two(tmp_path_factory) -> tuple[Path, list[dict[str, dict[str, torch.Tensor]]
 
 
 NAMES = ["psst", "gumbel words", "all negatives", "luo, centred", "reinforce", "documents", "recovering", "infonce"]
-NAMES += ["gumbel rao", "by batch", "by group", "sll_me", "sll_sle"]
+NAMES += ["gumbel rao", "by batch", "by group", "relax", "sll_me", "sll_sle"]
 NAMES += ["continuations", "mixer"]
 
 

@@ -16,6 +16,7 @@ from stages import adapt, draw, features, prepare, pretrain, train
 METHODS = {
     "pg_spider": {"reward": {"CIDEr": 1.0, "METEOR": 5.0, "BLEU-4": 1.0}, "continuations": 1, "critic_first": 1},
     "mixer": {"reward": "cider", "forced": 4, "by": 2},
+    "luo_relax": {"method": "luo", "lambda": 0.5, "train": {"objective": {"control": "relax", "samples": 2}}},
 }
 
 
@@ -51,10 +52,14 @@ def test_a_method_trains_from_params_alone_to_the_same_weights_each_time(world, 
         assert door.main("train", train.run, ["--method", name, "--out", out]) == 0
     first, second = (Path(out, "weights.safetensors") for out in ("one", "two"))
     assert first.read_bytes() == second.read_bytes()
-    assert load_agent(first, "critic").arguments == {"state": 8, "hidden": 512}
-    logged = json.loads(Path("one/metrics.json").read_text())
+    logged, built = json.loads(Path("one/metrics.json").read_text()), load_agent(first, "critic").arguments
     assert logged["naturalness/score"] > 0
-    assert logged["critic/loss"] > 0
+    if name == "luo_relax":
+        assert (built["names"], built["state"], built["hidden"]) == (["discriminability", "naturalness"], 8, 8)
+        assert logged["naturalness/noise"] > 0
+    else:
+        assert built == {"state": 8, "hidden": 512}
+        assert logged["critic/loss"] > 0
     assert logged["critic/gradient_norm"] >= 0
     assert door.main("adapt", adapt.run, ["--method", name, "--model", "one", "--out", "adapted"]) == 0
 

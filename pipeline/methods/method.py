@@ -14,7 +14,7 @@ from pipeline.errors import UserError
 from pipeline.estimators import Pathwise, ScoreFunction
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.texts import Texts
-from pipeline.models.critic import Critic
+from pipeline.models.critic import Controls, Critic
 from pipeline.models.guided import Guided
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
@@ -35,7 +35,7 @@ class Agents:
     listener: Listener = None  # type: ignore[assignment]
     cider: CiderD = None  # type: ignore[assignment]
     texts: Texts = None  # type: ignore[assignment]
-    critic: Critic = None  # type: ignore[assignment]
+    critic: Critic | Controls = None  # type: ignore[assignment]
 
     def present(self) -> dict[Role, nn.Module]:
         """The agents that there are."""
@@ -71,6 +71,8 @@ class Objective:
     scaling: Literal["none", "group", "batch"] = "none"
     """What their advantages are divided by: the standard deviation over the image's samples (GRPO), or over the batch,
     term by term, so that λ weighs terms of one scale."""
+    control: Literal["none", "relax"] = "none"
+    """Whether each such term has a control variate that is learned beside (RELAX)."""
 
     def hinge_of(self, listener: Listener) -> Hinge:
         return Hinge(listener, self.margin, self.hinge)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from pipeline.models.spoken import Moment, credited, crossed, remembered
 from pipeline.models.unrolled import Attention, Table
 from pipeline.numbers import Numbers
 from pipeline.protocols import Channel
-from pipeline.types import Batch, Message, Said, caption_mask
+from pipeline.types import Batch, Message, caption_mask
 
 State = tuple[Tensor, Tensor]  # h, c: (N, H)
 Noted = tuple[Tensor, Tensor]  # rows (n,) of captions, and their states (n, H) without a graph
@@ -177,13 +177,14 @@ class Speaker(nn.Module):
                 rows, ended, embedded, view = rows[left], ended[left], embedded[left], view.of(left)
                 state, attention = (state[0][left], state[1][left]), self.attention(view)
         tokens = tokens.view(len(batch), width, -1)[:, : channel.samples, : t + 1].flatten(0, 1)
-        said, log_probs, entropies = None, None, None
+        message = _message(tokens, channel.samples, noted)
         if channel.relaxes:
-            said = crossed(moments, channel, logit, self.logit.bias, t + 1)
-        elif channel.learns:
-            log_probs, entropies = credited(moments, logit, self.logit.bias, tokens, channel.entropies)
+            return replace(message, said=crossed(moments, channel, logit, self.logit.bias, t + 1))
+        if not channel.learns:
+            return message
+        found = credited(moments, logit, self.logit.bias, tokens, channel.entropies)
         told = sum(moment.symbol.told for moment in moments)
-        return _message(tokens, channel.samples, log_probs, said, entropies, told, noted)
+        return replace(message, told=told, **vars(found))
 
     def drop(self, x: Tensor, numbers: Numbers, rows: Tensor | None = None, width: int = 1) -> Tensor:
         """Dropout of `x` (N, …), the `rows` of captions, `width` an image.
@@ -221,7 +222,7 @@ class Speaker(nn.Module):
         chosen = logit.log_prob(h, self.logit.bias, logits, tokens.flatten()[places])
         log_probs = chosen.new_zeros(tokens.numel()).index_copy(0, places, chosen).view(tokens.shape)
         noted += noted[-1:] * (columns - len(noted))  # after the longest caption's end
-        return _message(tokens, 1, log_probs * mask, noted=noted)
+        return replace(_message(tokens, 1, noted), log_probs=log_probs * mask)
 
 
 def _longest_first(mask: Tensor) -> tuple[Tensor, list[int]]:
@@ -238,15 +239,7 @@ def _left(ended: Tensor, together: int) -> Tensor:
     return beams.repeat_interleave(together).nonzero().squeeze(1)
 
 
-def _message(
-    tokens: Tensor,
-    samples: int,
-    log_probs: Tensor | None,
-    said: Said | None = None,
-    entropies: Tensor | None = None,
-    told: int = 0,
-    noted: Sequence[Noted] = (),
-) -> Message:
+def _message(tokens: Tensor, samples: int, noted: Sequence[Noted]) -> Message:
     images = torch.arange(len(tokens), device=tokens.device) // samples
     states = partial(remembered, noted, len(tokens)) if noted else None
-    return Message(tokens, caption_mask(tokens), images, samples, log_probs, said, entropies, told, states)
+    return Message(tokens, caption_mask(tokens), images, samples, states=states)

@@ -40,10 +40,19 @@ Part = tuple[Moment, Tensor]  # and some of its rows: (M,) int64
 Relax = Callable[[Tensor, Tensor | None, Tensor], Tensor]  # logits (M, V+1), noise, words (M,) → (M, V+1)
 
 
+@dataclass(frozen=True)
+class Credited:
+    """What the words of captions were worth to the speaker, all with a graph."""
+
+    log_probs: Tensor  # (N, T): 0 after a caption's end
+    entropies: Tensor | None  # (N, T), the same
+    logits: Callable[[], Places]
+
+
 def credited(
     moments: Sequence[Moment], logit: Table, bias: Tensor, tokens: Tensor, entropies: bool = False
-) -> tuple[Tensor, Tensor | None]:
-    """(N, T) log-probabilities of `tokens` (N, T) and, if asked for, `entropies` (N, T); 0 after their end."""
+) -> Credited:
+    """Of `tokens` (N, T), with `entropies` if asked for."""
     parts = [(moment, where(moment.alive)) for moment in moments]
     index = torch.cat([moment.symbol.index[rows] for moment, rows in parts])
     states, value = _known(parts)
@@ -55,10 +64,13 @@ def credited(
             found = found.masked_fill(~there, 0)
         return found.new_zeros(tokens.numel()).index_copy(0, places, found).view(tokens.shape)
 
+    def logits() -> Places:
+        return Places(places, logit.product(states, bias, value), there)
+
     if not entropies:
-        return put(logit.log_prob(states, bias, value, index)), None
+        return Credited(put(logit.log_prob(states, bias, value, index)), None, logits)
     log_probs, undecided = logit.log_prob_and_entropy(states, bias, value, index)
-    return put(log_probs), put(undecided)
+    return Credited(put(log_probs), put(undecided), logits)
 
 
 def crossed(moments: Sequence[Moment], channel: Channel, logit: Table, bias: Tensor, steps: int) -> Said:

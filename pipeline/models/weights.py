@@ -11,13 +11,13 @@ from torch import Tensor
 
 from pipeline.errors import UserError
 from pipeline.files import write_atomically
-from pipeline.models.critic import Critic
+from pipeline.models.critic import Controls, Critic
 from pipeline.models.guided import Guided
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
 
-Agent = Speaker | Listener | Critic
-KINDS: dict[str, type[Agent]] = {"Speaker": Speaker, "Guided": Guided, "Listener": Listener, "Critic": Critic}
+Agent = Speaker | Listener | Critic | Controls
+KINDS: dict[str, type[Agent]] = {kind.__name__: kind for kind in (Speaker, Guided, Listener, Critic, Controls)}
 
 
 def save_agents(path: Path, agents: Mapping[str, Agent]) -> None:

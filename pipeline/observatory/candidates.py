@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import torch
+
 from pipeline.baselines import ByGroup, Centred, GroupMean, LeaveOneOut, NoBaseline, SelfCritical
 from pipeline.channels import Forced, Gumbel, Multinomial, PartialSampling, StraightThrough
 from pipeline.estimators import Pathwise, ScoreFunction
 from pipeline.methods.psst import Feed, Mix
+from pipeline.models.critic import Control
+from pipeline.models.speaker import Speaker
 from pipeline.protocols import Baseline, Estimator
+from pipeline.relax import Relax
 from pipeline.straight_through import GumbelRao, ReinMax
 
 RHOS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -18,22 +23,32 @@ TEMPERATURES = (0.5, 1.0, 2.0, 5.0)
 
 @dataclass(frozen=True)
 class Candidate:
-    """An estimator; `of` makes it for a number of captions an image, `least` or more."""
+    """An estimator; `of` makes it for a number of captions an image, `least` or more, and for a speaker."""
 
     name: str
-    of: Callable[[int], Estimator]
+    of: Callable[[int, Speaker], Estimator]
     settings: Mapping[str, float] = field(default_factory=dict)  # rho, temperature: what its line runs along
     least: int = 1
 
 
 def score_function(name: str, baseline: Baseline, least: int = 1) -> Candidate:
     """REINFORCE minus `baseline`."""
-    return Candidate(f"REINFORCE, {name}", lambda k: ScoreFunction(Multinomial(k), baseline), least=least)
+    return Candidate(f"REINFORCE, {name}", lambda k, _: ScoreFunction(Multinomial(k), baseline), least=least)
+
+
+def with_control(samples: int, speaker: Speaker) -> Relax:
+    """RELAX, its control yet to be taught."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        control = Control(speaker.hidden, speaker.vocabulary + 1, 4 * speaker.hidden)
+    return Relax(ScoreFunction(Multinomial(samples)), control.to(speaker.word.weight.dtype))
 
 
 def straight_through_gumbel(temperature: float) -> Candidate:
     """ST-Gumbel at one τ."""
-    return Candidate("ST-Gumbel", lambda k: Pathwise(Gumbel(k, temperature=temperature)), {"temperature": temperature})
+    return Candidate(
+        "ST-Gumbel", lambda k, _: Pathwise(Gumbel(k, temperature=temperature)), {"temperature": temperature}
+    )
 
 
 def partially_sampled(
@@ -42,7 +57,7 @@ def partially_sampled(
     """PSST along ρ."""
 
     def at(rho: float) -> Candidate:
-        return Candidate(name, lambda k: Pathwise(PartialSampling(inner(k), rho, mix, feed)), {"rho": rho})
+        return Candidate(name, lambda k, _: Pathwise(PartialSampling(inner(k), rho, mix, feed)), {"rho": rho})
 
     return tuple(at(rho) for rho in RHOS)
 
@@ -56,15 +71,16 @@ ESTIMATORS: tuple[Candidate, ...] = (
     score_function("mean of the group", GroupMean(), least=2),
     Candidate(
         "REINFORCE, mean and deviation of the group (GRPO)",
-        lambda k: ScoreFunction(Multinomial(k), GroupMean(), scaling=ByGroup()),
+        lambda k, _: ScoreFunction(Multinomial(k), GroupMean(), scaling=ByGroup()),
         least=2,
     ),
-    Candidate("ST-Multinomial", lambda k: Pathwise(StraightThrough(k))),
-    Candidate("ST-Multinomial, soft ending", lambda k: Pathwise(StraightThrough(k, "soft"))),
+    Candidate("REINFORCE, learned control (RELAX)", with_control),
+    Candidate("ST-Multinomial", lambda k, _: Pathwise(StraightThrough(k))),
+    Candidate("ST-Multinomial, soft ending", lambda k, _: Pathwise(StraightThrough(k, "soft"))),
     *map(straight_through_gumbel, TEMPERATURES),
-    Candidate("ReinMax", lambda k: Pathwise(ReinMax(k))),
-    Candidate("ReinMax, soft ending", lambda k: Pathwise(ReinMax(k, "soft"))),
-    Candidate("Gumbel-Rao, k = 10", lambda k: Pathwise(GumbelRao(k))),
+    Candidate("ReinMax", lambda k, _: Pathwise(ReinMax(k))),
+    Candidate("ReinMax, soft ending", lambda k, _: Pathwise(ReinMax(k, "soft"))),
+    Candidate("Gumbel-Rao, k = 10", lambda k, _: Pathwise(GumbelRao(k))),
     *partially_sampled("PSST-Multinomial", StraightThrough),
     *partially_sampled("PSST-Multinomial, soft ending", lambda k: StraightThrough(k, "soft")),
     *partially_sampled("PSST-Multinomial, along samples", StraightThrough, feed="sample"),

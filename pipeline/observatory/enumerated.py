@@ -24,6 +24,7 @@ from pipeline.estimators import Pathwise, ScoreFunction
 from pipeline.observatory.measure import estimate
 from pipeline.observatory.world import World
 from pipeline.protocols import Channel, Estimator, Score
+from pipeline.relax import Relax
 from pipeline.rollouts import StepRollouts
 from pipeline.types import Batch, Message, Symbol, caption_mask
 
@@ -115,6 +116,8 @@ class Enumeration:
 
 def independent(estimator: Estimator) -> bool:
     """Whether its gradient is a mean over samples of an image that know nothing of each other."""
+    if isinstance(estimator, Relax):
+        return independent(estimator.inner)
     if isinstance(estimator, ScoreFunction):
         plain = estimator == ScoreFunction(estimator.channel, estimator.baseline)  # with no other option
         return plain and type(estimator.baseline) in (NoBaseline, SelfCritical)

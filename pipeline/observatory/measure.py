@@ -15,6 +15,7 @@ from torch import Tensor
 from pipeline.estimators import ScoreFunction
 from pipeline.observatory.world import World
 from pipeline.protocols import Estimator, Rollouts, Score
+from pipeline.relax import Relax
 from pipeline.rollouts import StepRollouts
 
 
@@ -67,11 +68,11 @@ def sampled_accuracy(found: Tensor, truth: Tensor) -> Accuracy:
 def estimate(world: World, estimator: Estimator, score: Score, rollouts: Rollouts) -> Tensor:
     """(P,): the gradient that `estimator` makes of what was said, as one of the expected score of a caption.
 
-    ScoreFunction averages over words, the expectation over captions: its words are counted back.
+    What goes by likelihood averages over words, the expectation over captions: its words are counted back.
     """
     loss, _ = estimator.surrogate(score, rollouts)
     scale = 1.0
-    if isinstance(estimator, ScoreFunction):
+    if isinstance(estimator, ScoreFunction | Relax):
         message = rollouts.of(estimator.channel)
         scale = float(message.mask.sum()) / len(message)
     return -scale * world.gradient(loss)

@@ -14,9 +14,10 @@ from pipeline.models.listener import Listener
 from pipeline.observatory.candidates import Candidate
 from pipeline.observatory.enumerated import Enumeration, enumerable, independent
 from pipeline.observatory.measure import Accuracy, accuracy, estimates, sampled_accuracy, seconds
-from pipeline.observatory.teaching import taught_world
+from pipeline.observatory.teaching import taught_world, teach_control
 from pipeline.observatory.world import drawn_world
 from pipeline.protocols import Estimator, Score
+from pipeline.relax import Relax
 from pipeline.scores.discriminability import Hinge
 
 MARGIN = 1.0  # PSST's Eq. 4; with .2 two images are soon told apart, and there is no gradient left to estimate
@@ -48,7 +49,7 @@ class Effort:
     worlds: int = 3  # drawn and taught by seeds 1, 2, …
     epochs: int = 40  # of teaching, four captions an image each
     samples: tuple[int, ...] = (1, 4, 16)  # K, captions an image
-    rounds: int = 200  # steps of an estimator that is sampled
+    rounds: int = 200  # steps of an estimator that is sampled, and of teaching its control, if it has one
     repeats: int = 3  # steps that are timed
 
 
@@ -71,7 +72,7 @@ def observe(candidates: Sequence[Candidate], effort: Effort, say: Callable[[str]
                 for samples, found in _accuracies(enumeration, candidate, truth, effort).items():
                     row: dict[str, Any] = {"score": score_name, "name": candidate.name, "samples": samples}
                     row |= {"settings": dict(candidate.settings), "worlds": []}
-                    row |= {"exact": enumerable(candidate.of(samples))}
+                    row |= {"exact": enumerable(candidate.of(samples, world.speaker))}
                     rows.setdefault((score_name, n, samples), row)["worlds"].append(asdict(found))
     _time(rows, candidates, effort, say)
     return {"effort": asdict(effort), "margin": MARGIN, "large": LARGE, "rows": list(rows.values())}
@@ -80,12 +81,15 @@ def observe(candidates: Sequence[Candidate], effort: Effort, say: Callable[[str]
 def _accuracies(enumeration: Enumeration, candidate: Candidate, truth: Tensor, effort: Effort) -> dict[int, Accuracy]:
     """For each number of samples; where they are independent, one measurement serves all numbers."""
     numbers = [samples for samples in effort.samples if samples >= candidate.least]
-    made = {samples: candidate.of(samples) for samples in numbers}
+    world, score = enumeration.world, enumeration.score
+    made = {samples: candidate.of(samples, world.speaker) for samples in numbers}
     if all(enumerable(estimator) for estimator in made.values()):
         return {samples: accuracy(*enumeration.moments(one), truth) for samples, one in made.items()}
 
     def sampled(estimator: Estimator) -> Accuracy:
-        return sampled_accuracy(estimates(enumeration.world, estimator, enumeration.score, effort.rounds), truth)
+        if isinstance(estimator, Relax):
+            teach_control(world, estimator, score, effort.rounds)
+        return sampled_accuracy(estimates(world, estimator, score, effort.rounds), truth)
 
     most = max(numbers)
     if independent(made[most]):
@@ -106,7 +110,7 @@ def _time(
     for (score_name, n, samples), row in rows.items():
         if score_name == "hinge":
             say(f"time: {_called(candidates[n])}, {samples} captions an image")
-            row["seconds"] = seconds(world, candidates[n].of(samples), score, effort.repeats)
+            row["seconds"] = seconds(world, candidates[n].of(samples, world.speaker), score, effort.repeats)
 
 
 def _called(candidate: Candidate) -> str:

@@ -13,6 +13,9 @@ import torch
 from pipeline.methods.method import Agents, Method
 from pipeline.methods.pretraining import matching, teacher_forcing
 from pipeline.observatory.world import World, drawn_world
+from pipeline.protocols import Score
+from pipeline.relax import Relax
+from pipeline.rollouts import StepRollouts
 from pipeline.scores.discriminability import InfoNCE
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
@@ -49,6 +52,16 @@ def taught_world(images: int, epochs: int, seed: int) -> World:
     _learn(matching(listener, score), lessons, epochs, seed)
     world.speaker.requires_grad_(True)
     return replace(world, batch=next(lessons.epoch(0, SAID.index((NAME, 0)))))
+
+
+def teach_control(world: World, estimator: Relax, score: Score, steps: int) -> None:
+    """Let the estimator's control learn while the speaker stays as it is."""
+    adam = torch.optim.Adam(estimator.control.parameters(), 0.01)
+    for step in range(steps):
+        loss, _ = estimator.surrogate(score, StepRollouts(world.speaker, replace(world.batch, step=step), seed=11))
+        adam.zero_grad()
+        loss.backward(inputs=list(estimator.control.parameters()))
+        adam.step()
 
 
 def _learn(method: Method, lessons: Lessons, epochs: int, seed: int) -> None:

@@ -21,7 +21,7 @@ def test_no_two_are_called_alike():
 @pytest.mark.parametrize("candidate", ESTIMATORS, ids=lambda c: " ".join([c.name, *map(str, c.settings.values())]))
 def test_it_estimates_a_gradient(candidate):
     world = drawn_world(images=2, vocabulary=2, max_words=2, seed=1)
-    estimator = candidate.of(candidate.least)
+    estimator = candidate.of(candidate.least, world.speaker)
     assert estimator.channel.samples == candidate.least
     found = estimates(world, estimator, Hinge(world.listener, 1.0), rounds=4)
     assert torch.isfinite(found).all()

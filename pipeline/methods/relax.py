@@ -1,0 +1,43 @@
+"""RELAX in any method: a learned control variate for each term that goes by the likelihood of drawn captions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipeline.channels import Multinomial
+from pipeline.errors import UserError
+from pipeline.estimators import ScoreFunction
+from pipeline.methods.method import CRITIC, SPEAKER, Method, Term
+from pipeline.models.critic import Controls
+from pipeline.relax import Relax
+
+
+def relaxed(method: Method) -> Method:
+    """`method` with a control for each such term; they learn whenever the speaker does.
+
+    Raises UserError where there is no such term.
+    """
+    names = [term.name for term in method.terms if _controllable(term)]
+    if not names or method.agents.critic is not None:
+        raise UserError(
+            "train.objective.control: relax: no term of this method is a score of whole captions that the speaker "
+            "draws, unscaled and without a critic; set control to none"
+        )
+    speaker = method.agents.speaker
+    controls = Controls(names, speaker.hidden, speaker.vocabulary + 1, speaker.hidden)
+    terms = []
+    for term in method.terms:
+        if term.name in names:
+            assert isinstance(term.estimator, ScoreFunction)
+            term = replace(term, estimator=Relax(term.estimator, controls[term.name]), teaches=term.teaches | CRITIC)
+        terms.append(term)
+    order = tuple(learners | CRITIC if learners & SPEAKER else learners for learners in method.turns.order)
+    agents = replace(method.agents, critic=controls)
+    return replace(method, agents=agents, terms=tuple(terms), turns=replace(method.turns, order=order))
+
+
+def _controllable(term: Term) -> bool:
+    estimator = term.estimator
+    if not isinstance(estimator, ScoreFunction) or not isinstance(estimator.channel, Multinomial):
+        return False
+    return estimator == ScoreFunction(estimator.channel, estimator.baseline, estimator.reduction)
