@@ -181,7 +181,7 @@ def test_a_wrong_value_is_one_line_with_key_value_and_what_is_allowed(params, ov
 
 
 def test_the_same_mistake_in_the_file_names_the_file(params):
-    params.write_text(params.read_text().replace("rho: 0.25}\n  st", "rho: 2.5}\n  st"))
+    params.write_text(params.read_text().replace("rho: 0.75}\n  st", "rho: 2.5}\n  st"))
     assert refused(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"
 
 
@@ -275,7 +275,7 @@ def test_a_block_holds_the_defaults_of_its_composition(params):
     given = ["methods.psst_multinomial.lambda=0.005", "methods.own={method: psst_multinomial, lambda: 1}"]
     blocks = load(params, given, methods=METHODS).methods
     defaults = {"mix": "caption", "samples": 2, "centred": False, "train": {}, "gamma": 1.0}
-    assert blocks["psst_multinomial"] == {"method": "psst_multinomial", "lambda": 0.005, "rho": 0.25, **defaults}
+    assert blocks["psst_multinomial"] == {"method": "psst_multinomial", "lambda": 0.005, "rho": 0.75, **defaults}
     assert blocks["own"] == {"method": "psst_multinomial", "lambda": 1.0, "rho": 0.25, **defaults}
 
 
@@ -380,11 +380,21 @@ def test_every_method_is_in_a_comparison_on_scenes():
     assert {block.get("method", name) for name, block in compared.items()} == set(METHODS)
 
 
+def test_comparisons_on_photos_share_all_that_comes_before_them():
+    photos, more = (
+        yaml.safe_load((ROOT / f"profiles/{name}.yaml").read_text(encoding="utf-8"))
+        for name in ("flickr8k_results", "flickr8k_beyond")
+    )
+    assert {key for key in photos if photos[key] != more[key]} == {"methods", "sweep", "evaluate", "report"}
+    assert set(more["methods"]) == set(more["sweep"]["grid"])
+
+
 def test_scenes_is_the_default_profile():
     assert [path.stem for path in PROFILES] == [
         "coco",
         "flickr30k",
         "flickr8k",
+        "flickr8k_beyond",
         "flickr8k_results",
         "folder",
         "scenes",

@@ -29,7 +29,8 @@ def pg_spider(
 ) -> Method:
     """REINFORCE whose words are worth what their continuations score; `critic_first` steps the critic learns alone."""
     credit = Continuations(continuations)
-    return _with_critic(agents, objective, lam, reward, Multinomial(), credit, critic_hidden, critic_first)
+    channel = Multinomial(objective.samples)
+    return _with_critic(agents, objective, lam, reward, channel, credit, critic_hidden, critic_first)
 
 
 def mixer(
