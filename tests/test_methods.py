@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -242,6 +243,13 @@ def test_controls_join_what_goes_by_likelihood_and_change_no_word(toy):
 def test_a_method_without_a_place_for_controls_is_refused(toy, name):
     with pytest.raises(UserError, match=r"no term of this method .* set control to none"):
         relaxed(METHODS[name](toy.agents(), Objective()))
+
+
+def test_training_knows_no_method_by_name():
+    sources = list((Path(__file__).parents[1] / "pipeline" / "training").glob("*.py"))
+    words = {word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    assert len(sources) > 5
+    assert not words & (set(METHODS) | {"psst", "gumbel", "reinmax", "relax", "scst"})
 
 
 @pytest.mark.parametrize("name", METHODS)

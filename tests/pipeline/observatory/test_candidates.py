@@ -8,13 +8,17 @@ import torch
 from pipeline.observatory.candidates import ESTIMATORS
 from pipeline.observatory.measure import estimates
 from pipeline.observatory.observe import OWN
+from pipeline.observatory.teaching import taught_world
 from pipeline.observatory.world import drawn_world
 from pipeline.scores.discriminability import Hinge
+
+MIDDLE = [c for c in ESTIMATORS if dict(c.settings) in ({}, {"rho": 0.5}, {"temperature": 1.0})]
 
 
 def test_no_two_are_called_alike():
     called = [(candidate.name, *candidate.settings.items()) for candidate in ESTIMATORS]
     assert len(set(called)) == len(called)
+    assert {candidate.name for candidate in MIDDLE} == {candidate.name for candidate in ESTIMATORS}
     assert set(OWN) <= {candidate.name for candidate in ESTIMATORS}
 
 
@@ -26,3 +30,18 @@ def test_it_estimates_a_gradient(candidate):
     found = estimates(world, estimator, Hinge(world.listener, 1.0), rounds=4)
     assert torch.isfinite(found).all()
     assert found.abs().max() > 0
+
+
+@pytest.fixture(scope="module")
+def taught():
+    """A world, its score, and the exact gradient."""
+    world = taught_world(2, 40, seed=1)
+    score = Hinge(world.listener, 1.0)
+    return world, score, world.exact(score)
+
+
+@pytest.mark.parametrize("candidate", MIDDLE, ids=lambda c: c.name)
+def test_its_mean_points_where_the_exact_gradient_does(taught, candidate):
+    world, score, truth = taught
+    found = estimates(world, candidate.of(32, world.speaker), score, rounds=16).mean(0)
+    assert float(torch.cosine_similarity(found, truth, dim=0)) > 0.5
