@@ -133,7 +133,7 @@ def results_table(results: Results, choices: Sequence[Choice], direction: str = 
         rows=rows,
         notes=[
             *_spread_note(choices),
-            *_choice_notes(choices),
+            *_choice_notes(results, choices),
             *(_not_computed(results) if forward else ()),
             *protocols.notes,
         ],
@@ -217,7 +217,7 @@ def compact_tables(results: Results, choices: Sequence[Choice]) -> tuple[Table, 
     notes = [
         f"Recall in % of {images} test images, from caption to image, and median rank (med). Judges: {judges}.",
         *_spread_note(choices),
-        *_choice_notes(choices),
+        *_choice_notes(results, choices),
         *_not_computed(results),
         *results.notes,
         *protocols.notes,
@@ -284,10 +284,16 @@ def _spread_note(choices: Sequence[Choice]) -> list[str]:
     return ["± is the standard deviation over the seeds."] if several else []
 
 
-def _choice_notes(choices: Sequence[Choice]) -> list[str]:
+def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
+    others = other_settings(results)
+    beside = [
+        f"{choice.method} {', '.join(f'{name} = {setting(choice.point, name)}' for name in varied)}"
+        for choice in choices
+        if (varied := [name for name in results.varying(choice.method) if name in others])
+    ]
     below = [choice.method for choice in choices if choice.basis is Basis.BELOW]
     unmeasured = [choice.method for choice in choices if choice.basis is Basis.UNMEASURED]
-    notes = []
+    notes = [f"Chosen in the same way: {'; '.join(beside)}."] if beside else []
     if below:
         notes.append(
             f"Marked *: no setting of {', '.join(below)} is natural enough, so its most natural one stands here."
