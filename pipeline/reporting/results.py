@@ -173,7 +173,7 @@ def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] 
         if twin is None:
             known[run.point, run.settings.get("seed")] = run
             runs.append(run)
-        elif json.dumps(twin.splits, sort_keys=True) != json.dumps(run.splits, sort_keys=True):
+        elif not _same(twin.splits, run.splits):
             notes.append(
                 f"{run.method}: the single run and the sweep's cell with the same settings have different numbers."
             )
@@ -186,6 +186,15 @@ def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] 
     points = [Point(tuple(sorted(group, key=lambda run: _rank(run.settings.get("seed"))))) for group in groups.values()]
     points.sort(key=lambda point: (order[point.method], [_rank(value) for _, value in sorted(point.settings.items())]))
     return Results(tuple(points), tuple(notes), (cells, *paths))
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Whether numbers below the same names are the same, up to what the order of a sum on several threads does."""
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(_same(value, right[name]) for name, value in left.items())
+    if isinstance(left, float) and isinstance(right, float):
+        return math.isclose(left, right, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(left == right)
 
 
 def _with_gamma(runs: Iterable[Run], guided: Container[str]) -> list[Run]:

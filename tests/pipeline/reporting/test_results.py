@@ -123,3 +123,11 @@ def test_without_an_adapted_listener_there_is_no_frozen_speaker_and_a_note(world
     assert frozen.notes == (
         "frozen_mle, frozen_luo: settings without an adapted listener are left out; evaluate them again.",
     )
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1 + 1e-10, 0), (1.001, 1)])
+def test_a_single_run_and_its_cell_differ_by_more_than_the_order_of_a_sum(world, make_cell, factor, told):
+    given = {"lambda": 0.5, "seed": 1}
+    world.write([make_cell("luo", 0.9, 70.0, **given)], [make_cell("luo", 0.9 * factor, 70.0, **given)])
+    notes = read_results(world.sweep, world.evaluations).notes
+    assert len([note for note in notes if "different numbers" in note]) == told
