@@ -27,7 +27,7 @@ def panels_png(panels: Sequence[Panel]) -> bytes:
 
     columns = len(panels) if len(panels) <= 3 else (len(panels) + 1) // 2
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(max(4.4 * columns, 5.5), 4.3 * rows + 0.6), dpi=150, layout="constrained")
+    figure = Figure(figsize=(max(4.4 * columns, 5.5), 4.3 * rows), dpi=150, layout="constrained")
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.axis("off")
@@ -55,6 +55,7 @@ def panels_png(panels: Sequence[Panel]) -> bytes:
         fit = int(figure.get_figwidth() / (0.5 + 0.075 * max(map(len, labels))))  # inches: a line, a letter
         columns = max(1, min(len(labels), 5, fit))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+        figure.set_figheight(figure.get_figheight() + 0.41 + 0.19 * -(-len(labels) // columns))
     return _png(figure)
 
 

@@ -35,7 +35,7 @@ def test_panels_stand_side_by_side_and_four_in_two_rows(world):
     assert first == panels_png(panels)
     assert size(first) == (1980, 735)
     assert size(panels_png([*panels, panels[0]])) == (1320, 1380)
-    assert size(panels_png(panels[:1])) == (825, 735)
+    assert size(panels_png(panels[:1])) == (825, 735 + 28)  # one more line of the legend
 
 
 def test_what_is_drawn_is_seen(world):
