@@ -239,10 +239,10 @@ def test_controls_join_what_goes_by_likelihood_and_change_no_word(toy):
     assert {name for name, weight in weights.items() if weight.grad.abs().max() > 0} == {"outer.weight", "outer.bias"}
 
 
-@pytest.mark.parametrize("name", ["mle", "pg_spider"])
-def test_a_method_without_a_place_for_controls_is_refused(toy, name):
-    with pytest.raises(UserError, match=r"no term of this method .* set control to none"):
-        relaxed(METHODS[name](toy.agents(), Objective()))
+def test_controls_pass_by_a_method_that_draws_nothing_and_a_learned_baseline_is_enough(toy):
+    assert relaxed(mle := METHODS["mle"](toy.agents(), Objective())) is mle
+    with pytest.raises(UserError, match="has a learned baseline; set control to none"):
+        relaxed(METHODS["pg_spider"](toy.agents(), Objective(), lam=0.3))
 
 
 def test_training_knows_no_method_by_name():

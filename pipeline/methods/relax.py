@@ -13,16 +13,15 @@ from pipeline.relax import Relax
 
 
 def relaxed(method: Method) -> Method:
-    """`method` with a control for each such term; they learn whenever the speaker does.
+    """`method` with a control for each such term, if it has any; they learn whenever the speaker does.
 
-    Raises UserError where there is no such term.
+    Raises UserError where the method has a critic of its own.
     """
     names = [term.name for term in method.terms if _controllable(term)]
-    if not names or method.agents.critic is not None:
-        raise UserError(
-            "train.objective.control: relax: no term of this method is a score of whole captions that the speaker "
-            "draws, unscaled and without a critic; set control to none"
-        )
+    if not names:
+        return method
+    if method.agents.critic is not None:
+        raise UserError("train.objective.control: relax: this method has a learned baseline; set control to none")
     speaker = method.agents.speaker
     controls = Controls(names, speaker.hidden, speaker.vocabulary + 1, speaker.hidden)
     terms = []
