@@ -134,6 +134,7 @@ STRICT = [
     ("train.objective.samples=0", "train.objective.samples", "0", "at least 1"),
     ("train.objective.baseline=rloo", "train.objective.baseline", '"rloo"', "greedy | leave_one_out | group"),
     ("train.objective.scaling=std", "train.objective.scaling", '"std"', "none | group | batch"),
+    ("train.objective.control=rebar", "train.objective.control", '"rebar"', "none | relax"),
     ("train.objective=3", "train.objective", "3", "a mapping with the keys margin"),
     ("train=", "train", "null", "a mapping"),
     ("methods.psst_multinomial.rho=1.5", "methods.psst_multinomial.rho", "1.5", "a number from 0 to 1"),
