@@ -6,7 +6,7 @@
 # make bench                      the benchmarks, each figure beside its peer's
 # make check                      format, lint, layers, workflow files
 # make ui                         MLflow's pages on http://127.0.0.1:5000
-# make setup | fmt | clean        install only; format the code; drop checkpoints, grid cells and tool caches
+# make setup | fmt | clean        install only; format the code and write what stages depend on; drop checkpoints, grid cells and tool caches
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -29,7 +29,7 @@ repro: $(INSTALLED) profile
 
 # The grid holds all that is compared, so the single runs of dvc repro are not made; their old evaluations step aside.
 results: $(INSTALLED) profile
-	@python -m pipeline.sweep foretell
+	@python -m pipeline.workflow.sweep foretell
 	@rm -rf data/evaluation && mkdir -p data/evaluation
 	@dvc repro sweep
 	@dvc repro --single-item cross report
@@ -65,6 +65,7 @@ fmt: $(INSTALLED)
 	ruff format .
 	ruff check --fix .
 	snakefmt Snakefile features.smk
+	python -m pipeline.workflow.dependencies
 
 ui: $(INSTALLED)
 	@mlflow db upgrade sqlite:///mlflow.db

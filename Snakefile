@@ -6,22 +6,28 @@
 #   snakemake --workflow-profile profiles/slurm
 #
 # A cell is run again when what decides its results is another: its parameters, and the content of its inputs and code
-# (pipeline/sweep.py makes one digest of them). Times of files do not matter.
+# (pipeline/workflow/sweep.py makes one digest of them). Times of files do not matter.
 import os
 from pathlib import Path
 
-from pipeline import sweep
+from pipeline.workflow import sweep
 from pipeline.metrics import shared_meteor
-from pipeline.reading import read_mapping
+from pipeline.config.reading import read_mapping
 
 PARAMS = read_mapping(Path("params.yaml"))
 CELLS = {(cell.method, cell.name): cell for cell in sweep.cells(PARAMS)}
 WORKFLOW = read_mapping(Path("dvc.yaml"))
-NEEDS = {stage: sweep.dependencies(stage, WORKFLOW) for stage in ("train", "adapt", "evaluate")}
+NEEDS = {
+    (stage, method): sweep.dependencies(stage, WORKFLOW, PARAMS["methods"][method])
+    for stage in ("train", "adapt", "evaluate")
+    for method in {cell.method for cell in CELLS.values()}
+}
 CONTENT = sweep.digests(path for paths in NEEDS.values() for path in paths)
 # Snakemake asks for every waiting job's again and again.
 BASES = {
-    (stage, *at): sweep.basis(cell, stage, PARAMS, CONTENT, WORKFLOW) for at, cell in CELLS.items() for stage in NEEDS
+    (stage, *at): sweep.basis(cell, stage, PARAMS, CONTENT, WORKFLOW)
+    for at, cell in CELLS.items()
+    for stage in ("train", "adapt", "evaluate")
 }
 ALIVE = sweep.free_locks()
 SERVERS = []
@@ -31,7 +37,7 @@ FOLDER = "data/cells/{method}/{cell}"
 
 def data(stage):
     """The files of other stages that a stage reads."""
-    return [str(path) for path in NEEDS[stage] if path.parts[0] == "data"]
+    return sorted({str(path) for key in NEEDS if key[0] == stage for path in NEEDS[key] if path.parts[0] == "data"})
 
 
 def options(wildcards):
@@ -172,4 +178,4 @@ rule gather:
     params:
         cells=[str(cell.folder) for cell in CELLS.values()],
     shell:
-        "python -m pipeline.sweep gather data/sweep > {log:q} 2>&1"
+        "python -m pipeline.workflow.sweep gather data/sweep > {log:q} 2>&1"

@@ -8,8 +8,8 @@
 # not seen again, killed or not, with as many shards or with others.
 from functools import cache
 
-from pipeline import sweep
-from pipeline.stage import opened
+from pipeline.workflow import sweep
+from pipeline.workflow.stage import opened
 from stages.features import inputs
 
 SHARDS = int(config.get("shards", 8))

@@ -16,10 +16,10 @@ from paper_size import BATCH, fastest, products, world
 from plain import PlainSpeaker
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.channels import Beam, Greedy, Multinomial
-from pipeline.memory import keep_freed
+from pipeline.channels.words import Beam, Greedy, Multinomial
 from pipeline.models.speaker import Speaker
 from pipeline.protocols import Channel
+from pipeline.runtime.memory import keep_freed
 from pipeline.types import Batch, Message
 
 CHANNELS: dict[str, Channel] = {"greedy": Greedy(), "sampling": Multinomial(), "beam 2": Beam(2), "beam 5": Beam(5)}

@@ -18,12 +18,13 @@ import torch
 from joint_step import stepping
 from paper_size import fastest
 
-from pipeline.memory import keep_freed
-from pipeline.methods.method import Agents
+from pipeline.composition.joint import Agents
 from pipeline.metrics.cider import CiderD, document_frequencies
 from pipeline.metrics.retrieval import search
+from pipeline.metrics.texts import Texts
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
+from pipeline.runtime.memory import keep_freed
 from pipeline.types import Batch
 
 BASE = {"batch": 32, "words": 8, "vocabulary": 1000, "regions": 18}
@@ -71,7 +72,9 @@ def joint_step(times: int, **sizes: int) -> float:
     captions = torch.tensor(references)[:, 0]
     mask = torch.ones(batch, regions, dtype=torch.bool)
     given = Batch(torch.arange(batch), torch.randn(batch, 2048), torch.randn(batch, regions, 2048), mask, captions)
-    step = stepping("psst_multinomial", Agents(speaker, Listener(vocabulary, 2048), cider), given)
+    step = stepping(
+        "psst_multinomial", Agents(speaker, Listener(vocabulary, 2048), cider, Texts(str, lambda image: [])), given
+    )
     return fastest(step, "cpu", times)
 
 

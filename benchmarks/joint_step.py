@@ -20,15 +20,19 @@ from plain import PlainListener, PlainSpeaker
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.memory import keep_freed
-from pipeline.methods import METHODS
-from pipeline.methods.method import Agents, Method, Objective
-from pipeline.methods.pretraining import matching
+from pipeline.composition.joint import Agents, Objective
+from pipeline.composition.method import Method
+from pipeline.composition.pretraining import matching
+from pipeline.methods.likelihood import mle
+from pipeline.methods.luo import luo
+from pipeline.methods.psst import psst_multinomial, reinforce
+from pipeline.runtime.memory import keep_freed
 from pipeline.scores.discriminability import Hinge
 from pipeline.training.adam import Adam
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
 
+METHODS = {"psst_multinomial": psst_multinomial, "luo": luo, "reinforce": reinforce, "mle": mle}
 LAMBDA = {
     "psst_multinomial": 0.01,
     "psst_gumbel": 0.01,
@@ -64,7 +68,9 @@ def main() -> None:
             line = f"{name:22} {length:5} {spent:7.2f} {BATCH / spent:9.1f} {counter.get_total_flops() / 1e9:6.0f}"
             line += f" {floor:8.2f} {floor / spent:6.0%}"
             if options.peer and name != "listener":
-                plain = Agents(PlainSpeaker.of(agents.speaker), PlainListener.of(agents.listener), agents.cider)
+                plain = replace(
+                    agents, speaker=PlainSpeaker.of(agents.speaker), listener=PlainListener.of(agents.listener)
+                )
                 theirs = fastest(stepping(name, plain, batch), options.device, max(1, options.times // 2))
                 line += f" {theirs:8.2f} {theirs / spent:6.2f}"
             print(line, flush=True)
@@ -75,11 +81,11 @@ def main() -> None:
 def stepping(name: str, agents: Agents, batch: Batch) -> Callable[[], None]:
     """A function that makes one training step; of methods that take turns, a step of each."""
     if name == "listener":
-        method: Method = matching(Agents(listener=agents.listener), Hinge(agents.listener))
+        method: Method = matching(agents.listener, Hinge(agents.listener))
     else:
         method = METHODS[name](agents, Objective(), LAMBDA[name])
     settings = Optimisation(epochs=1, learning_rate=1e-9)
-    adams = {role: Adam(agent) for role, agent in method.agents.present().items()}
+    adams = {role: Adam(agent) for role, agent in method.agents.items()}
     at = 0
 
     def step() -> None:
@@ -89,7 +95,7 @@ def stepping(name: str, agents: Agents, batch: Batch) -> Callable[[], None]:
             losses, _ = method.step(replace(batch, step=at), seed=0)
             torch.stack(list(losses.values())).sum().backward()
             for role in learners:
-                agent: nn.Module = method.agents.present()[role]
+                agent: nn.Module = method.agents[role]
                 settings.clip(agent.parameters())
                 adams[role].step(settings.learning_rate)
             at += 1

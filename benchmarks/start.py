@@ -28,12 +28,12 @@ STAGES = {  # command line → module and function whose first call or answer is
     "train --method psst_multinomial": "pipeline.data.batches._batch",
     "adapt --method psst_multinomial": "pipeline.data.batches._batch",
     "evaluate --method psst_multinomial": "pipeline.data.batches._batch",
-    "features": "pipeline.images.open_image",
-    "draw --dataset scenes": "pipeline.training.tracking.run",
-    "prepare": "pipeline.training.tracking.run",
-    "sweep": "pipeline.training.tracking.run",
-    "cross": "pipeline.training.tracking.run",
-    "report": "pipeline.training.tracking.run",
+    "features": "pipeline.features.images.open_image",
+    "draw --dataset scenes": "pipeline.tracking.recorder.run",
+    "prepare": "pipeline.tracking.recorder.run",
+    "sweep": "pipeline.tracking.recorder.run",
+    "cross": "pipeline.tracking.recorder.run",
+    "report": "pipeline.tracking.recorder.run",
 }
 # Imports nothing of ours before the stage does: the function is watched as soon as its module is there.
 WATCHED = """

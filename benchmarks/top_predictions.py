@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from pipeline.features.extractor import NetworkSettings
+from pipeline.features.images import open_image
 from pipeline.features.networks import TimmNetwork
-from pipeline.images import open_image
 
 
 def main() -> None:

@@ -95,12 +95,20 @@ class Baseline(Protocol):
     def least(self) -> int:
         """Captions an image that it takes."""
 
+    @property
+    def by_word(self) -> bool:
+        """Whether there is one number a word, (N, T), not one a caption."""
+
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         """(N,), or (N, T) before each word, for captions whose scores are `value` (N,)."""
 
 
 class Credit(Protocol):
     """A score's share per word; no gradient runs through it."""
+
+    @property
+    def by_word(self) -> bool:
+        """Whether there is one number a word, (N, T), not one a caption."""
 
     def __call__(self, value: Tensor, score: Score, channel: Channel, rollouts: Rollouts) -> Tensor:
         """(N,), or (N, T) for each word, of captions through `channel` whose scores are `value` (N,)."""

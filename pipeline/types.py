@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from enum import StrEnum
 from typing import Literal
 
 import torch
@@ -20,14 +19,6 @@ Report = dict[str, Tensor]
 
 Words = Literal["all", "told", "drawn"]
 """Of a caption that was begun with forced words and went on with drawn ones, which are meant."""
-
-
-class Role(StrEnum):
-    """Who can learn."""
-
-    SPEAKER = "speaker"
-    LISTENER = "listener"
-    CRITIC = "critic"
 
 
 @dataclass(frozen=True)

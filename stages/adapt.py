@@ -5,26 +5,27 @@ python -m stages.adapt --method luo → data/models/luo/adapted: weights, histor
 
 import sys
 
-from pipeline.stage import Stage, main
+from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
     """Train and write the listener of a frozen speaker."""
-    from pipeline import build
-    from pipeline.training import tracking
+    from pipeline.tracking import recorder
     from pipeline.training.fit import fit
-    from pipeline.types import Role
+    from pipeline.workflow.build_data import data
+    from pipeline.workflow.build_pretraining import adaptation
+    from pipeline.workflow.build_training import optimisation, training_of
 
     section = stage.params.adapt
-    prepared, store = build.data(stage.root)
-    method = build.adaptation(section, stage.model, stage.root, prepared, stage.device)
-    optimisation = build.optimisation(section.optimisation)
-    training = build.training(method, optimisation, prepared, store, stage.seed, stage.device)
+    prepared, store = data(stage.root)
+    method, cider = adaptation(section, stage.model, stage.root, prepared, stage.device)
+    settled = optimisation(section.optimisation)
+    training = training_of(method, cider, settled, prepared, store, stage.seed, stage.device)
     names = ("prepared", "features", "models/listener/weights.safetensors")
     inputs = [*(stage.root / name for name in names), stage.model / "weights.safetensors"]
     checkpoints = stage.root / "checkpoints" / stage.key(inputs)
-    with tracking.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
-        fit(training, stage.out, checkpoints, record, stage.checkpoint_seconds, frozenset({Role.LISTENER}))
+    with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
+        fit(training, stage.out, checkpoints, record, stage.checkpoint_seconds, frozenset({"listener"}))
 
 
 if __name__ == "__main__":

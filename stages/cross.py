@@ -5,28 +5,29 @@ python -m stages.cross → data/crossed/crossed.json: R@10 on the test split by 
 
 import sys
 
-from pipeline.stage import Stage, main
+from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
     """Cross the chosen cells of the sweep, and the chain's models of methods that are not in it."""
     import json
 
-    from pipeline import build
-    from pipeline.files import write_atomically
     from pipeline.reporting.results import read_results
     from pipeline.reporting.selection import ReportSettings, choose_all
-    from pipeline.training import tracking
+    from pipeline.runtime.files import write_atomically
+    from pipeline.tracking import recorder
+    from pipeline.workflow.build_crossing import crossing
+    from pipeline.workflow.build_data import data
 
     p = stage.params
     folders = [stage.root / "evaluation" / method for method in p.methods.plain()]
     results = read_results(stage.root / "sweep", [folder for folder in folders if (folder / "metrics.json").exists()])
     settings = ReportSettings(control=p.report.control, min_cider_share=p.report.min_cider_share)
     chosen = {choice.method: choice.point for choice in choose_all(results, settings) if choice.point}
-    prepared, store = build.data(stage.root)
+    prepared, store = data(stage.root)
     inputs = [stage.root / name for name in ("prepared", "features", "sweep")]
-    with tracking.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
-        matrix = build.crossing(chosen, prepared, store, stage.root, stage.device)
+    with recorder.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
+        matrix = crossing(chosen, prepared, store, stage.root, stage.device)
         write_atomically(stage.out / "crossed.json", json.dumps(matrix, indent=1) + "\n")
         record.outputs([stage.out / "crossed.json"])
 

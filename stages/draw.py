@@ -5,17 +5,17 @@ python -m stages.draw --dataset scenes → data/raw/scenes: images, captions in 
 
 import sys
 
-from pipeline.stage import Stage, main
+from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
     """Draw the scenes that params.yaml asks for."""
-    from pipeline.data.scenes import draw
-    from pipeline.training import tracking
+    from pipeline.scenes.write import draw
+    from pipeline.tracking import recorder
 
     assert stage.instance is not None
     settings = stage.params.draw[stage.instance]
-    with tracking.run(stage.title, stage.params.plain()) as record:
+    with recorder.run(stage.title, stage.params.plain()) as record:
         draw(stage.out, settings.images, settings.size, settings.val, settings.test, stage.seed)
         record.outputs([stage.out])
 

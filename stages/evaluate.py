@@ -5,7 +5,7 @@ python -m stages.evaluate --method psst_multinomial → data/evaluation/psst_mul
 
 import sys
 
-from pipeline.stage import Stage, main
+from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
@@ -15,22 +15,23 @@ def run(stage: Stage) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from pipeline import build
+    from pipeline.config.load import method_settings
     from pipeline.evaluation.signature import signature
-    from pipeline.files import atomic_path, write_atomically
-    from pipeline.params import method_settings
-    from pipeline.training import tracking
+    from pipeline.runtime.files import atomic_path, write_atomically
+    from pipeline.tracking import recorder
+    from pipeline.workflow.build_data import data
+    from pipeline.workflow.build_evaluation import evaluated, evaluation_of, flat_numbers
 
     assert stage.instance is not None
     p = stage.params.evaluate
     settings = method_settings(stage.params, stage.instance)
-    prepared, store = build.data(stage.root)
-    speaker, judges = build.evaluated(stage.model, stage.root)
+    prepared, store = data(stage.root)
+    speaker, judges = evaluated(stage.model, stage.root)
     names = ("prepared", "features", "models/listener/weights.safetensors", "models/judge/weights.safetensors")
     inputs = [*(stage.root / name for name in names), stage.model / "weights.safetensors"]
     with (
-        tracking.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record,
-        build.evaluation(p, prepared, store, judges, stage.device) as evaluation,
+        recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record,
+        evaluation_of(p, prepared, store, judges, stage.device) as evaluation,
     ):
         results, tables = {}, []
         for split in p.splits:
@@ -38,7 +39,7 @@ def run(stage: Stage) -> None:
             tables.append(pa.table(columns))
         metrics = {
             "method": stage.instance,
-            "settings": {**build.shown(settings), "seed": stage.seed},
+            "settings": {**settings.shown, "seed": stage.seed},
             "signature": signature(
                 prepared, p.beam, settings.objective, p.splits, judges, evaluation.several, settings.gamma
             ),
@@ -48,7 +49,7 @@ def run(stage: Stage) -> None:
         with atomic_path(stage.out / "captions.parquet") as path:
             pq.write_table(pa.concat_tables(tables), path, compression="zstd")
         write_atomically(stage.out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
-        record.metrics(build.flat_numbers(results), 0)
+        record.metrics(flat_numbers(results), 0)
         record.table({k: v[:100] for k, v in columns.items()}, "captions.json")
         record.outputs([stage.out / "metrics.json", stage.out / "captions.parquet"])
 

@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from pipeline.errors import UserError
-from pipeline.stage import Stage, main
+from pipeline.workflow.stage import Stage, main
 
 
 def inputs(stage: Stage) -> list[Path]:
@@ -26,7 +26,7 @@ def run(stage: Stage) -> None:
     from pipeline.features.extract import extract
     from pipeline.features.extractor import NetworkSettings
     from pipeline.features.imported import import_features
-    from pipeline.training import tracking
+    from pipeline.tracking import recorder
 
     p = stage.params
     prepared = Prepared.load(stage.root / "prepared")
@@ -34,7 +34,7 @@ def run(stage: Stage) -> None:
     imported = settings.pop("imported")
     if imported is not None and stage.shard is not None:
         raise UserError("--shard: imported features are not extracted; run the stage without it")
-    with tracking.run(stage.title, p.plain(), inputs=stage.digests(read)) as record:
+    with recorder.run(stage.title, p.plain(), inputs=stage.digests(read)) as record:
         if imported is not None:
             import_features(prepared.ids.to_pylist(), stage.out, FeatureWriter, **imported)
         else:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from pipeline.data import cards
-from pipeline.data.fetch import fetch, summary
+from pipeline.corpora import cards
+from pipeline.corpora.fetch import fetch, summary
 from pipeline.errors import UserError
-from pipeline.stage import DATA
+from pipeline.workflow.stage import DATA
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.errors import UserError
-from pipeline.stage import DATA
+from pipeline.workflow.stage import DATA
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,13 +44,13 @@ def run(options: argparse.Namespace) -> None:
     """Measure, and write what was found as numbers, tables and figures."""
     import torch
 
-    from pipeline.files import write_atomically
     from pipeline.observatory.candidates import ESTIMATORS
     from pipeline.observatory.observe import Effort, observe
     from pipeline.reporting.export import markdown, observatory_csv
     from pipeline.reporting.observatory import claim_panels, observatory_tables, plane_panels, read_observatory
     from pipeline.reporting.png import panels_png
-    from pipeline.training import tracking
+    from pipeline.runtime.files import write_atomically
+    from pipeline.tracking import recorder
 
     torch.set_num_threads(1)  # smaller than what threads are worth
     given = {f.name: getattr(options, f.name, None) for f in fields(Effort)}
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
         names = ", ".join(dict.fromkeys(candidate.name for candidate in ESTIMATORS))
         raise UserError(f"--only {options.only}: no such estimator; there are {names}")
     effort = Effort(**{name: value for name, value in given.items() if value is not None})
-    with tracking.run("observatory", asdict(effort)) as record:
+    with recorder.run("observatory", asdict(effort)) as record:
         found = observe(candidates, effort, partial(print, flush=True, file=sys.stderr))
         write_atomically(options.out / "observatory.json", json.dumps(found, indent=1) + "\n")
         observatory = read_observatory(options.out / "observatory.json")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.errors import UserError
-from pipeline.stage import Stage, main
+from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
@@ -18,16 +18,16 @@ def run(stage: Stage) -> None:
     import pyarrow.parquet as pq
 
     from pipeline.data.prepared import Prepared, write_prepared
-    from pipeline.data.readers import Known, read_corpus
-    from pipeline.data.scenes.write import FACTS
-    from pipeline.files import atomic_path, write_atomically
     from pipeline.metrics.cider import document_frequencies
     from pipeline.metrics.frequency_file import read_document_frequencies
-    from pipeline.training import tracking
+    from pipeline.readers import Known, read_corpus
+    from pipeline.runtime.files import atomic_path, write_atomically
+    from pipeline.scenes.facts import FACTS
+    from pipeline.tracking import recorder
 
     p = stage.params.prepare
     root = Path(p.root)
-    with tracking.run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
+    with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
         plain = p.plain()
         expected = {key: count for key, count in (plain["expect"] or {}).items() if count is not None}
         words = expected.pop("words", None)

@@ -6,14 +6,14 @@ python -m stages.report → data/report: report.html; table.md, tables.md; the f
 import sys
 from pathlib import Path
 
-from pipeline.stage import Stage, main
+from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
     """Report on the sweep, and on the evaluations that there are of the methods in params.yaml."""
     from pipeline.reporting.page import write_report
     from pipeline.reporting.selection import ReportSettings
-    from pipeline.training import tracking
+    from pipeline.tracking import recorder
 
     p = stage.params
     folders = [stage.root / "evaluation" / method for method in p.methods.plain()]
@@ -22,7 +22,7 @@ def run(stage: Stage) -> None:
     crossed = stage.root / "crossed" / "crossed.json"
     observatory = stage.root / "observatory" / "observatory.json"  # no stage of DVC's writes it: it may not be there
     inputs = [sweep, prepared, crossed, *evaluations, *([observatory] if observatory.exists() else [])]
-    with tracking.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
+    with recorder.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
         images = None if p.prepare.images is None else Path(p.prepare.root) / p.prepare.images
         settings = ReportSettings(**p.report)
         write_report(

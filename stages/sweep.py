@@ -5,7 +5,7 @@ python -m stages.sweep → data/sweep: metrics and captions of all cells; the ce
 
 import sys
 
-from pipeline.stage import Stage, main
+from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
@@ -13,10 +13,10 @@ def run(stage: Stage) -> None:
     import subprocess
 
     from pipeline.errors import UserError
-    from pipeline.sweep import cores
-    from pipeline.training import tracking
+    from pipeline.tracking import recorder
+    from pipeline.workflow.sweep import cores
 
-    with tracking.run(stage.title, stage.params.plain()) as record:
+    with recorder.run(stage.title, stage.params.plain()) as record:
         command = [sys.executable, "-m", "snakemake", "--cores", str(cores())]
         snakemake = subprocess.Popen(command, env=record.environment)
         try:

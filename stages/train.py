@@ -5,28 +5,30 @@ python -m stages.train --method psst_multinomial → data/models/psst_multinomia
 
 import sys
 
-from pipeline.stage import Stage, main
+from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
     """Train and write the agents of one method."""
     import torch
 
-    from pipeline import build
-    from pipeline.params import method_settings
-    from pipeline.training import tracking
+    from pipeline.config.load import method_settings
+    from pipeline.tracking import recorder
     from pipeline.training.fit import fit
+    from pipeline.workflow.build_data import data
+    from pipeline.workflow.build_joint import method_of
+    from pipeline.workflow.build_training import optimisation, training_of
 
     assert stage.instance is not None
     settings = method_settings(stage.params, stage.instance)
-    prepared, store = build.data(stage.root)
+    prepared, store = data(stage.root)
     torch.manual_seed(stage.seed)  # a critic is drawn
-    method = build.method(settings, stage.root, prepared, stage.device)
-    optimisation = build.optimisation(settings.optimisation)
-    training = build.training(method, optimisation, prepared, store, stage.seed, stage.device)
+    method, cider = method_of(settings, stage.root, prepared, stage.device)
+    settled = optimisation(settings.optimisation)
+    training = training_of(method, cider, settled, prepared, store, stage.seed, stage.device)
     names = ("prepared", "features", "models/speaker/weights.safetensors", "models/listener/weights.safetensors")
     inputs = [stage.root / name for name in names]
-    with tracking.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
+    with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
         fit(training, stage.out, stage.root / "checkpoints" / stage.key(inputs), record, stage.checkpoint_seconds)
 
 

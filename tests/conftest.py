@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.methods.method import Agents
+from pipeline.composition.joint import Agents
 from pipeline.metrics.cider import CiderD, document_frequencies
+from pipeline.metrics.texts import Texts
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
 from pipeline.types import Batch
@@ -44,7 +45,8 @@ class Toy:
     def agents(self, seed: int = 0, dropout: float = 0.0) -> Agents:
         torch.manual_seed(seed)
         speaker = Speaker(WORDS, 7, words=6, hidden=8, attention=6, dropout=dropout, max_words=STEPS)
-        return Agents(speaker, Listener(WORDS, 5, words=6, hidden=10), self.cider)
+        texts = Texts(lambda row: " ".join(map(str, row)), lambda image: [])
+        return Agents(speaker, Listener(WORDS, 5, words=6, hidden=10), self.cider, texts)
 
 
 @pytest.fixture(scope="session")

@@ -7,29 +7,24 @@ import torch
 from plain import PlainSpeaker
 from torch.nn import functional as F
 
-from pipeline.baselines import ByBatch, ByGroup, Centred, GroupMean, Learned, LeaveOneOut, NoBaseline
-from pipeline.channels import (
-    Beam,
-    Forced,
-    Greedy,
-    Gumbel,
-    Multinomial,
-    PartialSampling,
-    ScheduledSampling,
-    StraightThrough,
-)
-from pipeline.estimators import Detached, Pathwise, Regression, ScoreFunction
+from pipeline.channels.forced import Forced, ScheduledSampling
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
+from pipeline.channels.words import Beam, Greedy, Multinomial
+from pipeline.composition.joint import Objective
+from pipeline.composition.method import Method, Term, Turns
+from pipeline.composition.pretraining import frozen_speaker, teacher_forcing
+from pipeline.estimators.baselines import ByBatch, ByGroup, Centred, GroupMean, LeaveOneOut
+from pipeline.estimators.learned import Learned, Regression
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import Detached, NoBaseline, Pathwise, ScoreFunction
 from pipeline.methods.luo import luo
-from pipeline.methods.method import Method, Objective, Term, Turns
-from pipeline.methods.pretraining import teacher_forcing
-from pipeline.methods.psst import frozen_speaker, psst_multinomial, reinforce, st_multinomial
-from pipeline.methods.spider import mixer
+from pipeline.methods.mixer import mixer
+from pipeline.methods.psst import psst_multinomial, reinforce, st_multinomial
 from pipeline.numbers import Numbers
-from pipeline.rollouts import StepRollouts
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import Cider
-from pipeline.straight_through import GumbelRao, ReinMax
-from pipeline.types import Batch, Role, caption_mask
+from pipeline.types import Batch, caption_mask
 
 
 def gradients(method: Method, batch, seed: int = 3) -> dict[str, torch.Tensor]:
@@ -37,7 +32,7 @@ def gradients(method: Method, batch, seed: int = 3) -> dict[str, torch.Tensor]:
     losses, _ = method.step(batch, seed)
     sum(losses.values()).backward()
     found = {}
-    for role, agent in method.agents.present().items():
+    for role, agent in method.agents.items():
         for name, parameter in agent.named_parameters():
             if parameter.grad is not None:
                 found[f"{role}.{name}"] = parameter.grad.clone()
@@ -63,7 +58,7 @@ def numbers(captions: int) -> Numbers:
 
 def test_mle_is_the_cross_entropy(toy):
     agents, batch = toy.agents(), toy.batch()
-    by_method = gradients(teacher_forcing(agents), batch)
+    by_method = gradients(teacher_forcing(agents.roles), batch)
     mask = caption_mask(batch.captions)
     speaker = PlainSpeaker.of(agents.speaker)
     view = speaker.taken_in(batch, Numbers(batch, None))
@@ -92,8 +87,8 @@ def test_reading_is_the_unroll_with_words_forced_on_it(toy):
 def test_scheduled_sampling_without_a_share_is_teacher_forcing(toy):
     batch = toy.batch()
     same(
-        gradients(teacher_forcing(toy.agents()), batch),
-        gradients(teacher_forcing(toy.agents(), ScheduledSampling(start=0)), batch),
+        gradients(teacher_forcing(toy.agents().roles), batch),
+        gradients(teacher_forcing(toy.agents().roles, ScheduledSampling(start=0)), batch),
     )
 
 
@@ -209,9 +204,9 @@ def test_luo_is_reinforce_on_the_mixed_reward(toy):
 
     agents = toy.agents()
     mixed = Method(
-        agents,
+        agents.roles,
         (Term("mixture", 1.0, Mixture(agents), Objective().by_likelihood()),),
-        Turns((frozenset({Role.SPEAKER}),)),
+        Turns((frozenset({"speaker"}),)),
     )
     same(gradients(luo(toy.agents(), Objective(), lam), batch), gradients(mixed, batch))
 
@@ -225,7 +220,7 @@ def test_the_speaker_s_turn_of_reinforce_is_luo(toy):
 def test_the_listener_s_turn_of_reinforce_is_a_frozen_speaker(toy):
     batch, lam = toy.batch(1), 0.7
     agents = toy.agents()
-    frozen = gradients(frozen_speaker(agents, Hinge(agents.listener)), batch)
+    frozen = gradients(frozen_speaker(agents.speaker, agents.listener, Hinge(agents.listener)), batch)
     turn = gradients(reinforce(toy.agents(), Objective(), lam), batch)
     same(turn, {name: lam * gradient for name, gradient in frozen.items()})
 
@@ -258,7 +253,7 @@ def by_likelihood(toy, samples: int, baseline, **scaling) -> dict[str, torch.Ten
     agents = toy.agents()
     estimator = ScoreFunction(Multinomial(samples), baseline, **scaling)
     term = Term("hinge", 1.0, Hinge(agents.listener), estimator)
-    return gradients(Method(agents, (term,), Turns((frozenset({Role.SPEAKER}),))), toy.batch())
+    return gradients(Method(agents.roles, (term,), Turns((frozenset({"speaker"}),))), toy.batch())
 
 
 def test_leaving_one_out_is_the_group_s_mean_times_n_over_n_minus_one(toy):
@@ -269,6 +264,7 @@ def test_leaving_one_out_is_the_group_s_mean_times_n_over_n_minus_one(toy):
 def test_of_two_samples_each_is_the_other_s_baseline(toy):
     class Other:
         least = 2
+        by_word = False
 
         def __call__(self, value, score, rollouts):
             return value.view(-1, 2).flip(1).flatten()
@@ -279,6 +275,7 @@ def test_of_two_samples_each_is_the_other_s_baseline(toy):
 def test_grpo_is_the_group_s_standard_score(toy):
     class Score:
         least = 2
+        by_word = False
 
         def __call__(self, value, score, rollouts):
             groups = value.view(-1, 4)
@@ -307,7 +304,7 @@ def test_by_batch_scores_of_any_scale_weigh_the_same(toy):
         agents = toy.agents()
         estimator = ScoreFunction(Multinomial(3), Centred(NoBaseline()), scaling=ByBatch(0.0))
         term = Term("hinge", 1.0, Times(agents.listener, factor), estimator)
-        found.append(gradients(Method(agents, (term,), Turns((frozenset({Role.SPEAKER}),))), toy.batch()))
+        found.append(gradients(Method(agents.roles, (term,), Turns((frozenset({"speaker"}),))), toy.batch()))
     same(*found, rtol=1e-3, atol=1e-6)
 
 
@@ -371,13 +368,16 @@ def test_mixer_with_all_words_forced_is_mle(toy):
     batch = toy.batch()
     forced = gradients(mixer(toy.agents(), Objective()), batch)
     assert all(not g.any() for n, g in forced.items() if n.startswith("critic"))
-    same({n: g for n, g in forced.items() if n.startswith("speaker")}, gradients(teacher_forcing(toy.agents()), batch))
+    same(
+        {n: g for n, g in forced.items() if n.startswith("speaker")},
+        gradients(teacher_forcing(toy.agents().roles), batch),
+    )
 
 
 def test_mixer_with_no_word_forced_is_reinforce_with_the_same_baseline(toy, monkeypatch):
     monkeypatch.setattr(StepRollouts, "_rng", lambda self, what: rng())  # both say the same
     begun = mixer(toy.agents(), Objective(), forced=0, critic_hidden=8)
-    agents, critic, score = begun.agents, begun.agents.critic, Cider(toy.cider)
+    agents, critic, score = begun.agents, begun.agents["critic"], Cider(toy.cider)
     reinforced = Method(
         agents,
         (
@@ -397,6 +397,6 @@ def test_mixer_is_both_where_some_words_are_forced(toy):
     method = mixer(toy.agents(), Objective(), forced=2)
     losses, _ = method.step(batch, seed=3)
     message = toy.agents().speaker.read(batch)
-    message_words = StepRollouts(method.agents.speaker, batch, 3).of(method.terms[0].estimator.channel).mask.sum()
+    message_words = StepRollouts(method.agents["speaker"], batch, 3).of(method.terms[0].estimator.channel).mask.sum()
     expected = -(message.log_probs[:, :2] * message.mask[:, :2]).sum() / message_words
     torch.testing.assert_close(losses["likelihood"], expected)

@@ -16,8 +16,8 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from pipeline import stage as door
 from pipeline.features.torchvision_cpu import declare_operators
+from pipeline.workflow import stage as door
 
 ROOT = Path(__file__).parents[1]
 KEPT = ("pipeline", "stages", "profiles", "dvc.yaml", "features.smk")
@@ -29,7 +29,7 @@ FEATURES = {
 DIES = """
 import os, signal, sys
 from pipeline.features import rows
-from pipeline.stage import main
+from pipeline.workflow.stage import main
 from stages.features import run
 
 write, written = rows._Part.write, []

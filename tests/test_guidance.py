@@ -13,7 +13,7 @@ from test_workflow import ROOT, toy_params
 
 from pipeline.models.guided import Guided
 from pipeline.models.weights import load_agent
-from pipeline.stage import main
+from pipeline.workflow.stage import main
 from stages import adapt, draw, evaluate, features, prepare, pretrain, train
 
 
@@ -23,7 +23,7 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("guidance")
     shutil.copy(ROOT / "dvc.yaml", folder)
     params = toy_params()
-    params["methods"] |= {"guidance": {"gamma": 2.0}}
+    params["methods"] |= {"guidance": {"from": "guidance", "gamma": 2.0}}
     params["evaluate"]["metrics"] = ["BLEU", "CIDEr"]
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     with pytest.MonkeyPatch.context() as patch:

@@ -16,10 +16,10 @@ import pytest
 import yaml
 from PIL import Image
 
-from pipeline import stage as door
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
-from pipeline.files import sha256
+from pipeline.runtime.files import sha256
+from pipeline.workflow import stage as door
 from stages import features, prepare
 
 ROOT = Path(__file__).parents[1]

@@ -9,31 +9,31 @@ from pathlib import Path
 
 import pytest
 import torch
+from every_method import METHODS
 
-from pipeline.channels import Multinomial, StraightThrough
+from pipeline.channels.straight_through import StraightThrough
+from pipeline.channels.words import Multinomial
+from pipeline.composition.joint import Agents, Objective
+from pipeline.composition.method import Method, Term
+from pipeline.composition.pretraining import frozen_speaker, matching, teacher_forcing
+from pipeline.composition.relaxed import relaxed
 from pipeline.errors import UserError
-from pipeline.estimators import Pathwise, ScoreFunction
-from pipeline.methods import METHODS
-from pipeline.methods.method import Agents, Method, Objective, Term
-from pipeline.methods.pretraining import matching, teacher_forcing
-from pipeline.methods.psst import frozen_speaker
-from pipeline.methods.relax import relaxed
+from pipeline.estimators.surrogate import Pathwise, ScoreFunction
 from pipeline.models.guided import Guided
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import Cider
 from pipeline.training.optimisation import Optimisation
-from pipeline.types import Role
 
-JOINT = {Role.SPEAKER, Role.LISTENER}
+JOINT = {"speaker", "listener"}
 LEARNERS = {
-    "mle": {Role.SPEAKER},
-    "luo": {Role.SPEAKER},
-    "sll": {Role.SPEAKER},
-    "sll_me": {Role.SPEAKER},
-    "sll_sle": {Role.SPEAKER},
-    "guidance": {Role.SPEAKER},
-    "pg_spider": {Role.SPEAKER, Role.CRITIC},
-    "mixer": {Role.SPEAKER, Role.CRITIC},
+    "mle": {"speaker"},
+    "luo": {"speaker"},
+    "sll": {"speaker"},
+    "sll_me": {"speaker"},
+    "sll_sle": {"speaker"},
+    "guidance": {"speaker"},
+    "pg_spider": {"speaker", "critic"},
+    "mixer": {"speaker", "critic"},
     **dict.fromkeys(("psst_multinomial", "psst_gumbel", "st_multinomial", "st_gumbel", "reinforce"), JOINT),
     **dict.fromkeys(("psst_reinmax", "psst_gumbel_rao", "st_reinmax", "st_gumbel_rao"), JOINT),
 }
@@ -60,7 +60,7 @@ def made(name: str, agents: Agents, objective: Objective | None = None) -> Metho
 
 def after_steps(method, toy, steps: int = 3):
     """Take Adam steps and return, for each agent, its weights before and after."""
-    agents = method.agents.present()
+    agents = method.agents
     before = {role: {n: p.clone() for n, p in a.state_dict().items()} for role, a in agents.items()}
     adams = {role: torch.optim.Adam(a.parameters(), lr=0.01) for role, a in agents.items()}
     for step in range(steps):
@@ -92,8 +92,8 @@ def test_who_learns_moves_and_who_does_not_stays_to_the_bit(name, toy):
 
 def test_pretraining_needs_one_role_only(toy):
     for method in (
-        teacher_forcing(Agents(speaker=toy.agents().speaker)),
-        matching(Agents(listener=(listener := toy.agents().listener)), Hinge(listener)),
+        teacher_forcing({"speaker": toy.agents().speaker}),
+        matching(listener := toy.agents().listener, Hinge(listener)),
     ):
         before, after = after_steps(method, toy)
         for role in before:
@@ -120,15 +120,15 @@ def test_the_anchor_is_a_third_term(name, toy):
 def test_speaker_and_listener_take_turns(toy):
     method = METHODS["reinforce"](toy.agents(), Objective(), lam=0.3)
     for step, terms, moved in [
-        (0, {"discriminability", "naturalness"}, Role.SPEAKER),
-        (1, {"listening"}, Role.LISTENER),
-        (2, {"discriminability", "naturalness"}, Role.SPEAKER),
+        (0, {"discriminability", "naturalness"}, "speaker"),
+        (1, {"listening"}, "listener"),
+        (2, {"discriminability", "naturalness"}, "speaker"),
     ]:
         assert method.freeze(step) == {moved}
         losses, _ = method.step(toy.batch(step), seed=1)
         assert set(losses) == terms
         sum(losses.values()).backward()
-        for role, agent in method.agents.present().items():
+        for role, agent in method.agents.items():
             reached = any(p.grad is not None and p.grad.abs().sum() > 0 for p in agent.parameters())
             assert reached == (role == moved)
             agent.zero_grad(set_to_none=True)
@@ -138,8 +138,8 @@ def test_a_listener_that_nothing_weighs_has_its_turn_and_learns_nothing(toy):
     method = METHODS["reinforce"](toy.agents(), Objective(), lam=0.0)
     assert set(method.step(toy.batch(0), seed=1)[0]) == {"naturalness"}
     assert not method.step(toy.batch(1), seed=1)[0]
-    method.agents.listener.zero_grad()
-    Optimisation(epochs=1, clip_value=0.1, clip_norm=1.0).clip(method.agents.listener.parameters())
+    method.agents["listener"].zero_grad()
+    Optimisation(epochs=1, clip_value=0.1, clip_norm=1.0).clip(method.agents["listener"].parameters())
 
 
 @pytest.mark.parametrize("name", ["psst_multinomial", "luo", "mle"])
@@ -152,29 +152,29 @@ def test_joint_training_leaves_the_null_image_as_it_is_and_is_the_same_with_one(
             with torch.no_grad():
                 agents.speaker.null += torch.arange(8.0)
         _, found[with_null] = after_steps(METHODS[name](agents, Objective(), lam=0.3), toy)
-    assert torch.equal(found[True][Role.SPEAKER].pop("null"), torch.arange(8.0))
+    assert torch.equal(found[True]["speaker"].pop("null"), torch.arange(8.0))
     for role, weights in found[False].items():
         assert all(torch.equal(value, found[True][role][n]) for n, value in weights.items())
 
 
 def test_a_speaker_without_a_null_image_cannot_be_guided_and_one_with_it_comes_out_guided(toy):
     method = METHODS["luo"](toy.agents(), Objective(), lam=0.3)
-    assert method.trained() == method.agents.present()
+    assert method.trained() == method.agents
     with pytest.raises(UserError, match="no null image to be guided away from; set pretrain"):
         replace(method, gamma=2.0)
     method = replace(METHODS["guidance"](toy.agents(), Objective()), gamma=2.0)
-    guided = method.trained()[Role.SPEAKER]
+    guided = method.trained()["speaker"]
     assert isinstance(guided, Guided)
     assert guided.gamma == 2
-    assert guided.word.weight.data_ptr() == method.agents.speaker.word.weight.data_ptr()
-    assert method.trained()[Role.LISTENER] is method.agents.listener
+    assert guided.word.weight.data_ptr() == method.agents["speaker"].word.weight.data_ptr()
+    assert method.trained()["listener"] is method.agents["listener"]
 
 
 def test_a_frozen_speaker_stays_to_the_bit_while_its_listener_learns(toy):
     agents = toy.agents()
-    before, after = after_steps(frozen_speaker(agents, Hinge(agents.listener)), toy)
-    assert all(torch.equal(old, after[Role.SPEAKER][name]) for name, old in before[Role.SPEAKER].items())
-    assert all(not torch.equal(old, after[Role.LISTENER][name]) for name, old in before[Role.LISTENER].items())
+    before, after = after_steps(frozen_speaker(agents.speaker, agents.listener, Hinge(agents.listener)), toy)
+    assert all(torch.equal(old, after["speaker"][name]) for name, old in before["speaker"].items())
+    assert all(not torch.equal(old, after["listener"][name]) for name, old in before["listener"].items())
 
 
 def test_lambda_weighs_the_two_scores(toy):
@@ -223,19 +223,19 @@ def test_every_baseline_goes_with_every_scaling(toy, baseline, scaling):
         method = METHODS[name](toy.agents(), objective, lam=0.3)
         losses, _ = method.step(toy.batch(), seed=1)
         sum(losses.values()).backward()
-        assert all(torch.isfinite(p.grad).all() for p in method.agents.speaker.parameters())
+        assert all(torch.isfinite(p.grad).all() for p in method.agents["speaker"].parameters())
 
 
 def test_controls_join_what_goes_by_likelihood_and_change_no_word(toy):
     plain = METHODS["psst_multinomial"](toy.agents(), Objective(), lam=0.3)
     method = relaxed(METHODS["psst_multinomial"](toy.agents(), Objective(), lam=0.3))
-    assert list(method.agents.critic) == ["naturalness"]
-    assert method.turns.everybody == frozenset(Role)
+    assert list(method.agents["critic"]) == ["naturalness"]
+    assert method.turns.everybody == frozenset({"speaker", "listener", "critic"})
     _, before = plain.step(toy.batch(), seed=1)
     losses, report = method.step(toy.batch(), seed=1)
     assert all(torch.equal(report[name], value) for name, value in before.items() if name != "naturalness/loss")
     sum(losses.values()).backward()
-    weights = dict(method.agents.critic["naturalness"].named_parameters())
+    weights = dict(method.agents["critic"]["naturalness"].named_parameters())
     assert {name for name, weight in weights.items() if weight.grad.abs().max() > 0} == {"outer.weight", "outer.bias"}
 
 
@@ -277,9 +277,9 @@ def test_the_readme_s_ten_lines_are_a_method(toy):
 def test_a_critic_learns_alone_before_the_speaker_does(toy):
     agents = toy.agents()
     method = METHODS["pg_spider"](agents, Objective(), reward="cider", critic_first=2)
-    assert method.turns.everybody == {Role.SPEAKER, Role.CRITIC}
-    assert [method.turns.learners(step) for step in range(4)] == [{Role.CRITIC}] * 2 + [{Role.SPEAKER, Role.CRITIC}] * 2
+    assert method.turns.everybody == {"speaker", "critic"}
+    assert [method.turns.learners(step) for step in range(4)] == [{"critic"}] * 2 + [{"speaker", "critic"}] * 2
     assert set(method.step(toy.batch(1), seed=1)[0]) == {"critic"}
     before, after = after_steps(method, toy, steps=2)
-    assert all(torch.equal(old, after[Role.SPEAKER][n]) for n, old in before[Role.SPEAKER].items())
-    assert all(not torch.equal(old, after[Role.CRITIC][n]) for n, old in before[Role.CRITIC].items())
+    assert all(torch.equal(old, after["speaker"][n]) for n, old in before["speaker"].items())
+    assert all(not torch.equal(old, after["critic"][n]) for n, old in before["critic"].items())

@@ -9,9 +9,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.baselines import Centred, NoBaseline, SelfCritical
-from pipeline.channels import Forced, Gumbel, Multinomial, PartialSampling, StraightThrough
-from pipeline.estimators import Pathwise, ScoreFunction
+from pipeline.channels.forced import Forced
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.straight_through import Gumbel, StraightThrough
+from pipeline.channels.words import Multinomial
+from pipeline.estimators.baselines import Centred, SelfCritical
+from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
 from pipeline.observatory.measure import estimates, sampled_accuracy
 from pipeline.observatory.world import Taste, drawn_world
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 from test_oracle import distance
 
-from pipeline.baselines import Learned, NoBaseline
-from pipeline.channels import Multinomial
-from pipeline.credit import Continuations, WholeCaption
-from pipeline.estimators import Regression, ScoreFunction
+from pipeline.channels.words import Multinomial
+from pipeline.estimators.credit import Continuations
+from pipeline.estimators.learned import Learned, Regression
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import NoBaseline, ScoreFunction, WholeCaption
 from pipeline.models.critic import Critic
 from pipeline.observatory.measure import estimates
 from pipeline.observatory.world import Taste, drawn_world
-from pipeline.rollouts import StepRollouts
 
 IMAGES, WORDS, STEPS = 2, 3, 3
 

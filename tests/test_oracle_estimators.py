@@ -6,12 +6,12 @@ import pytest
 import torch
 from test_oracle import IMAGES, VOCABULARY, distance, taste, world
 
-from pipeline.baselines import ByBatch, ByGroup, GroupMean, LeaveOneOut
-from pipeline.channels import Multinomial, StraightThrough
-from pipeline.estimators import Pathwise, ScoreFunction
+from pipeline.channels.straight_through import ReinMax, StraightThrough
+from pipeline.channels.words import Multinomial
+from pipeline.estimators.baselines import ByBatch, ByGroup, GroupMean, LeaveOneOut
+from pipeline.estimators.surrogate import Pathwise, ScoreFunction
 from pipeline.observatory.measure import estimates
 from pipeline.observatory.world import drawn_world
-from pipeline.straight_through import ReinMax
 
 __all__ = ["taste", "world"]
 

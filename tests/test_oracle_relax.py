@@ -8,15 +8,15 @@ import pytest
 import torch
 from test_oracle import IMAGES, distance, world
 
-from pipeline.baselines import LeaveOneOut
-from pipeline.channels import Multinomial
-from pipeline.estimators import ScoreFunction
+from pipeline.channels.words import Multinomial
+from pipeline.estimators.baselines import LeaveOneOut
+from pipeline.estimators.relax import Relax
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.models.critic import Control
 from pipeline.observatory.measure import estimates
 from pipeline.observatory.teaching import teach_control
 from pipeline.observatory.world import Taste
-from pipeline.relax import Relax
-from pipeline.rollouts import StepRollouts
 
 __all__ = ["world"]
 

@@ -18,7 +18,7 @@ import yaml
 from PIL import Image, ImageDraw
 from safetensors.torch import load_file
 
-from pipeline import stage as door
+from pipeline.workflow import stage as door
 
 ROOT = Path(__file__).parents[1]
 COLOURS = ("red", "green", "blue", "yellow", "black")

@@ -11,11 +11,11 @@ from typing import Literal
 import pytest
 import yaml
 
+from pipeline.config.load import load, method_settings
+from pipeline.config.reading import parse_yaml
+from pipeline.config.schema import Objective, Optimisation
 from pipeline.errors import UserError
-from pipeline.params import load, method_settings
-from pipeline.reading import parse_yaml
-from pipeline.schema import Objective, Optimisation
-from pipeline.stage import main
+from pipeline.workflow.stage import main
 
 ROOT = Path(__file__).parents[1]
 PROFILES = sorted(path for path in (ROOT / "profiles").glob("*.yaml") if path.name != "environment.yaml")
@@ -333,7 +333,7 @@ def test_parameters_are_frozen(params):
 
 
 def test_the_schema_has_the_fields_of_what_it_feeds():
-    from pipeline.methods.method import Objective as Shared
+    from pipeline.composition.joint import Objective as Shared
     from pipeline.training.optimisation import Optimisation as Fed
 
     assert set(Optimisation.model_fields) == {field.name for field in dataclasses.fields(Fed)}
@@ -623,7 +623,7 @@ def test_an_interrupted_stage_ends_with_130(workplace, capsys):
 
 def test_a_wrong_parameter_is_told_before_torch_is_imported(workplace):
     code = (
-        "import sys; from pipeline.stage import main\n"
+        "import sys; from pipeline.workflow.stage import main\n"
         "status = main('train', lambda stage: None, ['--method', 'luo', '--set', 'train.optimisation.epochs=-1'])\n"
         "sys.exit(status if 'torch' not in sys.modules else 99)"
     )

@@ -6,22 +6,12 @@ import pytest
 import torch
 from plain import PlainListener, PlainSpeaker
 
-from pipeline.channels import (
-    Annealed,
-    Beam,
-    Continued,
-    Forced,
-    Greedy,
-    Gumbel,
-    Multinomial,
-    PartialSampling,
-    Prompted,
-    ScheduledSampling,
-    StraightThrough,
-)
-from pipeline.models import unrolled
+from pipeline.channels.forced import Annealed, Continued, Forced, Prompted, ScheduledSampling
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
+from pipeline.channels.words import Beam, Greedy, Multinomial
 from pipeline.models.guided import Guided
-from pipeline.straight_through import GumbelRao, ReinMax
+from pipeline.models.kernels import unrolled
 
 SAMPLES = 4
 

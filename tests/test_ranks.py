@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from every_method import METHODS
 
-from pipeline import ranks
-from pipeline.methods import METHODS
-from pipeline.methods.method import Method, Objective
-from pipeline.methods.pretraining import matching
-from pipeline.methods.relax import relaxed
+from pipeline.composition.joint import Objective
+from pipeline.composition.method import Method
+from pipeline.composition.pretraining import matching
+from pipeline.composition.relaxed import relaxed
+from pipeline.runtime import ranks
 from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
@@ -32,7 +33,7 @@ def methods(toy) -> dict[str, Method]:
 
     documents = toy.agents(dropout=0.4)
     documents = replace(documents, cider=replace(documents.cider, frequencies="batch"))
-    alone = replace(toy.agents(), speaker=None)
+    alone = toy.agents().listener
     return {
         "psst": joint("psst_multinomial", 0.3, rho=0.5),
         "gumbel words": joint("psst_gumbel", 0.3, Objective(normalise=True), mix="token"),
@@ -48,8 +49,8 @@ def methods(toy) -> dict[str, Method]:
         "continuations": joint("pg_spider", 0.3, reward={"CIDEr": 1, "BLEU-2": 1}, continuations=2, critic_first=2),
         "mixer": joint("mixer", 0.3, reward={"ROUGE-L": 1}, forced=3, by=1),
         "documents": METHODS["luo"](documents, Objective(), 0.2),
-        "recovering": matching(alone, Recovering(Hinge(alone.listener), 2, 1, 2)),
-        "infonce": matching(other := replace(toy.agents(), speaker=None), InfoNCE(other.listener)),
+        "recovering": matching(alone, Recovering(Hinge(alone), 2, 1, 2)),
+        "infonce": matching(other := toy.agents().listener, InfoNCE(other)),
     }
 
 

@@ -13,11 +13,11 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from pipeline import stage as door
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.features.torchvision_cpu import declare_operators
-from pipeline.files import sha256
+from pipeline.runtime.files import sha256
+from pipeline.workflow import stage as door
 
 ROOT = Path(__file__).parents[1]
 COUNTS = {"train": 8, "val": 4, "test": 4}

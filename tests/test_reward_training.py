@@ -9,14 +9,24 @@ import pytest
 import yaml
 from test_workflow import ROOT, toy_params
 
-from pipeline import stage as door
 from pipeline.models.weights import load_agent
+from pipeline.workflow import stage as door
 from stages import adapt, draw, features, prepare, pretrain, train
 
 METHODS = {
-    "pg_spider": {"reward": {"CIDEr": 1.0, "METEOR": 5.0, "BLEU-4": 1.0}, "continuations": 1, "critic_first": 1},
-    "mixer": {"reward": "cider", "forced": 4, "by": 2},
-    "luo_relax": {"method": "luo", "lambda": 0.5, "train": {"objective": {"control": "relax", "samples": 2}}},
+    "pg_spider": {
+        "from": "spider",
+        "reward": {"CIDEr": 1.0, "METEOR": 5.0, "BLEU-4": 1.0},
+        "continuations": 1,
+        "critic_first": 1,
+    },
+    "mixer": {"from": "mixer", "reward": "cider", "forced": 4, "by": 2},
+    "luo_relax": {
+        "from": "luo",
+        "method": "luo",
+        "lambda": 0.5,
+        "train": {"objective": {"control": "relax", "samples": 2}},
+    },
 }
 
 

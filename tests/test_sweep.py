@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline import files, sweep
 from pipeline.errors import UserError
+from pipeline.runtime import files
+from pipeline.workflow import sweep
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,7 +29,7 @@ stages:
     do:
       cmd: python -m stages.train --method ${key}
       params: [seed, train, "methods.${key}"]
-      deps: [data/prepared, data/models/speaker.bin, code.py]
+      deps: [data/prepared, data/models/speaker.bin, code.py, "methods/${item.from}.py"]
       outs: ["data/models/${key}/weights.safetensors"]
   adapt:
     foreach: ${methods}
@@ -50,7 +51,11 @@ PARAMS = {
     "train": {"epochs": 3},
     "adapt": {"epochs": 2},
     "evaluate": {"beam": 2},
-    "methods": {"psst": {"lambda": 0.5, "rho": 0.25}, "luo": {"lambda": 0.5}, "mle": None},
+    "methods": {
+        "psst": {"from": "psst", "lambda": 0.5, "rho": 0.25},
+        "luo": {"from": "luo", "lambda": 0.5},
+        "mle": None,
+    },
     "sweep": {"seeds": [1], "grid": {"psst": {"lambda": [0.1, 1e-05], "rho": [0.25]}, "luo": {"lambda": [0.9]}}},
 }
 TRAIN = """
@@ -147,6 +152,8 @@ def done(tmp_path_factory) -> Path:
     content = {
         "dvc.yaml": STAGES,
         "code.py": "1",
+        "methods/psst.py": "1",
+        "methods/luo.py": "1",
         "stages/__init__.py": "",
         "stages/train.py": TRAIN,
         "stages/adapt.py": ADAPT,
@@ -218,7 +225,7 @@ def test_one_more_value_runs_the_new_cell_only(folder):
         folder,
         sweep={"seeds": [1], "grid": {**GRID, "luo": {"lambda": [0.9, 0.8]}}},
         seed=6,  # each cell has its own seed
-        methods={**PARAMS["methods"], "luo": {"lambda": 0.6}, "mle": {"rho": 1}},  # and its own λ
+        methods={**PARAMS["methods"], "luo": {"from": "luo", "lambda": 0.6}, "mle": {"rho": 1}},  # and its own λ
     )
     result = snakemake(folder)
     assert result.returncode == 0, result.stdout
@@ -227,7 +234,7 @@ def test_one_more_value_runs_the_new_cell_only(folder):
 
 
 def test_a_changed_block_runs_the_cells_of_its_method(folder):
-    write_params(folder, methods={**PARAMS["methods"], "luo": {"lambda": 0.5, "baseline": "none"}})
+    write_params(folder, methods={**PARAMS["methods"], "luo": {"from": "luo", "lambda": 0.5, "baseline": "none"}})
     result = snakemake(folder)
     assert result.returncode == 0, result.stdout
     assert ran(folder) == all_of(LUO)
@@ -249,6 +256,8 @@ def test_changed_stages_run_all_they_decide(folder):
     [
         ("data/prepared/captions", all_of(PSST, SMALL, LUO)),
         ("code.py", all_of(PSST, SMALL, LUO)),
+        ("methods/luo.py", all_of(LUO)),
+        ("methods/new.py", []),
         ("data/models/judge.bin", EVALUATIONS),
     ],
 )

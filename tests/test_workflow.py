@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline import stage as door
+from pipeline.workflow import stage as door
 
 ROOT = Path(__file__).parents[1]
 KEPT = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefile", ".dvc/config", ".dvcignore")
@@ -40,10 +40,10 @@ def toy_params() -> dict:
     params["train"]["optimisation"] |= once
     params["adapt"]["optimisation"] |= once
     params["methods"] = {
-        "mle": {},
-        "psst_multinomial": {"lambda": 0.005, "rho": 0.25},
-        "st_multinomial": {"lambda": 0.005},
-        "luo": {"lambda": 0.9},
+        "mle": {"from": "likelihood"},
+        "psst_multinomial": {"from": "psst", "lambda": 0.005, "rho": 0.25},
+        "st_multinomial": {"from": "psst", "lambda": 0.005},
+        "luo": {"from": "luo", "lambda": 0.9},
     }
     params["evaluate"]["metrics"] = ["BLEU", "ROUGE-L", "CIDEr", "SPICE"]  # METEOR takes seconds to start
     params["sweep"]["grid"] = {"psst_multinomial": {"lambda": [0.002]}, "luo": {"lambda": [0.5]}}
@@ -69,6 +69,11 @@ def succeed(folder: Path, *command: str, **environment: str) -> str:
 def ran(output: str) -> list[str]:
     """The stages that a `dvc repro` with this output ran."""
     return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage")]
+
+
+def behind(*methods: str) -> set[str]:
+    """The stages that run when only these methods are new or changed."""
+    return {f"{s}@{m}" for s in ("train", "adapt", "evaluate") for m in methods} | {"sweep", "cross", "report"}
 
 
 def change(folder: Path, *keys: str, to: object) -> None:
@@ -177,11 +182,9 @@ def test_a_method_of_ten_lines_is_in_curves_tables_and_report_without_another_ed
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     code = readme.split("## Add a method in ten lines")[1].split("```python\n")[1].split("```")[0]
     (folder / "pipeline/methods/both.py").write_text(code, encoding="utf-8")
-    names = folder / "pipeline/methods/__init__.py"
-    listed = names.read_text().replace('    "luo": luo,\n', '    "luo": luo,\n    "both": both,\n')
-    names.write_text(listed.replace("import luo\n", "import luo\nfrom pipeline.methods.both import both\n"))
-    change(folder, "methods", "both", to={"lambda": 0.9})
+    change(folder, "methods", "both", to={"from": "both", "lambda": 0.9})
     change(folder, "sweep", "grid", to={"both": {"lambda": [0.7, 0.9]}})
+    assert set(ran(succeed(folder, "dvc", "repro", "--dry"))) == behind("both")
     for stage in ("sweep", "cross", "report"):
         succeed(folder, sys.executable, "-m", f"stages.{stage}")
     report = folder / "data/report"
@@ -191,6 +194,21 @@ def test_a_method_of_ten_lines_is_in_curves_tables_and_report_without_another_ed
     page = (report / "report.html").read_text()
     assert page.count("both") > 10
     assert "both" in json.loads((folder / "data/crossed/crossed.json").read_text())["captions"]
+
+
+@pytest.mark.parametrize(
+    ("edited", "expected"),
+    [
+        ("pipeline/methods/luo.py", behind("luo")),
+        ("pipeline/methods/psst.py", behind("psst_multinomial", "st_multinomial")),
+        ("pipeline/estimators/credit.py", behind(*METHODS)),
+        ("pipeline/methods/mine.py", {"sweep", "cross", "report"}),
+    ],
+)
+def test_an_edit_runs_what_imports_it(folder, edited, expected):
+    with open(folder / edited, "a", encoding="utf-8") as file:
+        file.write("# another line\n")
+    assert set(ran(succeed(folder, "dvc", "repro", "--dry"))) == expected
 
 
 def test_metrics_are_shown_and_compared(world):

@@ -23,7 +23,7 @@ from typing import Any, Self
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.files import atomic_path, write_atomically
+from pipeline.runtime.files import atomic_path, write_atomically
 
 FILE, MANIFEST = "features.h5", "manifest.json"
 

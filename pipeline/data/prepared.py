@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from pipeline.data.corpus import SPLITS, Corpus
 from pipeline.errors import UserError
-from pipeline.files import sha256, write_atomically
+from pipeline.runtime.files import sha256, write_atomically
 from pipeline.vocabulary import Vocabulary
 
 IMAGES = pa.schema({"image": pa.int64(), "id": pa.string(), "file": pa.string(), "split": pa.string()})

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipeline.channels import Beam
+from pipeline.channels.words import Beam
 from pipeline.data.batches import everything
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
-from pipeline.data.scenes.facts import Scene
-from pipeline.data.scenes.faithfulness import faithfulness
 from pipeline.errors import UserError
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judge import galleries, judge
+from pipeline.evaluation.judges import galleries, judge
 from pipeline.evaluation.likelihood import human_log_likelihood
 from pipeline.evaluation.several import Sets, Several, measured
 from pipeline.metrics.diversity import diversity, self_bleu
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
+from pipeline.scenes.facts import Scene
+from pipeline.scenes.faithfulness import faithfulness
 from pipeline.types import Batch
 
 BATCH = 128

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pipeline.channels import Beam, Multinomial
+from pipeline.channels.words import Beam, Multinomial
 from pipeline.metrics.diversity import set_diversity
 from pipeline.metrics.java import NotComputedError
 from pipeline.metrics.language import LanguageScorer

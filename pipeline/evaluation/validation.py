@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from pipeline.channels import Greedy
+from pipeline.channels.words import Greedy
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judge import judge
-from pipeline.methods.method import Agents
+from pipeline.evaluation.judges import judge
+from pipeline.metrics.cider import CiderD
+from pipeline.models.listener import Listener
+from pipeline.models.speaker import Speaker
 from pipeline.types import Batch
 
 
@@ -22,24 +24,28 @@ class Validation:
     also those of images looking for their captions, and `rsum`, the sum of all six (VSE++'s criterion).
     """
 
-    agents: Agents
+    speaker: Speaker | None
+    listener: Listener | None
+    cider: CiderD | None
     batches: Callable[[], Iterable[Batch]]
     device: torch.device
 
     def __call__(self) -> dict[str, float]:
-        if self.agents.speaker is None:
+        if self.speaker is None:
             seen = [(batch.captions, batch.pooled) for batch in self.batches()]
             human, pooled = (torch.cat(parts) for parts in zip(*seen, strict=True))
             return self._recall(human, pooled, both_ways=True)
-        said = captions(self.agents.speaker, self.batches(), Greedy(), self.device)
-        cider = self.agents.cider(said.tokens.to(self.device), said.images.to(self.device))
+        said = captions(self.speaker, self.batches(), Greedy(), self.device)
+        assert self.cider is not None
+        cider = self.cider(said.tokens.to(self.device), said.images.to(self.device))
         found = {"cider": float(cider.mean())}
-        if self.agents.listener is None:
+        if self.listener is None:
             return found
         return found | self._recall(said.tokens, said.pooled, both_ways=False)
 
     def _recall(self, tokens: torch.Tensor, pooled: torch.Tensor, both_ways: bool) -> dict[str, float]:
-        verdict = judge(self.agents.listener, tokens, torch.arange(len(tokens)), pooled, self.device)
+        assert self.listener is not None
+        verdict = judge(self.listener, tokens, torch.arange(len(tokens)), pooled, self.device)
         there = {f"recall@{k}": verdict.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
         if not both_ways:
             return there

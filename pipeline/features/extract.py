@@ -25,12 +25,12 @@ from pipeline.errors import UserError
 from pipeline.features.clip import OPEN_CLIP, ClipNetwork
 from pipeline.features.detection import DETECTOR, FasterRCNN
 from pipeline.features.extractor import Extractor, NetworkSettings
+from pipeline.features.images import open_image
 from pipeline.features.networks import TORCHVISION, TimmNetwork, TorchvisionNetwork
 from pipeline.features.projection import Projection
 from pipeline.features.rows import CHUNK, Rows
 from pipeline.features.word_detector import Captions, WordDetector, WordDetectorNetwork, squashed, train_detector
-from pipeline.files import write_atomically
-from pipeline.images import open_image
+from pipeline.runtime.files import write_atomically
 from pipeline.vocabulary import Vocabulary
 
 AHEAD = 2  # batches of images that are decoded while the network sees one

@@ -25,7 +25,7 @@ import numpy as np
 from tqdm import tqdm
 
 from pipeline.errors import UserError
-from pipeline.files import sha256
+from pipeline.runtime.files import sha256
 
 if TYPE_CHECKING:
     from pipeline.features.extract import Writer

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.errors import UserError
-from pipeline.files import sha256
+from pipeline.runtime.files import sha256
 
 HUB = "hub"
 

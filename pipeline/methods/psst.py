@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from pipeline.channels import Gumbel, Multinomial, PartialSampling, StraightThrough
-from pipeline.estimators import Detached, Pathwise
-from pipeline.methods.method import (
-    ALTERNATE,
-    JOINT,
-    LISTENER_ONLY,
-    Agents,
-    Expecting,
-    Method,
-    Objective,
-    Term,
-    tradeoff,
-)
-from pipeline.protocols import Channel, Score
-
-Mix = Literal["caption", "token"]
-Feed = Literal["distribution", "sample"]
+from pipeline.channels.partial import Feed, Mix, PartialSampling
+from pipeline.channels.straight_through import Gumbel, StraightThrough
+from pipeline.composition.joint import Agents, Expecting, Objective, through_words, tradeoff
+from pipeline.composition.method import ALTERNATE, Method
+from pipeline.estimators.surrogate import Detached
+from pipeline.ranges import Positive, Share
 
 
 def psst_multinomial(
     agents: Agents,
     objective: Objective,
-    lam: float,
-    rho: float = 0.25,
+    lam: Share,
+    rho: Share = 0.25,
     mix: Mix = "caption",
     feed: Feed = "distribution",
 ) -> Method:
@@ -39,9 +26,9 @@ def psst_multinomial(
 def psst_gumbel(
     agents: Agents,
     objective: Objective,
-    lam: float,
-    rho: float = 0.25,
-    temperature: float = 1.0,
+    lam: Share,
+    rho: Share = 0.25,
+    temperature: Positive = 1.0,
     mix: Mix = "caption",
     feed: Feed = "distribution",
 ) -> Method:
@@ -55,7 +42,7 @@ def st_multinomial(agents: Agents, objective: Objective, lam: float) -> Method:
     return through_words(agents, objective, lam, StraightThrough(ending=objective.ending))
 
 
-def st_gumbel(agents: Agents, objective: Objective, lam: float, temperature: float = 1.0) -> Method:
+def st_gumbel(agents: Agents, objective: Objective, lam: Share, temperature: Positive = 1.0) -> Method:
     """Straight-through Gumbel-softmax samples only (Jang et al. 2017)."""
     return through_words(agents, objective, lam, Gumbel(ending=objective.ending, temperature=temperature))
 
@@ -63,7 +50,7 @@ def st_gumbel(agents: Agents, objective: Objective, lam: float, temperature: flo
 def reinforce(
     agents: Agents,
     objective: Objective,
-    lam: float,
+    lam: Share,
     baseline: Expecting = "ground_truth",
 ) -> Method:
     """Speaker and listener take turns; the speaker learns the hinge by likelihood, minus `baseline`.
@@ -72,13 +59,3 @@ def reinforce(
     """
     speaking = objective.by_likelihood(baseline)
     return tradeoff(agents, objective, lam, speaking, ALTERNATE, Detached(speaking.channel))
-
-
-def frozen_speaker(agents: Agents, score: Score) -> Method:
-    """The listener learns on what the speaker says, and the speaker stays as it is (§7.1)."""
-    return Method(agents, (Term("matching", 1.0, score, Detached(Multinomial())),), LISTENER_ONLY)
-
-
-def through_words(agents: Agents, objective: Objective, lam: float, channel: Channel) -> Method:
-    """Both learn; the hinge's gradient reaches the speaker through the words of `channel`."""
-    return tradeoff(agents, objective, lam, Pathwise(channel, objective.reduction), JOINT)

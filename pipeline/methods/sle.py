@@ -6,29 +6,35 @@ No listener takes part. Losses are means over words, so they are the paper's div
 
 from __future__ import annotations
 
-from pipeline.channels import Multinomial
+from pipeline.channels.words import Multinomial
+from pipeline.composition.joint import Agents, Objective
+from pipeline.composition.method import SPEAKER_ONLY, Method, Term
 from pipeline.errors import UserError
-from pipeline.estimators import Pathwise
-from pipeline.methods.method import SPEAKER_ONLY, Agents, Method, Objective, Term
+from pipeline.estimators.surrogate import Pathwise
+from pipeline.ranges import Count, NonNegative, Positive, Share
 from pipeline.scores.diversity import Entropy, SetDistance
 from pipeline.scores.naturalness import Cider
 
 PRINTED = 10  # CIDEr-D's maximum
 
 
-def sll(agents: Agents, objective: Objective, samples: int = 1) -> Method:
+def sll(agents: Agents, objective: Objective, samples: Count = 1) -> Method:
     """Self-critical sequence training (Rennie et al. 2017): CIDEr-D of samples minus that of the greedy caption."""
     return _exploring(agents, objective, _precision(agents, objective, Multinomial(samples), 1.0))
 
 
-def sll_me(agents: Agents, objective: Objective, weight: float = 0.01, samples: int = 1, scale: float = 10.0) -> Method:
+def sll_me(
+    agents: Agents, objective: Objective, weight: NonNegative = 0.01, samples: Count = 1, scale: Positive = 10.0
+) -> Method:
     """SLL, and `weight` times the entropy of each word's distribution."""
     channel = Multinomial(samples, entropies=True)
     precision = _precision(agents, objective, channel, scale / PRINTED)
     return _exploring(agents, objective, precision, Term("entropy", weight, Entropy(), Pathwise(channel, "words")))
 
 
-def sll_sle(agents: Agents, objective: Objective, alpha: float = 0.75, samples: int = 5, scale: float = 10.0) -> Method:
+def sll_sle(
+    agents: Agents, objective: Objective, alpha: Share = 0.75, samples: Count = 5, scale: Positive = 10.0
+) -> Method:
     """α · CIDEr-D + (1 − α) · the distance of an image's samples from each other (Eq. 16), each minus its baseline.
 
     Raises UserError for fewer than three samples: two are equally far from each other, which says nothing of either.
@@ -47,4 +53,4 @@ def _precision(agents: Agents, objective: Objective, channel: Multinomial, weigh
 
 
 def _exploring(agents: Agents, objective: Objective, *terms: Term) -> Method:
-    return Method(agents, tuple(term for term in terms if term.weight), SPEAKER_ONLY, objective.normalise)
+    return Method(agents.roles, tuple(term for term in terms if term.weight), SPEAKER_ONLY, objective.normalise)

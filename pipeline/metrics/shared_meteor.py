@@ -20,8 +20,8 @@ from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.files import sha256
 from pipeline.metrics.java import Meteor, NotComputedError, Score, meteor_jar
+from pipeline.runtime.files import sha256
 
 ADDRESS = "SAYWHICH_METEOR"  # the path of the server's socket
 

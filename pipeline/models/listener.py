@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.models.gru import last_states
-from pipeline.models.unrolled import Table
+from pipeline.models.kernels.gru import last_states
+from pipeline.models.kernels.unrolled import Table
 from pipeline.types import Message
 
 EPSILON = 1e-7

@@ -11,8 +11,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from pipeline.models.kernels.unrolled import Attention, Table
 from pipeline.models.spoken import Moment, credited, crossed, remembered
-from pipeline.models.unrolled import Attention, Table
 from pipeline.numbers import Numbers
 from pipeline.protocols import Channel
 from pipeline.types import Batch, Message, caption_mask

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipeline.models.unrolled import Table
+from pipeline.models.kernels.unrolled import Table
 from pipeline.protocols import Channel
 from pipeline.types import Places, Said, Symbol
 

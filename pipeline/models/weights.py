@@ -10,11 +10,11 @@ from typing import Any
 from torch import Tensor
 
 from pipeline.errors import UserError
-from pipeline.files import write_atomically
 from pipeline.models.critic import Controls, Critic
 from pipeline.models.guided import Guided
 from pipeline.models.listener import Listener
 from pipeline.models.speaker import Speaker
+from pipeline.runtime.files import write_atomically
 
 Agent = Speaker | Listener | Critic | Controls
 KINDS: dict[str, type[Agent]] = {kind.__name__: kind for kind in (Speaker, Guided, Listener, Critic, Controls)}

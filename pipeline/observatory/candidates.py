@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 
 import torch
 
-from pipeline.baselines import ByGroup, Centred, GroupMean, LeaveOneOut, NoBaseline, SelfCritical
-from pipeline.channels import Forced, Gumbel, Multinomial, PartialSampling, StraightThrough
-from pipeline.estimators import Pathwise, ScoreFunction
-from pipeline.methods.psst import Feed, Mix
+from pipeline.channels.forced import Forced
+from pipeline.channels.partial import Feed, Mix, PartialSampling
+from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
+from pipeline.channels.words import Multinomial
+from pipeline.estimators.baselines import ByGroup, Centred, GroupMean, LeaveOneOut, SelfCritical
+from pipeline.estimators.relax import Relax
+from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
 from pipeline.models.critic import Control
 from pipeline.models.speaker import Speaker
 from pipeline.protocols import Baseline, Estimator
-from pipeline.relax import Relax
-from pipeline.straight_through import GumbelRao, ReinMax
 
 RHOS = (0.0, 0.25, 0.5, 0.75, 1.0)
 TEMPERATURES = (0.5, 1.0, 2.0, 5.0)

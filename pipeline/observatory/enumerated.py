@@ -18,14 +18,16 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from pipeline.baselines import NoBaseline, SelfCritical
-from pipeline.channels import Multinomial, PartialSampling, Step, StraightThrough
-from pipeline.estimators import Pathwise, ScoreFunction
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.straight_through import StraightThrough
+from pipeline.channels.words import Multinomial, Step
+from pipeline.estimators.baselines import SelfCritical
+from pipeline.estimators.relax import Relax
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
 from pipeline.observatory.measure import estimate
 from pipeline.observatory.world import World
 from pipeline.protocols import Channel, Estimator, Score
-from pipeline.relax import Relax
-from pipeline.rollouts import StepRollouts
 from pipeline.types import Batch, Message, Symbol, caption_mask
 
 

@@ -12,11 +12,11 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from pipeline.estimators import ScoreFunction
+from pipeline.estimators.relax import Relax
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.observatory.world import World
 from pipeline.protocols import Estimator, Rollouts, Score
-from pipeline.relax import Relax
-from pipeline.rollouts import StepRollouts
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from pipeline.estimators.relax import Relax
 from pipeline.models.listener import Listener
 from pipeline.observatory.candidates import Candidate
 from pipeline.observatory.enumerated import Enumeration, enumerable, independent
@@ -17,7 +18,6 @@ from pipeline.observatory.measure import Accuracy, accuracy, estimates, sampled_
 from pipeline.observatory.teaching import taught_world, teach_control
 from pipeline.observatory.world import drawn_world
 from pipeline.protocols import Estimator, Score
-from pipeline.relax import Relax
 from pipeline.scores.discriminability import Hinge
 
 MARGIN = 1.0  # PSST's Eq. 4; with .2 two images are soon told apart, and there is no gradient left to estimate

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from pipeline.methods.method import Agents, Method
-from pipeline.methods.pretraining import matching, teacher_forcing
+from pipeline.composition.method import Method
+from pipeline.composition.pretraining import matching, teacher_forcing
+from pipeline.estimators.relax import Relax
+from pipeline.estimators.rollouts import StepRollouts
 from pipeline.observatory.world import World, drawn_world
 from pipeline.protocols import Score
-from pipeline.relax import Relax
-from pipeline.rollouts import StepRollouts
 from pipeline.scores.discriminability import InfoNCE
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
@@ -47,9 +47,9 @@ def taught_world(images: int, epochs: int, seed: int) -> World:
     """Agents that heard the captions of all `images` for so many epochs; the batch keeps each image's own name."""
     world = drawn_world(images, images + 1, 2, seed)
     lessons = Lessons(world.batch)
-    listener, score = Agents(listener=world.listener), InfoNCE(world.listener, temperature=0.2)
-    _learn(teacher_forcing(Agents(speaker=world.speaker)), lessons, epochs, seed)
-    _learn(matching(listener, score), lessons, epochs, seed)
+    score = InfoNCE(world.listener, temperature=0.2)
+    _learn(teacher_forcing({"speaker": world.speaker}), lessons, epochs, seed)
+    _learn(matching(world.listener, score), lessons, epochs, seed)
     world.speaker.requires_grad_(True)
     return replace(world, batch=next(lessons.epoch(0, SAID.index((NAME, 0)))))
 

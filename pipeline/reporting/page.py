@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.files import sha256, write_atomically
 from pipeline.reporting.along import View, example_along, example_line, views
 from pipeline.reporting.compared import Comparison, compare
 from pipeline.reporting.comparison_tables import (
@@ -24,13 +23,7 @@ from pipeline.reporting.comparison_tables import (
 from pipeline.reporting.export import comparison_csv, curve_csv, markdown, rho_csv
 from pipeline.reporting.figures import curve_panels, drift_panel, rho_panels
 from pipeline.reporting.gallery import Picture, Said, Thumbnail, gallery, thumbnails
-from pipeline.reporting.observatory import (
-    Observatory,
-    claim_panels,
-    observatory_tables,
-    plane_panels,
-    read_observatory,
-)
+from pipeline.reporting.observatory import Observatory, claim_panels, observatory_tables, plane_panels, read_observatory
 from pipeline.reporting.png import along_png, gallery_png, panels_png
 from pipeline.reporting.quality_tables import (
     crossed_means,
@@ -45,6 +38,7 @@ from pipeline.reporting.selection import Choice, ReportSettings, choose_all, rul
 from pipeline.reporting.several_tables import best_of_beam_table, several_table
 from pipeline.reporting.svg import drawings
 from pipeline.reporting.tables import Table, compact_tables, human_table, results_table, runs_table
+from pipeline.runtime.files import sha256, write_atomically
 
 TEMPLATE = Path(__file__).parent / "template"
 SHADES = 8  # .heat-0 … .heat-8 of page.css

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline import ranks
 from pipeline.models.listener import Listener
+from pipeline.runtime import ranks
 from pipeline.types import Batch, Message
 
 

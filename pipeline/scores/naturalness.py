@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pipeline import ranks
 from pipeline.metrics.cider import CiderD
+from pipeline.runtime import ranks
 from pipeline.types import Batch, Message
 
 

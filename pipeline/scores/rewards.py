@@ -19,6 +19,7 @@ from pipeline.types import Batch, Message
 
 Metric = Literal["CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"]
 Mix = Literal["cider", "bcmr", "spice", "spider"]
+Reward = Mix | dict[Metric, float]
 BLEU: tuple[Metric, ...] = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
 MIXES: dict[Mix, dict[Metric, float]] = {
     "cider": {"CIDEr": 1},

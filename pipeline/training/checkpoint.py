@@ -17,7 +17,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from pipeline.files import write_atomically
+from pipeline.runtime.files import write_atomically
 
 STALE = 600.0  # seconds after which a half-written file belongs to nobody
 

@@ -6,15 +6,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline import ranks
-from pipeline.files import write_atomically
 from pipeline.models.weights import Agent, save_agents
+from pipeline.runtime import ranks
+from pipeline.runtime.files import write_atomically
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
-from pipeline.types import Role
 
 if TYPE_CHECKING:
-    from pipeline.training.tracking import Run
+    from pipeline.tracking.recorder import Run
 
 
 def fit(
@@ -23,14 +22,14 @@ def fit(
     checkpoints: Path,
     record: Run,
     seconds: float,
-    roles: frozenset[Role] = frozenset(Role),
+    roles: frozenset[str] | None = None,
 ) -> None:
     """Train, and write `out`: weights.safetensors, history.jsonl (a line an epoch) and metrics.json (its last line).
 
     `checkpoints` is where a killed run of the same work left them, `seconds` how often one is written; when all
     outputs are on disk they are removed.
 
-    `roles`: whose weights are written (default: everybody's). Of several ranks the first writes.
+    `roles`: whose weights are written; None: everybody's. Of several ranks the first writes.
     """
     training.record = record.metrics
     kept = Checkpoints(checkpoints)
@@ -40,8 +39,8 @@ def fit(
     agents: dict[str, Agent] = {}
     for role, agent in training.method.trained().items():
         assert isinstance(agent, Agent)
-        if role in roles:
-            agents[role.value] = agent
+        if roles is None or role in roles:
+            agents[role] = agent
     paths = [out / name for name in ("weights.safetensors", "history.jsonl", "metrics.json")]
     save_agents(paths[0], agents)
     write_atomically(paths[1], "".join(json.dumps(entry) + "\n" for entry in history))

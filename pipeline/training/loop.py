@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from pipeline import ranks
+from pipeline.composition.method import Method
 from pipeline.errors import UserError
-from pipeline.methods.method import Method
+from pipeline.runtime import ranks
 from pipeline.training.adam import Adam
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.optimisation import Optimisation
@@ -71,7 +71,7 @@ class Training:
         for module in self.modules.values():
             module.to(device)
         learning = method.turns.everybody
-        self.adams = {role: Adam(agent) for role, agent in method.agents.present().items() if role in learning}
+        self.adams = {role: Adam(agent) for role, agent in method.agents.items() if role in learning}
         self.step = 0
         self.history: list[dict[str, float]] = []
         self.means = Means()
@@ -118,7 +118,7 @@ class Training:
         # dropout draws from the global stream: keyed by the step, a resumed run draws the same
         torch.manual_seed((self.seed << 32) + self.step)
         learners = self.method.freeze(self.step)
-        agents = self.method.agents.present()
+        agents = self.method.agents
         for role, agent in agents.items():
             agent.train(role in learners)
         losses, report = self.method.step(batch, self.seed)
@@ -133,7 +133,7 @@ class Training:
             norm = _norm(agents[role])
             self.settings.clip(agents[role].parameters())
             self.adams[role].step(rate)
-            report[f"{role.value}/gradient_norm"] = norm
+            report[f"{role}/gradient_norm"] = norm
         self.means.add(report)
         self.step += 1
 
@@ -155,7 +155,7 @@ class Training:
         every = self.settings.validate_every
         last = epoch + 1 == self.settings.epochs
         if self.validate is not None and every and ((epoch + 1) % every == 0 or last):
-            agents = self.method.agents.present()
+            agents = self.method.agents
             for agent in agents.values():
                 agent.eval()
             with torch.no_grad():
@@ -177,18 +177,18 @@ class Training:
             self.best = {name: value.detach().clone() for name, value in self._agent_tensors().items()}
 
     def _agent_tensors(self) -> dict[str, Tensor]:
-        agents = self.method.agents.present()
-        return {f"{role.value}.{n}": t for role, a in agents.items() for n, t in a.state_dict().items()}
+        agents = self.method.agents
+        return {f"{role}.{n}": t for role, a in agents.items() for n, t in a.state_dict().items()}
 
     def _load_agents(self, tensors: dict[str, Tensor]) -> None:
-        for role, agent in self.method.agents.present().items():
-            prefix = f"{role.value}."
+        for role, agent in self.method.agents.items():
+            prefix = f"{role}."
             agent.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
 
     def _state(self) -> tuple[dict[str, Tensor], dict[str, object]]:
         tensors = {f"module.{m}.{n}": t for m, module in self.modules.items() for n, t in module.state_dict().items()}
         for role, adam in self.adams.items():
-            tensors |= {f"adam.{role.value}.{n}": t for n, t in adam.tensors().items()}
+            tensors |= {f"adam.{role}.{n}": t for n, t in adam.tensors().items()}
         tensors |= {f"best.{n}": t for n, t in self.best.items()}
         tensors |= {f"mean.{n}": t for n, t in self.means.sums.items()}
         return tensors, {"history": self.history, "counts": self.means.counts, "best_value": self.best_value}
@@ -212,7 +212,7 @@ class Training:
             own = {n.removeprefix(prefix): t for n, t in parts["module"].items() if n.startswith(prefix)}
             module.load_state_dict(own)
         for role, adam in self.adams.items():
-            prefix = f"{role.value}."
+            prefix = f"{role}."
             own = {n.removeprefix(prefix): t for n, t in parts["adam"].items() if n.startswith(prefix)}
             adam.restore(own)
         self.best = parts["best"]

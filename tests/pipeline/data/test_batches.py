@@ -8,8 +8,8 @@ import torch
 from pipeline.data.batches import Batches, everything
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared, write_prepared
-from pipeline.data.readers import read_karpathy
 from pipeline.errors import UserError
+from pipeline.readers import read_karpathy
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.data.prepared import Prepared, write_prepared
-from pipeline.data.readers import read_karpathy
 from pipeline.errors import UserError
-from pipeline.files import sha256
+from pipeline.readers import read_karpathy
+from pipeline.runtime.files import sha256
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from pipeline.channels import Beam, Multinomial
+from pipeline.channels.words import Beam, Multinomial
 from pipeline.evaluation.several import Several, measured, said
 from pipeline.metrics import java
 from pipeline.metrics.language import LanguageScorer

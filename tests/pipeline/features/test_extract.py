@@ -12,10 +12,10 @@ from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
 from pipeline.features.extract import extract, open_network
 from pipeline.features.extractor import NetworkSettings
+from pipeline.features.images import open_image
 from pipeline.features.networks import TimmNetwork
 from pipeline.features.torchvision_cpu import declare_operators
-from pipeline.files import sha256
-from pipeline.images import open_image
+from pipeline.runtime.files import sha256
 from pipeline.vocabulary import Vocabulary
 
 WORDS = NetworkSettings("word_detector", 32)

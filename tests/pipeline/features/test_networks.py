@@ -9,7 +9,7 @@ from pipeline.errors import UserError
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.networks import TimmNetwork, TorchvisionNetwork
 from pipeline.features.torchvision_cpu import declare_operators
-from pipeline.files import sha256
+from pipeline.runtime.files import sha256
 
 SMALL = "mobilenetv3_small_050"
 

@@ -11,7 +11,7 @@ from pipeline.features.extractor import NetworkSettings
 from pipeline.features.networks import TimmNetwork
 from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.features.weights import load_torchvision
-from pipeline.files import sha256
+from pipeline.runtime.files import sha256
 
 TINY, REPOSITORY = "test_resnet", "models--timm--test_resnet.r160_in1k"
 

@@ -6,13 +6,7 @@ import torch
 from PIL import Image
 
 from pipeline.features.extractor import NetworkSettings
-from pipeline.features.word_detector import (
-    WordDetector,
-    WordDetectorNetwork,
-    squashed,
-    train_detector,
-    word_shares,
-)
+from pipeline.features.word_detector import WordDetector, WordDetectorNetwork, squashed, train_detector, word_shares
 
 SETTINGS = {"epochs": 6, "width": 8, "learning_rate": 0.01, "batch": 8}
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.channels import Greedy, Multinomial
+from pipeline.channels.words import Greedy, Multinomial
+from pipeline.composition.joint import Objective
 from pipeline.errors import UserError
-from pipeline.methods.method import Objective
+from pipeline.estimators.rollouts import StepRollouts
 from pipeline.methods.sle import sll, sll_me, sll_sle
-from pipeline.rollouts import StepRollouts
 from pipeline.scores.diversity import SetDistance
 
 
@@ -25,7 +25,7 @@ def step(method, batch, seed: int = 3):
     """Losses by name and the gradients of their sum."""
     method.freeze(batch.step)
     losses, _ = method.step(batch, seed)
-    gradients = torch.autograd.grad(sum(losses.values()), list(method.agents.speaker.parameters()))
+    gradients = torch.autograd.grad(sum(losses.values()), list(method.agents["speaker"].parameters()))
     return losses, gradients
 
 
@@ -105,7 +105,7 @@ def test_the_scale_weighs_precision_alone(toy):
 def test_exploration_makes_captions_differ(toy):
     """A speaker that learns the distance alone says more different things than it did."""
     method = sll_sle(peaked(toy), Objective(), alpha=0.0)
-    adam = torch.optim.Adam(method.agents.speaker.parameters(), lr=0.05)
+    adam = torch.optim.Adam(method.agents["speaker"].parameters(), lr=0.05)
     found = []
     for number in range(20):
         method.freeze(number)

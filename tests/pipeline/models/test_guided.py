@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.channels import Beam, Greedy, Multinomial, StraightThrough
+from pipeline.channels.straight_through import StraightThrough
+from pipeline.channels.words import Beam, Greedy, Multinomial
 from pipeline.models.guided import Guided
 
 CHANNELS = [Greedy(), Multinomial(3), Beam(3), Beam(4, samples=2)]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from pipeline.channels import Beam, Multinomial
+from pipeline.channels.words import Beam, Multinomial
 from pipeline.models.speaker import Speaker
 from pipeline.numbers import Numbers
 from pipeline.types import Batch

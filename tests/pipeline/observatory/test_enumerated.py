@@ -7,9 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.baselines import Centred, NoBaseline, SelfCritical
-from pipeline.channels import Forced, Gumbel, Multinomial, PartialSampling, StraightThrough
-from pipeline.estimators import Detached, Pathwise, ScoreFunction
+from pipeline.channels.forced import Forced
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.straight_through import Gumbel, StraightThrough
+from pipeline.channels.words import Multinomial
+from pipeline.estimators.baselines import Centred, SelfCritical
+from pipeline.estimators.surrogate import Detached, NoBaseline, Pathwise, ScoreFunction
 from pipeline.observatory.enumerated import Enumeration, enumerable, independent, ways
 from pipeline.observatory.measure import accuracy, estimates
 from pipeline.observatory.observe import AmongImages

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.channels import Multinomial
-from pipeline.estimators import ScoreFunction
+from pipeline.channels.words import Multinomial
+from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.observatory.measure import accuracy, estimates, sampled_accuracy, seconds
 from pipeline.observatory.world import Taste, drawn_world
 

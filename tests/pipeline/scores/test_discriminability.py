@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.rollouts import human
+from pipeline.estimators.rollouts import human
 from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering, similarities
 
 COSINES = torch.tensor([[[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]])  # [caption, image]
@@ -28,7 +28,7 @@ def test_a_batch_of_one_image_has_no_distractors():
 
 def test_samples_compete_within_their_own_round(toy):
     agents, batch = toy.agents(), toy.batch()
-    from pipeline.channels import Multinomial
+    from pipeline.channels.words import Multinomial
     from pipeline.types import Message
 
     message = agents.speaker.speak(batch, Multinomial(samples=2), torch.Generator().manual_seed(0))

@@ -6,11 +6,11 @@ import pytest
 import torch
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 
-from pipeline.baselines import GroupMean, NoBaseline
-from pipeline.channels import Multinomial
-from pipeline.estimators import Pathwise, ScoreFunction
+from pipeline.channels.words import Multinomial
+from pipeline.estimators.baselines import GroupMean
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
 from pipeline.models.speaker import Speaker
-from pipeline.rollouts import StepRollouts
 from pipeline.scores.diversity import Entropy, SetDistance
 from pipeline.types import Batch, Message, caption_mask
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import torch
 
-from pipeline.channels import Multinomial
-from pipeline.rollouts import human
+from pipeline.channels.words import Multinomial
+from pipeline.estimators.rollouts import human
 from pipeline.scores.naturalness import Cider, Given
 
 

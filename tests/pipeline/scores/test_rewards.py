@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.channels import Multinomial
+from pipeline.channels.words import Multinomial
 from pipeline.errors import UserError
 from pipeline.metrics import java
 from pipeline.metrics.overlap import bleu, rouge_l

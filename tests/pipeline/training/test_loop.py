@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 import torch
 
+from pipeline.composition.joint import Objective
+from pipeline.composition.pretraining import matching
 from pipeline.errors import UserError
 from pipeline.methods.luo import luo
-from pipeline.methods.method import Agents, Objective
-from pipeline.methods.pretraining import matching
 from pipeline.methods.psst import psst_multinomial, reinforce
 from pipeline.methods.spider import pg_spider
 from pipeline.scores.discriminability import Hinge, Recovering
@@ -66,7 +66,7 @@ def test_one_seed_gives_one_result_to_the_bit(toy):
 
 def _recovering(toy):
     listener = toy.agents().listener
-    return matching(Agents(listener=listener), Recovering(Hinge(listener), warmup=4, patience=2, steps=2, width=0.5))
+    return matching(listener, Recovering(Hinge(listener), warmup=4, patience=2, steps=2, width=0.5))
 
 
 @pytest.mark.parametrize("die_at", [1, 3, 7, 14])
@@ -154,7 +154,7 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
     plain = psst_multinomial(toy.agents(), Objective(), lam)
     losses, _ = plain.step(toy.batch(), seed=4)
     expected = {}
-    for role, agent in plain.agents.present().items():
+    for role, agent in plain.agents.items():
         for loss in losses.values():
             weights = dict(agent.named_parameters())
             gradients = torch.autograd.grad(loss, list(weights.values()), retain_graph=True, allow_unused=True)
@@ -170,8 +170,8 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
     normalised = psst_multinomial(toy.agents(), Objective(normalise=True), lam)
     assert normalised.normalise
     losses, _ = normalised.step(toy.batch(), seed=4)
-    _normalised_backward(losses, normalised.weights, list(normalised.agents.present().values()))
-    for role, agent in normalised.agents.present().items():
+    _normalised_backward(losses, normalised.weights, list(normalised.agents.values()))
+    for role, agent in normalised.agents.items():
         for parameter, value in agent.named_parameters():
             torch.testing.assert_close(value.grad, expected[f"{role}.{parameter}"])
 

@@ -1,0 +1,122 @@
+"""Channels that say what they are given: teacher forcing, and captions that begin so and go on with drawn words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from pipeline.channels.words import Step, Worded, draw
+from pipeline.numbers import Numbers
+from pipeline.types import Batch, Symbol
+
+
+@dataclass(frozen=True)
+class ScheduledSampling:
+    """The share of words that the speaker hears of itself while being forced: `by` more after each `every` epochs."""
+
+    start: int = 0
+    every: int = 5
+    by: float = 0.05
+    most: float = 0.25
+
+    def share(self, epoch: int) -> float:
+        """The share in `epoch`; 0 up to and including epoch `start` (self-critical.pytorch)."""
+        return 0.0 if epoch <= self.start else min(self.most, self.by * ((epoch - self.start) // self.every))
+
+
+@dataclass(frozen=True)
+class Forced(Worded):
+    """Teacher forcing: the speaker says the batch's human captions, and what it would have said gets no hearing.
+
+    Where only the words are wanted, not their probability (`learns=False`), the speaker is not even asked.
+    """
+
+    scheduled: ScheduledSampling | None = None
+    learns: bool = True
+    samples = 1
+    width = 1
+    dropout = True
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+        share = 0.0 if self.scheduled is None else self.scheduled.share(batch.epoch)
+        numbers = Numbers(batch, rng)
+
+        def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
+            index = batch.captions[rows, t]
+            if share == 0:
+                return Symbol(index)
+            own = numbers.like(logits[:, 0], rows) < share
+            return Symbol(index, fed=torch.where(own, draw(logits, numbers.like(logits[:, :1], rows)), index))
+
+        return step
+
+
+@dataclass(frozen=True)
+class Annealed:
+    """How many words are forced: `start` at first, `by` fewer after each `every` epochs, down to none."""
+
+    start: int
+    every: int = 1
+    by: int = 4
+
+    def words(self, epoch: int) -> int:
+        return max(0, self.start - self.by * (epoch // self.every))
+
+
+def _begun(told: Tensor, lengths: Tensor, sure: int, numbers: Numbers, width: int) -> Step:
+    """The first `lengths` (N,) words of captions `told` (N, T), then drawn ones; nobody draws for `sure` steps."""
+
+    def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
+        if t < sure:
+            return Symbol(told[rows, t], told=True)
+        drawn = draw(logits, numbers.like(logits[:, :1], rows, width))
+        if t >= told.shape[1]:
+            return Symbol(drawn)
+        return Symbol(torch.where(t < lengths[rows], told[rows, t], drawn))
+
+    return step
+
+
+@dataclass(frozen=True)
+class Prompted(Worded):
+    """The first words of the batch's human captions, as many as `words` has in this epoch, then drawn ones (MIXER)."""
+
+    words: Annealed
+    samples = 1
+    width = 1
+    learns = True
+    dropout = True
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+        told = min(self.words.words(batch.epoch), batch.captions.shape[1])
+        lengths = torch.full_like(batch.images, told)
+        return _begun(batch.captions, lengths, told, Numbers(batch, rng), self.width)
+
+
+@dataclass(frozen=True)
+class Continued(Worded):
+    """The batch's captions begun and ended otherwise: `each` times after the first word, the second, … of `places`.
+
+    A caption that has ended by then is not spoken again: an empty one stands there.
+    """
+
+    each: int
+    places: int
+    learns = False
+    dropout = True
+
+    @property
+    def samples(self) -> int:
+        return self.each * self.places
+
+    @property
+    def width(self) -> int:
+        return self.samples
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+        told = batch.captions.repeat_interleave(self.width, 0)
+        place = torch.arange(self.places, device=batch.device).repeat_interleave(self.each).repeat(len(batch))
+        ended = told.gather(1, place.unsqueeze(1)) == 0
+        return _begun(told.masked_fill(ended, 0), place + 1, 1, Numbers(batch, rng), self.width)

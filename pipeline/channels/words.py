@@ -1,0 +1,111 @@
+"""Channels of words alone: drawn, greedy, beam search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Generator, Tensor
+
+from pipeline.errors import UserError
+from pipeline.numbers import Numbers
+from pipeline.types import Batch, Symbol
+
+Step = Callable[[int, Tensor, Tensor], Symbol]
+
+
+def draw(logits: Tensor, uniform: Tensor) -> Tensor:
+    """(N,) word ids by the distributions of `logits` (N, V): their cumulative sums inverted at `uniform` (N, 1)."""
+    cumulative = logits.softmax(-1).cumsum(-1)
+    index = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).squeeze(-1)
+    return index.clamp_(max=logits.shape[-1] - 1)
+
+
+class Worded:
+    """A channel of words alone."""
+
+    relaxes = False
+    entropies = False
+
+    def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} is a channel of words alone")
+
+    def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} is a channel of words alone")
+
+
+@dataclass(frozen=True)
+class Multinomial(Worded):
+    """Words drawn from the speaker's distribution; the listener hears words. `dropout` as while teacher forcing.
+
+    The words are the same whether or not `entropies` are asked for, or gradients (`learns`): a rollout's random stream
+    hangs on the repr.
+    """
+
+    samples: int = 1
+    entropies: bool = field(default=False, repr=False)
+    learns: bool = field(default=True, repr=False)
+    dropout = True
+
+    @property
+    def width(self) -> int:
+        return self.samples
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+        numbers = Numbers(batch, rng)
+        return lambda t, logits, rows: Symbol(draw(logits, numbers.like(logits[:, :1], rows, self.width)))
+
+
+@dataclass(frozen=True)
+class Greedy(Worded):
+    """The likeliest word each time; without dropout unless asked (self-critical.pytorch#6)."""
+
+    dropout: bool = False
+    samples = 1
+    width = 1
+    learns = False
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+        return lambda t, logits, rows: Symbol(logits.max(-1).indices)  # argmax is slower on a CPU
+
+
+@dataclass(frozen=True)
+class Beam(Worded):
+    """Beam search by the sum of log-probabilities; ended captions stay in the beam and compete with the others."""
+
+    width: int = 2
+    samples: int = 1
+    learns = False
+    dropout = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.samples <= self.width:
+            raise UserError(f"a beam of width {self.width} gives 1 to {self.width} captions, not {self.samples}")
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+        images, width, device = len(batch), self.width, batch.device
+        # all rows of an image begin alike: only the first may have offspring
+        totals = torch.full((images, width), -torch.inf, dtype=batch.regions.dtype, device=device)
+        totals[:, 0] = 0
+        over = torch.zeros(images, width, dtype=torch.bool, device=device)
+
+        def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
+            these = rows[::width] // width  # images
+            ended = over[these]
+            # a row has at most `width` offspring in the beam, so the rest of the vocabulary need not be sorted
+            best, word = logits.topk(min(width, logits.shape[-1]), -1)
+            best = best - logits.logsumexp(-1, keepdim=True)
+            best, word = best.view(len(these), width, -1), word.view(len(these), width, -1)
+            only_eos = torch.full_like(best, -torch.inf)
+            only_eos[..., 0] = 0
+            best = torch.where(ended.unsqueeze(-1), only_eos, best)
+            word = word.masked_fill(ended.unsqueeze(-1), 0)
+            totals[these], chosen = (totals[these].unsqueeze(-1) + best).flatten(1).topk(width, -1)
+            parent = chosen // best.shape[-1]
+            index = word.flatten(1).gather(1, chosen)
+            over[these] = ended.gather(1, parent) | (index == 0)
+            first = torch.arange(len(these), device=device).unsqueeze(1) * width
+            return Symbol(index.flatten(), parent=(first + parent).flatten())
+
+        return step

@@ -1,0 +1,256 @@
+"""Archives of others, unpacked without trust: nothing outside the folder, no links, and a cap on what is written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import os
+import shutil
+import stat
+import struct
+import tarfile
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import IO
+
+from tqdm import tqdm
+
+from pipeline.errors import UserError
+from pipeline.runtime.files import write_atomically
+
+MARKER = ".unpacked.json"  # in a folder that was unpacked here: from what, how many files and bytes
+MEMBERS = 1_000_000  # an archive may have so many
+CHUNK = 1 << 20
+
+# What the standard library's readers raise for bytes that are no archive, or a broken one.
+UNREADABLE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An entry of an archive, as the archive tells it."""
+
+    name: str
+    size: int  # bytes
+    kind: str  # file, folder, or what is refused
+    open: Callable[[], IO[bytes]]
+
+
+def unpack(
+    archive: Path, members: str, to: Path, *, files: int, most_bytes: int, source: Mapping[str, str] | None = None
+) -> None:
+    """Put the files of `archive` that `members` names (folder/pattern) into `to`, which is whole or absent.
+
+    Whatever stands in the archive is checked, also what is not taken: a path that leads outside, a link, a device, a
+    name that is there twice or encryption refuse the whole archive, as do more than `most_bytes` and any other number
+    of taken files than `files`. Zip, tar and tar.gz, told by the name. `source` goes into the folder's marker.
+    """
+    to = to.resolve()
+    part = to.with_name(f".{to.name}.part")
+    if part.exists():
+        shutil.rmtree(part)  # of a run that was killed
+    try:
+        part.mkdir(parents=True)
+        count, written = _write(archive, members, part, files, most_bytes)
+        if count != files:
+            raise UserError(
+                f"{archive}: {count:,} files are {members}, {files:,} are expected; it is not the right archive"
+            )
+        marker = {"archive": archive.name, "members": members, **(source or {}), "files": count, "bytes": written}
+        write_atomically(part / MARKER, json.dumps(marker, indent=1) + "\n")
+        os.sync()  # the files' bytes before their folder's name
+        os.replace(part, to)
+    except OSError as error:
+        raise UserError(f"{archive}: cannot be unpacked into {to} ({error.strerror or error})") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def count_files(folder: Path) -> tuple[int, int]:
+    """How many files lie in a folder and how many bytes they have; the marker is none of them."""
+    sizes = [entry.stat().st_size for entry in os.scandir(folder) if entry.name != MARKER and entry.is_file()]
+    return len(sizes), sum(sizes)
+
+
+def read_marker(folder: Path) -> dict | None:
+    """What a folder was unpacked from; None where it was not unpacked here."""
+    try:
+        return json.loads((folder / MARKER).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int) -> tuple[int, int]:
+    """Check all, write what is taken; how many files and bytes that were."""
+    folder, _, pattern = members.rpartition("/")
+    seen: set[str] = set()
+    count = written = announced = 0
+
+    def refuse(problem: str) -> UserError:
+        return UserError(f"{archive}: {problem}; nothing of it is used")
+
+    with _members(archive) as entries, tqdm(total=files, desc=archive.name, unit="", disable=None) as bar:
+        for number, member in enumerate(_readable(entries, archive), 1):
+            if number > MEMBERS:
+                raise refuse(f"it has more than {MEMBERS:,} members")
+            if member.kind not in ("file", "folder"):
+                raise refuse(f"{member.name!r} is {member.kind}")
+            parts = _parts(member.name)
+            if parts is None or (member.kind == "file" and not parts):
+                raise refuse(f"{member.name!r} leads outside the folder or is no name for a file")
+            if member.kind == "folder":
+                continue
+            if (name := unicodedata.normalize("NFC", "/".join(parts)).casefold()) in seen:
+                raise refuse(f"{member.name!r} is in it twice")
+            seen.add(name)
+            if "/".join(parts[:-1]) != folder or not fnmatchcase(parts[-1], pattern):
+                continue
+            announced += member.size
+            if announced > most_bytes:
+                raise refuse(f"it unpacks to more than {most_bytes:,} bytes")
+            if parts[-1] == MARKER:
+                raise refuse(f"{member.name!r} is a name of ours")
+            with open(into / parts[-1], "xb") as file:
+                for chunk in _chunks(member, archive):
+                    written += len(chunk)
+                    if written > most_bytes:
+                        raise refuse(f"it unpacks to more than {most_bytes:,} bytes")
+                    file.write(chunk)
+            count += 1
+            bar.update()
+    return count, written
+
+
+def _parts(name: str) -> list[str] | None:
+    """The parts of a member's path; None if it is not a plain path downwards on every system."""
+    if not name.isprintable() or "\\" in name or name[1:2] == ":":
+        return None
+    parts = [part for part in name.removesuffix("/").split("/") if part != "."]
+    return None if any(part in ("", "..") for part in parts) else parts
+
+
+def _readable(entries: Iterator[Member], archive: Path) -> Iterator[Member]:
+    while True:
+        try:
+            member = next(entries)
+        except StopIteration:
+            return
+        except UNREADABLE as error:
+            raise _broken(archive, error) from None
+        yield member
+
+
+def _chunks(member: Member, archive: Path) -> Iterator[bytes]:
+    try:
+        with member.open() as source:
+            size = 0
+            while chunk := source.read(CHUNK):
+                size += len(chunk)
+                yield chunk
+    except UNREADABLE as error:
+        raise _broken(archive, error) from None
+    if size != member.size:
+        raise UserError(
+            f"{archive}: {member.name!r} has {size:,} bytes and says {member.size:,}; nothing of it is used"
+        )
+
+
+def _broken(archive: Path, error: Exception) -> UserError:
+    return UserError(f"{archive}: it cannot be read as an archive ({str(error) or type(error).__name__})")
+
+
+@contextmanager
+def _members(archive: Path) -> Iterator[Iterator[Member]]:
+    name = archive.name.lower()
+    if name.endswith(".zip"):
+        try:
+            opened = zipfile.ZipFile(archive)
+        except UNREADABLE as error:
+            raise _broken(archive, error) from None
+        with opened:
+            yield (_zip_member(opened, info) for info in opened.infolist())
+    elif name.endswith((".tar.gz", ".tgz")):
+        with gzip.open(archive) as file:
+            yield _tar_members(file)
+    elif name.endswith(".tar"):
+        with open(archive, "rb") as file:
+            yield _tar_members(file)
+    else:
+        raise UserError(f"{archive}: zip, tar and tar.gz can be unpacked, and this is none by its name")
+
+
+def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
+    mode = stat.S_IFMT(info.external_attr >> 16)
+    if stat.S_ISLNK(mode):
+        kind = "a link"
+    elif mode not in (0, stat.S_IFREG, stat.S_IFDIR):
+        kind = "no plain file"
+    elif info.flag_bits & 0x1:
+        kind = "encrypted"
+    else:
+        kind = "folder" if info.is_dir() else "file"
+    return Member(info.orig_filename, info.file_size, kind, lambda: archive.open(info))
+
+
+def _tar_members(file: IO[bytes] | gzip.GzipFile) -> Iterator[Member]:
+    bounded = _Bounded(file)
+    with tarfile.open(fileobj=bounded, mode="r:") as archive:  # type: ignore[call-overload]
+        while (info := archive.next()) is not None:
+            archive.members.clear()  # it would keep them all
+            yield _tar_member(archive, info)
+    while bounded.read(CHUNK):  # to the end, where gzip has its check sum
+        pass
+
+
+def _tar_member(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Member:
+    if info.issym() or info.islnk():
+        kind = "a link"
+    elif info.isdir():
+        kind = "folder"
+    else:
+        kind = "file" if info.isreg() and not info.issparse() else "no plain file"
+
+    def content() -> IO[bytes]:
+        opened = archive.extractfile(info)
+        assert opened is not None  # of a plain file it is one
+        return opened
+
+    return Member(info.name, info.size, kind, content)
+
+
+class _Bounded:
+    """A file that is read forwards and a little at once: tar's headers say themselves how long what follows is."""
+
+    def __init__(self, file: IO[bytes] | gzip.GzipFile):
+        self.file = file
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= CHUNK:
+            raise tarfile.ReadError(f"a header of {size:,} bytes")
+        return self.file.read(size)
+
+    def seek(self, offset: int) -> int:
+        if offset < self.file.tell() - 1:  # tarfile looks at the last byte before a header once more
+            raise tarfile.ReadError("a header that leads backwards")
+        return self.file.seek(offset)
+
+    def tell(self) -> int:
+        return self.file.tell()

@@ -1,0 +1,173 @@
+"""Files from the web, which go on where they broke off and are used only if size and SHA-256 are right."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from tqdm import tqdm
+
+from pipeline.errors import UserError
+from pipeline.runtime.files import rename, sha256, write_atomically
+
+CHUNK = 1 << 18
+PROGRESS = 1 << 24  # bytes: an attempt that brought so many was none in vain
+PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses after which another attempt may help
+
+
+class _PassingError(Exception):
+    """Something that another attempt may mend."""
+
+
+def download(
+    url: str, to: Path, size: int, digest: str, *, attempts: int = 6, pause: float = 2.0, wait: float = 60.0
+) -> None:
+    """Bring the file at `url` (http or https), of `size` bytes and the SHA-256 `digest`, to the path `to`.
+
+    What has come of it lies in `to`.part and is gone on with by HTTP's ranges, in this run and in later ones. After
+    `attempts` in a row that brought little it is given up; between them are `pause`, twice, four times, … so many
+    seconds, and `wait` is the longest silence of the server. A part of another digest is removed. Raises UserError.
+    """
+    to.parent.mkdir(parents=True, exist_ok=True)
+    part, tag = part_of(to), to.with_name(f"{to.name}.etag")
+    if to.exists():
+        if (found := sha256(to)) != digest:
+            raise UserError(f"{to}: its SHA-256 is {found}, and {digest} is expected; move it away and run this again")
+        return
+    best, failed = _size(part), 0
+    with tqdm(total=size, desc=to.name, unit="B", unit_scale=True, disable=None) as bar:
+
+        def show(have: int) -> None:
+            bar.update(have - bar.n)
+
+        while (have := _size(part)) != size:
+            show(have)
+            try:
+                if have > size:
+                    part.unlink()
+                _receive(url, part, tag, size, wait, show)
+            except _PassingError as fault:
+                reached = _size(part)
+                failed = 0 if reached - best >= PROGRESS else failed + 1
+                best = max(best, reached)
+                if failed == attempts:
+                    raise UserError(
+                        f"{url}: {fault}; tried {attempts} times; {reached:,} of {size:,} bytes are kept: run this "
+                        "again to go on"
+                    ) from None
+                seconds = min(pause * 2**failed, 60.0)
+                tqdm.write(f"{to.name}: {fault}; going on in {seconds:.0f} s", file=sys.stderr)
+                time.sleep(seconds)
+        show(size)
+    if (found := sha256(part)) != digest:
+        part.unlink()
+        tag.unlink(missing_ok=True)
+        raise UserError(f"{url}: SHA-256 {found} came, and {digest} is expected; what came is removed")
+    rename(part, to)
+    tag.unlink(missing_ok=True)
+
+
+def part_of(to: Path) -> Path:
+    """Where what has come of a file lies until it is whole."""
+    return to.with_name(f"{to.name}.part")
+
+
+def _receive(url: str, part: Path, tag: Path, size: int, wait: float, show: Callable[[int], None]) -> None:
+    """One request, whose answer is added to `part` or, where it is the whole file, begins it anew."""
+    have = _size(part)
+    headers = {"User-Agent": "saywhich", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+        if tag.exists():
+            headers["If-Range"] = tag.read_text(encoding="latin-1")
+    with _open(Request(_web(url), headers=headers), part, have, wait) as response:
+        if response.status == 206:
+            _check_range(response, part, have, size)
+        elif response.status == 200:
+            have = 0
+        else:
+            raise _PassingError(f"the server answers {response.status}")
+        length = response.headers.get("Content-Length", "")
+        if length.isdecimal() and int(length) != size - have:
+            raise _PassingError(f"the server announces {int(length):,} bytes, and {size - have:,} are expected")
+        if response.status == 200:  # and of the right length, so that a page of some proxy takes nothing away
+            part.unlink(missing_ok=True)
+            _note(response, tag)
+        show(have)
+        try:
+            with open(part, "ab") as file:
+                while have < size and (chunk := _read(response, min(CHUNK, size - have))):
+                    file.write(chunk)
+                    have += len(chunk)
+                    show(have)
+        except OSError as error:  # of the file; those of the connection are faults
+            raise UserError(f"{part}: {error.strerror or error}; make room and run this again to go on") from None
+    if have < size:
+        raise _PassingError(f"the connection ended after {have:,} bytes")
+
+
+class _WebOnly(HTTPRedirectHandler):
+    """Follows redirections to http and https, and to nothing else."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]
+        return super().redirect_request(req, fp, code, msg, headers, _web(newurl))
+
+
+def _web(url: str) -> str:
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise UserError(f"{url}: only http and https addresses are fetched")
+    return url
+
+
+def _open(request: Request, part: Path, have: int, wait: float) -> HTTPResponse:
+    try:
+        return build_opener(_WebOnly).open(request, timeout=wait)
+    except HTTPError as error:
+        error.close()
+        if error.code == 416:
+            part.unlink(missing_ok=True)
+            raise _PassingError(f"the server has nothing after {have:,} bytes") from None
+        if error.code in PASSING:
+            raise _PassingError(f"the server answers {error.code} {error.reason}") from None
+        raise UserError(
+            f"{request.full_url}: the server answers {error.code} {error.reason}; a copy from elsewhere may be put at "
+            f"{part.with_suffix('')}: its SHA-256 is checked"
+        ) from None
+    except (OSError, HTTPException) as error:
+        raise _PassingError(f"no answer ({getattr(error, 'reason', error) or type(error).__name__})") from None
+
+
+def _read(response: HTTPResponse, size: int) -> bytes:
+    try:
+        return response.read(size)
+    except (OSError, HTTPException) as error:
+        raise _PassingError(f"the connection broke ({error or type(error).__name__})") from None
+
+
+def _check_range(response: HTTPResponse, part: Path, have: int, size: int) -> None:
+    """A 206 must go on where `part` ends, and be of a file of the right size."""
+    said = response.headers.get("Content-Range", "")
+    match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", said.strip())
+    if match is None or int(match[1]) != have or match[2] not in ("*", str(size)):
+        part.unlink(missing_ok=True)
+        raise _PassingError(f"the server goes on with {said or 'an unknown range'}, not from byte {have:,} of {size:,}")
+
+
+def _note(response: HTTPResponse, tag: Path) -> None:
+    """Keep what names this version of the file, so that a later range is of the same one."""
+    version = response.headers.get("ETag") or response.headers.get("Last-Modified")
+    if version and not version.startswith("W/"):
+        write_atomically(tag, version.encode("latin-1", "replace"))
+    else:
+        tag.unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

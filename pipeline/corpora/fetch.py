@@ -1,0 +1,177 @@
+"""A corpus by its card: what is missing is downloaded, checked and unpacked; what must be brought by hand is named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipeline.corpora.archives import count_files, read_marker, unpack
+from pipeline.corpora.cards import Archive, Card
+from pipeline.corpora.download import download, part_of
+from pipeline.errors import UserError
+from pipeline.runtime.files import sha256
+
+Say = Callable[[str], None]
+
+
+def fetch(card: Card, out: Path, downloads: Path, say: Say = print) -> None:
+    """Put the files of a corpus into `out` as its profile expects them; its archives lie in `downloads`.
+
+    What is there already is neither fetched nor unpacked again, and a folder that was not unpacked here is left as it
+    is. Raises UserError, one line, where the disk is too small, a file is wrong or something is still missing.
+    """
+    say(f"{card.title}: {card.images:,} images, {card.captions:,} captions")
+    say(f"licence: {card.licence}")
+    say(f"cite: {card.citation}")
+    for broken in card.broken:
+        say(f"known to be broken: {broken.what} → {broken.instead}")
+    absent = [archive for archive in card.archives if not _filled(out / archive.to)]
+    wanted = [archive for archive in absent if archive.url]
+    brought = [archive for archive in absent if not archive.url and (downloads / archive.file).exists()]
+    if wanted or brought:
+        with _alone(downloads):
+            _announce(wanted, brought, out, downloads, say)
+            for archive in wanted:
+                assert archive.url  # and with it, as the card has seen to, the other two
+                assert archive.bytes
+                assert archive.sha256
+                download(archive.url, downloads / archive.file, archive.bytes, archive.sha256)
+                _unpack(archive, out, downloads, {"url": archive.url, "sha256": archive.sha256})
+            for archive in brought:
+                digest = sha256(downloads / archive.file)
+                say(f"{archive.file}: SHA-256 {digest}; no digest is published, so it is not checked")
+                _unpack(archive, out, downloads, {"sha256": digest})
+    _check(card, out, downloads, say)
+    kept = [downloads / archive.file for archive in card.archives if (downloads / archive.file).exists()]
+    if kept:
+        size = sum(path.stat().st_size for path in kept)
+        say(f"{downloads}: the archives ({_shown(size)}) are not needed any more and may be removed")
+    say(f"complete: {out}; now: make repro PROFILE={card.name}")
+
+
+def summary(card: Card) -> str:
+    """A few lines on a corpus: how big, whose licence, what is fetched, what has to be brought."""
+    size = sum(archive.bytes or 0 for archive in card.archives)
+    by_hand = [archive.file for archive in card.archives if not archive.url and not archive.optional]
+    by_hand += [entry.file for entry in card.by_hand if not entry.optional]
+    return "\n".join(
+        (
+            f"{card.name}: {card.title}, {card.images:,} images, {card.captions:,} captions",
+            f"  download: {_shown(size) if size else 'nothing'}; by hand: {', '.join(by_hand) or 'nothing'}",
+            f"  licence: {card.licence}",
+        )
+    )
+
+
+def _announce(wanted: list[Archive], brought: list[Archive], out: Path, downloads: Path, say: Say) -> None:
+    """Say what will be fetched and unpacked, and refuse where the disk cannot hold it."""
+    needs: dict[int, tuple[Path, int]] = {}
+
+    def need(folder: Path, size: int) -> None:
+        folder = _existing(folder)
+        device = folder.stat().st_dev
+        needs[device] = (folder, needs.get(device, (folder, 0))[1] + size)
+
+    for archive in wanted:
+        assert archive.bytes
+        there, part = downloads / archive.file, part_of(downloads / archive.file)
+        have = archive.bytes if there.exists() else part.stat().st_size if part.exists() else 0
+        need(downloads, max(archive.bytes - have, 0))
+        say(
+            f"fetching {archive.url}: {_shown(archive.bytes)}" + (f", of which {_shown(have)} are here" if have else "")
+        )
+    for archive in wanted + brought:
+        need(out / archive.to, archive.unpacked)
+        say(
+            f"unpacking {archive.file} to {out / archive.to}: {archive.files:,} files, up to {_shown(archive.unpacked)}"
+        )
+    for folder, size in needs.values():
+        free = shutil.disk_usage(folder).free
+        say(f"disk of {folder}: {_shown(size)} needed, {_shown(free)} free")
+        if size > free:
+            raise UserError(
+                f"{folder}: {_shown(size)} are needed and {_shown(free)} are free; make room, or name folders on other "
+                "disks by --out and --downloads"
+            )
+
+
+def _unpack(archive: Archive, out: Path, downloads: Path, source: dict[str, str]) -> None:
+    unpack(
+        downloads / archive.file,
+        archive.members,
+        out / archive.to,
+        files=archive.files,
+        most_bytes=archive.unpacked,
+        source=source,
+    )
+
+
+def _check(card: Card, out: Path, downloads: Path, say: Say) -> None:
+    """Compare what lies in `out` with what the profile expects; what is missing is said, with where to get it."""
+    missing = []
+    for archive in card.archives:
+        folder = out / archive.to
+        if not _filled(folder):
+            say(f"{'optional' if archive.optional else 'missing'}: {folder}")
+            say(f"  put {archive.file} at {downloads / archive.file} and run this again, or its files there")
+            say(f"  {archive.where}")
+            missing += [] if archive.optional else [folder]
+            continue
+        (files, size), marker = count_files(folder), read_marker(folder)
+        if marker is not None and (files, size) != (marker["files"], marker["bytes"]):
+            raise UserError(
+                f"{folder}: {files:,} files of {size:,} bytes are there, and {marker['files']:,} of "
+                f"{marker['bytes']:,} were unpacked; remove the folder and run this again"
+            )
+        if files < (archive.needed or archive.files):
+            raise UserError(
+                f"{folder}: {files:,} files are there, and {archive.needed or archive.files:,} are needed; complete "
+                "it, or move it away and run this again"
+            )
+        say(f"there: {folder}, {files:,} files" + ("" if marker else ", not unpacked by this command"))
+    for entry in card.by_hand:
+        path = out / entry.file
+        if path.is_file():
+            say(f"there: {path}; no digest is published, so it is not checked here")
+            continue
+        say(f"{'optional' if entry.optional else 'missing'}: {path}")
+        say(f"  {entry.where}")
+        missing += [] if entry.optional else [path]
+    if missing:
+        raise UserError(f"{card.name}: still missing: {', '.join(map(str, missing))}; see above where to get it")
+
+
+def _filled(folder: Path) -> bool:
+    return folder.is_dir() and any(os.scandir(folder))
+
+
+def _existing(path: Path) -> Path:
+    path = path.resolve()
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two runs would write into the same parts."""
+    import fcntl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{folder}: another run is fetching into it; wait for it") from None
+        yield
+
+
+def _shown(size: int) -> str:
+    """Bytes as one reads them: 13.5 GB."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} bytes"

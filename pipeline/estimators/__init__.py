@@ -1,0 +1,1 @@
+"""How a score's gradient reaches the speaker: estimators, baselines, credit, rollouts."""

@@ -1,0 +1,13 @@
+"""Guidance (Kornblith et al. 2023): a captioner learns what it would say of no image."""
+
+from __future__ import annotations
+
+from pipeline.composition.joint import Agents, Objective
+from pipeline.composition.method import Method
+from pipeline.composition.pretraining import teacher_forcing
+from pipeline.ranges import Dropped, Share
+
+
+def guidance(agents: Agents, objective: Objective, lam: Share = 0.0, image_dropout: Dropped = 0.1) -> Method:
+    """Cross-entropy, and a null image that the speaker can be guided away from by gamma."""
+    return teacher_forcing(agents.roles, image_dropout=image_dropout)

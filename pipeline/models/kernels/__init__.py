@@ -1,0 +1,1 @@
+"""Fast forms of what models compute, each held to the plain form by tests."""

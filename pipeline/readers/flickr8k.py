@@ -1,0 +1,54 @@
+"""Flickr8k as first published (Hodosh et al., JAIR 47, 2013): a text file of captions and three lists of images."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pipeline.data.corpus import Caption, Corpus, Image
+from pipeline.readers.annotation_file import Once, Row, read_text, show
+from pipeline.readers.checks import Known, caption_of, checked
+
+
+def read_flickr8k(captions: Path, lists: Mapping[str, Path], images: Path | None, known: Known = Known()) -> Corpus:
+    """Read `Flickr8k.token.txt` and {split: its list, `Flickr_8k.trainImages.txt`, …}, and open every image.
+
+    A line of captions is `image.jpg#0`, a tab and the caption; a line of a list is an image's file name. Captions of
+    images that no list names are left out: the published file has captions of 8,092 names for 8,000 listed images, one
+    of them (`2258277193_586949ec62.jpg.1`) without a photo. Images stand in the order of the lists. Raises UserError,
+    one line with file and line, for whatever is wrong.
+    """
+    lists = {split: Path(file) for split, file in lists.items()}
+    said = _captions(Path(captions))
+    once = Once("image")
+    read = []
+    for split, file in lists.items():
+        for row, name in _lines(file):
+            name = name.strip()
+            once.add(name, row)
+            if name not in said:
+                row.fail(f"image {name} has no captions in {Path(captions).name}")
+            read.append(Image(name, name, split, tuple(caption for _, caption in sorted(said[name].items()))))
+    return checked(Corpus("flickr8k", tuple(read), (Path(captions), *lists.values())), images, known)
+
+
+def _captions(file: Path) -> dict[str, dict[int, Caption]]:
+    """Image → number → caption."""
+    said: dict[str, dict[int, Caption]] = {}
+    for row, line in _lines(file):
+        parts = re.fullmatch(r"([^\t]+)#(\d+)\t(.*)", line)
+        if parts is None:
+            row.fail(f"a line is `image.jpg#0`, a tab and the caption, not {show(line)}")
+        name, number = parts[1], int(parts[2])
+        if number in said.setdefault(name, {}):
+            row.fail(f"caption {name}#{number} is there a second time")
+        said[name][number] = caption_of(parts[3], None, row)
+    return said
+
+
+def _lines(file: Path) -> Iterator[tuple[Row, str]]:
+    """The lines that are not blank, each with its place."""
+    for number, line in enumerate(read_text(file).split("\n"), 1):
+        if line.strip():
+            yield Row(file, number, "line"), line.rstrip("\r")

@@ -1,0 +1,1 @@
+"""What a process needs: files, memory, ranks."""

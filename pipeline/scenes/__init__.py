@@ -1,0 +1,1 @@
+"""The embedded data set: drawn scenes whose facts are known, with captions like human ones."""

@@ -1,0 +1,147 @@
+"""A pen that draws one object on a transparent layer, in the object's own units: x to the right, y up from its base."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from PIL import Image, ImageChops, ImageDraw
+
+from pipeline.scenes.world import PALETTE, Extent
+
+Colour = tuple[int, int, int]
+Point = tuple[float, float]
+INK = (40, 38, 46)
+PAD = 4
+
+
+def mix(a: Colour, b: Colour, share: float) -> Colour:
+    """`a` moved towards `b` by `share`."""
+    return (
+        round(a[0] + (b[0] - a[0]) * share),
+        round(a[1] + (b[1] - a[1]) * share),
+        round(a[2] + (b[2] - a[2]) * share),
+    )
+
+
+@lru_cache(maxsize=512)
+def spline(points: tuple[Point, ...], closed: bool) -> tuple[Point, ...]:
+    """A Catmull-Rom curve through `points`, as many short straight lines."""
+    p = np.array(points)
+    ends = (p[-1:], p[:2]) if closed else (2 * p[:1] - p[1:2], 2 * p[-1:] - p[-2:-1])
+    p = np.concatenate([ends[0], p, ends[1]])
+    a, b, c, d = (p[i : len(p) - 3 + i, None] for i in range(4))
+    t = np.linspace(0, 1, 6, endpoint=False)[None, :, None]
+    curve = 0.5 * (2 * b + (c - a) * t + (2 * a - 5 * b + 4 * c - d) * t**2 + (3 * b - a - 3 * c + d) * t**3)
+    curve = curve.reshape(-1, 2)
+    if not closed:
+        curve = np.concatenate([curve, p[-2:-1]])
+    return tuple(map(tuple, curve.tolist()))
+
+
+class Pen:
+    """Draws within `extent` units at `scale` pixels a unit; `main` is the object's own colour."""
+
+    def __init__(self, extent: Extent, scale: float, colour: str, glow: bool) -> None:
+        left, right, top = extent
+        self.scale, self.left, self.top = scale, left, top
+        size = (round((left + right) * scale) + 2 * PAD, round(top * scale) + 2 * PAD)
+        self.layer = Image.new("RGBA", size, (0, 0, 0, 0))
+        self.main = PALETTE[colour]
+        self.plain = mix(self.main, (self.main[0], self.main[1], 255), 0.02)  # looks the same, but bears no pattern
+        self.dark = mix(self.main, (16, 14, 40), 0.30 if colour != "black" else 0.5)
+        self.deep = mix(self.main, (16, 14, 40), 0.55)
+        self.light = mix(self.main, (255, 255, 255), 0.40 if colour != "black" else 0.25)
+        self.glass = (255, 226, 130) if glow else (190, 222, 240)
+        self._draw = ImageDraw.Draw(self.layer)
+
+    def at(self, points: Iterable[Point]) -> list[Point]:
+        """Layer coordinates of points in units."""
+        x0, y0, s = PAD + self.left * self.scale, PAD + self.top * self.scale, self.scale
+        return [(x0 + x * s, y0 - y * s) for x, y in points]
+
+    def ellipse(self, x: float, y: float, rx: float, ry: float, fill: Colour) -> None:
+        self._draw.ellipse(self.at([(x - rx, y + ry), (x + rx, y - ry)]), fill=fill)
+
+    def box(self, x0: float, y0: float, x1: float, y1: float, fill: Colour, radius: float = 0.0) -> None:
+        """A box from its lower left to its upper right corner."""
+        corners = self.at([(x0, y1), (x1, y0)])
+        if radius:
+            self._draw.rounded_rectangle(corners, radius * self.scale, fill=fill)
+        else:
+            self._draw.rectangle(corners, fill=fill)
+
+    def polygon(self, points: Sequence[Point], fill: Colour) -> None:
+        self._draw.polygon(self.at(points), fill=fill)
+
+    def blob(self, points: Sequence[Point], fill: Colour) -> None:
+        """A smooth closed shape through `points`."""
+        self._draw.polygon(self.at(spline(tuple(points), True)), fill=fill)
+
+    def stroke(self, points: Sequence[Point], width: float, fill: Colour, smooth: bool = False) -> None:
+        """A line with round ends."""
+        path = self.at(spline(tuple(points), False) if smooth else points)
+        pixels = max(1, round(width * self.scale))
+        self._draw.line(path, fill=fill, width=pixels, joint="curve")
+        r = pixels / 2 - 0.5
+        for x, y in (path[0], path[-1]) if pixels > 2 else ():
+            self._draw.ellipse([x - r, y - r, x + r, y + r], fill=fill)
+
+    def limb(self, joints: Sequence[tuple[float, float, float]], fill: Colour) -> None:
+        """A leg or an arm through (x, y, width) joints, thinner where the widths say so."""
+        for (x0, y0, w0), (x1, y1, w1) in pairwise(joints):
+            length = max(1e-6, ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5)
+            nx, ny = (y1 - y0) / length / 2, (x0 - x1) / length / 2
+            corners = [(x0 + nx * w0, y0 + ny * w0), (x1 + nx * w1, y1 + ny * w1)]
+            corners += [(x1 - nx * w1, y1 - ny * w1), (x0 - nx * w0, y0 - ny * w0)]
+            self.polygon(corners, fill)
+        for x, y, w in joints:
+            self.ellipse(x, y, w / 2, w / 2, fill)
+
+    def ring(self, x: float, y: float, r: float, width: float, fill: Colour) -> None:
+        corners = self.at([(x - r, y + r), (x + r, y - r)])
+        self._draw.ellipse(corners, outline=fill, width=max(1, round(width * self.scale)))
+
+    def arc(self, x: float, y: float, r: float, start: float, end: float, width: float, fill: Colour) -> None:
+        """Part of a circle, clockwise from `start` to `end` degrees, 0 to the right."""
+        corners = self.at([(x - r, y + r), (x + r, y - r)])
+        self._draw.arc(corners, start, end, fill=fill, width=max(1, round(width * self.scale)))
+
+    def finish(self, pattern: str, slant: bool) -> Image.Image:
+        """The layer with its pattern laid on all that has the main colour, lit from above."""
+        if pattern != "plain":
+            self._lay(pattern, slant)
+        *colours, alpha = self.layer.split()
+        shade = _shade().resize(self.layer.size, Image.Resampling.BILINEAR)
+        colours = [ImageChops.multiply(band, shade) for band in colours]
+        return Image.merge("RGBA", (*colours, alpha))
+
+    def _lay(self, pattern: str, slant: bool) -> None:
+        pixels = np.array(self.layer)
+        mine = pixels.view(np.uint32)[..., 0] == np.frombuffer(bytes((*self.main, 255)), np.uint32)[0]
+        rows = np.flatnonzero(mine.any(1))
+        columns = np.flatnonzero(mine.any(0))
+        if not len(rows):
+            return
+        # the pattern keeps its scale on the picture's scale of the object, not below what 128 pixels can show
+        extent = max(rows[-1] - rows[0], columns[-1] - columns[0]) + 1
+        step = max(9.0, 0.20 * extent)
+        y, x = np.ogrid[: pixels.shape[0], : pixels.shape[1]]
+        x, y = x - columns[0] + step / 4, y - rows[0] + step / 4
+        if pattern == "striped":
+            laid = (x + (0.35 * y if slant else 0)) % step < 0.42 * step
+        else:
+            shift = np.floor(y / step) % 2 * step / 2
+            laid = ((x + shift) % step - step / 2) ** 2 + (y % step - step / 2) ** 2 < (0.33 * step) ** 2
+        light = sum(self.main) > 470 or self.main == PALETTE["gray"]
+        pixels[mine & laid, :3] = (52, 50, 62) if light else (250, 248, 242)
+        self.layer = Image.fromarray(pixels)
+
+
+@lru_cache(maxsize=1)
+def _shade() -> Image.Image:
+    """Brightness of an object from its top to its foot, a little less towards one side."""
+    y, x = np.mgrid[0:1:16j, 0:1:16j]
+    return Image.fromarray(np.round(255 * (1 - 0.15 * y**1.5 - 0.04 * x)).astype(np.uint8))

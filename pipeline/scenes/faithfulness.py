@@ -1,0 +1,199 @@
+"""Whether captions are true of the scenes that they are of, exactly: against the facts that the drawing wrote down.
+
+*Precision* is the share of a caption's claims (parser.py) that are true, *told* the share of the scene's facts that it
+states. The facts: of each thing its category, count, colour and action, its pattern unless plain and its size unless
+medium (nobody says those); each pair of things between which some relation holds; the setting, its landmarks, and the
+weather.
+
+- A noun is about that thing of its categories of which most of what it says is true; everything it says is judged by
+  that one, so a noun for what is not there is false with all that is said of it. "Two people" may also be a man and a
+  woman. A relation is true if it holds between two different such things.
+- A claim counts once, however often it is made: saying things again raises nothing.
+- Only a claim that leaves nothing open tells a fact: "animal", "several" or "on the sand" may be true and tell nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import UserError
+from pipeline.scenes.claims import related
+from pipeline.scenes.facts import Scene, Thing, atmosphere
+from pipeline.scenes.parser import Mention, Said, parse
+from pipeline.scenes.words import RELATIONS
+
+KINDS = ("category", "count", "colour", "pattern", "size", "action", "relation", "setting", "scenery", "weather")
+Fact = tuple[Any, ...]
+"""A kind first, then what identifies the fact within its scene."""
+
+
+@dataclass(frozen=True, eq=False)
+class Faithfulness:
+    """Counts of N captions, (N, 10) int64 by caption and by kind (`KINDS`), of words (N,) int64."""
+
+    claims: np.ndarray
+    true: np.ndarray
+    facts: np.ndarray
+    told: np.ndarray
+    words: np.ndarray
+    unknown: np.ndarray  # words that no annotator says
+
+    def summary(self) -> dict[str, Any]:
+        """Shares over all captions together, by kind too; a share of nothing is left out.
+
+        precision, told, claims_per_caption, unknown_words (a share of the words), and by_kind: for each kind
+        precision, told and claims (per caption).
+        """
+        number = len(self.words)
+        claims, true, facts, told = (each.sum(0) for each in (self.claims, self.true, self.facts, self.told))
+        return {
+            **_share("precision", true.sum(), claims.sum()),
+            **_share("told", told.sum(), facts.sum()),
+            "claims_per_caption": float(claims.sum() / number),
+            **_share("unknown_words", self.unknown.sum(), self.words.sum()),
+            "by_kind": {
+                kind: {
+                    **_share("precision", true[k], claims[k]),
+                    **_share("told", told[k], facts[k]),
+                    "claims": float(claims[k] / number),
+                }
+                for k, kind in enumerate(KINDS)
+            },
+        }
+
+    def columns(self) -> dict[str, list[int]]:
+        """Per caption, all kinds together: claims, claims_true, facts, facts_told."""
+        counts = {"claims": self.claims, "claims_true": self.true, "facts": self.facts, "facts_told": self.told}
+        return {name: each.sum(1).tolist() for name, each in counts.items()}
+
+
+def faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Faithfulness:
+    """Judge N captions, each by the scene that it is of.
+
+    Raises UserError where there are none or the two differ in number.
+    """
+    if len(captions) != len(scenes) or not len(captions):
+        raise UserError(
+            f"faithfulness: {len(captions)} captions of {len(scenes)} scenes; give one scene each, and some"
+        )
+    counts = np.zeros((4, len(captions), len(KINDS)), np.int64)
+    words = np.zeros((2, len(captions)), np.int64)
+    for n, (caption, scene) in enumerate(zip(captions, scenes, strict=True)):
+        claims, told = verdicts(caption, scene)
+        for claim, truth in claims.items():
+            counts[:2, n, KINDS.index(claim[0])] += 1, truth
+        for fact in facts_of(scene):
+            counts[2:, n, KINDS.index(fact[0])] += 1, fact in told
+        reading = parse(caption)
+        words[:, n] = reading.words, reading.unknown
+    return Faithfulness(*counts, *words)
+
+
+def read_facts(path: Path) -> dict[str, Scene]:
+    """The scenes of `facts.jsonl`, which is drawn beside the images, by image id as the prepared data have it.
+
+    Raises UserError where the file is missing or is not what was drawn.
+    """
+    path = Path(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; draw the scenes again") from None
+    scenes: dict[str, Scene] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            scenes[str(record["imgid"])] = Scene.of(record)
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: line {number} holds no scene ({error!r}); draw the scenes again") from None
+    return scenes
+
+
+def verdicts(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
+    """Each claim of a caption (its kind first) and whether it is true, and the facts of the scene that it tells."""
+    reading = parse(caption)
+    claims: dict[Fact, bool] = {}
+    told: set[Fact] = set()
+    fitting = [_fitting(mention, scene) for mention in reading.mentions]
+    for mention, things in zip(reading.mentions, fitting, strict=True):
+        for said in mention.said:
+            key: Fact = (*said, mention.categories)
+            truth = bool(things) and _true_of(said, mention, scene.things[things[0]], scene)
+            claims[key] = truth or claims.get(key, False)
+            if things and said.values == {_value(scene.things[things[0]], said.kind)}:
+                told.add((said.kind, things[0]))
+    for relation, i, j in reading.relations:
+        key = ("relation", relation, reading.mentions[i].categories, reading.mentions[j].categories)
+        pairs = [
+            (a, b)
+            for a in fitting[i]
+            for b in fitting[j]
+            if a != b and related(relation, scene.things[a], scene.things[b])
+        ]
+        claims[key] = bool(pairs) or claims.get(key, False)
+        if pairs:
+            told.add(("relation", *sorted(pairs[0])))
+    for said in reading.scene:
+        there = said.values & _of_the_scene(scene, said.kind)
+        claims[said] = bool(there)
+        if there == said.values and len(there) == 1:
+            told.add((said.kind, *there))
+    named = {said for mention in reading.mentions for said in mention.said}
+    for said in reading.loose:
+        if said not in named:
+            claims[said] = any(_value(thing, said.kind) in said.values for thing in scene.things)
+    return claims, told
+
+
+def facts_of(scene: Scene) -> Iterator[Fact]:
+    """Everything about a scene that a caption can tell, kind first."""
+    for i, thing in enumerate(scene.things):
+        yield from ((kind, i) for kind in ("category", "count", "colour", "action"))
+        if thing.pattern != "plain":
+            yield "pattern", i
+        if thing.size != "medium":
+            yield "size", i
+    relations = {relation for _, relation, _ in RELATIONS if relation}
+    for (i, a), (j, b) in combinations(enumerate(scene.things), 2):
+        if any(related(relation, a, b) for relation in relations):
+            yield "relation", i, j
+    for kind in ("setting", "scenery", "weather"):
+        yield from ((kind, value) for value in _of_the_scene(scene, kind))
+
+
+def _fitting(mention: Mention, scene: Scene) -> list[int]:
+    """The things that a noun may be about: those of which most that it says is true."""
+    fits = {
+        i: sum(_true_of(said, mention, thing, scene) for said in mention.said)
+        for i, thing in enumerate(scene.things)
+        if thing.category in mention.categories
+    }
+    return [i for i, fit in fits.items() if fit == max(fits.values())]
+
+
+def _true_of(said: Said, mention: Mention, thing: Thing, scene: Scene) -> bool:
+    if said.kind == "count":
+        together = sum(other.count for other in scene.things if other.category in mention.categories)
+        return not said.values.isdisjoint((str(thing.count), str(together)))
+    return _value(thing, said.kind) in said.values
+
+
+def _value(thing: Thing, kind: str) -> str:
+    return str(getattr(thing, "pose" if kind == "action" else kind))
+
+
+def _of_the_scene(scene: Scene, kind: str) -> frozenset[str]:
+    if kind == "scenery":
+        return frozenset(scene.scenery)
+    return frozenset((scene.setting if kind == "setting" else atmosphere(scene),))
+
+
+def _share(name: str, part: Any, whole: Any) -> dict[str, float]:
+    return {name: float(part / whole)} if whole else {}

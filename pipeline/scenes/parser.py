@@ -1,0 +1,313 @@
+"""What any sentence in the annotators' words claims: a reader of their closed vocabulary that refuses nothing.
+
+Its lexicon is made of the annotators' own words (words.py), so that the two cannot drift apart; the longest phrase wins
+("hot air balloon", "under a gray sky", "lying down"). What belongs to what:
+
+- Attributes and numbers belong to the next noun; before a garment to whom wears it; after "is" or "are" to the subject.
+  One that finds no noun ("a dog on the red") claims that something in the picture is so. Before a word for the place
+  ("a red barn", "some trees") they claim nothing, for no fact says how a place looks.
+- A noun claims its category and a number: the number said, else one, or at least two in the plural. A word for many
+  categories ("animal") claims one of them; a "person" may be a child.
+- A verb belongs to the nouns just said, to all of them where "and" joins them; after "is" or "are" to the subject, the
+  first nouns of the clause. A verb's first word stands for it ("eating"). Where it says several poses it claims those
+  that the category can take ("floating": a boat sails, a balloon flies).
+- Words for the place claim all settings of which annotators say them ("on the sand": beach or desert); landmarks claim
+  themselves alone; words for the sky claim the weather, or sunset or night.
+- Other words claim nothing, and are counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from pipeline.scenes import words as w
+from pipeline.scenes.world import CATEGORIES, GRASSY, PALETTE
+
+MOST = 9  # no picture holds more objects: three things, up to three of each
+ATTRIBUTES = ("colour", "pattern", "size", "count")
+WORN = ("colour", "pattern")
+_GLUE = """
+    a an the some is are and with in on at by of to it there out near over above under below beside front while day
+    scene wearing
+"""
+GLUE = frozenset(_GLUE.split())
+CARRIED_OVER = ("and", "of")  # glue between an attribute and its noun: red and white dog
+
+
+class Said(NamedTuple):
+    """One claim: a fact of this kind is among `values`, more than one where the words leave it open.
+
+    Kinds: category, count, colour, pattern, size, action; of the scene: setting, scenery, weather.
+    """
+
+    kind: str
+    values: frozenset[str]
+
+
+class Mention(NamedTuple):
+    """What one noun names: objects of one of `categories`; and all that is said of them, the category too."""
+
+    categories: frozenset[str]
+    said: tuple[Said, ...]
+
+
+class Reading(NamedTuple):
+    """All that a sentence claims, nothing twice, and how many of its words nobody here knows."""
+
+    mentions: tuple[Mention, ...]
+    relations: tuple[tuple[str, int, int], ...]  # a relation of claims.py from one mention to another
+    scene: tuple[Said, ...]
+    loose: tuple[Said, ...]  # attributes and verbs of something that is not named
+    words: int
+    unknown: int
+
+
+class Token(NamedTuple):
+    """A phrase and what it can claim; `what` is glue, noun, garment, verb, relation or a kind of claim."""
+
+    what: str
+    values: frozenset[str] = frozenset()
+    plural: bool = False
+    size: str = ""  # that a noun implies: a puppy is a small dog
+
+
+@lru_cache(maxsize=1 << 16)
+def parse(text: str) -> Reading:
+    """What a caption claims; case and punctuation do not matter."""
+    words = re.findall(r"[^\W_]+", text.lower())
+    parser = _Parser()
+    for token in _tokens(words):
+        parser.take(token)
+    parser.settle()
+    mentions = tuple(Mention(*pair) for pair in zip(parser.categories, map(tuple, parser.said), strict=True))
+    unknown = sum(word not in _known() for word in words)
+    return Reading(mentions, tuple(parser.relations), tuple(parser.scene), tuple(parser.loose), len(words), unknown)
+
+
+class _Parser:
+    """What has been read so far; dictionaries without values are sets that keep their order."""
+
+    def __init__(self) -> None:
+        self.categories: list[frozenset[str]] = []  # of each mention
+        self.said: list[dict[Said, None]] = []  # the same
+        self.relations: dict[tuple[str, int, int], None] = {}
+        self.scene: dict[Said, None] = {}
+        self.loose: dict[Said, None] = {}
+        self.subject: list[int] = []  # the first mentions of this clause
+        self.group: list[int] = []  # the mentions just said; the same list as `subject` while these are the first
+        self.waiting: list[Said] = []  # attributes, for their noun
+        self.relation = ""  # waits for the noun that it leads to
+        self.joined = False  # by an "and", and no noun since
+        self.copula = False  # "is" or "are" is said of the subject, and nothing since that it is
+        self.predicated = False  # this clause has said what its subject is
+
+    def take(self, token: Token) -> None:
+        """Read one more phrase."""
+        if token.what == "glue":
+            self._glue(*token.values)
+        elif token.what in ATTRIBUTES:
+            self.waiting.append(Said(token.what, token.values))
+        elif token.what == "noun":
+            self._noun(token)
+        elif token.what == "garment":
+            self._garment()
+        elif token.what == "verb":
+            self._verb(token)
+        elif token.what == "relation":
+            self._turn()
+            (self.relation,) = token.values
+        else:
+            self._of_the_scene(token)
+
+    def settle(self) -> None:
+        """No noun comes for the attributes that wait: after "is" they are the subject's, else of something unnamed."""
+        if self.copula and self.waiting:
+            self._say(self.subject, self.waiting)
+            self._predicate()
+        else:
+            self.loose |= dict.fromkeys(self.waiting)
+        self.waiting = []
+
+    def _glue(self, word: str) -> None:
+        if word not in CARRIED_OVER:
+            self.settle()
+        if word == "and":
+            self.joined = True
+        elif word in ("is", "are") and self.subject:
+            self.copula, self.group = True, self.subject
+
+    def _noun(self, token: Token) -> None:
+        here = len(self.categories)
+        self.categories.append(token.values)
+        self.said.append({})
+        number = frozenset("1") if not token.plural else _at_least(2)
+        implied = [Said("size", frozenset((token.size,)))] if token.size else []
+        if not any(said.kind == "count" for said in self.waiting):
+            implied.append(Said("count", number))
+        self._say([here], [Said("category", token.values), *implied, *self.waiting])
+        if self.joined and self.group and not self.predicated:
+            self.group.append(here)
+        else:
+            if self.relation:
+                self.relations |= dict.fromkeys((self.relation, before, here) for before in self.group)
+            self.group = [here]
+            if not self.subject or self.joined:  # an "and" after a predicate begins a clause: … is running and a dog …
+                self.subject, self.predicated = self.group, False
+        self.waiting, self.relation, self.joined, self.copula = [], "", False, False
+
+    def _garment(self) -> None:
+        worn = [said for said in self.waiting if said.kind in WORN]
+        self.waiting = []
+        if self.copula:
+            self._say(self.subject, worn)
+            self._predicate()
+        elif self.group:
+            self._say(self.group[-1:], worn)
+        else:
+            self.loose |= dict.fromkeys(worn)
+
+    def _verb(self, token: Token) -> None:
+        group = self.group
+        self._turn()
+        for i in group:
+            poses = {pose for category in self.categories[i] for pose in CATEGORIES[category].poses}
+            self._say([i], [Said("action", token.values & poses or token.values)])
+        if not group:
+            self.loose[Said("action", token.values)] = None
+
+    def _of_the_scene(self, token: Token) -> None:
+        self.waiting = []
+        self._turn()
+        if token.values:
+            self.scene[Said(token.what, token.values)] = None
+
+    def _turn(self) -> None:
+        """What comes now is neither noun nor attribute."""
+        self.settle()
+        if self.copula:
+            self._predicate()
+        self.relation, self.joined = "", False
+
+    def _predicate(self) -> None:
+        self.copula, self.predicated = False, True
+
+    def _say(self, of: Iterable[int], said: Iterable[Said]) -> None:
+        for i in of:
+            self.said[i] |= dict.fromkeys(said)
+
+
+def _tokens(words: list[str]) -> Iterator[Token]:
+    """The longest phrases from left to right; unknown words are passed over."""
+    lexicon = _lexicon()
+    longest = max(map(len, lexicon))
+    start = 0
+    while start < len(words):
+        for end in range(min(start + longest, len(words)), start, -1):
+            if token := lexicon.get(tuple(words[start:end])):
+                yield token
+                start = end
+                break
+        else:
+            start += 1
+
+
+@cache
+def _lexicon() -> dict[tuple[str, ...], Token]:
+    """Every phrase that claims something or holds a sentence together."""
+    phrases: dict[tuple[str, ...], Token] = {(word,): Token("glue", frozenset((word,))) for word in GLUE}
+    phrases |= {tuple(text.split()): Token("relation", frozenset((name,))) for text, name, _ in w.RELATIONS if name}
+    phrases |= {(garment,): Token("garment") for pair in w.GARMENT_PLURALS.items() for garment in pair}
+    phrases |= {(colour,): Token("colour", frozenset((colour,))) for colour in PALETTE}
+    phrases |= {(text,): Token("pattern", frozenset((name,))) for name, texts in w.PATTERNS.items() for text in texts}
+    found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+    for what, text, value in (*_sizes(), *_counts(), *_verbs(), *_places(), *_weather()):
+        found.setdefault((what, tuple(text)), set()).add(value)
+    phrases |= {text: Token(what, frozenset(values)) for (what, text), values in found.items()}
+    phrases[("sky",)] = Token("weather")  # claims nothing, but its colour is no object's
+    return phrases | _nouns()
+
+
+Entry = tuple[str, list[str], str]
+"""What a phrase is, its words, and one value that it may stand for."""
+
+
+def _sizes() -> Iterator[Entry]:
+    for by_size in w.SIZES.values():
+        for size, texts in by_size.items():
+            yield from (("size", [text], size) for text in texts)
+
+
+def _counts() -> Iterator[Entry]:
+    for text, what, number, _ in (entry for entries in w.COUNTS.values() for entry in entries):
+        if text != "a":
+            numbers = _at_least(number) if what == "at_least" else [str(number)]
+            yield from (("count", text.removeprefix("a ").split(), n) for n in numbers)
+
+
+def _verbs() -> Iterator[Entry]:
+    for key, texts in w.VERBS.items():
+        for text in texts:
+            yield "verb", text.split(), key.split(":")[-1]
+            yield "verb", text.split()[:1], key.split(":")[-1]
+
+
+def _places() -> Iterator[Entry]:
+    for setting, places in w.PLACES.items():
+        for text, _, landmark in places:
+            yield ("scenery", _bare(text), landmark) if landmark else ("setting", _bare(text), setting)
+    for setting, texts in w.SCENES.items():
+        yield from (("setting", _bare(text), setting) for text in texts)
+    # annotators name a farm's grass only where it is eaten, but it is drawn there all the same
+    yield from (("setting", ["grass"], setting) for setting in GRASSY)
+
+
+def _weather() -> Iterator[Entry]:
+    for table in (w.WEATHER, w.IT_IS):
+        for (weather, light), texts in table.items():
+            value = weather if light == "day" else light
+            for text in texts:
+                words = _bare(text)
+                yield "weather", words, value
+                yield "weather", [word for word in words if word != "is"], value  # the sun setting
+                if words[-1] == "sky":
+                    yield "weather", ["sky", "is", *words[:-1]], value
+
+
+def _nouns() -> dict[tuple[str, ...], Token]:
+    tokens: dict[tuple[str, ...], Token] = {}
+    for category, nouns in w.NOUNS.items():
+        for noun in nouns:
+            for text in (noun.singular, noun.plural):
+                words = tuple(text.split())
+                categories = frozenset((category,)) | (tokens[words].values if words in tokens else frozenset())
+                if noun.kind == "person":
+                    categories |= {name for name, other in CATEGORIES.items() if other.kind == "child"}
+                # sheep: one, unless a number is said
+                tokens[words] = Token("noun", categories, text != noun.singular, noun.size)
+    return tokens
+
+
+def _bare(text: str) -> list[str]:
+    """A phrase's words without the glue before and after them: in front of some trees → trees."""
+    words = text.split()
+    while words[0] in GLUE:
+        words.pop(0)
+    while words[-1] in GLUE:
+        words.pop()
+    return words
+
+
+def _at_least(number: int) -> frozenset[str]:
+    return frozenset(str(n) for n in range(number, MOST + 1))
+
+
+@cache
+def _known() -> frozenset[str]:
+    """Every word that an annotator may say."""
+    said = [text for table in (w.PLACES,) for places in table.values() for text, *_ in places]
+    for table in (w.WEATHER, w.IT_IS, w.SCENES):
+        said += [text for texts in table.values() for text in texts]
+    return frozenset(word for text in (*said, *w.PICTURES, *map(" ".join, _lexicon())) for word in text.split())

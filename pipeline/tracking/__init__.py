@@ -1,0 +1,1 @@
+"""Records of runs: written here, sent to MLflow."""

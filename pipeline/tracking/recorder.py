@@ -1,0 +1,263 @@
+"""The record of a run: written to a spool as it happens, sent to MLflow by a process of its own.
+
+`run` appends JSON lines to `mlflow-spool/<run>/` and starts `python -m pipeline.tracking send`, which follows them,
+sends them and removes the folder when all has arrived (sender.py). So training neither imports mlflow nor waits
+for it, a run that is killed is recorded as KILLED, and what could not be sent stays in the spool until
+`python -m pipeline.tracking sync`. The sender of a run that has children on this machine sends theirs, too.
+
+The environment: MLFLOW_TRACKING_URI (default: `mlflow.db`, SQLite, beside the spool), MLFLOW_EXPERIMENT_NAME,
+SAYWHICH_PARENT_RUN (the key of the run that this one is a child of), SAYWHICH_PARENT_SPOOL (the machine and the folder
+where that one records), SAYWHICH_CELL (said after the run's name) and SAYWHICH_TRACKING=off.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from pipeline.runtime.files import sha256, write_atomically
+from pipeline.tracking.spool import SYNC, alive, now, root
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PARENT, PARENT_SPOOL = "SAYWHICH_PARENT_RUN", "SAYWHICH_PARENT_SPOOL"
+PATIENCE = 120.0  # seconds that a finished run waits for its records to be sent
+LARGEST_OUTPUT = 64 * 2**20  # bytes; larger outputs are recorded by their digests alone
+
+
+class Run:
+    """What is recorded of one execution; without a `folder` nothing is."""
+
+    def __init__(self, folder: Path | None, key: str = "") -> None:
+        self.key = key
+        self._folder = folder
+        self._tables: list[dict[str, str]] = []
+        self._file: TextIO | None = None
+        if folder is not None:
+            folder.mkdir(parents=True)
+            self._file = open(folder / "records.jsonl", "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+            fcntl.flock(self._file, fcntl.LOCK_EX)  # held as long as this process lives, which the sender looks at
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment for processes whose runs shall be children of this one."""
+        if self._folder is None:
+            return dict(os.environ)
+        return os.environ | {PARENT: self.key, PARENT_SPOOL: f"{socket.gethostname()}:{self._folder}"}
+
+    def metrics(self, values: Mapping[str, float], step: int) -> None:
+        """Numbers of one step; `@`, which MLflow does not allow in names, becomes `_at_`."""
+        if self._file:
+            numbers = {_name(name): float(value) for name, value in values.items()}
+            self._record({"metrics": numbers, "step": step, "time": now()})
+
+    def tags(self, values: Mapping[str, str]) -> None:
+        """Words about the run, at most 8,000 characters each."""
+        self._record({"tags": {_name(name): str(value)[:8000] for name, value in values.items()}})
+
+    def text(self, content: str, artifact: str) -> None:
+        """A text file, `artifact` its path within the run."""
+        self._attach(artifact, lambda path: write_atomically(path, content))
+
+    def table(self, columns: Mapping[str, Sequence[Any]], artifact: str) -> None:
+        """Columns of equal length, such as sampled captions, as a `.json` file that MLflow shows as a table."""
+        rows = [list(row) for row in zip(*columns.values(), strict=True)]
+        self.text(json.dumps({"columns": list(columns), "data": rows}, ensure_ascii=False, default=str), artifact)
+        if (entry := {"path": artifact, "type": "table"}) not in self._tables:
+            self._tables.append(entry)
+            self.tags({"mlflow.loggedArtifacts": json.dumps(self._tables)})
+
+    def figure(self, figure: Figure, artifact: str) -> None:
+        """A matplotlib figure, `artifact` its path within the run, with the suffix that says the format."""
+        self._attach(artifact, figure.savefig)
+
+    def artifact(self, path: Path, folder: str = "") -> None:
+        """A copy of the file at `path` as it is now, in the run's `folder`."""
+        self._attach(str(Path(folder) / path.name), lambda copy: shutil.copyfile(path, copy))
+
+    def outputs(self, paths: Iterable[Path]) -> None:
+        """SHA-256 of each file or folder as a tag `output.<path>`; small files themselves go to `outputs/`."""
+        for path in paths if self._file else ():
+            try:
+                self.tags({f"output.{path}": _digest(path)})
+                if path.is_file() and path.stat().st_size <= LARGEST_OUTPUT:
+                    self.artifact(path, "outputs")
+            except OSError as error:
+                _warn(f"not recorded as an output: {error}")
+
+    def _attach(self, artifact: str, write: Callable[[Path], Any]) -> None:
+        if self._folder is None:
+            return
+        path = self._folder / "artifacts" / artifact
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path)
+        except OSError as error:
+            self._give_up(error)
+        self._record({"artifact": artifact})
+
+    def _record(self, record: Mapping[str, Any]) -> None:
+        if self._file:
+            try:
+                self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            except OSError as error:
+                self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        """A full disk must not end a training run: say so once and record no more."""
+        _warn(f"nothing more is recorded of this run: {error}")
+        self._close()
+        self._folder = None
+
+    def _close(self) -> None:
+        if self._file:
+            with suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_UN)  # also for forked workers that still have the file open
+                self._file.close()
+            self._file = None
+
+
+@contextmanager
+def run(
+    name: str,
+    params: Mapping[str, Any] | None = None,
+    tags: Mapping[str, str] | None = None,
+    inputs: Mapping[str, str] | None = None,
+    parent: str | None = None,
+) -> Iterator[Run]:
+    """Record what happens in the block as an MLflow run: FINISHED, or FAILED or KILLED when an exception ends it.
+
+    `params` may be nested, their names are joined by dots; `inputs` are digests by path; `parent` is the key of another
+    run, by default what SAYWHICH_PARENT_RUN says. No failure of the tracker ends the block: it is one line on stderr.
+    """
+    from pipeline.runtime import ranks  # torch: not for the process that sends
+
+    if os.environ.get("SAYWHICH_TRACKING") == "off" or ranks.rank():
+        yield Run(None)
+        return
+    started = _start(name, params or {}, tags or {}, inputs or {}, parent or os.environ.get(PARENT))
+    folder = started._folder
+    sender = _sender(folder) if folder and not (parent is None and _parent_sends()) else None
+    status = "FAILED"
+    try:
+        yield started
+        status = "FINISHED"
+    except KeyboardInterrupt:
+        status = "KILLED"
+        raise
+    except SystemExit as ended:
+        status = "FAILED" if ended.code else "FINISHED"
+        raise
+    finally:
+        started._record({"status": status, "time": now()})
+        started._close()
+        if sender and folder:
+            _await(sender, folder)
+
+
+def _start(
+    name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs: Mapping[str, str], parent: str | None
+) -> Run:
+    key = uuid.uuid4().hex
+    name = f"{name} {os.environ.get('SAYWHICH_CELL', '')}".strip()
+    folder_name = re.sub(r"[^\w@=,.-]", "_", f"{time.strftime('%Y%m%dT%H%M%S')}-{name}")[:150]
+    try:
+        started = Run(root() / "mlflow-spool" / f"{folder_name}-{key[:8]}", key)
+    except OSError as error:
+        _warn(f"nothing is recorded of this run: {error}")
+        return Run(None)
+    started._record({"name": name, "key": key, "parent": parent, "time": now()})
+    started._record({"params": {_name(option): value for option, value in _flat(params)}})
+    source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _git()
+    if "DVC_EXP_NAME" in os.environ:
+        source["dvc.experiment"] = os.environ["DVC_EXP_NAME"]
+    started.tags(source | {f"input.{path}": digest for path, digest in inputs.items()} | dict(tags))
+    return started
+
+
+def _parent_sends() -> bool:
+    """Whether this run's parent is recorded on this machine and still at work: its sender looks after its children."""
+    host, _, folder = os.environ.get(PARENT_SPOOL, "").partition(":")
+    try:
+        return host == socket.gethostname() and alive(Path(folder))
+    except OSError:
+        return False
+
+
+def _sender(folder: Path) -> subprocess.Popen[bytes] | None:
+    command = [sys.executable, "-m", "pipeline.tracking", "send", str(folder)]
+    try:
+        with open(folder / "sender.log", "w", encoding="utf-8") as log:
+            # a session of its own: Ctrl-C and a closed terminal are for the run, and the sender reports them
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    except OSError as error:
+        _warn(f"MLflow: {error}; the records wait in {folder}, send them with: {SYNC}")
+        return None
+
+
+def _await(sender: subprocess.Popen[bytes], folder: Path) -> None:
+    reason = f"not done after {PATIENCE:.0f} s"
+    try:
+        sender.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        sender.kill()
+        sender.wait()
+    else:
+        if sender.returncode == 0:
+            return
+        with suppress(OSError):
+            lines = (folder / "sender.log").read_text(encoding="utf-8").splitlines()
+            reason = (lines or [f"the sender ended with {sender.returncode}"])[-1][:150]
+    _warn(f"MLflow: {reason}; the records wait in {folder}, send them with: {SYNC}")
+
+
+def _git() -> dict[str, str]:
+    """Commit, and whether tracked files differ from it; dvc.lock, which DVC rewrites all the time, does not count."""
+    answers = []
+    for question in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno", "--", ":/", ":(exclude,top)dvc.lock"]):
+        try:
+            answer = subprocess.run(["git", *question], capture_output=True, text=True, check=True, timeout=30)
+        except (OSError, subprocess.SubprocessError):
+            return {}
+        answers.append(answer.stdout.strip())
+    return {"mlflow.source.git.commit": answers[0], "git.dirty": str(bool(answers[1])).lower()}
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a file, or of the names and digests of all files below a folder."""
+    if path.is_file():
+        return sha256(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    if not files:
+        raise FileNotFoundError(f"{path}: no such file, or an empty folder")
+    return hashlib.sha256("\n".join(f"{file.relative_to(path)} {sha256(file)}" for file in files).encode()).hexdigest()
+
+
+def _flat(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in params.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + str(name), (value if isinstance(value, str) else json.dumps(value, default=str))[:6000]
+
+
+def _name(name: str) -> str:
+    return re.sub(r"[^\w\-. :/]", "_", name.replace("@", "_at_"))[:250]
+
+
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr)

@@ -1,0 +1,277 @@
+"""What takes the records of runs to MLflow; the only importer of mlflow, in a process of its own.
+
+Sending twice does no harm: MLflow keeps one copy of equal metrics, parameters, tags and artifacts, and a run that was
+already made is found by its key.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+from pipeline.tracking.spool import alive, now, root
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+EXPERIMENT = "saywhich"
+KEY = "saywhich.run"  # the tag by which a run is found again
+POLL = 0.5  # seconds between two looks at the spool
+TRIES = 3  # failures in a row after which the records of a run that is over are left in the spool
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Tracker:
+    """A connection: client, id of the experiment, and for SQLite the file whose lock serialises all writers."""
+
+    client: MlflowClient
+    experiment: str
+    lock: Path | None
+
+    def find(self, key: str) -> str | None:
+        """MLflow's id of the run with this key, if there is one."""
+        found = self.client.search_runs([self.experiment], f"tags.`{KEY}` = '{key}'", max_results=1)
+        return found[0].info.run_id if found else None
+
+
+def send(folder: Path) -> bool:
+    """Send one run's records, following them while it lasts, and remove its `folder`; False if another process does."""
+    try:
+        with _locked(folder / "sender.lock", wait=False), open(folder / "records.jsonl", encoding="utf-8") as file:
+            head = file.readline()
+            if not head.endswith("\n"):
+                return False  # it is about to begin
+            tracker = _patiently(connect, folder)
+            run_id = _patiently(lambda: _open_run(tracker, json.loads(head), folder.parent), folder)
+            children = Children(json.loads(head)["key"], folder.parent)
+            _follow(tracker, run_id, file, folder, children)
+            children.join()
+            shutil.rmtree(folder)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class Children:
+    """The runs in the spool whose parent this one is: each is sent by a thread, unless its own process sees to that."""
+
+    def __init__(self, parent: str, spool: Path) -> None:
+        self._parent, self._spool = parent, spool
+        self._threads: dict[Path, Thread] = {}
+        self._failures: list[str] = []
+
+    def look(self) -> None:
+        """Begin with those that are new."""
+        for records in self._spool.glob("*/records.jsonl"):
+            if records.parent not in self._threads and self._is_child(records):
+                thread = Thread(target=self._send, args=(records.parent,))
+                self._threads[records.parent] = thread
+                thread.start()
+
+    def join(self) -> None:
+        """Send all, also those that come while others are still at work; RuntimeError if some could not be sent."""
+        while True:
+            self.look()
+            running = [thread for thread in self._threads.values() if thread.is_alive()]
+            if not running:
+                break
+            running[0].join(POLL)
+        if self._failures:
+            raise RuntimeError(f"{len(self._failures)} runs below it were not sent: {self._failures[0]}")
+
+    def _send(self, folder: Path) -> None:
+        try:
+            send(folder)
+        except Exception as error:  # its records are safe in the spool; the other runs go on
+            self._failures.append(_line(error))
+
+    def _is_child(self, records: Path) -> bool:
+        with suppress(OSError, ValueError), open(records, encoding="utf-8") as file:  # gone, or about to begin
+            return bool(json.loads(file.readline())["parent"] == self._parent)
+        return False
+
+
+def send_or_say_why(folder: Path) -> int:
+    """`send` as an exit status; the last line on stderr is the reason of a failure."""
+    try:
+        send(folder)
+    except Exception as error:  # the run is over and its records are safe; its process reads the line
+        print(_line(error), file=sys.stderr)
+        return 1
+    return 0
+
+
+def sync(spool: Path) -> int:
+    """Send what the runs that are over have left, oldest first; 1 if some of it could not be sent."""
+    status = 0
+    for folder in sorted(records.parent for records in spool.glob("*/records.jsonl")):
+        if not folder.exists() or alive(folder):  # sent with its parent, or still at work
+            continue
+        try:
+            print(f"{folder.name}: {'sent' if send(folder) else 'is being sent'}")
+        except Exception as error:  # the other runs come next
+            print(f"{folder.name}: not sent: {_line(error)}", file=sys.stderr)
+            status = 1
+    return status
+
+
+def connect() -> Tracker:
+    """The tracker that MLFLOW_TRACKING_URI names; database and experiment are made if they do not exist."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # we try again ourselves
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root()}/mlflow.db"
+    database = uri.split("?")[0].removeprefix("sqlite:///") if uri.startswith("sqlite:///") else None
+    lock = Path(f"{database}.lock").absolute() if database else None
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+    artifacts = None if uri.startswith(("http", "databricks")) else (root() / "mlartifacts").as_uri()
+    with _locked(lock):  # the first client creates the tables, which two cannot do at once
+        client = MlflowClient(tracking_uri=uri)
+        experiment = client.get_experiment_by_name(name)
+        if experiment is None:
+            try:
+                return Tracker(client, client.create_experiment(name, artifact_location=artifacts), lock)
+            except MlflowException:  # on a server somebody else may have been faster
+                experiment = client.get_experiment_by_name(name)
+                if experiment is None:
+                    raise
+        return Tracker(client, experiment.experiment_id, lock)
+
+
+def _open_run(tracker: Tracker, head: Mapping[str, Any], spool: Path) -> str:
+    """MLflow's id of the run, which an earlier attempt may have made."""
+    tags = {KEY: head["key"]}
+    if head["parent"]:
+        tags["mlflow.parentRunId"] = _parent(tracker, head["parent"], spool)
+    with _locked(tracker.lock):
+        run_id = tracker.find(head["key"])
+        if run_id is None:
+            made = tracker.client.create_run(
+                tracker.experiment, start_time=head["time"], tags=tags, run_name=head["name"]
+            )
+            run_id = made.info.run_id
+    return run_id
+
+
+def _parent(tracker: Tracker, key: str, spool: Path) -> str:
+    """MLflow's id of the run with this `key`, awaited while it is in the spool; else the `key`, taken for an id."""
+    for _ in range(20):
+        if (run_id := tracker.find(key)) or not any(spool.glob(f"*-{key[:8]}")):
+            break
+        time.sleep(POLL)
+    return run_id or key
+
+
+def _follow(tracker: Tracker, run_id: str, file: TextIO, folder: Path, children: Children) -> None:
+    """Send what `file` holds, and while the run lasts what is added to it, then how it ended; and its children."""
+    monitor = _monitor(tracker.client, run_id) if alive(folder) else None
+    end: Mapping[str, Any] | None = None
+    rest = ""
+    while end is None:
+        at_work = alive(folder)  # asked before reading, so that nothing is missed
+        *lines, rest = (rest + file.read()).split("\n")  # `rest` is a line that is not, or never was, completed
+        records = [json.loads(line) for line in lines]
+        children.look()
+        if records:
+            _patiently(partial(_post, tracker, run_id, records, folder), folder)
+        end = next((record for record in records if "status" in record), None)
+        if end is None and not at_work:
+            end = {"status": "KILLED", "time": now()}
+        if end is None:
+            time.sleep(POLL)
+    if monitor:
+        monitor.finish()
+        with suppress(Exception):  # so that also a run shorter than the monitor's interval has a sample
+            monitor.collect_metrics()
+            monitor.publish_metrics(monitor.aggregate_metrics())
+            monitor.mlflow_logger.flush()
+    _patiently(lambda: tracker.client.set_terminated(run_id, end["status"], end["time"]), folder)
+
+
+def _post(tracker: Tracker, run_id: str, records: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    from mlflow.entities import Metric, Param, RunTag
+
+    client = tracker.client
+    metrics = [
+        Metric(name, value, record["time"], record["step"])
+        for record in records
+        for name, value in record.get("metrics", {}).items()
+    ]
+    params = [Param(name, value) for record in records for name, value in record.get("params", {}).items()]
+    latest = {name: value for record in records for name, value in record.get("tags", {}).items()}
+    tags = [RunTag(name, value) for name, value in latest.items()]
+    with _locked(tracker.lock):
+        for start in range(0, len(metrics), 1000):  # MLflow's limits for one request
+            client.log_batch(run_id, metrics=metrics[start : start + 1000])
+        for start in range(0, max(len(params), len(tags)), 50):
+            client.log_batch(run_id, params=params[start : start + 50], tags=tags[start : start + 50])
+    for artifact in dict.fromkeys(record["artifact"] for record in records if "artifact" in record):
+        parent = Path(artifact).parent.as_posix()
+        client.log_artifact(run_id, str(folder / "artifacts" / artifact), None if parent == "." else parent)
+
+
+def _monitor(client: MlflowClient, run_id: str) -> Any:
+    """MLflow's own monitor of processor, memory, disk, network and, where there is one, GPU."""
+    if os.environ.get("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "true").lower() in ("false", "0"):
+        return None
+    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+    try:
+        monitor = SystemMetricsMonitor(run_id, tracking_uri=client.tracking_uri)
+        monitor.start()
+    except Exception as error:
+        print(f"no system metrics: {_line(error)}", file=sys.stderr)
+        return None
+    return monitor
+
+
+def _patiently(action: Callable[[], Result], folder: Path) -> Result:
+    """The action's result; it is tried again as long as the run lasts, and at least TRIES times."""
+    failures = 0
+    while True:
+        try:
+            return action()
+        except ImportError:
+            raise
+        except Exception as error:
+            failures += 1
+            at_work = alive(folder)
+            if failures >= TRIES and not at_work:
+                raise
+            print(_line(error), file=sys.stderr, flush=True)
+        deadline = time.monotonic() + min(2.0 * failures, 30.0)
+        while time.monotonic() < deadline and alive(folder) == at_work:  # the end of the run is a reason to hurry
+            time.sleep(POLL)
+            if not at_work:
+                break
+
+
+@contextmanager
+def _locked(path: Path | None, wait: bool = True) -> Iterator[None]:
+    """Exclusive among processes; with wait=False, BlockingIOError where another one holds the lock."""
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,0 +1,75 @@
+"""Cross-play of trained agents, from the results that were chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.evaluation.cross_play import crossed
+from pipeline.models.listener import Listener
+from pipeline.models.weights import load_agent
+from pipeline.reporting.captions import texts
+from pipeline.reporting.results import Point, Run
+
+
+def crossing(
+    chosen: Mapping[str, Point], prepared: Prepared, store: FeatureStore, root: Path, device: torch.device
+) -> dict[str, Any]:
+    """R@10 of each chosen method's test captions by each one's listener, by `before` and `judge`, and by the listener
+    that got used to that speaker (`adapted`).
+
+    There is a value for each seed that all of the methods were run with, or one for the first run of each.
+    """
+    runs = {method: {run.settings.get("seed"): run for run in point.runs} for method, point in chosen.items()}
+    shared = [seed for seed in next(iter(runs.values()), {}) if all(seed in by_seed for by_seed in runs.values())]
+    rounds: list[dict[str, Run]] = [{m: by_seed[seed] for m, by_seed in runs.items()} for seed in shared]
+    rounds = rounds or [{m: next(iter(by_seed.values())) for m, by_seed in runs.items()}]
+    rows = prepared.rows("test")
+    pooled = torch.from_numpy(store.pooled(rows))
+    common = {
+        name: _listener(root / "models" / folder) for name, folder in (("before", "listener"), ("judge", "judge"))
+    }
+    readers = [*common, *runs, "adapted"]
+    matrix: list[list[list[float]]] = [[[] for _ in readers] for _ in runs]
+    for by_method in rounds:
+        said = {method: _tokens(texts(run, rows.tolist()), prepared) for method, run in by_method.items()}
+        found = crossed(said, common, pooled, device)
+        for reader, run in by_method.items():
+            folder = root / "cells" / run.method / run.cell if run.cell else root / "models" / run.method
+            own = crossed(said, {reader: _listener(folder)}, pooled, device)
+            adapted = crossed({reader: said[reader]}, {"adapted": _listener(folder / "adapted")}, pooled, device)
+            for method in by_method:
+                found[method] |= own[method]
+            found[reader] |= adapted[reader]
+        for row, method in zip(matrix, by_method, strict=True):
+            for values, reader in zip(row, readers, strict=True):
+                values.append(found[method][reader])
+    return {
+        "split": "test",
+        "recall": "R@10",
+        "captions": list(runs),
+        "listeners": readers,
+        "seeds": shared,
+        "signature": " / ".join(dict.fromkeys(run.protocol for by_method in rounds for run in by_method.values())),
+        "matrix": matrix,
+    }
+
+
+def _listener(folder: Path) -> Listener:
+    listener = load_agent(folder / "weights.safetensors", "listener")
+    assert isinstance(listener, Listener)
+    return listener
+
+
+def _tokens(captions: Sequence[str], prepared: Prepared) -> torch.Tensor:
+    """(M, T): captions as ids."""
+    tokens = torch.zeros(len(captions), prepared.max_words, dtype=torch.int64)
+    for row, caption in zip(tokens, captions, strict=True):
+        words = prepared.vocabulary.encode(caption.split())
+        row[: len(words)] = torch.tensor(words)
+    return tokens

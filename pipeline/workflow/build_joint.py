@@ -1,0 +1,43 @@
+"""A method of joint training, from its block in params.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.composition.joint import Agents, Objective
+from pipeline.composition.method import Method
+from pipeline.composition.relaxed import relaxed
+from pipeline.data.prepared import Prepared
+from pipeline.metrics.cider import CiderD
+from pipeline.metrics.texts import Texts
+from pipeline.models.listener import Listener
+from pipeline.models.speaker import Speaker
+from pipeline.models.weights import load_agent
+from pipeline.workflow.build_data import cider
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipeline.config.load import MethodSettings
+
+
+def method_of(settings: MethodSettings, root: Path, prepared: Prepared, device: torch.device) -> tuple[Method, CiderD]:
+    """A method of joint training, from the pretrained speaker and listener below `root`, and its CIDEr-D."""
+    objective = settings.objective.model_dump()
+    scorer = cider(prepared, objective.pop("eos_in_reward"), objective.pop("document_frequencies"))
+    speaker = load_agent(root / "models" / "speaker" / "weights.safetensors", "speaker")
+    listener = load_agent(root / "models" / "listener" / "weights.safetensors", "listener")
+    assert isinstance(speaker, Speaker)
+    assert isinstance(listener, Listener)
+    agents = Agents(speaker, listener, scorer.to(device), texts(prepared))
+    composed = settings.composition(agents, Objective(**objective), **settings.arguments)
+    if settings.objective.control == "relax":
+        composed = relaxed(composed)
+    return replace(composed, gamma=settings.gamma), agents.cider
+
+
+def texts(prepared: Prepared) -> Texts:
+    """Metrics that read text, against all human captions, unclipped."""
+    return Texts(prepared.vocabulary.decode, lambda image: [" ".join(words) for words in prepared.words(image)])

@@ -1,0 +1,76 @@
+"""Who learns alone: the pretraining of a speaker or a listener, and a listener that gets used to a speaker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.channels.forced import ScheduledSampling
+from pipeline.composition.method import Method
+from pipeline.composition.pretraining import frozen_speaker, matching, teacher_forcing
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.metrics.cider import CiderD
+from pipeline.models.listener import Listener
+from pipeline.models.speaker import Speaker
+from pipeline.models.weights import load_agent
+from pipeline.protocols import Score
+from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering
+from pipeline.workflow.build_data import cider
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipeline.config.views import Node
+
+
+def pretraining(
+    section: Node, role: str, prepared: Prepared, store: FeatureStore, device: torch.device
+) -> tuple[Method, CiderD | None]:
+    """The method that pretrains `role` (listener, speaker or judge) with the settings of its section.
+
+    And the metric of its captions on the validation split, if it says any.
+    """
+    words = len(prepared.vocabulary)
+    if role == "speaker":
+        schedule = section.scheduled_sampling
+        speaker = Speaker(
+            words,
+            store.regions_shape[1],
+            section.words,
+            section.hidden,
+            section.attention,
+            section.dropout,
+            prepared.max_words,
+        )
+        scheduled = None if schedule is None else ScheduledSampling(**schedule.plain())
+        method = teacher_forcing({"speaker": speaker}, scheduled, section.image_dropout)
+        return method, cider(prepared).to(device)
+    listener = Listener(words, store.pooled_size, section.words, section.hidden, section.encoder)
+    steps = max(1, len(prepared.rows("train")) // section.optimisation.batch)
+    return matching(listener, _matching_score(section, listener, steps)), None
+
+
+def _matching_score(section: Node, listener: Listener, steps_an_epoch: int) -> Score:
+    score = _plain_score(section, listener)
+    if isinstance(score, InfoNCE) or score.negatives == "all" or section.recover is None:
+        return score
+    recover = section.recover
+    return Recovering(score, section.warmup_epochs * steps_an_epoch, recover.patience, recover.steps)
+
+
+def _plain_score(section: Node, listener: Listener) -> InfoNCE | Hinge:
+    if section.objective == "infonce":
+        return InfoNCE(listener, section.temperature)
+    return Hinge(listener, section.margin, section.negatives)
+
+
+def adaptation(
+    section: Node, model: Path, root: Path, prepared: Prepared, device: torch.device
+) -> tuple[Method, CiderD]:
+    """The pretrained listener below `root` gets used to the speaker in the folder `model`."""
+    speaker = load_agent(model / "weights.safetensors", "speaker")
+    listener = load_agent(root / "models" / "listener" / "weights.safetensors", "listener")
+    assert isinstance(speaker, Speaker)
+    assert isinstance(listener, Listener)
+    return frozen_speaker(speaker, listener, _plain_score(section, listener)), cider(prepared).to(device)

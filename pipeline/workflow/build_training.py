@@ -1,0 +1,56 @@
+"""A training run of any method, from its settings and the data."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import torch
+
+from pipeline.composition.method import Method
+from pipeline.data.batches import Batches, everything
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.evaluation.validation import Validation
+from pipeline.metrics.cider import CiderD
+from pipeline.models.listener import Listener
+from pipeline.runtime import ranks
+from pipeline.training.loop import Training
+from pipeline.training.optimisation import Optimisation
+
+VALIDATION_BATCH = 256
+WORTH_THREADS = 2_000_000  # parameters; a smaller model's operations end sooner than threads meet
+
+
+def optimisation(section: Any) -> Optimisation:
+    """From a params node or a checked block."""
+    return Optimisation(**{f.name: getattr(section, f.name) for f in fields(Optimisation)})
+
+
+def training_of(
+    method: Method,
+    scorer: CiderD | None,
+    settings: Optimisation,
+    prepared: Prepared,
+    store: FeatureStore,
+    seed: int,
+    device: torch.device,
+) -> Training:
+    """The run that trains `method` on the training split and looks at the validation split.
+
+    `scorer` is for the speaker's captions there.
+
+    Small models get one thread (scenes: half the time of two), by their size alone, so that a seed gives the same bits.
+    """
+    if sum(p.numel() for agent in method.agents.values() for p in agent.parameters()) < WORTH_THREADS:
+        torch.set_num_threads(1)
+    part, pinned = (ranks.rank(), ranks.size()), device.type == "cuda"
+    rows, dropped = prepared.rows("train"), method.image_dropout
+    batches = Batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part, image_dropout=dropped)
+    held_out = prepared.rows("val")
+    listener = method.agents.get("listener")
+    assert listener is None or isinstance(listener, Listener)
+    validate = Validation(
+        method.speaker, listener, scorer, lambda: everything(prepared, store, held_out, VALIDATION_BATCH), device
+    )
+    return Training(method, batches, settings, seed, device, validate)

@@ -1,0 +1,206 @@
+"""What every stage begins with: its command line, its parameters, its folders and the key of its checkpoints.
+
+python -m stages.train --method psst_multinomial --set train.optimisation.epochs=2 --seed 3 --out DIR
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.config.load import load
+from pipeline.config.views import View
+from pipeline.errors import UserError
+from pipeline.runtime.files import known_sha256, sha256
+from pipeline.runtime.memory import keep_freed
+
+if TYPE_CHECKING:
+    import torch
+
+DATA = Path("data")
+OUT = {
+    "draw": "raw/{}",
+    "prepare": "prepared",
+    "features": "features",
+    "pretrain": "models/{}",
+    "train": "models/{}",
+    "adapt": "models/{}/adapted",
+    "evaluate": "evaluation/{}",
+    "sweep": "sweep",
+    "cross": "crossed",
+    "report": "report",
+}
+TRAINS = ("pretrain", "train", "adapt")  # may run as several processes
+INSTANCE = {"draw": "dataset", "pretrain": "role", "train": "method", "adapt": "method", "evaluate": "method"}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One execution of a stage."""
+
+    name: str
+    instance: str | None  # which method, role or data set; None where there is one only
+    params: View
+    out: Path  # the folder to write to
+    model: Path  # adapt, evaluate: the folder of the trained model
+    root: Path = DATA
+    shard: tuple[int, int] | None = None  # features: the k-th of n parts; None: what is missing, and the whole
+    _digests: dict[Path, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def title(self) -> str:
+        """As DVC calls it: train@psst_multinomial."""
+        return self.params.stage
+
+    @property
+    def seed(self) -> int:
+        return self.params.seed
+
+    @property
+    def checkpoint_seconds(self) -> float:
+        """How often a training writes a checkpoint: SAYWHICH_CHECKPOINT_SECONDS, a minute by default; 0: each step."""
+        return float(os.environ.get("SAYWHICH_CHECKPOINT_SECONDS", "60"))
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The accelerator, if there is one; of several processes each has its own, and they meet here."""
+        import torch
+
+        from pipeline.runtime import ranks
+
+        device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
+        ranks.join(device)
+        return device
+
+    def digests(self, inputs: Sequence[Path]) -> dict[str, str]:
+        """SHA-256 of each input file or folder, as it was when first asked for."""
+        for path in inputs:
+            if path not in self._digests:
+                self._digests[path] = digest(path)
+        return {str(path): self._digests[path] for path in inputs}
+
+    def key(self, inputs: Sequence[Path]) -> str:
+        """Names this work: a digest of the stage's parameters, its input files (folders: all in them) and all code."""
+        parts = {
+            "stage": self.title,
+            "params": self.params.flat(),
+            "inputs": self.digests(inputs),
+            "code": _code(),
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, or of all names and files of a folder; what is missing is a UserError."""
+    if path.is_dir():
+        files = {str(file.relative_to(path)): known_sha256(file) for file in sorted(path.rglob("*")) if file.is_file()}
+        return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    try:
+        return known_sha256(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such input; run the stage that writes it first (dvc repro runs all)") from None
+
+
+def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | None = None) -> int:
+    """Read the command line of stage `name`, check params.yaml, and run; the exit status.
+
+    0: done; 2: a mistake of the user or a full disk, told in one line; 130: interrupted. Threads are as many as
+    OMP_NUM_THREADS says, or as there are cores to run on. With SAYWHICH_PROCESSES=n a training runs as n processes by
+    torchrun, each with its own accelerator, if there are any, and its part of each batch.
+    """
+    options = _options(name, arguments)
+    try:
+        if name in TRAINS:
+            _become_several(name, sys.argv[1:] if arguments is None else arguments)
+        os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
+        keep_freed()
+        run(opened(name, options))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"{name}: the disk is full ({error}); make room and run it again", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130
+    finally:
+        if ranks := sys.modules.get("pipeline.runtime.ranks"):
+            ranks.leave()
+    return 0
+
+
+def opened(name: str, options: argparse.Namespace | None = None) -> Stage:
+    """The stage `name` with the options of a command line, by default with none."""
+    options = options or _options(name, [])
+    overrides = [*options.set, *([] if options.seed is None else [f"seed={options.seed}"])]
+    instance = getattr(options, INSTANCE[name]) if name in INSTANCE else None
+    view = load(options.params, overrides).for_stage(name, instance)
+    return Stage(
+        name=name,
+        instance=instance,
+        params=view,
+        out=options.out or DATA / OUT[name].format(instance),
+        model=getattr(options, "model", None) or DATA / OUT["train"].format(instance),
+        shard=_shard(getattr(options, "shard", None)),
+    )
+
+
+def _shard(given: str | None) -> tuple[int, int] | None:
+    if given is None:
+        return None
+    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", given)
+    if not match or int(match[1]) > int(match[2]):
+        raise UserError(f"--shard {given}: must read K/N, the K-th of N parts, as in 1/8")
+    return int(match[1]), int(match[2])
+
+
+def _options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m stages.{name}", allow_abbrev=False)
+    if name in INSTANCE:
+        parser.add_argument(f"--{INSTANCE[name]}", required=True, metavar="NAME", help="which one, by its name there")
+    parser.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a.b=1; as often as need be")
+    parser.add_argument("--seed", metavar="N", help="short for --set seed=N")
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {DATA / OUT[name].format('NAME')}")
+    if name in ("adapt", "evaluate"):
+        parser.add_argument("--model", type=Path, metavar="DIR", help="the trained model; default: data/models/NAME")
+    if name == "features":
+        parser.add_argument("--shard", metavar="K/N", help="see the K-th of N parts only; without it: all, and join")
+    return parser.parse_args(arguments)
+
+
+def _become_several(name: str, arguments: Sequence[str]) -> None:
+    """Let torchrun take this process's place where SAYWHICH_PROCESSES asks for several and it has not done so yet."""
+    given = os.environ.get("SAYWHICH_PROCESSES", "1")
+    if not re.fullmatch(r"[1-9]\d*", given):
+        raise UserError(f"SAYWHICH_PROCESSES={given}: must be a number of processes, 1 or more")
+    if given == "1" or "TORCHELASTIC_RUN_ID" in os.environ:
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // int(given))))
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={given}"]
+    os.execv(sys.executable, [sys.executable, *torchrun, "-m", f"stages.{name}", *arguments])
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _code() -> str:
+    """Digest of every Python file of the pipeline and its stages."""
+    root = Path(__file__).resolve().parents[2]
+    files = sorted(file for folder in ("pipeline", "stages") for file in (root / folder).rglob("*.py"))
+    content: Mapping[str, str] = {str(file.relative_to(root)): sha256(file) for file in files}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,195 @@
+"""One word of a few, its logits and a score that is a polynomial in it: expectations over words are plain sums."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
+from pipeline.numbers import Numbers
+from pipeline.types import Batch
+
+WORDS, MANY = 4, 40_000
+LOGITS = torch.tensor([0.3, -0.8, 1.1, 0.2], dtype=torch.float64)
+EACH = torch.eye(WORDS, dtype=torch.float64)
+
+
+def numbers(seed: int) -> Numbers:
+    nothing = torch.zeros(MANY, 1)
+    return Numbers(Batch(torch.arange(MANY), *[nothing] * 4), torch.Generator().manual_seed(seed))
+
+
+def score(words: torch.Tensor, cubic: float = 0.0) -> torch.Tensor:
+    """(N,): linear, quadratic and, `cubic` times, cubic in words (N, V)."""
+    generator = torch.Generator().manual_seed(2)
+    one, two, three = (torch.randn([WORDS] * n, generator=generator, dtype=torch.float64) for n in (1, 2, 3))
+    powers = torch.einsum("ni,nj,nk,ijk->n", words, words, words, three)
+    return words @ one + ((words @ two) * words).sum(1) + cubic * powers
+
+
+def slopes(index: torch.Tensor, cubic: float = 0.0) -> torch.Tensor:
+    """(N, V): the score's gradient at the words `index` (N,)."""
+    words = EACH[index].requires_grad_()
+    return torch.autograd.grad(score(words, cubic).sum(), words)[0]
+
+
+def passed_on(channel, index: torch.Tensor, noise: torch.Tensor | None = None, cubic: float = 0.0) -> torch.Tensor:
+    """(N, V): the gradient of the logits where `channel` has drawn `index` (N,)."""
+    logits = LOGITS.expand(len(index), WORDS).clone().requires_grad_()
+    return torch.autograd.grad(channel.relax(logits, noise, index), logits, slopes(index, cubic))[0]
+
+
+def exact(cubic: float = 0.0) -> torch.Tensor:
+    """(V,): the gradient of the expected score."""
+    logits = LOGITS.clone().requires_grad_()
+    return torch.autograd.grad(logits.softmax(-1) @ score(EACH, cubic), logits)[0]
+
+
+def expected(channel, cubic: float = 0.0) -> torch.Tensor:
+    """(V,): the mean of what the channel passes on, over the words."""
+    return LOGITS.softmax(-1) @ passed_on(channel, torch.arange(WORDS), cubic=cubic)
+
+
+def drawn(channel, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    """Many words, and the channel's noise."""
+    index, noise = channel.sample(LOGITS.expand(MANY, WORDS), numbers(seed), torch.arange(MANY))
+    assert noise is not None
+    return index, noise
+
+
+def errors(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """(V,): the difference of two means over N, in its standard errors."""
+    return (left.mean(0) - right.mean(0)) / ((left.var(0) + right.var(0)) / MANY).sqrt()
+
+
+def test_reinmax_is_exact_where_the_score_is_quadratic():
+    torch.testing.assert_close(expected(ReinMax()), exact())
+    assert (expected(StraightThrough()) - exact()).norm() > 0.1 * exact().norm()
+    assert (expected(ReinMax(temperature=2.0)) - exact()).norm() > 0.01 * exact().norm()
+
+
+def test_reinmax_is_off_by_the_cubic_part_alone():
+    """Second order: what is left grows with the cubic part. Where that is large, straight-through may be nearer."""
+    off = {cubic: expected(ReinMax(), cubic) - exact(cubic) for cubic in (0.05, 1.0)}
+    torch.testing.assert_close(off[1.0], 20 * off[0.05])
+    assert 0 < off[0.05].norm() < 0.5 * (expected(StraightThrough(), 0.05) - exact(0.05)).norm()
+    assert off[1.0].norm() > (expected(StraightThrough(), 1.0) - exact(1.0)).norm()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1.7])
+def test_reinmax_passes_on_what_the_authors_code_does(temperature):
+    index = torch.arange(WORDS)
+    slope, plain = slopes(index), LOGITS.softmax(-1).expand(WORDS, WORDS)
+    half = ((LOGITS / temperature).softmax(-1) + EACH[index]) / 2
+
+    def back(shares, d):
+        return shares * d - shares * (shares * d).sum(1, keepdim=True)
+
+    expected = back(half, 2 * slope) + back(plain, -slope / 2)
+    torch.testing.assert_close(passed_on(ReinMax(temperature=temperature), index), expected)
+
+
+@pytest.mark.parametrize("channel", [ReinMax(temperature=3.0), PartialSampling(ReinMax(temperature=3.0))])
+def test_with_reinmax_a_full_distribution_is_the_speaker_s_own(channel):
+    logits = LOGITS.repeat(WORDS, 1).requires_grad_()
+    whole = channel.distribution(logits, None, torch.arange(WORDS))
+    torch.testing.assert_close(whole, logits.softmax(-1))
+    weight = torch.randn(WORDS, WORDS, dtype=torch.float64)
+    found, wanted = (torch.autograd.grad((x * weight).sum(), logits)[0] for x in (whole, logits.softmax(-1)))
+    torch.testing.assert_close(found, wanted)
+
+
+def test_gumbel_rao_draws_words_as_often_as_they_are_likely_and_relaxes_towards_them():
+    index, noise = drawn(GumbelRao(temperature=0.7, k=3))
+    torch.testing.assert_close(index.bincount() / MANY, LOGITS.softmax(-1).float(), atol=0.01, rtol=0)
+    assert noise.shape == (MANY, 3, WORDS)
+    assert torch.equal(noise.argmax(-1), index.unsqueeze(1).expand(-1, 3))
+    torch.testing.assert_close(noise.sum(-1), torch.ones(MANY, 3, dtype=torch.float64))
+
+
+def test_gumbel_rao_of_one_draw_is_gumbel_in_distribution():
+    """The word and its relaxed sample: first and second moments, of each word's and of all."""
+    (index, noise), (word, perturbed) = drawn(GumbelRao(temperature=0.7, k=1)), drawn(Gumbel(temperature=0.7), 9)
+    soft = Gumbel(temperature=0.7).relax(LOGITS, perturbed, word)
+    for power in (1, 2):
+        left, right = noise.squeeze(1) ** power, soft**power
+        assert errors(left, right).abs().max() < 4
+        for i in range(WORDS):
+            assert errors(left * (index == i).unsqueeze(1), right * (word == i).unsqueeze(1)).abs().max() < 4
+
+
+def test_gumbel_rao_passes_on_the_mean_of_its_samples_gradients():
+    index, noise = drawn(GumbelRao(temperature=0.7, k=3))
+    index, noise = index[:50], noise[:50]
+    logits = LOGITS.expand(50, WORDS).clone().requires_grad_()
+    perturbation = 0.7 * noise.log() - LOGITS  # up to a constant, which no softmax sees
+    mean = ((logits.unsqueeze(1) + perturbation) / 0.7).softmax(-1).mean(1)
+    wanted = torch.autograd.grad(mean, logits, slopes(index), retain_graph=True)[0]
+    torch.testing.assert_close(passed_on(GumbelRao(temperature=0.7, k=3), index, noise), wanted)
+    whole = PartialSampling(GumbelRao(temperature=0.7, k=3)).distribution(logits, noise, index)
+    torch.testing.assert_close(whole, mean)
+    torch.testing.assert_close(torch.autograd.grad(whole, logits, slopes(index))[0], wanted)
+
+
+def through_the_noise(index: torch.Tensor, temperature: float) -> torch.Tensor:
+    """(N, V): Gumbel-Rao of one draw as the paper words it: the noise given the word is differentiated, too."""
+    logits = LOGITS.expand(MANY, WORDS).clone().requires_grad_()
+    waiting = torch.empty(MANY, WORDS, dtype=torch.float64).exponential_(generator=torch.Generator().manual_seed(4))
+    first = waiting.gather(1, index.unsqueeze(1)) / logits.exp().sum(1, keepdim=True)
+    arrival = torch.where(EACH[index] > 0, first, waiting / logits.exp() + first)
+    soft = (-arrival.log() / temperature).softmax(-1)
+    assert torch.equal(soft.argmax(-1), index)
+    return torch.autograd.grad(soft, logits, slopes(index))[0]
+
+
+def test_gumbel_rao_has_gumbel_s_mean_gradient_only_if_none_goes_through_the_noise():
+    """The claim of a public implementation against the paper's text (§3.2): it is right.
+
+    Measured: (−.084, .074, −.052, .062) and, through the noise, (−.011, .038, −.032, .005).
+    """
+    gumbel = passed_on(Gumbel(temperature=0.7), *drawn(Gumbel(temperature=0.7), 9))
+    index, noise = drawn(GumbelRao(temperature=0.7, k=1))
+    constant = passed_on(GumbelRao(temperature=0.7, k=1), index, noise)
+    total = through_the_noise(index, 0.7)
+    assert errors(constant, gumbel).abs().max() < 4
+    assert errors(total, gumbel).abs().max() > 40
+    assert (total.mean(0) - gumbel.mean(0)).norm() > 0.6 * gumbel.mean(0).norm()
+
+
+def test_draws_divide_the_variance_that_is_the_noise_s_given_the_word():
+    """Paulus et al., Eq. 13."""
+    variances = {}
+    for k in (1, 4, 32):
+        index, noise = drawn(GumbelRao(temperature=0.7, k=k))
+        variances[k] = float(passed_on(GumbelRao(temperature=0.7, k=k), index, noise).var(0).sum())
+    alone = float(passed_on(Gumbel(temperature=0.7), *drawn(Gumbel(temperature=0.7))).var(0).sum())
+    assert variances[1] == pytest.approx(alone, rel=0.05)
+    of_the_noise = (variances[1] - variances[4]) / (1 - 1 / 4)
+    assert of_the_noise > 0.3 * variances[1]
+    assert variances[32] == pytest.approx(variances[1] - of_the_noise * (1 - 1 / 32), rel=0.05)
+
+
+@pytest.mark.parametrize("channel", [ReinMax(5), GumbelRao(5, k=2)])
+def test_what_is_drawn_for_a_caption_does_not_depend_on_which_others_go_on(toy, channel):
+    logits, some = torch.randn(40, 13), torch.tensor([3, 4, 17, 39])
+
+    def symbol(rows):
+        return channel.open(toy.batch(), 12, torch.Generator().manual_seed(0))(0, logits[rows], rows)
+
+    every, few = symbol(torch.arange(40)), symbol(some)
+    assert torch.equal(few.index, every.index[some])
+    if few.noise is not None:
+        torch.testing.assert_close(few.noise, every.noise[some])
+
+
+def test_numbers_at_either_end_make_finite_shares():
+    class Ends(Numbers):
+        def like(self, x, rows=None, width=1):
+            ends = torch.tensor([0.0, 1 - 2**-24, 0.5], dtype=x.dtype)
+            return ends[torch.arange(x.numel()) % 3].view(x.shape).clone()
+
+    logits = torch.tensor([[0.0, -200.0, 1.0, 88.0]]).expand(12, 4)
+    index, noise = GumbelRao(k=5).sample(logits, Ends(numbers(0).batch, None), torch.arange(12))
+    assert torch.isfinite(noise).all()
+    assert (noise.gather(2, index.view(-1, 1, 1).expand(-1, 5, 1)) > 0).all()

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.channels.forced import Annealed, Continued, Forced, Prompted, ScheduledSampling
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.straight_through import Gumbel, StraightThrough
+from pipeline.channels.words import Beam, Greedy, Multinomial, draw
+from pipeline.errors import UserError
+from pipeline.numbers import Numbers
+from pipeline.types import Batch, caption_mask
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_words_are_drawn_as_often_as_they_are_likely():
+    probabilities = torch.tensor([0.0, 0.1, 0.2, 0.7, 0.0])
+    drawn = draw(probabilities.log().expand(40_000, 5), torch.rand(40_000, 1, generator=rng()))
+    share = torch.bincount(drawn, minlength=5) / 40_000
+    assert share[0] == share[4] == 0
+    # four standard errors
+    torch.testing.assert_close(share, probabilities, atol=4 * (0.21 / 40_000) ** 0.5, rtol=0)
+
+
+def test_drawing_stays_within_the_words_at_both_ends():
+    ends = torch.tensor([[0.0], [1 - 2**-24]])
+    assert draw(torch.zeros(2, 3), ends).tolist() == [0, 2]
+    assert draw(torch.tensor([[-torch.inf, 0.0, -torch.inf]]).expand(2, 3), ends).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("channel", [Multinomial(5), Gumbel(5), PartialSampling(StraightThrough(5), 0.5, "token")])
+def test_what_is_drawn_for_a_caption_does_not_depend_on_which_others_go_on(toy, channel):
+    logits = torch.randn(40, 13)
+    every = channel.open(toy.batch(), 12, rng())(0, logits, torch.arange(40))
+    some = torch.tensor([3, 4, 17, 39])
+    few = channel.open(toy.batch(), 12, rng())(0, logits[some], some)
+    assert torch.equal(few.index, every.index[some])
+    if few.noise is not None:
+        torch.testing.assert_close(few.noise, every.noise[some])
+    if few.whole is not None:
+        assert some[few.whole].tolist() == [row for row in some.tolist() if row in every.whole.tolist()]
+
+
+def _open(channel, toy, logits):
+    return channel.open(toy.batch(), 12, rng())(0, logits, torch.arange(len(logits)))
+
+
+@pytest.mark.parametrize("rho", [0.25, 0.75])
+def test_a_share_rho_of_captions_passes_whole(toy, rho):
+    step = PartialSampling(StraightThrough(samples=500), rho).open(toy.batch(), 12, rng())
+    first, second = (step(t, torch.randn(4000, 13), torch.arange(4000)).whole for t in range(2))
+    assert abs(len(first) / 4000 - rho) < 0.03
+    assert torch.equal(first, second), "a caption passes whole from beginning to end or not at all"
+
+
+def test_a_share_rho_of_words_passes_whole(toy):
+    step = PartialSampling(StraightThrough(samples=500), 0.5, mix="token").open(toy.batch(), 12, rng())
+    first, second = (set(step(t, torch.randn(4000, 13), torch.arange(4000)).whole.tolist()) for t in range(2))
+    assert abs(len(first) / 4000 - 0.5) < 0.04
+    assert abs(len(first & second) / 4000 - 0.25) < 0.04
+
+
+def test_whole_captions_go_on_from_themselves_unless_along_the_samples(toy):
+    logits = torch.randn(8, 13)
+    symbol = _open(PartialSampling(rho=0.5), toy, logits)
+    assert symbol.onward
+    assert 0 < len(symbol.whole) < 8
+    assert symbol.fed is None
+    assert not _open(PartialSampling(rho=0.5, feed="sample"), toy, logits).onward
+
+
+@pytest.mark.parametrize("channel", [StraightThrough(), PartialSampling(rho=1.0)])
+def test_the_end_is_heard_as_a_constant_unless_asked_otherwise(toy, channel):
+    logits = torch.zeros(8, 13)
+    logits[::2, 0] = 30.0
+    logits[1::2, 0] = -30.0
+    symbol = _open(channel, toy, logits)
+    assert symbol.through.tolist() == [False, True] * 4
+    soft = StraightThrough(ending="soft")
+    channel = soft if isinstance(channel, StraightThrough) else PartialSampling(soft, rho=1.0)
+    assert _open(channel, toy, logits).through.all()
+
+
+def test_greedy_takes_the_likeliest(toy):
+    logits = torch.randn(8, 13)
+    assert torch.equal(_open(Greedy(), toy, logits).index, logits.argmax(-1))
+
+
+def test_forced_says_what_it_is_told(toy):
+    batch = toy.batch()
+    step = Forced().open(batch, 12, rng())
+    for t in range(batch.captions.shape[1]):
+        assert torch.equal(step(t, torch.randn(8, 13), torch.arange(8)).index, batch.captions[:, t])
+
+
+def test_scheduled_sampling_feeds_a_growing_share_of_its_own_words(toy):
+    schedule = ScheduledSampling(start=0, every=5, by=0.05, most=0.25)
+    assert [schedule.share(e) for e in (0, 4, 5, 10, 24, 25, 99)] == [0, 0, 0.05, 0.1, 0.2, 0.25, 0.25]
+    batch = toy.batch()
+    object.__setattr__(batch, "epoch", 99)
+    logits = torch.full((8, 13), -20.0)
+    logits[:, 7] = 20
+    fed = torch.stack(
+        [
+            Forced(ScheduledSampling(0, 1, 0.5, 0.5)).open(batch, 12, rng(s))(0, logits, torch.arange(8)).fed
+            for s in range(200)
+        ]
+    )
+    own = (fed == 7).float().mean()
+    told = (batch.captions[:, 0] == 7).float().mean()
+    assert abs(float(own) - (0.5 + 0.5 * float(told))) < 0.06
+    assert ((fed == 7) | (fed == batch.captions[:, 0])).all()
+
+
+def test_equal_channels_are_equal_and_others_are_not():
+    assert Multinomial() == Multinomial(1)
+    assert PartialSampling(rho=0.25) == PartialSampling(StraightThrough(), 0.25)
+    assert len({Multinomial(), Greedy(), Greedy(dropout=True), StraightThrough(), PartialSampling(rho=0.0)}) == 5
+
+
+def test_a_beam_gives_no_more_than_it_holds():
+    with pytest.raises(UserError, match="1 to 2 captions, not 3"):
+        Beam(width=2, samples=3)
+
+
+def test_the_mask_holds_the_words_and_the_eos_that_ends_them():
+    tokens = torch.tensor([[1, 2, 0, 0], [0, 0, 0, 0], [3, 3, 3, 3], [1, 0, 2, 0]])
+    expected = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0]]
+    assert caption_mask(tokens).int().tolist() == expected
+
+
+def test_gumbel_words_are_drawn_as_often_as_they_are_likely_at_any_temperature():
+    probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05])
+    logits = probabilities.log().expand(40_000, 4) + 1
+    for temperature in (0.3, 1.0, 5.0):
+        channel, nothing = Gumbel(temperature=temperature), torch.zeros(40_000, 1)
+        numbers = Numbers(Batch(torch.arange(40_000), nothing, nothing, nothing, nothing), rng(3))
+        index, noise = channel.sample(logits, numbers, torch.arange(40_000))
+        shares = index.bincount(minlength=4) / len(index)
+        torch.testing.assert_close(shares, probabilities, atol=0.01, rtol=0)
+        soft = channel.relax(logits, noise, index)
+        assert torch.equal(soft.argmax(-1), index)
+        torch.testing.assert_close(soft.sum(-1), torch.ones(len(soft)))
+
+
+def test_fewer_words_are_forced_from_epoch_to_epoch():
+    schedule = Annealed(start=16, every=2, by=5)
+    assert [schedule.words(epoch) for epoch in range(9)] == [16, 16, 11, 11, 6, 6, 1, 1, 0]
+
+
+def test_a_caption_is_begun_with_human_words_and_ended_with_drawn_ones(toy):
+    batch = toy.batch()
+    speaker = toy.agents().speaker
+    message = speaker.speak(batch, Prompted(Annealed(start=2)), rng())
+    assert message.told == 2
+    assert torch.equal(message.tokens[:, :2], batch.captions[:, :2])
+    assert not torch.equal(message.tokens[:, 2:], batch.captions[:, 2 : message.tokens.shape[1]])
+    told, drawn = message.share("told"), message.share("drawn")
+    assert torch.equal(told | drawn, message.mask)
+    assert not (told & drawn).any()
+    assert not told[:, 2:].any()
+    assert not drawn[:, :2].any()
+    assert Prompted(Annealed(start=2)).samples == 1
+
+
+def test_nothing_forced_is_an_ordinary_sample(toy):
+    speaker = toy.agents().speaker
+    none, ordinary = (speaker.speak(toy.batch(), channel, rng()) for channel in (Prompted(Annealed(0)), Multinomial()))
+    assert torch.equal(none.tokens, ordinary.tokens)
+    assert none.told == ordinary.told == 0
+    assert none.share("drawn") is not none.mask
+    assert torch.equal(none.share("drawn"), none.mask)
+
+
+def test_a_caption_that_has_ended_is_not_continued(toy):
+    batch = toy.batch()
+    batch.captions[0, 1:] = 0
+    message = toy.agents().speaker.speak(batch, Continued(each=2, places=3), rng())
+    first = message.tokens.view(len(batch), 3, 2, -1)[0]
+    assert torch.equal(first[0, :, 0], batch.captions[0, 0].expand(2))
+    assert not first[1:].any()

@@ -1,0 +1,350 @@
+import gzip
+import io
+import json
+import os
+import stat
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.corpora import archives
+from pipeline.corpora.archives import MARKER, count_files, read_marker, unpack
+from pipeline.errors import UserError
+
+PHOTOS = {"photos/1.jpg": b"one", "photos/2.jpg": b"two", "photos/read.me": b"text", "other/3.jpg": b"three"}
+FORMS = ("zip", "tar", "tar.gz")
+
+Entry = tuple[str, bytes]
+
+
+def pack(path: Path, entries: list[Entry]) -> Path:
+    """An archive of these files, names as they are, twice if they are there twice."""
+    if path.name.endswith(".zip"):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in entries:
+                info = zipfile.ZipInfo("x")
+                info.filename = name  # the constructor would mend it
+                info.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(info, content)
+    else:
+        with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
+            for name, content in entries:
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def special(path: Path, name: str, kind: bytes, mode: int, target: str = "") -> Path:
+    """An archive of PHOTOS and of one member that is no plain file."""
+    pack(path, list(PHOTOS.items()))
+    if path.name.endswith(".zip"):
+        with zipfile.ZipFile(path, "a") as archive:
+            info = zipfile.ZipInfo(name)
+            info.create_system = 3
+            info.external_attr = (mode | 0o644) << 16
+            archive.writestr(info, target)
+    else:
+        with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, target
+            archive.addfile(info)
+    return path
+
+
+def take(archive: Path, to: Path, files: int = 2, most_bytes: int = 1_000, members: str = "photos/*.jpg") -> None:
+    unpack(archive, members, to, files=files, most_bytes=most_bytes, source={"sha256": "abc"})
+
+
+@pytest.fixture(params=FORMS)
+def form(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Callable[..., None]:
+    """Unpacks, and sees that it is refused by these words and that nothing is left, here or outside."""
+
+    def check(archive: Path, words: str, **options) -> None:
+        inside = tmp_path / "inside"
+        before = set(tmp_path.rglob("*")) - {inside}
+        with pytest.raises(UserError, match=words) as error:
+            take(archive, inside / "out", **options)
+        assert "\n" not in str(error.value)
+        assert str(archive) in str(error.value)
+        assert set(tmp_path.rglob("*")) - {inside} == before
+
+    return check
+
+
+def test_the_files_that_are_named_are_taken_and_no_others(tmp_path, form):
+    archive = pack(tmp_path / f"a.{form}", list(PHOTOS.items()))
+    take(archive, tmp_path / "out" / "images")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "out" / "images").iterdir() if path.name != MARKER}
+    assert files == {"1.jpg": b"one", "2.jpg": b"two"}
+    assert os.listdir(tmp_path / "out") == ["images"]
+
+
+def test_the_marker_says_from_what_and_how_much(tmp_path, form):
+    archive = pack(tmp_path / f"a.{form}", list(PHOTOS.items()))
+    take(archive, tmp_path / "out")
+    assert read_marker(tmp_path / "out") == {
+        "archive": archive.name,
+        "members": "photos/*.jpg",
+        "sha256": "abc",
+        "files": 2,
+        "bytes": 6,
+    }
+    assert count_files(tmp_path / "out") == (2, 6)
+    assert read_marker(tmp_path) is None
+
+
+def test_files_at_the_top_and_with_a_dot_before_them_are_taken(tmp_path, form):
+    take(pack(tmp_path / f"a.{form}", [("1.txt", b"1"), ("2.md", b"2")]), tmp_path / "top", files=1, members="*.txt")
+    take(pack(tmp_path / f"b.{form}", [("./photos/1.jpg", b"1")]), tmp_path / "dot", files=1)
+    assert (tmp_path / "top" / "1.txt").exists()
+    assert (tmp_path / "dot" / "1.jpg").exists()
+
+
+def test_folders_of_an_archive_are_no_files(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.mkdir("photos")
+        archive.writestr("photos/1.jpg", b"1")
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name in (".", "photos", "photos"):
+            info = tarfile.TarInfo(name)
+            info.type = tarfile.DIRTYPE
+            archive.addfile(info)
+        info = tarfile.TarInfo("photos/1.jpg")
+        archive.addfile(info)
+    for name in ("zip", "tar"):
+        take(tmp_path / f"a.{name}", tmp_path / f"out {name}", files=1)
+
+
+def test_long_names_and_files_of_megabytes_come_whole(tmp_path, form):
+    name, content = "p" * 120 + "/" + "n" * 150 + ".jpg", os.urandom(3_000_000)
+    archive = pack(tmp_path / f"a.{form}", [("before", bytes(2_500_000)), (name, content), ("after", bytes(1_024))])
+    take(archive, tmp_path / "out", files=1, most_bytes=3_000_000, members="p" * 120 + "/*")
+    assert (tmp_path / "out" / Path(name).name).read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../evil.jpg", "photos/../../evil.jpg", "photos/..", "/etc/evil.jpg", "//evil.jpg", "photos//1.jpg", "C:/evil.jpg",
+     "C:evil.jpg", "photos\\..\\evil.jpg", "\\\\host\\evil.jpg", "photos/a\nb.jpg", "photos/a\x1b[1m.jpg", "."],
+)  # fmt: skip
+def test_a_path_that_leads_outside_refuses_the_archive_whether_it_is_taken_or_not(tmp_path, form, refused, name):
+    refused(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (name, b"evil")]), "leads outside|cannot be read")
+
+
+def test_a_name_that_hides_its_end_refuses_the_archive(tmp_path, refused):
+    refused(pack(tmp_path / "a.zip", [*PHOTOS.items(), ("photos/3.jpg\0.exe", b"evil")]), "no name", files=3)
+
+
+@pytest.mark.parametrize("again", ["photos/1.jpg", "./photos/1.jpg", "photos/1.JPG"])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_name_that_is_there_twice_refuses_the_archive(tmp_path, form, refused, again):
+    refused(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (again, b"another")]), "twice", files=3)
+
+
+def test_one_name_in_two_unicode_forms_is_there_twice(tmp_path, form, refused):
+    refused(pack(tmp_path / f"a.{form}", [("photos/\u00e9.jpg", b"1"), ("photos/e\u0301.jpg", b"2")]), "twice")
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "words"),
+    [
+        (tarfile.SYMTYPE, stat.S_IFLNK, "is a link"),
+        (tarfile.LNKTYPE, stat.S_IFLNK, "is a link"),
+        (tarfile.CHRTYPE, stat.S_IFCHR, "no plain file"),
+        (tarfile.BLKTYPE, stat.S_IFBLK, "no plain file"),
+        (tarfile.FIFOTYPE, stat.S_IFIFO, "no plain file"),
+        (b"Z", stat.S_IFSOCK, "no plain file|leads outside|size|file"),
+    ],
+)
+def test_links_and_devices_refuse_the_archive(tmp_path, form, refused, kind, mode, words):
+    refused(special(tmp_path / f"a.{form}", "elsewhere/link", kind, mode, "/etc/passwd"), words)
+
+
+def test_more_bytes_than_the_cap_refuse_the_archive(tmp_path, form, refused):
+    bomb = pack(tmp_path / f"a.{form}", [("photos/1.jpg", bytes(10_000_000))])
+    refused(bomb, "unpacks to more than 9,999,999 bytes", files=1, most_bytes=9_999_999)
+    take(bomb, tmp_path / "fits", files=1, most_bytes=10_000_000)
+
+
+def test_a_size_that_lies_does_not_help_a_bomb(tmp_path, refused):
+    """The cap counts what is written: the header says 10 bytes, and 10 million come."""
+    path = pack(tmp_path / "a.zip", [("photos/1.jpg", bytes(10_000_000))])
+    content = path.read_bytes()
+    assert content.count(struct.pack("<L", 10_000_000)) == 2
+    path.write_bytes(content.replace(struct.pack("<L", 10_000_000), struct.pack("<L", 10)))
+    refused(path, "cannot be read|more than", files=1, most_bytes=1_000)
+
+
+def test_the_cap_is_on_what_is_written_when_sizes_say_less(tmp_path, refused, monkeypatch):
+    honest = archives._zip_member
+
+    def lying(archive, info):
+        member = honest(archive, info)
+        return archives.Member(member.name, 10, member.kind, member.open)
+
+    monkeypatch.setattr(archives, "_zip_member", lying)
+    bomb = pack(tmp_path / "a.zip", [("photos/1.jpg", bytes(10_000_000))])
+    refused(bomb, "unpacks to more than 1,000 bytes", files=1)
+    refused(pack(tmp_path / "b.zip", [("photos/1.jpg", bytes(100))]), "has 100 bytes and says 10", files=1)
+
+
+def test_too_many_members_refuse_the_archive(tmp_path, form, refused, monkeypatch):
+    monkeypatch.setattr(archives, "MEMBERS", 3)
+    refused(pack(tmp_path / f"a.{form}", list(PHOTOS.items())), "more than 3 members")
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_another_number_of_files_refuses_the_archive(tmp_path, form, refused, files):
+    refused(pack(tmp_path / f"a.{form}", list(PHOTOS.items())), f"2 files are .*, {files} are expected", files=files)
+
+
+def test_our_own_name_refuses_the_archive(tmp_path, form, refused):
+    refused(pack(tmp_path / f"a.{form}", [(f"photos/{MARKER}", b"{}")]), "name of ours", members="photos/*", files=1)
+
+
+def test_encryption_refuses_the_archive(tmp_path, refused):
+    path = pack(tmp_path / "a.zip", [("other/1.jpg", b"secret")])
+    content = bytearray(path.read_bytes())
+    content[6] |= 1  # the flags of the local header
+    content[content.index(b"PK\x01\x02") + 8] |= 1  # and of the directory
+    path.write_bytes(content)
+    refused(path, "is encrypted")
+
+
+def test_wrong_bytes_are_seen_by_the_check_sum(tmp_path, refused):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("photos/1.jpg", b"a photo")
+    path.write_bytes(path.read_bytes().replace(b"a photo", b"a phobo"))
+    refused(path, "Bad CRC-32", files=1)
+    pack(tmp_path / "a.tar", [("photos/1.jpg", b"a photo")])
+    packed = bytearray(gzip.compress((tmp_path / "a.tar").read_bytes()))
+    packed[-8] ^= 1
+    (tmp_path / "b.tar.gz").write_bytes(packed)
+    refused(tmp_path / "b.tar.gz", "CRC check failed", files=1)
+
+
+def test_a_header_that_asks_for_much_memory_refuses_the_archive(tmp_path, refused):
+    """A pax header says itself how long it is, and tarfile would read it whole."""
+    info = tarfile.TarInfo("header")
+    info.type, info.size = tarfile.XHDTYPE, 1 << 40
+    (tmp_path / "a.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(10_240))
+    refused(tmp_path / "a.tar", "header of 1,099,511,627,776 bytes")
+
+
+def test_a_header_that_leads_backwards_refuses_the_archive(tmp_path, refused):
+    """A negative size would make tarfile read the same header for ever."""
+    info = tarfile.TarInfo("other.jpg")
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = (-512 & (1 << 96) - 1).to_bytes(12, "big")
+    header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
+    before = tarfile.TarInfo("before.jpg").tobuf(tarfile.GNU_FORMAT)
+    (tmp_path / "a.tar").write_bytes(before + bytes(header) + bytes(10_240))
+    refused(tmp_path / "a.tar", "leads backwards")
+
+
+@pytest.mark.parametrize("name", ["a.rar", "a", "a.jpg"])
+def test_only_zip_and_tar_are_unpacked(tmp_path, refused, name):
+    (tmp_path / name).write_bytes(b"PK")
+    refused(tmp_path / name, "zip, tar and tar.gz")
+
+
+def test_an_archive_that_is_not_there_is_told(tmp_path, form, refused):
+    refused(tmp_path / f"a.{form}", "No such file")
+
+
+def outcome(act: Callable[[], None]) -> str | None:
+    """What was told of a mistake; None if there was none."""
+    try:
+        act()
+    except UserError as error:
+        return str(error)
+    return None
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("form", FORMS)
+def test_whatever_is_broken_in_an_archive_gives_one_line_or_the_right_files(tmp_path_factory, form, data):
+    folder = tmp_path_factory.mktemp("broken")
+    path = pack(folder / f"a.{form}", [("photos/1.jpg", b"one"), ("photos/2.jpg", b"two" * 300)])
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(0, 4))):
+        content[data.draw(st.integers(0, min(len(content), 2_048) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    if line := outcome(lambda: take(path, folder / "out")):
+        assert "\n" not in line
+        assert os.listdir(folder) == [path.name]
+    else:
+        assert count_files(folder / "out")[0] == 2
+        assert set(os.listdir(folder)) == {path.name, "out"}
+
+
+names = st.lists(
+    st.sampled_from(["photos", "..", ".", "", "/", "C:", "1.jpg", "2.jpg", "e\u0301", "\\", "\0", " ", "con"]),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@settings(max_examples=100, deadline=None)
+@given(paths=st.lists(names, min_size=1, max_size=4))
+@pytest.mark.parametrize("form", ["zip", "tar"])
+def test_whatever_the_names_are_nothing_is_written_outside(tmp_path_factory, form, paths):
+    folder = tmp_path_factory.mktemp("names")
+    (folder / "in").mkdir()
+    path = pack(folder / "in" / f"a.{form}", [("/".join(parts), b"x") for parts in paths])
+    if line := outcome(lambda: unpack(path, "photos/*", folder / "in" / "out", files=1, most_bytes=10)):
+        assert "\n" not in line
+        assert os.listdir(folder / "in") == [path.name]
+    else:
+        assert len(os.listdir(folder / "in" / "out")) == 2  # the file and the marker
+    assert os.listdir(folder) == ["in"]
+
+
+def test_an_interrupted_run_leaves_nothing_and_the_next_one_clears_what_a_killed_one_left(tmp_path, monkeypatch):
+    archive = pack(tmp_path / "a.zip", list(PHOTOS.items()))
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            take(archive, tmp_path / "out")
+    assert os.listdir(tmp_path) == ["a.zip"]
+    (tmp_path / ".out.part").mkdir()
+    (tmp_path / ".out.part" / "1.jpg").write_bytes(b"half")
+    take(archive, tmp_path / "out")
+    assert (tmp_path / "out" / "1.jpg").read_bytes() == b"one"
+    assert sorted(os.listdir(tmp_path)) == ["a.zip", "out"]
+
+
+def test_a_folder_that_is_there_is_not_overwritten(tmp_path, refused):
+    (tmp_path / "inside" / "out").mkdir(parents=True)
+    (tmp_path / "inside" / "out" / "mine.jpg").write_bytes(b"mine")
+    archive = pack(tmp_path / "a.zip", list(PHOTOS.items()))
+    with pytest.raises(UserError, match=r"cannot be unpacked into .* not empty"):
+        take(archive, tmp_path / "inside" / "out")
+    assert os.listdir(tmp_path / "inside" / "out") == ["mine.jpg"]
+
+
+def test_a_link_to_an_empty_folder_elsewhere_is_unpacked_there(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "images").symlink_to(tmp_path / "disk")
+    take(pack(tmp_path / "a.zip", list(PHOTOS.items())), tmp_path / "images")
+    assert json.loads((tmp_path / "disk" / MARKER).read_text())["files"] == 2
+    assert (tmp_path / "images").is_symlink()

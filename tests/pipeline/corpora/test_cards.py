@@ -1,0 +1,94 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.corpora import cards
+from pipeline.errors import UserError
+
+PROFILES = Path(__file__).parents[3] / "profiles"
+
+WHOLE = """
+title = "Balls"
+images = 3
+captions = 5
+splits = { train = 1, val = 1, test = 1 }
+home = "https://balls.example"
+licence = "none"
+citation = "Nobody, 2020"
+
+[[archives]]
+file = "a.zip"
+url = "http://balls.example/a.zip"
+bytes = 10
+sha256 = "0000000000000000000000000000000000000000000000000000000000000000"
+members = "a/*"
+to = "images"
+files = 3
+unpacked = 100
+"""
+
+
+@pytest.mark.parametrize("name", cards.names())
+def test_a_card_is_whole_and_its_numbers_agree(name):
+    card = cards.load(name)
+    assert sum(card.splits.values()) == card.images
+    images = [archive for archive in card.archives if archive.to.startswith("images")]
+    assert sum(archive.needed or archive.files for archive in images) == card.images
+    for archive in card.archives:
+        assert (archive.needed or 0) <= archive.files
+        if archive.bytes:
+            assert archive.unpacked >= archive.bytes // 2
+
+
+@pytest.mark.parametrize("name", cards.names())
+def test_a_card_brings_what_its_profile_reads(name):
+    prepare = yaml.safe_load((PROFILES / f"{name}.yaml").read_text())["prepare"]
+    card = cards.load(name)
+    assert prepare["root"] == f"data/external/{name}"
+    assert prepare["annotations"] in [entry.file for entry in card.by_hand if not entry.optional]
+    assert all(archive.to.split("/")[0] == prepare["images"] for archive in card.archives if ".jpg" in archive.members)
+
+
+def test_the_published_splits_are_these():
+    splits = {name: tuple(cards.load(name).splits.values()) for name in cards.names()}
+    assert splits == {
+        "coco": (113_287, 5_000, 5_000),
+        "flickr30k": (29_000, 1_014, 1_000),
+        "flickr8k": (6_000, 1_000, 1_000),
+    }
+
+
+def test_an_unknown_card_is_told_with_those_that_there_are():
+    with pytest.raises(UserError, match="DATASET=coc: no such data card; there are: coco, flickr30k, flickr8k"):
+        cards.load("coc")
+    with pytest.raises(UserError, match="no such data card"):
+        cards.load("../cards/coco")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("images = 3", "images = ", "not TOML"),
+        ("images = 3", 'images = "3"', "images: Input should be a valid integer"),
+        ('licence = "none"', "", "licence: Field required"),
+        ("images = 3", "images = 3\nimage = 3", "image: Extra inputs"),
+        ("bytes = 10", "", "needs bytes and sha256"),
+        ('sha256 = "00', 'sha256 = "', "sha256: String should match"),
+        ('url = "http://balls.example/a.zip"', "", "needs where"),
+        ("http://balls.example/a.zip", "file:///a.zip", "url: String should match"),
+        ('file = "a.zip"', 'file = "../a.zip"', "file: String should match"),
+        ('to = "images"', 'to = "/images"', "to: String should match"),
+        ('file = "a.zip"', 'file = "a.rar"', "file: String should match"),
+    ],
+)
+def test_a_mistake_in_a_card_is_one_line(tmp_path, old, new, words):
+    path = tmp_path / "balls.toml"
+    path.write_text(WHOLE)
+    assert cards.read(path).name == "balls"
+    assert old in WHOLE
+    path.write_text(WHOLE.replace(old, new))
+    with pytest.raises(UserError, match=words) as error:
+        cards.read(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,273 @@
+import hashlib
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.corpora import download as module
+from pipeline.corpora.download import download, part_of
+from pipeline.errors import UserError
+
+BODY = random.Random(0).randbytes(100_000)
+DIGEST = hashlib.sha256(BODY).hexdigest()
+
+
+@pytest.fixture
+def fetched(web, tmp_path: Path) -> Callable[..., Path]:
+    """Downloads BODY, with the faults given, without waiting; the path it came to."""
+    web.files["a.zip"] = BODY
+
+    def run(*faults: Callable, url: str | None = None, wait: float = 5.0) -> Path:
+        web.faults["a.zip"] = list(faults)
+        to = tmp_path / "downloads" / "a.zip"
+        download(url or f"{web.address}/a.zip", to, len(BODY), DIGEST, attempts=3, pause=0.0, wait=wait)
+        return to
+
+    return run
+
+
+def left(to: Path) -> list[str]:
+    return sorted(path.name for path in to.parent.iterdir())
+
+
+def test_a_file_comes_whole_and_alone_and_is_not_fetched_again(web, fetched):
+    to = fetched()
+    assert to.read_bytes() == BODY
+    assert left(to) == ["a.zip"]
+    assert fetched() == to
+    assert web.ranges() == [None]
+
+
+def test_a_cut_connection_is_gone_on_with_where_it_ended(web, fetched):
+    assert fetched(web.cutting(30_000), web.cutting(20_000)).read_bytes() == BODY
+    assert web.ranges() == [None, "bytes=30000-", "bytes=50000-"]
+    assert web.asked[1][1]["If-Range"] == web.asked[2][1]["If-Range"]  # the same version of the file
+
+
+def test_a_later_run_goes_on_with_what_an_earlier_one_left(web, fetched, tmp_path):
+    with pytest.raises(UserError, match="50,000 of 100,000 bytes are kept: run this again to go on"):
+        fetched(web.cutting(50_000), *[web.sending(503, content=b"")] * 3)
+    web.asked.clear()
+    assert fetched().read_bytes() == BODY
+    assert web.ranges() == ["bytes=50000-"]
+    assert left(tmp_path / "downloads" / "a.zip") == ["a.zip"]
+
+
+def test_a_file_that_changed_meanwhile_begins_anew(web, fetched):
+    web.files["a.zip"] = bytes(100_000)
+    with pytest.raises(UserError, match="kept"):
+        fetched(web.cutting(50_000), *[web.sending(500, content=b"")] * 3)
+    web.files["a.zip"] = BODY  # another ETag
+    assert fetched().read_bytes() == BODY
+    assert web.asked[-1][1]["Range"] == "bytes=50000-"
+
+
+def test_a_server_that_ignores_ranges_sends_all_again(web, fetched):
+    whole = web.sending(200, {"Content-Length": "100000"})
+    assert fetched(web.sending(200, {"Content-Length": "100000"}, BODY[:40_000]), whole).read_bytes() == BODY
+    assert web.ranges() == [None, "bytes=40000-"]
+
+
+def test_a_page_that_is_not_the_file_takes_nothing_away(web, fetched):
+    page = web.sending(200, {"Content-Length": "17"}, b"<h1>Log in</h1>..")
+    assert fetched(web.cutting(40_000), page).read_bytes() == BODY
+    assert web.ranges() == [None, "bytes=40000-", "bytes=40000-"]
+
+
+def test_a_server_without_length_or_version_does_too(web, fetched):
+    assert fetched(web.sending(200, content=BODY[:40_000]), web.sending(200)).read_bytes() == BODY
+
+
+@pytest.mark.parametrize("said", ["bytes 0-99999/100000", "bytes 30000-99999/123456", "bytes */100000", "nonsense", ""])
+def test_a_range_that_was_not_asked_for_is_not_used(web, fetched, said):
+    wrong = web.sending(206, {"Content-Range": said}, BODY[30_000:])
+    assert fetched(web.cutting(30_000), wrong).read_bytes() == BODY
+    assert web.ranges() == [None, "bytes=30000-", None]
+
+
+def test_a_range_beyond_the_end_begins_anew(web, fetched, tmp_path):
+    part = part_of(tmp_path / "downloads" / "a.zip")
+    part.parent.mkdir()
+    part.write_bytes(BODY[:70_000])
+    assert fetched(web.sending(416, content=b"")).read_bytes() == BODY
+    assert web.ranges() == ["bytes=70000-", None]
+
+
+def test_a_part_that_is_longer_than_the_file_begins_anew(web, fetched, tmp_path):
+    part = part_of(tmp_path / "downloads" / "a.zip")
+    part.parent.mkdir()
+    part.write_bytes(bytes(100_001))
+    assert fetched().read_bytes() == BODY
+    assert web.ranges() == [None]
+
+
+def test_a_part_that_is_whole_already_is_checked_and_used_without_a_request(web, fetched, tmp_path):
+    part = part_of(tmp_path / "downloads" / "a.zip")
+    part.parent.mkdir()
+    part.write_bytes(BODY)
+    assert fetched().read_bytes() == BODY
+    assert web.asked == []
+
+
+def test_wrong_bytes_are_removed_and_told(web, fetched, tmp_path):
+    web.files["a.zip"] = bytes(100_000)
+    found = hashlib.sha256(bytes(100_000)).hexdigest()
+    with pytest.raises(UserError, match=f"a.zip: SHA-256 {found} came, and {DIGEST} is expected; what came is removed"):
+        fetched()
+    assert left(tmp_path / "downloads" / "a.zip") == []
+
+
+def test_wrong_bytes_in_one_part_are_seen(web, fetched, tmp_path):
+    with pytest.raises(UserError, match="what came is removed"):
+        fetched(web.cutting(30_000), web.sending(206, {"Content-Range": "bytes 30000-99999/100000"}, bytes(70_000)))
+    assert left(tmp_path / "downloads" / "a.zip") == []
+
+
+def test_a_file_that_lies_there_and_is_another_is_told_and_kept(web, fetched, tmp_path):
+    to = tmp_path / "downloads" / "a.zip"
+    to.parent.mkdir()
+    to.write_bytes(b"somebody's own")
+    with pytest.raises(UserError, match="move it away"):
+        fetched()
+    assert to.read_bytes() == b"somebody's own"
+
+
+@pytest.mark.parametrize("length", [99_999, 100_001])
+def test_a_server_that_announces_another_length_is_asked_again_and_then_given_up(web, fetched, tmp_path, length):
+    lie = web.sending(200, {"Content-Length": str(length)})
+    assert fetched(lie).read_bytes() == BODY
+    (tmp_path / "downloads" / "a.zip").unlink()
+    with pytest.raises(UserError, match=f"announces {length:,} bytes, and 100,000 are expected; tried 3 times"):
+        fetched(lie, lie, lie)
+    assert not (tmp_path / "downloads" / "a.zip").exists()
+
+
+def test_more_bytes_than_announced_are_not_read(web, fetched):
+    assert fetched(web.sending(200, {"Content-Length": "100000"}, BODY + b"more")).read_bytes() == BODY
+    assert fetched(web.sending(200, content=BODY + b"more")).read_bytes() == BODY
+
+
+def test_chunks_that_break_off_are_gone_on_with(web, fetched):
+    chunked = b"%x\r\n%s\r\n" % (60_000, BODY[:60_000])
+    to = fetched(web.sending(200, {"Transfer-Encoding": "chunked"}, chunked))
+    assert to.read_bytes() == BODY
+    assert len(web.asked) == 2
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_passing_fault_is_tried_again_a_few_times(web, fetched, status):
+    fault = web.sending(status, content=b"")
+    assert fetched(fault, fault).read_bytes() == BODY
+    os.remove(fetched())
+    with pytest.raises(UserError, match=f"the server answers {status} .*; tried 3 times"):
+        fetched(fault, fault, fault)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410])
+def test_a_lasting_fault_is_told_at_once_with_the_place_for_a_copy(web, fetched, tmp_path, status):
+    with pytest.raises(
+        UserError, match=f"answers {status} .*copy from elsewhere may be put at .*/downloads/a.zip: its"
+    ):
+        fetched(web.sending(status, content=b""))
+    assert len(web.asked) == 1
+    (tmp_path / "downloads" / "a.zip").write_bytes(BODY)
+    fetched()
+    assert len(web.asked) == 1
+
+
+def test_a_redirection_is_followed_with_its_range(web, fetched):
+    moved = web.sending(302, {"Location": f"{web.address}/b.zip"}, b"")
+    web.files["b.zip"] = BODY
+    assert fetched(web.cutting(30_000), moved).read_bytes() == BODY
+    assert web.asked[-1][0] == "b.zip"
+    assert web.asked[-1][1]["Range"] == "bytes=30000-"
+
+
+@pytest.mark.parametrize("place", ["file:///etc/passwd", "ftp://127.0.0.1/a.zip", "data:,a"])
+def test_a_redirection_to_anything_but_the_web_is_refused(web, fetched, tmp_path, place):
+    with pytest.raises(UserError, match=r"only http and https|not allowed"):
+        fetched(web.sending(302, {"Location": place}, b""))
+    assert left(tmp_path / "downloads" / "a.zip") == []
+
+
+def test_a_redirection_in_circles_is_told(web, fetched):
+    circle = web.sending(302, {"Location": f"{web.address}/a.zip"}, b"")
+    with pytest.raises(UserError, match="infinite loop"):
+        fetched(*[circle] * 20)
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/a.zip", "a.zip"])
+def test_another_address_than_of_the_web_is_refused(fetched, url):
+    with pytest.raises(UserError, match="only http and https"):
+        fetched(url=url)
+
+
+def test_nobody_at_the_address_is_told(fetched):
+    with pytest.raises(UserError, match=r"no answer .*tried 3 times"):
+        fetched(url="http://127.0.0.1:1/a.zip")
+
+
+def test_a_server_that_falls_silent_is_left(web, fetched):
+    released = threading.Event()
+
+    def silent(request, body):
+        request.send_response(200)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body[:10_000])
+        released.wait(10)
+
+    try:
+        assert fetched(silent, wait=0.2).read_bytes() == BODY
+    finally:
+        released.set()
+
+
+def test_attempts_that_bring_something_new_are_none_in_vain(web, fetched, monkeypatch):
+    monkeypatch.setattr(module, "PROGRESS", 5_000)
+    assert fetched(*[web.cutting(10_000)] * 9).read_bytes() == BODY
+    os.remove(fetched())
+    web.asked.clear()
+    shorter, longer = (web.sending(200, {"Content-Length": "100000"}, BODY[:size]) for size in (10_000, 20_000))
+    with pytest.raises(UserError, match="tried 3 times"):
+        fetched(*[shorter, longer] * 20)
+    assert len(web.asked) == 5  # two brought something new, three did not
+
+
+def test_between_attempts_it_waits_longer_and_longer(web, tmp_path, monkeypatch):
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    web.faults["a.zip"] = [web.sending(503, content=b"")] * 7
+    with pytest.raises(UserError):
+        download(f"{web.address}/a.zip", tmp_path / "a.zip", 5, DIGEST, attempts=7, pause=2.0)
+    assert waited == [4, 8, 16, 32, 60, 60]
+
+
+def test_a_disk_that_takes_no_more_is_told_and_what_came_is_kept(web, fetched, tmp_path):
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"a.zip.part: File too large; make room and run this again to go on"):
+            fetched()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert left(tmp_path / "downloads" / "a.zip") == ["a.zip.etag", "a.zip.part"]
+    assert fetched().read_bytes() == BODY
+    assert web.ranges() == [None, "bytes=30000-"]
+
+
+def test_an_interrupted_download_leaves_nothing_that_looks_whole(web, fetched, tmp_path, monkeypatch):
+    def interrupted(response, size):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_read", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fetched()
+    assert left(tmp_path / "downloads" / "a.zip") == ["a.zip.etag", "a.zip.part"]
+    assert fetched().read_bytes() == BODY

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.channels.forced import Forced
+from pipeline.channels.words import Multinomial
+from pipeline.estimators.baselines import Centred, GroupMean, SelfCritical
+from pipeline.estimators.rollouts import StepRollouts, human
+from pipeline.estimators.surrogate import Detached, NoBaseline, ScoreFunction, surrogate
+from pipeline.scores.discriminability import Hinge
+from pipeline.types import Message, caption_mask
+
+
+def test_the_surrogate_by_hand():
+    tokens = torch.tensor([[1, 0], [2, 3]])
+    log_probs = torch.tensor([[-1.0, -2.0], [-0.5, -0.25]], requires_grad=True)
+    message = Message(tokens, caption_mask(tokens), torch.arange(2), 1, log_probs)
+    value = torch.tensor([0.3, -0.7], requires_grad=True)
+    advantage = torch.tensor([2.0, -1.0])
+    # −mean(.3, −.7) − [2·(−1 −2) − 1·(−.5 −.25)] / 4 words
+    loss, report = surrogate(value, message, advantage)
+    assert loss.item() == pytest.approx(0.2 - (-6.0 + 0.75) / 4)
+    assert surrogate(value, message, advantage, "sum")[0].item() == pytest.approx(0.4 - (-6.0 + 0.75) / 4)
+    assert report["words"] == 2
+    assert report["score"].item() == pytest.approx(-0.2)
+    loss.backward()
+    torch.testing.assert_close(log_probs.grad, torch.tensor([[-0.5, -0.5], [0.25, 0.25]]))
+    torch.testing.assert_close(value.grad, torch.tensor([-0.5, -0.5]))
+
+
+def test_scores_that_are_sums_over_words_are_averaged_over_them_by_hand():
+    tokens = torch.tensor([[1, 0, 0], [2, 3, 0]])
+    message = Message(tokens, caption_mask(tokens), torch.arange(2), 1)
+    value = torch.tensor([1.5, -0.5], requires_grad=True)
+    loss, _ = surrogate(value, message, reduction="words")
+    loss.backward()
+    assert loss.item() == pytest.approx(-1.0 / 5)
+    torch.testing.assert_close(value.grad, torch.full((2,), -0.2))
+
+
+def test_words_after_the_end_have_no_weight():
+    tokens = torch.tensor([[1, 0, 0], [2, 3, 0]])
+    log_probs = torch.tensor([[-1.0, -2.0, 0.0], [-0.5, -0.25, -3.0]], requires_grad=True)
+    message = Message(tokens, caption_mask(tokens), torch.arange(2), 1, log_probs)
+    surrogate(torch.ones(2), message, torch.ones(2))[0].backward()
+    assert log_probs.grad[0, 2] == 0
+    torch.testing.assert_close(log_probs.grad[1], torch.full((3,), -0.2))
+
+
+def test_equal_channels_speak_once(toy):
+    rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
+    assert rollouts.of(Multinomial()) is rollouts.of(Multinomial(samples=1))
+    assert rollouts.of(Multinomial()) is not rollouts.of(Multinomial(samples=2))
+
+
+def test_what_is_said_depends_on_seed_step_and_channel_only(toy):
+    speaker = toy.agents().speaker
+
+    def said(seed=1, step=0, first=None):
+        rollouts = StepRollouts(speaker, toy.batch(step), seed)
+        if first is not None:
+            rollouts.of(first)
+        tokens = rollouts.of(Multinomial(samples=4)).tokens
+        return torch.nn.functional.pad(tokens, (0, 6 - tokens.shape[1]))
+
+    assert torch.equal(said(), said(first=Multinomial()))
+    assert not torch.equal(said(), said(seed=2))
+    assert not torch.equal(said(), said(step=1))
+
+
+def test_a_caption_first_asked_for_by_a_baseline_still_carries_a_gradient(toy):
+    agents = toy.agents()
+    rollouts = StepRollouts(agents.speaker, toy.batch(), seed=1)
+    with torch.no_grad():
+        first = rollouts.of(Forced())
+    assert first.log_probs.requires_grad
+    assert not rollouts.of(Forced(learns=False)).log_probs
+
+
+def test_greedy_speaks_without_dropout_and_the_speaker_goes_on_training(toy):
+    from pipeline.channels.words import Greedy
+
+    agents = toy.agents(dropout=0.9)
+    agents.speaker.train()
+    rollouts = StepRollouts(agents.speaker, toy.batch(), seed=1)
+    torch.manual_seed(0)
+    greedy = rollouts.of(Greedy())
+    assert agents.speaker.training
+    agents.speaker.eval()
+    expected = agents.speaker.speak(toy.batch(), Greedy(), torch.Generator())
+    assert torch.equal(greedy.tokens, expected.tokens)
+    assert greedy.log_probs is None
+
+
+def test_baselines_by_hand(toy):
+    agents = toy.agents()
+    rollouts = StepRollouts(agents.speaker, toy.batch(), seed=1)
+    score = Hinge(agents.listener)
+    value = torch.arange(16.0)
+    assert not NoBaseline()(value, score, rollouts).any()
+    greedy = score(rollouts.of(SelfCritical().channel), rollouts.batch)
+    torch.testing.assert_close(SelfCritical()(value, score, rollouts), greedy.repeat_interleave(2))
+    truth = score(human(rollouts.batch), rollouts.batch)
+    torch.testing.assert_close(SelfCritical(Forced(learns=False))(value[:8], score, rollouts), truth)
+    centred = Centred(SelfCritical())(value, score, rollouts)
+    assert (value - centred).sum().abs() < 1e-4
+    sets = torch.stack([torch.tensor([0.5, 0.5]) + 2 * image for image in range(8)]).flatten()
+    torch.testing.assert_close(GroupMean()(value, score, rollouts), sets)
+
+
+def test_the_greedy_hinge_is_among_greedy_captions(toy):
+    """Luo 2018: the baseline's distractor captions are the other greedy captions, not the samples."""
+    agents = toy.agents()
+    rollouts = StepRollouts(agents.speaker, toy.batch(), seed=1)
+    score = Hinge(agents.listener)
+    _, report = ScoreFunction(Multinomial(), SelfCritical()).surrogate(score, rollouts)
+    sampled = score(rollouts.of(Multinomial()), rollouts.batch)
+    greedy = score(rollouts.of(SelfCritical().channel), rollouts.batch)
+    torch.testing.assert_close(report["advantage"], (sampled - greedy).mean().detach())
+
+
+def test_detached_leaves_the_speaker_alone(toy):
+    agents = toy.agents()
+    loss, _ = Detached(Multinomial()).surrogate(Hinge(agents.listener), StepRollouts(agents.speaker, toy.batch(), 1))
+    loss.backward()
+    assert all(p.grad is None for p in agents.speaker.parameters())
+    assert agents.listener.image.weight.grad.any()

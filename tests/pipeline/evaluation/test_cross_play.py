@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import torch
+
+from pipeline.evaluation.cross_play import crossed
+
+CPU = torch.device("cpu")
+
+
+class Shifted(torch.nn.Module):
+    """A listener that hears the first word as the number of the image, plus something."""
+
+    def __init__(self, by: int) -> None:
+        super().__init__()
+        self.by = by
+
+    def see(self, pooled):
+        return torch.eye(30)
+
+    def hear(self, message):
+        return torch.eye(30)[(message.tokens[:, 0] + self.by) % 30]
+
+
+def test_every_listener_reads_every_speaker():
+    numbers = torch.arange(30)
+    captions = {"plain": numbers[:, None], "shifted": ((numbers - 4) % 30)[:, None]}
+    found = crossed(captions, {"naive": Shifted(0), "used to it": Shifted(4)}, torch.zeros(30, 1), CPU)
+    # who hears another image's number ranks its own last: 28 others tie with it, and that one is better
+    assert found == {
+        "plain": {"naive": 100.0, "used to it": 0.0},
+        "shifted": {"naive": 0.0, "used to it": 100.0},
+    }

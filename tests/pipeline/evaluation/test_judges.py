@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.channels.words import Beam, Greedy
+from pipeline.evaluation.generate import captions
+from pipeline.evaluation.judges import galleries, hear, judge
+from pipeline.evaluation.validation import Validation
+
+CPU = torch.device("cpu")
+
+
+class Reader(torch.nn.Module):
+    """A listener that hears the first word as the number of the image."""
+
+    def see(self, pooled):
+        return torch.eye(len(pooled))
+
+    def hear(self, message):
+        return torch.eye(8)[message.tokens[:, 0]]
+
+
+def test_recalls_both_ways_by_hand():
+    """Image 0 has two captions, which say 7 and 3; image 1 says 1, image 2 says 1, the others their own number."""
+    tokens = torch.tensor([[7, 0], [3, 0], [1, 0], [1, 0], [3, 0], [4, 0], [5, 0], [6, 0], [7, 0]])
+    owners = torch.tensor([0, 0, 1, 2, 3, 4, 5, 6, 7])
+    verdict = judge(Reader(), tokens, owners, torch.zeros(8, 1), CPU)
+    # where a caption names another image, that one is better and the other six tie: the rank is the last
+    assert verdict.by_caption.tolist() == [8, 8, 1, 8, 1, 1, 1, 1, 1]
+    assert verdict.text_to_image["R@1"] == pytest.approx(100 * 6 / 9)
+    # images 1, 3 and 7 find their caption, but another's ties with it: rank 2. Images 4, 5, 6: rank 1.
+    # image 0: all captions of others score as its own (0): 7 others, rank 8. Image 2 likewise: 8 others, rank 9.
+    assert verdict.image_to_text["R@1"] == pytest.approx(100 * 3 / 8)
+    assert verdict.image_to_text["R@5"] == pytest.approx(100 * 6 / 8)
+    assert verdict.image_to_text["mean_rank"] == pytest.approx((8 + 2 + 9 + 2 + 1 + 1 + 1 + 2) / 8)
+
+
+def test_smaller_galleries_and_what_comes_first():
+    tokens = torch.tensor([[0], [1], [2], [3], [4], [6], [5], [7]])
+    distractors = {"easy": torch.tensor([[1], [0], [0], [0], [0], [0], [0], [0]])}
+    verdict = judge(Reader(), tokens, torch.arange(8), torch.zeros(8, 1), CPU, distractors)
+    assert verdict.text_to_image["R@1"] == pytest.approx(75.0)
+    # images 5 and 6, whose captions name each other, tie with image 0: rank 2 of two
+    assert verdict.galleries["easy"]["R@1"] == pytest.approx(75.0)
+    assert verdict.galleries["easy"]["mean_rank"] == pytest.approx((6 + 2 * 2) / 8)
+    assert verdict.retrieved.shape == (8, 5)
+    assert verdict.retrieved[:, 0].tolist() == [0, 1, 2, 3, 4, 6, 5, 7]
+
+
+def test_galleries_are_there_where_there_are_images_enough():
+    few, some, many = (galleries(torch.randn(count, 3)) for count in (100, 101, 1001))
+    assert few == {}
+    assert {name: tuple(rows.shape) for name, rows in some.items()} == {
+        "random100": (101, 99),
+        "similar100": (101, 99),
+    }
+    assert many["1000"].shape == (1001, 999)
+
+
+def test_a_listener_to_whom_everything_is_alike_ranks_last(toy):
+    class Deaf(Reader):
+        def see(self, pooled):
+            return torch.ones(len(pooled), 4)
+
+        def hear(self, message):
+            return torch.ones(len(message), 4)
+
+    verdict = judge(Deaf(), torch.ones(8, 2, dtype=torch.int64), torch.arange(8), torch.zeros(8, 1), CPU)
+    assert verdict.by_caption.tolist() == [8] * 8
+    assert verdict.image_to_text["R@1"] == 0
+
+
+def test_captions_come_in_the_order_of_the_images_whatever_the_batches(toy):
+    import dataclasses
+
+    speaker, whole = toy.agents().speaker, toy.batch()
+    fields = ("images", "pooled", "regions", "region_mask", "captions")
+
+    def part(rows):
+        return dataclasses.replace(whole, **{name: getattr(whole, name)[rows] for name in fields})
+
+    for channel in (Greedy(), Beam(3)):
+        together = captions(speaker, [whole], channel, CPU)
+        apart = captions(speaker, [part(slice(0, 3)), part(slice(3, 8))], channel, CPU)
+        assert together.tokens.shape == (8, 6)
+        for name in ("tokens", "images", "pooled"):
+            assert torch.equal(getattr(together, name), getattr(apart, name))
+
+
+def test_what_is_looked_at_depends_on_who_learns(toy):
+    agents = toy.agents()
+    both = Validation(agents.speaker, agents.listener, toy.cider, lambda: [toy.batch()], CPU)()
+    assert set(both) == {"cider", "recall@1", "recall@5", "recall@10"}
+    said = captions(agents.speaker, [toy.batch()], Greedy(), CPU)
+    assert both["cider"] == pytest.approx(float(toy.cider(said.tokens, torch.arange(8)).mean()))
+    assert set(Validation(agents.speaker, None, toy.cider, lambda: [toy.batch()], CPU)()) == {"cider"}
+    alone = Validation(None, agents.listener, None, lambda: [toy.batch()], CPU)()
+    assert alone["rsum"] == pytest.approx(sum(v for k, v in alone.items() if k != "rsum"))
+    assert len(alone) == 7
+
+
+class Restless:
+    """A listener to whom a caption sounds a little different at each place of a batch, as rounding has it."""
+
+    def hear(self, message):
+        return torch.eye(8)[message.tokens[:, 0]] + 1e-6 * torch.arange(len(message)).unsqueeze(1)
+
+
+def test_equal_captions_are_heard_once_and_come_back_in_their_places():
+    tokens = torch.tensor([[5, 0], [2, 0], [5, 0], [7, 0], [2, 0]])
+    heard = hear(Restless(), tokens, CPU)
+    assert torch.equal(heard[0], heard[2])
+    assert torch.equal(heard[1], heard[4])
+    assert heard.argmax(1).tolist() == tokens[:, 0].tolist()

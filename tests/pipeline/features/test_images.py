@@ -1,0 +1,140 @@
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipeline.errors import UserError
+from pipeline.features.images import open_image
+
+RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
+
+
+def pixels(path):
+    image = open_image(path)
+    assert image.mode == "RGB"
+    return np.asarray(image)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_an_image_is_turned_as_its_exif_says(tmp_path, orientation):
+    """A picture whose first row is red and whose first column is green, stored as each of the eight cameras would."""
+    upright = np.zeros((4, 6, 3), np.uint8)
+    upright[0], upright[:, 0] = RED, GREEN
+    turns = {
+        1: lambda a: a,
+        2: lambda a: a[:, ::-1],
+        3: lambda a: a[::-1, ::-1],
+        4: lambda a: a[::-1],
+        5: lambda a: a.transpose(1, 0, 2),
+        6: lambda a: np.rot90(a, 1),
+        7: lambda a: a[::-1, ::-1].transpose(1, 0, 2),
+        8: lambda a: np.rot90(a, -1),
+    }
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = np.ascontiguousarray(turns[orientation](upright))
+    Image.fromarray(stored).save(tmp_path / "a.png", exif=exif)
+    np.testing.assert_array_equal(pixels(tmp_path / "a.png"), upright)
+
+
+def test_a_damaged_exif_block_does_not_cost_the_picture(tmp_path):
+    Image.new("RGB", (8, 8), RED).save(tmp_path / "a.jpg", exif=b"Exif\0\0nonsense")
+    assert pixels(tmp_path / "a.jpg").shape == (8, 8, 3)
+
+
+def test_cmyk_has_its_colours(tmp_path):
+    Image.new("CMYK", (8, 8), (0, 255, 255, 0)).save(tmp_path / "a.jpg", quality=95)  # red ink is magenta and yellow
+    assert np.abs(pixels(tmp_path / "a.jpg").astype(int) - RED).max() < 5
+    Image.new("CMYK", (8, 8), (255, 255, 0, 0)).save(tmp_path / "a.tif")
+    assert np.abs(pixels(tmp_path / "a.tif").astype(int) - BLUE).max() < 5
+
+
+def test_transparency_lies_on_white(tmp_path):
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([*RED, *GREEN])
+    palette.putpixel((1, 0), 1)
+    palette.save(tmp_path / "opaque.png")
+    palette.save(tmp_path / "a.png", transparency=1)
+    palette.save(tmp_path / "a.gif", transparency=1)
+    assert pixels(tmp_path / "opaque.png")[0].tolist() == [[*RED], [*GREEN]]
+    for name in ("a.png", "a.gif"):
+        assert pixels(tmp_path / name)[0].tolist() == [[*RED], [*WHITE]]
+    half = np.array([[[0, 0, 255, 255], [0, 0, 255, 0], [0, 0, 255, 128]]], np.uint8)
+    Image.fromarray(half).save(tmp_path / "rgba.png")
+    assert pixels(tmp_path / "rgba.png")[0].tolist() == [[*BLUE], [*WHITE], [127, 127, 255]]
+    Image.fromarray(np.array([[[50, 255], [50, 0]]], np.uint8)).save(tmp_path / "la.png")
+    assert pixels(tmp_path / "la.png")[0].tolist() == [[50] * 3, [255] * 3]
+    Image.new("RGB", (2, 1), RED).save(tmp_path / "keyed.png", transparency=RED)
+    assert pixels(tmp_path / "keyed.png")[0].tolist() == [[*WHITE]] * 2
+
+
+def test_grey_of_one_eight_and_sixteen_bits(tmp_path):
+    Image.fromarray(np.array([[0, 128, 255]], np.uint8)).save(tmp_path / "8.png")
+    assert pixels(tmp_path / "8.png")[0].tolist() == [[0] * 3, [128] * 3, [255] * 3]
+    deep = np.array([[0, 257, 32896, 65535]], np.uint16)
+    for name in ("16.png", "16.tif"):
+        Image.fromarray(deep).save(tmp_path / name)
+        assert pixels(tmp_path / name)[0].tolist() == [[0] * 3, [1] * 3, [128] * 3, [255] * 3]
+    Image.fromarray(deep.astype(np.int32)).save(tmp_path / "32.tif")
+    assert pixels(tmp_path / "32.tif")[0].tolist() == [[0] * 3, [1] * 3, [128] * 3, [255] * 3]
+    Image.new("1", (2, 1), 1).save(tmp_path / "1.png")
+    assert pixels(tmp_path / "1.png")[0].tolist() == [[255] * 3] * 2
+
+
+def test_of_an_animation_the_first_frame_is_seen(tmp_path):
+    frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, BLUE)]
+    for name in ("a.gif", "a.png", "a.webp"):
+        options = {"lossless": True} if name.endswith("webp") else {}
+        frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:], duration=100, **options)
+        assert pixels(tmp_path / name)[0, 0].tolist() == [*RED], name
+
+
+def cut_off(kind):
+    buffer = io.BytesIO()
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(buffer, kind)
+    return buffer.getvalue()[: len(buffer.getvalue()) // 2]
+
+
+def bomb():
+    """A PNG of a few bytes that claims to have 60,000 × 60,000 pixels."""
+    chunks = ((b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(b"")))
+    written = (struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(written)
+
+
+def floats():
+    buffer = io.BytesIO()
+    Image.fromarray(np.ones((2, 2), np.float32)).save(buffer, "TIFF")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("empty.jpg", b"", "the image file is empty"),
+        ("half.jpg", cut_off("JPEG"), r"cannot be decoded \(.*truncated"),
+        ("half.png", cut_off("PNG"), r"cannot be decoded \("),
+        ("half.gif", cut_off("GIF"), r"cannot be decoded \(.*truncated"),
+        ("half.webp", cut_off("WEBP"), r"cannot be decoded \("),
+        ("half.tif", cut_off("TIFF"), r"cannot be decoded \("),
+        ("page.jpg", b"<html>404</html>", r"cannot be decoded \(cannot identify image file"),
+        ("bomb.png", bomb(), r"cannot be decoded \(Image size .* exceeds limit"),
+        ("floats.tif", floats(), r"cannot be decoded \(floating-point"),
+    ],
+)
+def test_what_cannot_be_seen_is_named_in_one_line(tmp_path, name, content, reason):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=reason) as told:
+        open_image(path)
+    assert str(told.value).startswith(f"{path}: ")
+    assert "\n" not in str(told.value)
+
+
+def test_a_missing_file_is_no_damaged_one(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        open_image(tmp_path / "none.jpg")

@@ -1,0 +1,194 @@
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from pipeline.errors import UserError
+from pipeline.readers import read_corpus, read_folder
+from pipeline.readers.splits import drawn_split
+
+ROWS = [
+    ("001.png", "A cat, asleep.", "train"),
+    ("trip/sea.jpg", 'The "blue"\n sea', "val"),
+    ("001.png", "The cat sleeps", "train"),
+    ("trip/day 2/rose.jpg", "NA", "test"),
+]
+WHOLE = [*ROWS, ("a.png", "one", "train"), ("b.png", "two", "val"), ("c.png", "three", "test")]
+SHARES = {"val": 0.2, "test": 0.2, "seed": 0}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for i, file in enumerate(sorted({row[0] for row in WHOLE})):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (5 + i, 7)).save(tmp_path / file)
+    return tmp_path
+
+
+def csv_of(rows, header="file,caption,split"):
+    quoted = [",".join('"' + value.replace('"', '""') + '"' for value in row) for row in rows]
+    return "\n".join([header, *quoted]) + "\n"
+
+
+def write_csv(path):
+    path.write_text("\ufeff" + csv_of(WHOLE).replace("\n", "\r\n"), encoding="utf-8")
+
+
+def write_json_lines(path):
+    lines = [json.dumps({"file": f, "caption": c, "split": s, "by": {"name": "me"}}) for f, c, s in WHOLE]
+    path.write_text("\n\n".join(lines))
+
+
+def write_parquet(path):
+    columns = dict(zip(("file", "caption", "split"), zip(*WHOLE, strict=True), strict=True))
+    columns["split"] = pa.array(columns["split"]).dictionary_encode()
+    pq.write_table(pa.table(columns | {"stars": range(len(WHOLE))}), path)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"), [("c.csv", write_csv), ("c.jsonl", write_json_lines), ("c.parquet", write_parquet)]
+)
+def test_a_table_of_captions_is_read_whatever_its_kind(folder, name, write):
+    write(folder / name)
+    corpus = read_folder(folder / name, folder)
+    assert [(image.id, image.file, image.split) for image in corpus.images[:3]] == [
+        ("001.png", "001.png", "train"),
+        ("trip/sea.jpg", "trip/sea.jpg", "val"),
+        ("trip/day 2/rose.jpg", "trip/day 2/rose.jpg", "test"),
+    ]
+    texts = [[caption.text for caption in image.captions] for image in corpus.images[:3]]
+    assert texts == [["A cat, asleep.", "The cat sleeps"], ['The "blue" sea'], ["NA"]]
+    assert corpus.images[0].captions[0].words == ("a", "cat", "asleep")
+    assert read_corpus("mine", "folder", folder, name, folder, shares=SHARES).images == corpus.images  # a column wins
+
+
+def test_without_a_column_the_lot_decides_whatever_the_order_and_the_others(tmp_path):
+    names = [f"{i}.png" for i in range(40)]
+    for name in names:
+        Image.new("L", (3, 3)).save(tmp_path / name)
+
+    def splits(some):
+        (tmp_path / "c.csv").write_text(csv_of([(name, f"photo {name}") for name in some], "file,caption"))
+        return {image.file: image.split for image in read_folder(tmp_path / "c.csv", tmp_path, SHARES).images}
+
+    whole = splits(names)
+    assert whole == {name: drawn_split(name, 0.2, 0.2, 0) for name in names}
+    assert splits(names[::-1]) == whole
+    assert splits(names[:30]) == {name: whole[name] for name in names[:30]}
+
+
+def test_a_lot_that_leaves_a_split_too_small_names_a_seed_that_does_not(tmp_path):
+    names = [f"{i}.png" for i in range(9)]
+    for name in names:
+        Image.new("L", (3, 3)).save(tmp_path / name)
+    (tmp_path / "c.csv").write_text(csv_of([(name, "it") for name in names], "file,caption"))
+
+    def least(seed):
+        drawn = [drawn_split(name, 0.2, 0.2, seed) for name in names]
+        return min(drawn.count(split) for split in ("train", "val", "test"))
+
+    for small in (next(seed for seed in range(100) if least(seed) == count) for count in (0, 1)):
+        with pytest.raises(
+            UserError, match=r"fewer than two of 9 images are in \w+, .* with seed: \d+ each has"
+        ) as told:
+            read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": small})
+        seed = int(str(told.value).split("seed: ")[1].split()[0])
+        assert least(seed) >= 2
+        counts = read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": seed}).counts()
+        assert min(counts.values()) == least(seed)
+
+
+def test_a_column_that_leaves_a_split_too_small_is_told(folder):
+    (folder / "c.csv").write_text(csv_of(WHOLE[:-1]))
+    with pytest.raises(UserError, match=r"c.csv: of 5 images fewer than two are in test; each split needs two"):
+        read_folder(folder / "c.csv", folder)
+
+
+GOOD = csv_of(ROWS)
+MISTAKES = {
+    "no column": (
+        "c.csv",
+        GOOD.replace("caption", "text", 1),
+        r'c.csv, row 1: a column caption is needed; there are "f',
+    ),
+    "two columns": ("c.csv", GOOD.replace("split", "file", 1), r"c.csv, row 1: there are two columns file"),
+    "empty caption": ("c.csv", GOOD + "001.png, ,train\n", 'c.csv, row 6: the caption is empty, of "001.png"'),
+    "no words": ("c.csv", GOOD + "001.png,?!,train\n", r'c.csv, row 6: the caption is empty \("\?!"\)'),
+    "no file": ("c.csv", GOOD + ",a cat,train\n", "c.csv, row 6: the file is empty"),
+    "above": (
+        "c.csv",
+        GOOD + "trip/../../x.png,a cat,val\n",
+        r'c.csv, row 6: the file "trip/../../x.png" lies outside',
+    ),
+    "absolute": ("c.csv", GOOD + "/x.png,a cat,val\n", r'c.csv, row 6: the file "/x.png" lies outside'),
+    "of windows": ("c.csv", GOOD + "C:\\x.png,a cat,val\n", r"c.csv, row 6: the file .* lies outside"),
+    "unknown split": ("c.csv", GOOD + "./001.png,my cat,dev\n", r'c.csv, row 6: the split "dev" is unknown'),
+    "two splits": (
+        "c.csv",
+        GOOD + "./001.png,my cat,val\n",
+        "row 6: 001.png is in the split val here, and in train at row 2",
+    ),
+    "the same again": (
+        "c.csv",
+        GOOD + "001.png,A cat,train\n001.png,A  cat,train\n",
+        "row 7: .* same caption at row 6",
+    ),
+    "missing": ("c.csv", GOOD + "trip/x.png,a cat,val\n", r'c.csv, row 6: the image "trip/x.png" is missing in /'),
+    "no path": ("c.csv", GOOD + '"' + 300 * "x" + '\n",a cat,val\n', r"c.csv, row 6: the image .* is missing in"),
+    "a comma": (
+        "c.csv",
+        GOOD + "001.png,a cat, a dog,val\n",
+        r"c.csv, row 6: 4 values for 3 columns \(\"001.png,a cat",
+    ),
+    "an open quote": ("c.csv", GOOD + '001.png,"a cat,val\n', "c.csv, row [67]: .*double quote"),
+    "no rows": ("c.csv", "file,caption\n", "c.csv: the table has no rows"),
+    "no text": ("c.csv", "", "c.csv: not a CSV table"),
+    "latin-1": (
+        "c.csv",
+        GOOD.encode() + b"001.png,caf\xe9,train\n",
+        "c.csv, line 7: the file cannot be read: not UTF-8",
+    ),
+    "no split": (
+        "c.csv",
+        csv_of([row[:2] for row in ROWS], "file,caption"),
+        "row 1: there is no column split; add one",
+    ),
+    "a number": (
+        "c.jsonl",
+        '{"file": "001.png", "caption": "a"}\n{"file": 1}',
+        r"c.jsonl, row 2: .*from string to number",
+    ),
+    "no JSON": ("c.jsonl", '{"file": "001.png"\n', "c.jsonl.* JSON"),
+    "no key": (
+        "c.jsonl",
+        '{"file": "001.png", "text": "a"}\n',
+        r'c.jsonl, row 1: a column caption is needed; there are "f',
+    ),
+    "a key lacks": (
+        "c.jsonl",
+        '{"file": "001.png", "caption": "a"}\n{"file": "001.png"}\n',
+        "row 2: the caption is empty",
+    ),
+    "no Parquet": ("c.parquet", "file,caption", "c.parquet: not a Parquet file"),
+    "no table": ("c.xlsx", "", r"c.xlsx: a table of captions is a file .csv, .jsonl, .parquet, by its ending"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_a_table_is_one_line_with_file_and_row(folder, name):
+    file, text, message = MISTAKES[name]
+    (folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UserError, match=message) as told:
+        read_folder(folder / file, folder)
+    assert str(told.value).startswith(str(folder / file))
+    assert "\n" not in str(told.value)
+
+
+def test_a_missing_table_and_values_that_are_no_texts_are_told(folder):
+    with pytest.raises(UserError, match=r"none.csv: the table of captions is missing"):
+        read_folder(folder / "none.csv", folder)
+    pq.write_table(pa.table({"file": ["001.png"], "caption": [["a", "cat"]]}), folder / "c.parquet")
+    with pytest.raises(UserError, match=r"c.parquet: the column caption is to hold texts, not list"):
+        read_folder(folder / "c.parquet", folder)

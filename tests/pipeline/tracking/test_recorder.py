@@ -1,0 +1,360 @@
+"""Runs through the real MLflow, a SQLite database each; processes where processes are the point."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.tracking import __main__, recorder, sender
+
+WRITER = """
+import sys
+from pipeline.tracking import recorder, spool
+with recorder.run(sys.argv[1], {"seed": 1}) as run:
+    for step in range(200):
+        run.metrics({"loss": 1 / (step + 1), "R@1": step}, step)
+    if len(sys.argv) > 2:
+        print("wait", flush=True)
+        sys.stdin.read()
+assert "mlflow" not in sys.modules  # training does not wait for its import
+"""
+
+
+@pytest.fixture(autouse=True)
+def workspace(tmp_path, monkeypatch):
+    """An empty working folder and none of the variables that the tests may run under."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "DVC_ROOT", "DVC_EXP_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("SAYWHICH_TRACKING", "SAYWHICH_PARENT_RUN", "SAYWHICH_PARENT_SPOOL", "SAYWHICH_CELL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def spooled(monkeypatch):
+    """Runs are recorded, and not sent before somebody asks for it."""
+    monkeypatch.setattr(recorder, "_sender", lambda folder: None)
+
+
+@pytest.fixture(scope="module")
+def empty_database(tmp_path_factory) -> Path:
+    """What a first client makes; tests that are not about that copy it."""
+    folder = tmp_path_factory.mktemp("database")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.delenv("DVC_ROOT", raising=False)
+        sender.connect()
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def database(empty_database, tmp_path):
+    return shutil.copy(empty_database, tmp_path / "mlflow.db")
+
+
+def waiting() -> list[Path]:
+    return sorted(Path("mlflow-spool").glob("*")) if Path("mlflow-spool").exists() else []
+
+
+def sync() -> int:
+    return sender.sync(Path("mlflow-spool"))
+
+
+def runs() -> dict:
+    """MLflow's runs by name."""
+    tracker = sender.connect()
+    return {run.info.run_name: run for run in tracker.client.search_runs([tracker.experiment])}
+
+
+def history(run, metric: str) -> list[tuple[int, float]]:
+    entries = sender.connect().client.get_metric_history(run.info.run_id, metric)
+    return sorted((entry.step, entry.value) for entry in entries)
+
+
+def artifact(run, path: str) -> Path:
+    return Path(run.info.artifact_uri.removeprefix("file://")) / path
+
+
+def write(name: str, **environment: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", WRITER, name]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+
+
+EXPECTED = [(step, 1 / (step + 1)) for step in range(200)]
+
+
+def test_four_first_writers_at_once_lose_nothing(tmp_path):
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, f"run {i}"], stderr=subprocess.PIPE, text=True)
+        for i in range(4)
+    ]
+    assert [writer.communicate()[1] for writer in writers] == [""] * 4
+    assert [writer.returncode for writer in writers] == [0] * 4
+    assert waiting() == []
+    recorded = runs()
+    assert sorted(recorded) == [f"run {i}" for i in range(4)]
+    for run in recorded.values():
+        assert run.info.artifact_uri == f"{(tmp_path / 'mlartifacts').as_uri()}/{run.info.run_id}/artifacts"
+        assert run.info.status == "FINISHED"
+        assert history(run, "loss") == EXPECTED
+        assert history(run, "R_at_1") == [(step, step) for step in range(200)]
+
+
+def test_a_killed_run_is_recorded_as_killed_with_what_it_had_and_the_load_of_the_machine(database):
+    command = [sys.executable, "-c", WRITER, "doomed", "wait"]
+    writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout.readline() == "wait\n"
+    while "doomed" not in runs():
+        time.sleep(0.1)
+    writer.send_signal(signal.SIGKILL)
+    writer.communicate()
+    while waiting():  # the sender outlives the run until all is sent
+        time.sleep(0.1)
+    run = runs()["doomed"]
+    assert run.info.status == "KILLED"
+    assert history(run, "loss") == EXPECTED
+    assert {"system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"} <= run.data.metrics.keys()
+
+
+def test_without_mlflow_records_wait_for_it(tmp_path, database):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/mlflow.py").write_text("raise ImportError('No module named mlflow')")
+    writer = write("early", PYTHONPATH=str(tmp_path / "broken"))
+    assert writer.returncode == 0
+    (line,) = writer.stderr.splitlines()
+    assert "No module named mlflow" in line
+    assert "tracking sync" in line
+    assert len(waiting()) == 1
+    assert __main__.main(["sync"]) == 0
+    assert waiting() == []
+    run = runs()["early"]
+    assert run.info.status == "FINISHED"
+    assert history(run, "loss") == EXPECTED
+    assert run.info.end_time - run.info.start_time < 60_000  # its own times, not those of the sync
+
+
+def test_a_server_that_does_not_answer(database):
+    writer = write("far", MLFLOW_TRACKING_URI="http://127.0.0.1:9", MLFLOW_HTTP_REQUEST_MAX_RETRIES="0")
+    assert writer.returncode == 0
+    (line,) = writer.stderr.splitlines()
+    assert "http://127.0.0.1:9" in line
+    assert sync() == 0
+    assert history(runs()["far"], "loss") == EXPECTED
+
+
+def test_a_database_that_somebody_else_has_locked(database, monkeypatch, capsys):
+    monkeypatch.setattr(recorder, "PATIENCE", 3.0)
+    other = sqlite3.connect(database, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with recorder.run("patient") as run:
+        run.metrics({"loss": 1.0}, 0)
+    assert "not done after 3 s" in capsys.readouterr().err
+    other.rollback()
+    assert sync() == 0
+    assert history(runs()["patient"], "loss") == [(0, 1.0)]
+
+
+def test_what_a_run_holds(spooled, database, tmp_path):
+    import matplotlib.figure
+    import mlflow
+
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "weights.safetensors").write_bytes(b"weights")
+    params = {"train": {"epochs": 3, "options": {}}, "name": "x", "select": None, "eos": True, "long": "y" * 9000}
+    with recorder.run("full", params, {"stage": "train"}, {"data/prepared": "abc"}) as run:
+        run.metrics({"val/R@10": float("nan")}, 7)
+        run.text("two\nlines", "notes/a.txt")
+        for i in range(2):
+            run.table({"image": [1, 2], "caption": ["ein Hund", f"größer {i}"]}, f"captions/{i}.json")
+        run.figure(matplotlib.figure.Figure(), "curve.png")
+        run.outputs([out / "weights.safetensors", out])
+    assert sync() == 0
+    run = runs()["full"]
+    assert run.data.params["train.epochs"] == "3"
+    assert run.data.params["train.options"] == "{}"
+    assert (run.data.params["name"], run.data.params["select"], run.data.params["eos"]) == ("x", "null", "true")
+    assert run.data.tags["stage"] == "train"
+    assert run.data.tags["input.data/prepared"] == "abc"
+    weights = hashlib.sha256(b"weights").hexdigest()
+    assert run.data.tags[f"output.{out}/weights.safetensors"] == weights
+    assert run.data.tags[f"output.{out}"] == hashlib.sha256(f"weights.safetensors {weights}".encode()).hexdigest()
+    assert artifact(run, "outputs/weights.safetensors").read_bytes() == b"weights"
+    assert artifact(run, "notes/a.txt").read_text() == "two\nlines"
+    assert artifact(run, "curve.png").read_bytes().startswith(b"\x89PNG")
+    mlflow.set_tracking_uri(f"sqlite:///{database}")
+    table = mlflow.MlflowClient().load_table(run.info.experiment_id, "captions/1.json")
+    assert table["caption"].tolist() == ["ein Hund", "größer 1"]
+    ((step, value),) = history(run, "val/R_at_10")
+    assert step == 7
+    assert value != value
+
+
+def test_the_commit_and_whether_files_differ_from_it(spooled, database, tmp_path):
+    def git(*words: str) -> str:
+        author = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        return subprocess.run(["git", *author, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init")
+    for name in ("code.py", "dvc.lock"):
+        Path(name).write_text("1")
+    git("add", "code.py", "dvc.lock")
+    git("commit", "-m", "first")
+    with recorder.run("clean"):
+        pass
+    Path("dvc.lock").write_text("2")  # DVC's own doing in the course of a repro
+    with recorder.run("locked"):
+        pass
+    Path("code.py").write_text("2")
+    with recorder.run("dirty"):
+        pass
+    assert sync() == 0
+    tags = {name: run.data.tags for name, run in runs().items()}
+    assert {name: tag["git.dirty"] for name, tag in tags.items()} == {
+        "clean": "false",
+        "locked": "false",
+        "dirty": "true",
+    }
+    assert tags["clean"]["mlflow.source.git.commit"] == git("rev-parse", "HEAD")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED"), (SystemExit(2), "FAILED"), (SystemExit(0), "FINISHED")],
+)
+def test_how_a_run_ends(spooled, error, status):
+    with pytest.raises(error if isinstance(error, type) else type(error)), recorder.run("end"):
+        raise error
+    (folder,) = waiting()
+    last = json.loads((folder / "records.jsonl").read_text().splitlines()[-1])
+    assert last["status"] == status
+
+
+def test_children_find_their_parent(spooled, database, monkeypatch):
+    with recorder.run("sweep") as parent:
+        monkeypatch.setenv("SAYWHICH_PARENT_RUN", parent.environment["SAYWHICH_PARENT_RUN"])
+        monkeypatch.setenv("SAYWHICH_CELL", "lambda=0.1,seed=1")
+        with recorder.run("train@luo"):
+            pass
+    assert sync() == 0
+    recorded = runs()
+    parent_id = recorded["sweep"].info.run_id
+    assert recorded["train@luo lambda=0.1,seed=1"].data.tags["mlflow.parentRunId"] == parent_id
+    assert "mlflow.parentRunId" not in recorded["sweep"].data.tags
+    monkeypatch.delenv("SAYWHICH_CELL")
+    monkeypatch.setenv("SAYWHICH_PARENT_RUN", parent_id)  # an id of MLflow's own is as good
+    with recorder.run("later"):
+        pass
+    assert sync() == 0
+    assert runs()["later"].data.tags["mlflow.parentRunId"] == parent_id
+
+
+CHILD = WRITER.replace(
+    "as run:\n", "as run:\n    assert not list(spool.root().glob('mlflow-spool/*child*/sender.log'))\n", 1
+)
+
+
+def test_the_parent_s_sender_sends_the_children(database):
+    with recorder.run("grid") as parent:
+        for number in range(2):
+            command = [sys.executable, "-c", CHILD, f"child {number}"]
+            done = subprocess.run(command, env=parent.environment, capture_output=True, text=True)
+            assert (done.returncode, done.stderr) == (0, "")
+    assert waiting() == []
+    recorded = runs()
+    assert sorted(recorded) == ["child 0", "child 1", "grid"]
+    for number in range(2):
+        child = recorded[f"child {number}"]
+        assert child.data.tags["mlflow.parentRunId"] == recorded["grid"].info.run_id
+        assert child.info.status == "FINISHED"
+        assert history(child, "loss") == EXPECTED
+
+
+ABANDONING = """
+import os, signal, subprocess, sys
+from pipeline.tracking import recorder, spool
+with recorder.run("grid") as run:
+    subprocess.Popen([sys.executable, "-c", sys.argv[1], "child", "wait"], env=run.environment)
+    sys.stdin.readline()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_children_of_a_killed_parent_are_sent_to_their_end(database):
+    command = [sys.executable, "-c", ABANDONING, CHILD]
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout.readline() == "wait\n"
+    parent.stdin.write("go\n")
+    parent.stdin.flush()
+    while "grid" not in runs() or runs()["grid"].info.status == "RUNNING":
+        time.sleep(0.1)
+    parent.stdin.close()  # now the child ends
+    while waiting():
+        time.sleep(0.1)
+    recorded = runs()
+    assert {name: run.info.status for name, run in recorded.items()} == {"grid": "KILLED", "child": "FINISHED"}
+    assert history(recorded["child"], "loss") == EXPECTED
+    parent.wait()
+
+
+def test_sending_twice_leaves_one_run_with_each_metric_once(spooled, database):
+    with recorder.run("twice", {"a": 1}) as run:
+        for step in range(3):
+            run.metrics({"loss": step}, step)
+        run.text("x", "x.txt")
+    (folder,) = waiting()
+    copy = Path(shutil.copytree(folder, "copy"))
+    with open(copy / "records.jsonl", "a") as file:
+        file.write('{"metrics": {"loss": 9.0}, "st')  # a line that was never completed
+    assert sync() == 0
+    copy.rename(folder)  # as if the sender had been killed just before the end
+    assert sync() == 0
+    tracker = sender.connect()
+    assert len(tracker.client.search_runs([tracker.experiment])) == 1
+    assert history(runs()["twice"], "loss") == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_sync_leaves_living_runs_alone_and_goes_on_after_a_failure(spooled, database, capsys):
+    with recorder.run("first"):
+        pass
+    (first,) = waiting()
+    (first / "records.jsonl").write_text("no json\n")
+    with recorder.run("second"):
+        with recorder.run("third"):
+            pass
+        assert sync() == 1
+        assert runs().keys() == {"third"}
+    assert "first" in capsys.readouterr().err
+    assert sync() == 1
+    assert runs().keys() == {"second", "third"}
+
+
+def test_a_full_disk_does_not_end_the_run(spooled, monkeypatch, capsys):
+    with recorder.run("full") as run:
+        run._file.close()
+        run._file = open("/dev/full", "w", buffering=1)  # noqa: SIM115 (closed by the run)
+        run.metrics({"loss": 1.0}, 0)
+        run.metrics({"loss": 1.0}, 1)
+        run.text("x", "x.txt")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "No space left" in line
+
+
+def test_off_means_nothing_is_written(monkeypatch):
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    with recorder.run("none") as run:
+        run.metrics({"loss": 1.0}, 0)
+        run.text("x", "x.txt")
+        run.table({"a": [1]}, "a.json")
+        run.outputs([Path("nowhere")])
+        assert "SAYWHICH_PARENT_RUN" not in run.environment
+    assert list(Path().iterdir()) == []
