@@ -26,6 +26,7 @@ def through_words():
         "psst soft ending": PartialSampling(soft, 0.5),
         "psst of words": PartialSampling(StraightThrough(SAMPLES), 0.5, "token"),
         "psst along samples": PartialSampling(StraightThrough(SAMPLES), 0.5, "caption", "sample"),
+        "psst of words along samples": PartialSampling(StraightThrough(SAMPLES), 0.5, "token", "sample"),
         "psst of gumbel words": PartialSampling(Gumbel(SAMPLES, temperature=0.7), 0.5, "token"),
         "reinmax": ReinMax(SAMPLES, temperature=1.5),
         "reinmax soft ending": ReinMax(SAMPLES, "soft"),

@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from pipeline.channels.straight_through import StraightThrough
 from pipeline.channels.words import Step
 from pipeline.numbers import Numbers
+from pipeline.runtime import devices
 from pipeline.types import Batch, Symbol
 
 Mix = Literal["caption", "token"]
@@ -63,7 +64,7 @@ class PartialSampling:
         def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
             index, noise = self.inner.sample(logits, numbers, rows)
             passing = whole() if captions is None else captions
-            if rows.device.type == "cpu":
+            if devices.synchronous(rows.device):
                 passing = passing[rows]
             chosen = passing.nonzero().squeeze(1).to(rows.device, non_blocking=True)
             onward = self.feed == "distribution"

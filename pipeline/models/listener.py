@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from pipeline.models.kernels.gru import last_states
 from pipeline.models.kernels.unrolled import Table
+from pipeline.runtime import devices
 from pipeline.types import Message
 
 EPSILON = 1e-7
@@ -63,7 +64,7 @@ class Listener(nn.Module):
         assert self.gru is not None
         begin = table.rows(message.tokens.new_tensor([self.vocabulary + 1])).expand(len(words), 1, -1)
         words, last = torch.cat([begin, words], 1), message.mask.sum(1)
-        if words.device.type == "cpu":
+        if devices.synchronous(words.device):
             return F.normalize(last_states(self.gru, words, last + 1), dim=-1, eps=EPSILON)
         states, _ = self.gru(words)  # (N, T+1, H)
         return F.normalize(states[torch.arange(len(words), device=words.device), last], dim=-1, eps=EPSILON)

@@ -15,6 +15,7 @@ from pipeline.models.kernels.unrolled import Attention, Table
 from pipeline.models.spoken import Moment, credited, crossed, remembered
 from pipeline.numbers import Numbers
 from pipeline.protocols import Channel
+from pipeline.runtime import devices
 from pipeline.types import Batch, Message, caption_mask
 
 State = tuple[Tensor, Tensor]  # h, c: (N, H)
@@ -165,7 +166,7 @@ class Speaker(nn.Module):
                 noted.append((rows, state[0].detach()))
             ended = index == 0
             # asking a GPU would make it wait; a CPU saves the steps
-            left = _left(ended, width if symbol.parent is not None else 1) if device.type == "cpu" else rows
+            left = _left(ended, width if symbol.parent is not None else 1) if devices.synchronous(device) else rows
             if not len(left) or t + 1 == self.max_words:
                 break
             embedded = words.rows(index if symbol.fed is None else symbol.fed)
@@ -228,7 +229,7 @@ class Speaker(nn.Module):
 def _longest_first(mask: Tensor) -> tuple[Tensor, list[int]]:
     """The order of captions by length (N,), and how many of them have a word at each step; on a GPU, which would have
     to wait for that, all have one."""
-    if mask.device.type != "cpu":
+    if not devices.synchronous(mask.device):
         return torch.arange(len(mask), device=mask.device), [len(mask)] * mask.shape[1]
     return mask.sum(1).argsort(descending=True, stable=True), [rows for rows in mask.sum(0).tolist() if rows]
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pipeline.models.kernels.unrolled import Table
 from pipeline.protocols import Channel
+from pipeline.runtime import devices
 from pipeline.types import Places, Said, Symbol
 
 
@@ -132,11 +133,13 @@ def _places(parts: Sequence[Part], steps: int) -> Tensor:
 
 def where(mask: Tensor) -> Tensor:
     """(M,) int64: the rows of `mask` (n,) that are True; on a GPU, which would have to wait for that, all rows."""
-    return mask.nonzero().squeeze(1) if mask.device.type == "cpu" else torch.arange(len(mask), device=mask.device)
+    if devices.synchronous(mask.device):
+        return mask.nonzero().squeeze(1)
+    return torch.arange(len(mask), device=mask.device)
 
 
 def _there(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
     """(M,) bool: which rows of these masks count, where `where` took them all."""
-    if parts[0][0].device.type == "cpu":
+    if devices.synchronous(parts[0][0].device):
         return None
     return torch.cat([mask[rows] for mask, rows in parts])

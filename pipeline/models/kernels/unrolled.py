@@ -18,6 +18,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import pad_sequence
 
+from pipeline.runtime import devices
+
 ROWS = 256  # of the vocabulary's size at a time
 CACHED = 2**18  # numbers at a time, of those that are gone through several times: 1 MiB stays in a core's cache
 
@@ -228,7 +230,7 @@ class Attention:
 class _Looks:
     def __init__(self, keys: Tensor, regions: Tensor, mask: Tensor, weight: Tensor) -> None:
         self.keys, self.regions, self.mask, self.weight = keys, regions, mask, weight
-        self.together = max(1, CACHED // keys[0].numel()) if keys.device.type == "cpu" else len(keys)
+        self.together = max(1, CACHED // keys[0].numel()) if devices.synchronous(keys.device) else len(keys)
         self.forget()
 
     def forget(self) -> None:

@@ -63,6 +63,34 @@ def test_a_share_rho_of_words_passes_whole(toy):
     assert abs(len(first & second) / 4000 - 0.25) < 0.04
 
 
+class Elsewhere:
+    """A generator on a GPU, whose numbers nobody can see in time."""
+
+    device = torch.device("cuda")
+
+    def initial_seed(self) -> int:
+        return 5
+
+
+class Likeliest(StraightThrough):
+    """Draws nothing."""
+
+    def sample(self, logits, numbers, rows):
+        return logits.argmax(-1), None
+
+
+@pytest.mark.parametrize("mix", ["caption", "token"])
+def test_what_passes_whole_on_a_gpu_is_drawn_on_the_cpu_from_the_same_seed(toy, mix):
+    channel = PartialSampling(Likeliest(3), 0.5, mix)
+    here, there, other = (channel.open(toy.batch(), 12, place) for place in (rng(5), Elsewhere(), rng(0)))
+    for t in range(3):
+        wanted, found, not_found = (
+            step(t, torch.randn(24, 13), torch.arange(24)).whole for step in (here, there, other)
+        )
+        assert torch.equal(found, wanted)
+        assert not torch.equal(found, not_found)
+
+
 def test_whole_captions_go_on_from_themselves_unless_along_the_samples(toy):
     logits = torch.randn(8, 13)
     symbol = _open(PartialSampling(rho=0.5), toy, logits)

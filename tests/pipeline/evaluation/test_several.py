@@ -47,6 +47,16 @@ def test_what_is_drawn_hangs_on_the_batch_s_number_alone(toy):
     assert speaker.speak(batch, channel, torch.Generator()).log_probs is None
 
 
+@pytest.mark.parametrize("channel", [Multinomial(3, learns=False), Beam(3, 3)], ids=repr)
+def test_a_speaker_left_in_training_mode_speaks_without_dropout(toy, channel):
+    speaker = toy.agents(dropout=0.5).speaker
+    with_dropout = speaker.train().speak(toy.batch(), channel, torch.Generator().manual_seed(0)).tokens
+    expected = said(speaker.eval(), [toy.batch()], channel, CPU)
+    assert torch.equal(said(speaker.train(), [toy.batch()], channel, CPU), expected)
+    steps = with_dropout.shape[1]
+    assert not torch.equal(with_dropout, expected[..., :steps].flatten(0, 1)), "dropout would go unnoticed here"
+
+
 def test_sets_are_measured_on_penn_treebank_tokens_and_cider_is_their_mean():
     sets = [["A dog runs.", "a dog , runs"], ["two cats sit here", "a bird"]]
     references = [["a dog runs", "the dog is running"], ["two cats sit", "cats sit on a mat"]]

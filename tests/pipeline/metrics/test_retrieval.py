@@ -151,3 +151,13 @@ def test_similar_distractors_are_the_nearest_others(block):
     assert found[:4].squeeze(1).tolist() == [1, 0, 3, 2]
     with pytest.raises(UserError, match="only 4 other images"):
         similar_distractors(features, 5)
+
+
+def test_similar_distractors_differ_from_the_mean_as_the_image_does():
+    """What all images have in common says nothing of who resembles whom.
+
+    Without the mean (0, 10) they are (1, 0), (3, .3), (1, -.3), (-5, 0): the first points as the second does (cosine
+    .995), less as the third (.958). As they stand, all point upwards, the first and the third most alike (.99999).
+    """
+    features = torch.tensor([[1.0, 10.0], [3.0, 10.3], [1.0, 9.7], [-5.0, 10.0]])
+    assert similar_distractors(features, 2)[0].tolist() == [1, 2]

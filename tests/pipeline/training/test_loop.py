@@ -8,6 +8,7 @@ import torch
 from pipeline.composition.joint import Objective
 from pipeline.composition.pretraining import matching
 from pipeline.errors import UserError
+from pipeline.evaluation.validation import Validation
 from pipeline.methods.luo import luo
 from pipeline.methods.psst import psst_multinomial, reinforce
 from pipeline.methods.spider import pg_spider
@@ -138,6 +139,30 @@ def test_validating_changes_nothing(toy):
     assert same(without, with_it)
 
 
+def test_agents_are_validated_as_they_will_be_used_and_learn_on_with_dropout(toy):
+    agents = toy.agents(dropout=0.5)
+    everybody, validated, learning = agents.roles.values(), [], []
+    look = Validation(agents.speaker, agents.listener, agents.cider, lambda: [toy.batch()], CPU)
+
+    def validate():
+        validated.append((any(agent.training for agent in everybody), torch.is_grad_enabled()))
+        return look()
+
+    def speak(batch, channel, *rest):
+        if channel.learns:
+            learning.append(agents.speaker.training)
+        return speaking(batch, channel, *rest)
+
+    speaking, agents.speaker.speak = agents.speaker.speak, speak
+    with_it, history = train(psst_multinomial(agents, Objective(), 0.3), toy, validate=validate)
+    assert validated == [(False, False)] * 5
+    assert learning == [True] * len(learning)
+    assert len(learning) == 2 * 15  # two terms, three steps an epoch
+    assert {name: history[-1][f"val/{name}"] for name in look()} == look()
+    without, _ = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
+    assert same(without, with_it)
+
+
 def test_means_are_of_those_steps_that_reported():
     means = Means()
     means.add({"a": torch.tensor(1.0), "b": torch.tensor(4.0)})
@@ -233,4 +258,12 @@ def test_gradients_are_clipped():
     Optimisation(epochs=1, clip_value=None, clip_norm=1.0).clip(layer.parameters())
     torch.testing.assert_close(layer.weight.grad, torch.tensor([[0.6, -0.8]]))
     Optimisation(epochs=1, clip_value=0.7).clip(layer.parameters())
+    torch.testing.assert_close(layer.weight.grad, torch.tensor([[0.6, -0.7]]))
+
+
+def test_the_norm_is_limited_before_the_elements_are():
+    """(3, -4) to norm 1 is (.6, -.8), its elements within .7 are (.6, -.7); the other way round it were (.7, -.7)."""
+    layer = torch.nn.Linear(2, 1, bias=False)
+    layer.weight.grad = torch.tensor([[3.0, -4.0]])
+    Optimisation(epochs=1, clip_value=0.7, clip_norm=1.0).clip(layer.parameters())
     torch.testing.assert_close(layer.weight.grad, torch.tensor([[0.6, -0.7]]))

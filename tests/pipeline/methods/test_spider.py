@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import torch
+
+from pipeline.channels.words import Multinomial
+from pipeline.composition.joint import Objective
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.methods.spider import pg_spider
+from pipeline.types import Message
+
+CHANNEL, CONTINUATIONS = Multinomial(2), 3
+
+
+def credit(toy, message: Message, continued: Message) -> torch.Tensor:
+    """(N, T): of each word the mean CIDEr-D of the captions that go on from it, of the last word the caption's own."""
+    others = continued.tokens.view(len(message), -1, CONTINUATIONS, toy.batch().captions.shape[1])
+    found = torch.zeros(message.tokens.shape)
+    for n, image in enumerate(message.images):
+        last = int(message.mask[n].sum()) - 1
+        for t in range(last):
+            assert torch.equal(others[n, t, :, : t + 1], message.tokens[n, : t + 1].expand(CONTINUATIONS, -1))
+            found[n, t] = toy.cider(others[n, t], image.expand(CONTINUATIONS)).mean()
+        found[n, last] = toy.cider(message.tokens[n : n + 1], image[None])[0]
+    return found
+
+
+def test_a_word_of_pg_spider_has_the_credit_of_the_captions_that_go_on_from_it(toy):
+    """Both losses of Liu et al. 2017 written out word by word: the speaker's, and its critic's."""
+    torch.manual_seed(0)
+    objective = Objective(samples=CHANNEL.samples)
+    method = pg_spider(toy.agents(), objective, 0.25, {"CIDEr": 1}, CONTINUATIONS, critic_hidden=4, critic_first=0)
+    losses, _ = method.step(toy.batch(), seed=1)
+    rollouts = StepRollouts(method.speaker, toy.batch(), seed=1)
+    message = rollouts.of(CHANNEL)
+    worth, mask = credit(toy, message, rollouts.continued(CHANNEL, CONTINUATIONS)), message.mask
+    expected = method.agents["critic"](message.states())
+    speaking = -0.75 * ((worth - expected.detach()) * message.log_probs)[mask].mean()
+    torch.testing.assert_close(losses["naturalness"], speaking)
+    torch.testing.assert_close(losses["critic"], (expected - worth)[mask].square().mean())
+    weights = list(method.speaker.parameters())
+    found, wanted = (torch.autograd.grad(loss, weights) for loss in (losses["naturalness"], speaking))
+    for left, right in zip(found, wanted, strict=True):
+        torch.testing.assert_close(left, right)

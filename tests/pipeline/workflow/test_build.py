@@ -1,0 +1,130 @@
+"""What is built from files is built from the right ones."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from pipeline.data.prepared import Prepared
+from pipeline.models.listener import Listener
+from pipeline.models.speaker import Speaker
+from pipeline.models.weights import load_agent, save_agents
+from pipeline.workflow import stage as door
+from pipeline.workflow.build_data import cider
+from pipeline.workflow.build_evaluation import evaluated
+from pipeline.workflow.build_pretraining import adaptation
+from stages import prepare
+
+ROOT = Path(__file__).parents[3]
+CPU = torch.device("cpu")
+TRAINING = [["a red ball", "red ball"], ["a blue ball"], ["a red dog"], ["a ball", "the ball"]]
+HELD_OUT = [["a red dog on grass"], ["a dog"]]
+OTHERS = [["a ball"], ["the dog"], ["red red ball"], ["a blue blue dog"]]
+
+
+def prepared(folder: Path, held_out: list[list[str]]) -> Prepared:
+    """What the prepare stage makes of the training images, the same each time, and of those that are held out."""
+    captions, raw = [*held_out, *TRAINING], folder / "raw"
+    (raw / "images").mkdir(parents=True)
+    images = []
+    for i, texts in enumerate(captions):
+        Image.new("RGB", (8, 8)).save(raw / "images" / f"{i}.png")
+        split = "train" if i >= len(held_out) else ("val", "test")[i % 2]
+        sentences = [{"raw": text, "tokens": text.split()} for text in texts]
+        images.append({"filename": f"{i}.png", "imgid": i, "split": split, "sentences": sentences})
+    (raw / "dataset.json").write_text(json.dumps({"images": images}))
+    params = yaml.safe_load((ROOT / "profiles" / "scenes.yaml").read_text())
+    params["prepare"] |= {"root": str(raw), "annotations": "dataset.json", "min_count": 0, "max_words": 4}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    (folder / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("SAYWHICH_TRACKING", "off")
+        assert door.main("prepare", prepare.run, ["--out", "prepared"]) == 0
+    return Prepared.load(folder / "prepared")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Prepared:
+    return prepared(tmp_path_factory.mktemp("data"), HELD_OUT)
+
+
+def test_document_frequencies_are_counted_over_training_images_alone(data):
+    table = pq.read_table(data.folder / "document_frequencies.parquet").to_pydict()
+    found = dict(zip(table["key"], table["count"], strict=True))
+    words = {word: found.get(data.vocabulary.encode([word])[0]) for word in ("a", "red", "ball", "blue", "dog", "the")}
+    assert words == {"a": 4, "red": 2, "ball": 3, "blue": 1, "dog": 1, "the": 1}  # a word alone is its own key
+    assert found[0] == 4  # each image has a caption that ends
+
+
+def test_rewards_of_training_captions_do_not_depend_on_held_out_images(data, tmp_path):
+    more = prepared(tmp_path, OTHERS)
+    assert more.vocabulary == data.vocabulary
+    said = ["red ball", "a blue ball", "red red dog", "the ball"]
+    found = []
+    for one in (data, more):
+        scorer, tokens = cider(one), torch.zeros(4, 4, dtype=torch.int64)
+        assert scorer.log_images == pytest.approx(math.log(4))
+        for row, text in zip(tokens, said, strict=True):
+            words = one.vocabulary.encode(text.split())
+            row[: len(words)] = torch.tensor(words)
+        found.append(scorer(tokens, torch.from_numpy(one.rows("train"))))
+    assert torch.equal(*found)
+    assert (found[0] > 1).all()
+
+
+def speaker(seed: int) -> Speaker:
+    torch.manual_seed(seed)
+    return Speaker(9, 7, words=4, hidden=4, attention=4, max_words=4)
+
+
+def listener(seed: int) -> Listener:
+    torch.manual_seed(seed)
+    return Listener(9, 5, words=4, hidden=4)
+
+
+@pytest.fixture
+def models(tmp_path) -> Path:
+    """A root below which all agents that there may be are others; the model that is looked at is in `models/luo`."""
+    folder = tmp_path / "models"
+    agents = {
+        "listener": {"listener": listener(1)},
+        "speaker": {"speaker": speaker(2)},
+        "judge": {"listener": listener(3)},
+        "luo": {"speaker": speaker(4), "listener": listener(5)},
+        "luo/adapted": {"listener": listener(6)},
+    }
+    for name, each in agents.items():
+        save_agents(folder / name / "weights.safetensors", each)
+    return tmp_path
+
+
+def same(agent: torch.nn.Module, folder: Path, role: str) -> bool:
+    """Whether `agent` is the one whose weights are in `folder`."""
+    kept = load_agent(folder / "weights.safetensors", role).state_dict()
+    return all(torch.equal(value, kept[name]) for name, value in agent.state_dict().items())
+
+
+def test_the_pretrained_listener_gets_used_to_a_method_s_speaker(models, data):
+    section = SimpleNamespace(objective="hinge", margin=0.2, negatives="hardest")
+    folder = models / "models"
+    agents = adaptation(section, folder / "luo", models, data, CPU)[0].agents
+    assert same(agents["listener"], folder / "listener", "listener")
+    assert same(agents["speaker"], folder / "luo", "speaker")
+
+
+def test_each_judge_is_the_listener_it_is_called(models):
+    folder = models / "models"
+    spoken, judges = evaluated(folder / "luo", models)
+    assert same(spoken, folder / "luo", "speaker")
+    places = {"own": "luo", "adapted": "luo/adapted", "before": "listener", "judge": "judge"}
+    assert judges.keys() == places.keys()
+    assert all(same(judges[name], folder / place, "listener") for name, place in places.items())

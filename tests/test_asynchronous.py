@@ -1,0 +1,158 @@
+"""What is computed for a GPU, which is not asked what it holds, is what a CPU computes with fewer steps and rows.
+
+The branches for a GPU run on the CPU here: captions, what is heard of them, and every gradient of whole methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from every_method import METHODS
+from test_methods import made
+from test_plain import SAMPLES, by_likelihood, rng, same, through_words, unseen, world
+from torch.nn import functional as F
+
+from pipeline.channels.forced import Continued
+from pipeline.channels.words import Beam, Greedy, Multinomial
+from pipeline.composition.joint import Objective
+from pipeline.composition.method import Method
+from pipeline.composition.relaxed import relaxed
+from pipeline.estimators.credit import Continuations
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.models.guided import Guided
+from pipeline.runtime import devices
+from pipeline.scores.naturalness import Cider
+from pipeline.types import Message
+
+__all__ = ["world"]
+
+
+@contextmanager
+def asynchronous() -> Iterator[None]:
+    """The CPU is taken for a device that would have to be waited for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "synchronous", lambda device: False)
+        yield
+
+
+def as_long(x: torch.Tensor, steps: int) -> torch.Tensor:
+    """(N, steps, …): `x` (N, T, …) with zeros where a CPU had ended."""
+    return torch.cat([x, x.new_zeros(len(x), steps - x.shape[1], *x.shape[2:])], 1)
+
+
+def check_captions(found: Message, wanted: Message) -> None:
+    """The same captions; on a GPU they have places for all words there might have been."""
+    steps = found.tokens.shape[1]
+    assert torch.equal(found.tokens, as_long(wanted.tokens, steps))
+    assert torch.equal(found.mask, as_long(wanted.mask, steps))
+    assert torch.equal(found.images, wanted.images)
+    assert (found.samples, found.told) == (wanted.samples, wanted.told)
+
+
+@pytest.mark.parametrize("name", through_words())
+def test_what_is_heard_of_captions_is_the_same(world, name):
+    speaker, listener, batch = world
+    message = speaker.speak(batch, through_words()[name], rng())
+    heard, rows = listener.hear(message), message.rows(speaker.vocabulary)
+    with asynchronous():
+        other = speaker.speak(batch, through_words()[name], rng())
+        check_captions(other, message)
+        assert other.tokens.shape[1] == speaker.max_words
+        silence = F.one_hot(other.tokens[:, rows.shape[1] :], speaker.vocabulary + 1)
+        other_rows = other.rows(speaker.vocabulary)
+        assert same(other_rows, torch.cat([rows, silence], 1), (speaker,), (speaker,)) >= 10
+        assert same(listener.hear(other), heard, (speaker, listener), (speaker, listener)) >= 15
+
+
+@pytest.mark.parametrize("name", by_likelihood())
+def test_log_probabilities_entropies_states_and_logits_are_the_same(world, name):
+    speaker, _, batch = world
+    message = speaker.speak(batch, by_likelihood()[name], rng())
+    with asynchronous():
+        other = speaker.speak(batch, by_likelihood()[name], rng())
+        check_captions(other, message)
+        steps = other.tokens.shape[1]
+        assert same(other.log_probs, as_long(message.log_probs, steps), (speaker,), (speaker,)) >= 10
+        if message.entropies is not None:
+            assert same(other.entropies, as_long(message.entropies, steps), (speaker,), (speaker,)) >= 10
+        torch.testing.assert_close(other.states()[other.mask], message.states()[message.mask])
+        every = other.logits()
+    own = message.logits()
+    place = own.at // message.tokens.shape[1] * steps + own.at % message.tokens.shape[1]
+    assert sorted(every.at[every.there].tolist()) == sorted(place.tolist())
+    left, right = (x[at.argsort()] for x, at in ((every.soft[every.there], every.at[every.there]), (own.soft, place)))
+    assert same(left, right, (speaker,), (speaker,)) >= 10
+
+
+@pytest.mark.parametrize("with_null_image", [False, True])
+def test_reading_is_the_same(world, with_null_image):
+    speaker, _, batch = unseen(world) if with_null_image else world
+    message = speaker.read(batch, rng())
+    with asynchronous():
+        other = speaker.read(batch, rng())
+        assert torch.equal(other.mask, message.mask)
+        assert not message.mask.all()
+        assert same(other.log_probs, message.log_probs, (speaker,), (speaker,)) >= 10
+        torch.testing.assert_close(other.states()[other.mask], message.states()[message.mask])
+
+
+@pytest.mark.parametrize(
+    "channel", [Greedy(), Beam(3), Beam(4, samples=2), Multinomial(SAMPLES, learns=False), Continued(3, 5)], ids=repr
+)
+@pytest.mark.parametrize("guided", [False, True])
+def test_captions_without_a_gradient_are_the_same(world, channel, guided):
+    speaker, _, batch = unseen(world)
+    speaker = Guided.of(speaker, 2.0) if guided else speaker
+    message = speaker.speak(batch, channel, rng())
+    with asynchronous():
+        check_captions(speaker.speak(batch, channel, rng()), message)
+
+
+def test_continuations_are_worth_the_same(toy):
+    """A caption has them from each place: that a GPU may have more places would change what is drawn for each."""
+    speaker, score, channel = toy.agents(dropout=0.4).speaker.train(), Cider(toy.cider), Multinomial(SAMPLES)
+
+    def worth() -> tuple[torch.Tensor, Message]:
+        rollouts = StepRollouts(speaker, toy.batch(), seed=1)
+        message = rollouts.of(channel)
+        return Continuations(2)(score(message, toy.batch()), score, channel, rollouts), message
+
+    wanted, message = worth()
+    assert message.tokens.shape[1] == speaker.max_words
+    with asynchronous():
+        found, other = worth()
+    assert torch.equal(other.tokens, message.tokens)
+    torch.testing.assert_close(found[message.mask], wanted[message.mask])
+
+
+@pytest.mark.parametrize("name", [*METHODS, "relaxed"])
+def test_a_method_s_losses_and_gradients_are_the_same(toy, name):
+    def method() -> Method:
+        agents = toy.agents(dropout=0.3)
+        torch.manual_seed(1)  # critics are drawn
+        if name != "relaxed":
+            return made(name, agents)
+        method = relaxed(METHODS["luo"](agents, Objective(samples=3), lam=0.3))
+        for parameter in method.agents["critic"].parameters():  # a control begins as 0, and would count for nothing
+            torch.nn.init.normal_(parameter)
+        return method
+
+    wanted = step(method(), toy)
+    with asynchronous():
+        found = step(method(), toy)
+    assert found.keys() == wanted.keys()
+    assert len(wanted) > 15
+    for key, value in wanted.items():
+        torch.testing.assert_close(found[key], value, atol=1e-6, rtol=1e-4, msg=lambda text, k=key: f"{k}: {text}")
+
+
+def step(method: Method, toy) -> dict[str, torch.Tensor]:
+    """Losses, what is reported, and the gradients of all agents."""
+    losses, report = method.step(toy.batch(), seed=2)
+    sum(losses.values()).backward()
+    modules = method.modules().items()
+    gradients = {f"{m} {n}": p.grad for m, module in modules for n, p in module.named_parameters()}
+    return {f"loss {n}": loss.detach() for n, loss in losses.items()} | report | gradients
