@@ -4,7 +4,9 @@
 # make observatory                bias, noise and cost of every gradient estimator, exactly; needs no data
 # make test                       install, run all tests
 # make bench                      the benchmarks, each figure beside its peer's
-# make check                      format, lint, layers, workflow files
+# make check                      format, lint, layers, workflow files, documents against results/
+# make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks
+# make documents                  the documents' tables and figures, of results/
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make setup | fmt | clean        install only; format the code and write what stages depend on; drop checkpoints, grid cells and tool caches
 
@@ -16,7 +18,7 @@ PYTHON ?= python3
 PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test bench observatory repro results data profile ui clean
+.PHONY: setup fmt check test bench observatory repro results record documents data profile ui clean
 
 BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
@@ -39,12 +41,20 @@ results: $(INSTALLED) profile
 	@echo "The report: data/report/report.html; all tables: data/report/tables.md"
 
 bench: $(INSTALLED)
-	@export OMP_NUM_THREADS=1; for name in $(BENCHMARKS); do echo; echo "benchmarks/$$name.py"; python benchmarks/$$name.py; done
+	@mkdir -p data/benchmarks; export OMP_NUM_THREADS=1; \
+	for name in $(BENCHMARKS); do echo; echo "benchmarks/$$name.py"; python benchmarks/$$name.py; done \
+		| tee data/benchmarks/benchmarks.md
 
 # A report that is there is made again, to show it.
 observatory: $(INSTALLED)
 	@python -m stages.observatory
 	@! test -f data/report/report.html || dvc repro --force --single-item report
+
+record: $(INSTALLED)
+	@python -m pipeline.report.documents record $(PROFILE)
+
+documents: $(INSTALLED)
+	@python -m pipeline.report.documents
 
 data: $(INSTALLED)
 	@python -m stages.fetch $(if $(DATASET),--dataset $(DATASET))
@@ -56,6 +66,7 @@ check: $(INSTALLED)
 	ruff format --check .
 	ruff check .
 	lint-imports --no-logo
+	python -m pipeline.report.documents --check
 	snakefmt --check Snakefile features.smk
 	snakemake --lint
 	snakemake --lint -s features.smk

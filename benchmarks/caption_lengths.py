@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from printed import table
 
 from pipeline.data.prepared import Prepared
 from pipeline.models.listener import Listener
@@ -42,9 +43,10 @@ def main() -> None:
         for order in (rng.permutation(steps), np.sort(steps))
     )
     print(f"{len(steps)} captions of {lengths.mean():.1f} words on average, {(lengths == width).mean():.1%} of {width}")
-    print(f"steps behind the end of each caption              {1 - steps.mean() / width:6.1%}")
-    print(f"behind the longest of {options.batch} shuffled captions         {1 - shuffled.mean() / width:6.1%}")
-    print(f"behind the longest of {options.batch} captions of one length    {1 - sorted_.mean() / width:6.1%}")
+    row = table("Steps behind the ends of captions", "behind", "of all steps", first=44)
+    row("the end of each caption", f"{1 - steps.mean() / width:.1%}")
+    row(f"the longest of {options.batch} shuffled captions", f"{1 - shuffled.mean() / width:.1%}")
+    row(f"the longest of {options.batch} captions of one length", f"{1 - sorted_.mean() / width:.1%}")
 
     speaker, listener = Speaker(9487, 2048), Listener(9487, 2048)
 
@@ -57,11 +59,10 @@ def main() -> None:
         rows = torch.arange(ROWS)
         listener.hear(Message(batch.captions, caption_mask(batch.captions), rows, 1)).sum().backward()
 
+    row = table(f"What fewer columns save, {ROWS} captions", "step", "16 columns, s", "12 columns, s", "saved")
     for name, step in (("speaker reads", read), ("listener hears", hear)):
         whole, cut = _seconds(step, WORDS), _seconds(step, 12)
-        print(
-            f"{name:15} {ROWS} captions: 16 columns {whole:.3f} s, 12 columns {cut:.3f} s, saved {1 - cut / whole:.0%}"
-        )
+        row(name, f"{whole:.3f}", f"{cut:.3f}", f"{1 - cut / whole:.0%}")
 
 
 def _seconds(step: Callable[[Batch], None], columns: int) -> float:

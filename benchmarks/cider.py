@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from printed import table
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from pipeline.metrics.cider import CiderD, document_frequencies
@@ -47,7 +48,10 @@ def main() -> None:
     counter.compute_doc_freq()
     print(f"{options.images} images × 5 references, {len(frequencies[0]):,} n-grams, {options.device}")
     print(f"index built in {built:.2f} s")
-    print("captions a call   ours, captions/s   pycocoevalcap   ratio   greatest difference in float64, float32")
+    row_of = table(
+        "CIDEr-D as a reward: captions a second",
+        *("captions a call", "ours", "pycocoevalcap", "ratio", "greatest difference in float64", "in float32"),
+    )
 
     for batch in options.batches:
         images = rng.integers(0, options.images, batch)
@@ -65,9 +69,7 @@ def main() -> None:
         expected = theirs()
         apart = [np.abs(scores.cpu().numpy() - expected).max() for scores in (exact(tokens, rows), scorer(*there))]
         ours, peers = _rate(lambda there=there: scorer(*there).cpu(), batch, 500), _rate(theirs, batch, 10)
-        print(
-            f"{batch:>15}   {ours:>16,.0f}   {peers:>13,.0f}   {ours / peers:>5.0f}   {apart[0]:>30.1e}, {apart[1]:.1e}"
-        )
+        row_of(batch, f"{ours:,.0f}", f"{peers:,.0f}", f"{ours / peers:.0f}", f"{apart[0]:.1e}", f"{apart[1]:.1e}")
 
 
 def _theirs(captions: list[str], human: list[list[str]], frequencies: dict, images: int) -> np.ndarray:

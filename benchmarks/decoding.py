@@ -14,6 +14,7 @@ from functools import partial
 import torch
 from paper_size import BATCH, fastest, products, world
 from plain import PlainSpeaker
+from printed import table
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.channels.words import Beam, Greedy, Multinomial
@@ -35,7 +36,7 @@ def main() -> None:
     keep_freed()
     rate = products(options.device)
     print(f"{options.device}, {options.threads} thread(s), products at {rate / 1e9:,.0f} GFLOP/s; batch {BATCH}")
-    print("decode    words  images/s  floor  of it  plain  ratio  same captions")
+    row = table("Decoding", *("decoding", "words", "images/s", "floor", "of it", "plain", "ratio", "same captions"))
     for name, channel in CHANNELS.items():
         for length in (16, 10):
             agents, batch = world(length, options.device)
@@ -47,11 +48,9 @@ def main() -> None:
             floor = BATCH * rate / counter.get_total_flops()
             ours = BATCH / fastest(partial(speak, speaker, batch, channel), options.device, options.times)
             theirs = BATCH / fastest(partial(speak, plain, batch, channel), options.device, max(1, options.times // 2))
-            print(
-                f"{name:9} {float(said.mask.sum(1).float().mean()):5.1f} {ours:9.0f} {floor:6.0f} {ours / floor:6.0%}"
-                f" {theirs:6.0f} {ours / theirs:6.2f} {same:14.1%}",
-                flush=True,
-            )
+            words = float(said.mask.sum(1).float().mean())
+            rates = f"{ours:.0f}", f"{floor:.0f}", f"{ours / floor:.0%}", f"{theirs:.0f}", f"{ours / theirs:.2f}"
+            row(name, f"{words:.1f}", *rates, f"{same:.1%}")
 
 
 @torch.no_grad()

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from benchmarks.printed import table
 from pipeline.data.feature_store import FeatureWriter
 from pipeline.features.clip import OPEN_CLIP
 from pipeline.features.detection import DETECTOR
@@ -71,8 +72,8 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def measure(name: str, photos: Photos, given: argparse.Namespace, device: str, scratch: Path) -> None:
-    """Print one network's line."""
+def measure(name: str, photos: Photos, given: argparse.Namespace, device: str, scratch: Path) -> list[str]:
+    """One network's row."""
     draw_weights(name, scratch / "drawn.safetensors")
     boxes = {"fixed": 36} if name == DETECTOR else None
     settings = NetworkSettings(name, given.size, str(scratch / "drawn.safetensors"), boxes=boxes)
@@ -96,10 +97,8 @@ def measure(name: str, photos: Photos, given: argparse.Namespace, device: str, s
     opening = seconds(lambda: open_network(settings, device))
     full = min(seconds(lambda run=run: whole(run)) for run in range(given.repeat)) - opening
     n = len(paths)
-    print(
-        f"{name:28}{n / bare:9.1f}{n / full:9.1f}{bare / full:7.2f}{decoding / n * 1e3:9.1f} ms"
-        f"{preparing / n * 1e3:12.1f} ms {(decoding + preparing) / full:14.0%}"
-    )
+    rates = f"{n / bare:.1f}", f"{n / full:.1f}", f"{bare / full:.2f}"
+    return [*rates, f"{decoding / n * 1e3:.1f}", f"{preparing / n * 1e3:.1f}", f"{(decoding + preparing) / full:.0%}"]
 
 
 def main() -> None:
@@ -115,10 +114,11 @@ def main() -> None:
     print(
         f"{len(photos)} images, {device}, {torch.get_num_threads()} threads, batch {given.batch}, {given.size} pixels"
     )
-    print(f"images/s {'':19}{'alone':>9}{'whole':>9}{'ratio':>7}{'decoding':>12}{'preparing':>15}{'of one core':>15}")
+    columns = ("alone", "whole", "ratio", "decoding, ms", "preparing, ms", "both, of one core")
+    row = table("Images a second of a network alone and of the whole extraction", "network", *columns)
     for name in given.networks:
         with tempfile.TemporaryDirectory() as scratch:
-            measure(name, photos, given, device, Path(scratch))
+            row(name, *measure(name, photos, given, device, Path(scratch)))
 
 
 if __name__ == "__main__":

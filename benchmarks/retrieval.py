@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from printed import table
 
 from pipeline.metrics.retrieval import search
 
@@ -39,10 +40,11 @@ def main() -> None:
     captions, images = _vectors(options.large, options.large, options.large_size)
     before = _peak()
     seconds, _ = _fastest(lambda: search(captions, images, torch.arange(options.large), shown=5), 1)
-    print(f"{options.large:,} captions, {options.large:,} images, size {options.large_size}: {seconds:.0f} s")
-    print(
-        f"memory beside the vectors {(_peak() - before) / 1e6:,.0f} MB; all scores {options.large**2 * 4 / 1e6:,.0f} MB"
+    row = table(
+        "Memory of ranks both ways", "captions, images", "size", "s", "MB beside the vectors", "MB of all scores"
     )
+    memory = f"{(_peak() - before) / 1e6:,.0f}", f"{options.large**2 * 4 / 1e6:,.0f}"
+    row(f"{options.large:,}", options.large_size, f"{seconds:.0f}", *memory)
 
     captions, images = _vectors(5000, 5000, options.size)
     owners = torch.arange(5000)
@@ -50,11 +52,13 @@ def main() -> None:
     one, _ = _fastest(lambda: search(captions, images, owners, shown=5), 5)
     peer, (by_caption, by_image) = _fastest(lambda: _argsort(captions.numpy(), images.numpy()), 3)
     other = int((found.by_caption.numpy() != by_caption).sum() + (found.by_image.numpy() != by_image).sum())
-    print(f"5,000 captions, 5,000 images, size {options.size}, ranks both ways, one core")
-    print(f"ours           {ours:6.2f} s ({one:.2f} s with the five images that come first)")
-    print(f"numpy argsort  {peer:6.2f} s")
-    print(f"ratio          {peer / ours:6.1f}")
-    print(f"other ranks    {other:6d} of 10,000 (scores equal in single precision count as ties here, not there)")
+    row = table(
+        f"Ranks both ways, 5,000 captions and images of size {options.size}", "by", "s of one core", "ratio", first=44
+    )
+    row("ours", f"{ours:.2f}", "1.0")
+    row("ours, with the five images that come first", f"{one:.2f}", f"{one / ours:.1f}")
+    row("numpy argsort", f"{peer:.2f}", f"{peer / ours:.1f}")
+    print(f"\nother ranks: {other} of 10,000 (scores equal in single precision count as ties here, not there)")
 
 
 def _vectors(captions: int, images: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:

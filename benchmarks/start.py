@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import yaml
+from printed import table
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOW = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefile", ".dvc/config", ".dvcignore")
@@ -73,15 +74,16 @@ def main() -> None:
         _workflow(folder, options.images)
         _run(folder, "dvc", "repro", "--quiet")
         floor, cpu = _fastest(options.times, folder, sys.executable, "-c", "import torch")
-        print(f"{'import torch':<36} {floor:5.2f} s, {cpu:5.2f} CPU s")
+        row = table("From the command to the first batch", "command", "s", "CPU s", "times torch's", first=36)
+
+        def said(what: str, spent: tuple[float, float]) -> None:
+            row(what, f"{spent[0]:.2f}", f"{spent[1]:.2f}", f"{spent[1] / cpu:.1f}")
+
+        said("import torch", (floor, cpu))
         for stage, watched in STAGES.items():
             command = (sys.executable, "-c", WATCHED, watched, *stage.split(), "--out", "elsewhere")
-            _said(stage, _fastest(options.times, folder, *command, until="first batch"), cpu)
-        _said("dvc repro with nothing to do", _fastest(options.times, folder, "dvc", "repro", until="up to date"), cpu)
-
-
-def _said(what: str, spent: tuple[float, float], floor: float) -> None:
-    print(f"{what:<36} {spent[0]:5.2f} s, {spent[1]:5.2f} CPU s, {spent[1] / floor:5.1f} times torch's", flush=True)
+            said(stage, _fastest(options.times, folder, *command, until="first batch"))
+        said("dvc repro with nothing to do", _fastest(options.times, folder, "dvc", "repro", until="up to date"))
 
 
 def _workflow(folder: Path, images: int) -> None:

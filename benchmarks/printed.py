@@ -1,0 +1,20 @@
+"""Tables of Markdown that are printed row by row, as they are measured; `make record PROFILE=benchmarks` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def table(caption: str, *columns: str, first: int = 24) -> Callable[..., None]:
+    """Print a table's head; what is returned prints a row of cells. `first`: characters that the first column needs."""
+    widths = [max(first, len(columns[0])), *(max(7, len(column)) for column in columns[1:])]
+
+    def row(*cells: object) -> None:
+        texts = [str(cell) for cell in cells]
+        rest = (text.rjust(width) for text, width in zip(texts[1:], widths[1:], strict=True))
+        print(f"| {' | '.join([texts[0].ljust(widths[0]), *rest])} |", flush=True)
+
+    print(f"\n**{caption}**\n")
+    row(*columns)
+    row("-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:]))
+    return row

@@ -1,0 +1,1 @@
+"""What is read: documents, whose tables and figures are those of result files."""

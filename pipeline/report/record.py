@@ -1,0 +1,114 @@
+"""Makes a result file of what the last run left in data/."""
+
+from __future__ import annotations
+
+import csv
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from datetime import date
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from pipeline.errors import UserError
+from pipeline.report.result_file import Drawn, Printed, ResultFile, path_of, read_result
+from pipeline.runtime.files import sha256, write_atomically
+
+OTHERS = {"observatory": "make observatory", "benchmarks": "make bench"}  # data/<name> has them; profiles: data/report
+CODE = ("pipeline", "stages", "benchmarks", "profiles", "dvc.yaml", "Snakefile")
+
+
+def record(root: Path, name: str, figures: Sequence[str]) -> Path:
+    """Write `results/<name>.json` of the tables in data/, of these figures, and of this machine and commit; its path.
+
+    Tables are those of the folder's Markdown; a figure's picture is copied to docs/. To be called on the machine and at
+    the commit that ran. Raises UserError if the last run was not of this name.
+    """
+    folder = root / "data" / (name if name in OTHERS else "report")
+    command = OTHERS.get(name) or _of_profile(root, name)
+    sources = sorted(folder.glob("*.md"))
+    tables = {caption: table for path in sources for caption, table in tables_in(path.read_text(encoding="utf-8"))}
+    if not tables:
+        raise UserError(f"{folder} has no tables; {command} makes them")
+    try:
+        found = ResultFile(
+            command=command,
+            commit=_commit(root),
+            date=date.fromtimestamp(max(path.stat().st_mtime for path in sources)).isoformat(),
+            machine=_machine(),
+            seeds=_seeds(folder / "curve.csv"),
+            tables=tables,
+            figures={figure: _drawn(root, name, folder / f"{figure}.png") for figure in figures},
+        )
+    except ValidationError as error:
+        raise UserError(f"{folder}: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}") from None
+    write_atomically(path_of(root, name), found.text())
+    return path_of(root, name)
+
+
+def tables_in(markdown: str) -> Iterator[tuple[str, Printed]]:
+    """The tables of a text that stand under a line **caption**, with it."""
+    caption, rows = "", list[list[str]]()
+    for line in [*markdown.splitlines(), ""]:
+        if line.startswith("|"):
+            rows.append([cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])])
+        elif rows:
+            yield caption, Printed(columns=rows[0], rows=rows[2:])
+            rows = []
+        if given := re.fullmatch(r"\*\*(.+)\*\*", line.strip()):
+            caption = given[1]
+
+
+def _of_profile(root: Path, name: str) -> str:
+    """The command that left data/report, which must be of that profile."""
+    profile = root / "profiles" / f"{name}.yaml"
+    if not profile.is_file():
+        raise UserError(f"{name}: no profile in profiles/, nor one of {', '.join(OTHERS)}")
+    if (root / "params.yaml").read_bytes() != profile.read_bytes():
+        raise UserError(f"params.yaml is not profiles/{name}.yaml, so data/report is of another run")
+    single = any((root / "data" / "evaluation").glob("*/metrics.json"))  # make results leaves none
+    return f"make {'repro' if single else 'results'} PROFILE={name}"
+
+
+def _drawn(root: Path, name: str, picture: Path) -> Drawn:
+    """The figure under the path that it had in docs/, or a new one."""
+    file = f"docs/{name}_{picture.stem}.png"
+    if path_of(root, name).is_file() and (before := read_result(root, name).figures.get(picture.stem)):
+        file = before.file
+    if not picture.is_file():
+        raise UserError(f"{picture} is missing, which a document shows as {file}")
+    shutil.copyfile(picture, root / file)
+    return Drawn(file=file, sha256=sha256(root / file))
+
+
+def _seeds(curve: Path) -> list[int]:
+    if not curve.is_file():
+        return []
+    with open(curve, encoding="utf-8", newline="") as file:
+        return sorted({int(row["seed"]) for row in csv.DictReader(file) if row["seed"]})
+
+
+def _commit(root: Path) -> str:
+    """HEAD, with `-dirty` where code differs from it."""
+    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
+    if said.returncode:
+        raise UserError(f"{root} is no git repository, so there is no commit to name")
+    there = [name for name in CODE if (root / name).exists()]
+    same = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *there], cwd=root).returncode == 0
+    return said.stdout.strip() + ("" if same else "-dirty")
+
+
+def _machine() -> str:
+    """Processor, cores and accelerator, and the version of torch."""
+    import torch
+
+    info = Path("/proc/cpuinfo")
+    named = re.search(r"^model name\s*: *(.+)", info.read_text() if info.exists() else "", re.MULTILINE)
+    processor = named[1] if named else platform.processor() or platform.machine()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
+    return ", ".join([processor, f"{cores} cores", *gpu, f"PyTorch {torch.__version__}"])

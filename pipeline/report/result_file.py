@@ -1,0 +1,102 @@
+"""A result file, `results/<name>.json`: tables and figures as a command printed them, and where that was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+
+from pipeline.errors import UserError
+
+FOLDER = "results"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Printed(_Part):
+    """A table, cell by cell as it is shown; the first column names the row."""
+
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def _rectangular(table: Printed) -> Printed:
+    if len(set(table.columns)) < len(table.columns):
+        raise ValueError("two columns have one name")
+    for n, row in enumerate(table.rows, 1):
+        if len(row) != len(table.columns):
+            raise ValueError(f"row {n} has {len(row)} cells, where there are {len(table.columns)} columns")
+    return table
+
+
+class Drawn(_Part):
+    """A figure: its file below the repository's root, and the SHA-256 of that."""
+
+    file: str
+    sha256: str
+
+
+class ResultFile(_Part):
+    """What one command found. Tables have their captions as names, figures those of the files they were drawn to."""
+
+    command: str
+    commit: str
+    date: str
+    machine: str
+    seeds: list[int]
+    note: str = ""
+    tables: dict[str, Annotated[Printed, AfterValidator(_rectangular)]] = {}
+    figures: dict[str, Drawn] = {}
+
+    def table(self, beginning: str) -> Printed:
+        """The table whose name begins so. Raises UserError unless it is just one."""
+        names = [beginning] if beginning in self.tables else [n for n in self.tables if n.startswith(beginning)]
+        if len(names) != 1:
+            which = f"has {len(names)} tables" if names else "has no table"
+            raise UserError(f"{which} “{beginning}”; there are: {'; '.join(names or self.tables) or 'none'}")
+        return self.tables[names[0]]
+
+    def figure(self, name: str) -> Drawn:
+        if name not in self.figures:
+            raise UserError(f"has no figure “{name}”; there are: {'; '.join(self.figures) or 'none'}")
+        return self.figures[name]
+
+    def text(self) -> str:
+        """As JSON; a table's row is a line."""
+        return _json(self.model_dump(exclude_defaults=True)) + "\n"
+
+
+def path_of(root: Path, name: str) -> Path:
+    return root / FOLDER / f"{name}.json"
+
+
+def read_result(root: Path, name: str) -> ResultFile:
+    """`results/<name>.json` below `root`; a UserError if it is missing or not of that form."""
+    path, shown = path_of(root, name), path_of(Path(), name)
+    try:
+        return ResultFile.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        names = ", ".join(sorted(other.stem for other in path.parent.glob("*.json")))
+        raise UserError(
+            f"{shown} is missing; there are: {names or 'none'}; make record PROFILE={name} writes it"
+        ) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise UserError(f"{shown} is no result file: {place + ': ' if place else ''}{first['msg']}") from None
+
+
+def _json(value: Any, indent: str = "") -> str:
+    """Mappings and lists of lists a line each item, everything else on one line."""
+    inner = indent + "  "
+    if isinstance(value, Mapping) and value:
+        items = [f"{inner}{json.dumps(key, ensure_ascii=False)}: {_json(item, inner)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        return "[\n" + ",\n".join(inner + _json(item, inner) for item in value) + f"\n{indent}]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,227 @@
+"""Blocks of documents are what their result files hold, and nothing else of a document is touched."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline.report import documents
+from pipeline.report.result_file import FOLDER, Drawn, Printed, ResultFile, path_of, read_result
+
+ROOT = Path(__file__).parents[3]
+PICTURE = b"a picture"
+DOCUMENT = """# Found\r
+A line with CRLF, and trailing spaces   \r
+<!-- results: small | Recall -->
+| old |
+<!-- end -->
+| a | table | by hand |
+
+<!-- results: small | figure: curve -->
+![Recall along *λ*](docs/other.png)
+<!-- end -->
+no newline at the end"""
+SHOWN = """# Found\r
+A line with CRLF, and trailing spaces   \r
+<!-- results: small | Recall -->
+| Method |  R@10 | note   |
+| ------ | ----: | ------ |
+| a\\|b   |   7.5 | 1 seed |
+| luo    | −10.1 | none   |
+<!-- end -->
+| a | table | by hand |
+
+<!-- results: small | figure: curve -->
+![Recall along *λ*](docs/curve.png)
+<!-- end -->
+no newline at the end"""
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / "docs" / "curve.png").write_bytes(PICTURE)
+    digest = "92b2fa58028958317e408bd84ecfa70f5ee35b121991dbc232c49d166353708b"
+    tables = {
+        "Recall at 10": Printed(
+            columns=["Method", "R@10", "note"], rows=[["a|b", "7.5", "1 seed"], ["luo", "−10.1", "none"]]
+        ),
+        "Words": Printed(columns=["Method", "n"], rows=[["luo", "3"]]),
+        "Words, all": Printed(columns=["Method", "n"], rows=[["luo", "4"]]),
+        "Work": Printed(columns=["Method", "n"], rows=[["luo", "5"]]),
+    }
+    found = ResultFile(
+        command="make repro PROFILE=small",
+        commit="abc1234",
+        date="2026-01-02",
+        machine="one core",
+        seeds=[1, 2],
+        tables=tables,
+        figures={"curve": Drawn(file="docs/curve.png", sha256=digest)},
+    )
+    path_of(tmp_path, "small").write_text(found.text(), encoding="utf-8")
+    return tmp_path
+
+
+def put(root, text):
+    (root / "README.md").write_bytes(text.encode())
+
+
+def said(capsys, *arguments):
+    """The exit status and the lines on standard error."""
+    status = documents.main([*arguments])
+    return status, capsys.readouterr().err.splitlines()
+
+
+def shown(root, asked):
+    """What is written between the markers that ask so."""
+    put(root, f"<!-- results: {asked} -->\n<!-- end -->\n")
+    assert documents.main([]) == 0
+    return (root / "README.md").read_text().splitlines()[1:-1]
+
+
+def test_tables_and_figures_stand_between_their_markers_and_the_rest_stays_to_the_byte(root, capsys):
+    put(root, DOCUMENT)
+    assert said(capsys) == (0, [])
+    assert (root / "README.md").read_bytes().decode() == SHOWN
+    before = (root / "README.md").stat().st_mtime_ns
+    assert said(capsys) == (0, [])
+    assert (root / "README.md").stat().st_mtime_ns == before, "what is current is not written again"
+    assert said(capsys, "--check") == (0, [])
+
+
+def test_a_number_changed_in_the_document_is_told_and_mended(root, capsys):
+    put(root, SHOWN.replace("7.5", "7.6"))
+    assert said(capsys, "--check") == (
+        2,
+        ["README.md, line 3: “small | Recall” is not what results/small.json holds: run make documents"],
+    )
+    assert "7.6" in (root / "README.md").read_text(), "a check writes nothing"
+    assert said(capsys) == (0, [])
+    assert (root / "README.md").read_bytes().decode() == SHOWN
+
+
+def test_a_number_changed_in_the_result_file_is_told_for_every_block_that_shows_it(root, capsys):
+    put(root, SHOWN)
+    (root / "RESULTS.md").write_bytes(SHOWN.encode())
+    path = path_of(root, "small")
+    path.write_text(path.read_text().replace("−10.1", "−10.2"))
+    status, lines = said(capsys, "--check")
+    assert status == 2
+    assert [line.split(",")[0] for line in lines] == ["README.md", "RESULTS.md"]
+
+
+def test_another_picture_under_a_figures_name_is_told_and_not_papered_over(root, capsys):
+    put(root, SHOWN)
+    (root / "docs" / "curve.png").write_bytes(b"another")
+    for arguments in ([], ["--check"]):
+        status, (line,) = said(capsys, *arguments)
+        assert status == 2
+        assert line.startswith("README.md, line 11: results/small.json has another figure than docs/curve.png")
+
+
+def test_columns_and_rows_come_in_the_order_in_which_they_are_asked_for(root):
+    assert shown(root, "small | Recall | columns: note; Method | rows: luo") == [
+        "| note | Method |",
+        "| ---- | ------ |",
+        "| none | luo    |",
+    ]
+    assert [line[2:5] for line in shown(root, "small | Recall | columns: R@10; Method")[2:]] == ["7.5", "−10"]
+
+
+def test_a_long_cell_ends_the_setting_in_line(root):
+    path = path_of(root, "small")
+    path.write_text(path.read_text().replace("none", "n" * 61))
+    assert shown(root, "small | Recall")[1:3] == ["| --- | --: | --- |", "| a\\|b | 7.5 | 1 seed |"]
+
+
+def test_provenance_is_one_line(root):
+    line = "Printed by `make repro PROFILE=small` at commit abc1234, 2026-01-02, seeds 1, 2; one core."
+    assert shown(root, "small | provenance") == [line]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("large | Recall", "results/large.json is missing; there are: small; make record PROFILE=large writes it"),
+        ("small | Speed", "results/small.json has no table “Speed”; there are: Recall at 10; Words; Words, all; Work"),
+        ("small | Wor", "results/small.json has 3 tables “Wor”; there are: Words; Words, all; Work"),
+        ("small | figure: rho", "results/small.json has no figure “rho”; there are: curve"),
+        ("small | Words | columns: λ", "results/small.json has no “λ” in that table; there are: Method; n; luo"),
+        ("small | Words | rows: sle", "results/small.json has no “sle” in that table; there are: Method; n; luo"),
+        ("small | Words | cells: n", "results/small.json is asked for “cells”; a table has columns: and rows:"),
+        ("small", "results/small.json has 4 tables “”; there are: Recall at 10; Words; Words, all; Work"),
+    ],
+)
+def test_what_is_not_there_is_one_line_and_nothing_is_written(root, capsys, asked, told):
+    text = f"{DOCUMENT}\n<!-- results: {asked} -->\n<!-- end -->\n"
+    put(root, text)
+    assert said(capsys) == (2, [f"README.md, line 12: {told}"])
+    assert (root / "README.md").read_bytes().decode() == text
+
+
+def test_the_name_itself_goes_before_longer_ones(root):
+    assert shown(root, "small | Words")[2] == "| luo    |   3 |"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("<!-- results: small | Words -->\n", "README.md, line 1: the block “small | Words” has no <!-- end -->"),
+        (
+            "\n<!-- results: small | Words -->\n<!-- results: small | Work -->\n<!-- end -->\n",
+            "README.md, line 2: the block “small | Words” has no <!-- end -->",
+        ),
+        ("<!-- result: small | Words -->\n<!-- end -->\n", "README.md, line 2: <!-- end --> ends no block"),
+    ],
+)
+def test_markers_that_are_no_pairs_are_one_line(root, capsys, text, told):
+    put(root, text)
+    for arguments in ([], ["--check"]):
+        assert said(capsys, *arguments) == (2, [told])
+    assert (root / "README.md").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda found: found.pop("commit"), "commit: Field required"),
+        (
+            lambda found: found["tables"]["Words"]["rows"].append(["luo"]),
+            "tables.Words: Value error, row 2 has 1 cells",
+        ),
+        (lambda found: found["tables"]["Words"].update(columns=["n", "n"]), "two columns have one name"),
+    ],
+)
+def test_a_broken_result_file_is_one_line(root, capsys, change, told):
+    path = path_of(root, "small")
+    found = json.loads(path.read_text())
+    change(found)
+    path.write_text(json.dumps(found))
+    put(root, "<!-- results: small | Words -->\n<!-- end -->\n")
+    status, (line,) = said(capsys)
+    assert status == 2
+    assert line.startswith("README.md, line 1: results/small.json is no result file: ")
+    assert told in line
+
+
+def test_a_result_file_has_a_line_a_row_and_is_read_back_to_the_same(root):
+    text = path_of(root, "small").read_text()
+    assert '        ["luo", "−10.1", "none"]\n' in text
+    assert read_result(root, "small").text() == text
+
+
+def test_the_documents_of_this_repository_are_current():
+    assert documents.update(ROOT, check=True) == []
+
+
+@pytest.mark.parametrize("name", ["RESULTS.md", "BENCHMARKS.md"])
+def test_no_table_of_measured_numbers_and_no_figure_stands_there_by_hand(name):
+    (text, found) = next((text, blocks) for path, text, blocks in documents.documents(ROOT) if path.name == name)
+    for block in reversed(found):
+        text = text[: block.start] + text[block.end :]
+    assert found
+    assert not re.search(r"^\||^!\[", text, re.MULTILINE)
