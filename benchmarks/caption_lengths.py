@@ -19,8 +19,8 @@ import torch
 from printed import table
 
 from pipeline.data.prepared import Prepared
+from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
 from pipeline.types import Batch, Message, caption_mask
 
 WORDS, ROWS = 16, 32
@@ -48,10 +48,10 @@ def main() -> None:
     row(f"the longest of {options.batch} shuffled captions", f"{1 - shuffled.mean() / width:.1%}")
     row(f"the longest of {options.batch} captions of one length", f"{1 - sorted_.mean() / width:.1%}")
 
-    speaker, listener = Speaker(9487, 2048), Listener(9487, 2048)
+    speaker, listener = Att2in(9487, 2048), Listener(9487, 2048)
 
     def read(batch: Batch) -> None:
-        log_probs = speaker.read(batch).log_probs
+        log_probs = read(speaker, batch).log_probs
         assert log_probs is not None
         log_probs.sum().backward()
 

@@ -18,7 +18,8 @@ from printed import table
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.channels.words import Beam, Greedy, Multinomial
-from pipeline.models.speaker import Speaker
+from pipeline.models import unroll
+from pipeline.models.decoder import Decoder
 from pipeline.protocols import Channel
 from pipeline.runtime.memory import keep_freed
 from pipeline.types import Batch, Message
@@ -54,8 +55,8 @@ def main() -> None:
 
 
 @torch.no_grad()
-def speak(speaker: Speaker, batch: Batch, channel: Channel) -> Message:
-    return speaker.speak(batch, channel, torch.Generator(batch.device).manual_seed(0))
+def speak(speaker: Decoder, batch: Batch, channel: Channel) -> Message:
+    return unroll.speak(speaker, batch, channel, torch.Generator(batch.device).manual_seed(0))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from pipeline.composition.joint import Agents
 from pipeline.metrics.cider import CiderD, document_frequencies
 from pipeline.metrics.retrieval import search
 from pipeline.metrics.texts import Texts
+from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
 from pipeline.runtime.memory import keep_freed
 from pipeline.types import Batch
 
@@ -67,7 +67,7 @@ def joint_step(times: int, **sizes: int) -> float:
     rng = np.random.default_rng(0)
     references = rng.integers(1, vocabulary + 1, (batch, 5, words)).tolist()
     cider = CiderD.build(references, *document_frequencies(references, max_words=words), batch, max_words=words)
-    speaker = Speaker(vocabulary, 2048, max_words=words)
+    speaker = Att2in(vocabulary, 2048, max_words=words)
     with torch.no_grad():
         speaker.logit.bias[0] = -30  # nobody ends early
     captions = torch.tensor(references)[:, 0]

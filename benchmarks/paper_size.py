@@ -12,8 +12,8 @@ import torch
 from pipeline.composition.joint import Agents
 from pipeline.metrics.cider import CiderD, document_frequencies
 from pipeline.metrics.texts import Texts
+from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
 from pipeline.types import Batch
 
 IMAGES, REGIONS, SIZE, WORDS, LENGTH, BATCH = 1000, 36, 2048, 9487, 16, 128
@@ -33,7 +33,7 @@ def world(length: int, device: str, batch: int = BATCH) -> tuple[Agents, Batch]:
         [text[:n].tolist() for text, n in zip(*image, strict=True)] for image in zip(ids, lengths, strict=True)
     ]
     cider = CiderD.build(references, *document_frequencies(references), IMAGES).to(device)
-    speaker, listener = Speaker(WORDS, SIZE), Listener(WORDS, SIZE)
+    speaker, listener = Att2in(WORDS, SIZE), Listener(WORDS, SIZE)
     captions = torch.zeros(batch, LENGTH, dtype=torch.int64)
     for row in range(batch):
         captions[row, :length] = torch.tensor(references[row % IMAGES][0])

@@ -1,138 +1,122 @@
-"""Speaker and listener as one would write them down: what the fast ones are measured against, and held to by tests.
+"""Unroll and listener as one would write them down: what the fast ones are measured against, and held to by tests.
 
 Every caption is carried to the end, a word is a one-hot row that is multiplied with an embedding, every step is
-differentiated by autograd.
+differentiated by autograd, and decoders are gone through in their plain form.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 from torch.nn import functional as F
 
+from pipeline.models.att2in import Att2in
+from pipeline.models.decoder import Decoder, Dropout
 from pipeline.models.listener import EPSILON, Listener
-from pipeline.models.speaker import DROPOUT, Speaker
+from pipeline.models.unroll import DROPOUT
 from pipeline.numbers import Numbers
 from pipeline.protocols import Channel
 from pipeline.types import Batch, Message, Places, Said, caption_mask
 
-State = tuple[Tensor, Tensor]
 
+def unrolled(
+    speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, gamma: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Tokens (N, T), their log-probabilities and entropies (N, T), and what is heard of them (N, T, V+1).
 
-class PlainSpeaker(Speaker):
-    """Att2in2 with the plain unroll."""
-
-    @classmethod
-    def of(cls, speaker: Speaker) -> PlainSpeaker:
-        """One with the weights of `speaker`."""
-        return _copy(cls, speaker)
-
-    def taken_in(self, batch: Batch, numbers: Numbers, width: int = 1) -> tuple[Tensor, Tensor, Tensor]:
-        """Regions (N, R, H), keys and mask of each caption."""
-        regions = self.drop(self.see(batch), numbers)
-        mask = batch.region_mask.clone()
-        if self.null is not None:
-            mask[~mask.any(1), 0] = True
-        parts = (regions, self.key(regions), mask)
-        return tuple(x.repeat_interleave(width, 0) for x in parts)  # type: ignore[return-value]
-
-    def plain_advance(self, words: Tensor, state: State, view: tuple[Tensor, Tensor, Tensor]) -> State:
-        """One step on what is kept of word embeddings (N, E)."""
-        (h, c), (regions, keys, mask) = state, view
-        heard = self.from_word(words)
-        attention = self.weight(torch.tanh(keys + self.query(h).unsqueeze(1))).squeeze(-1).softmax(-1) * mask
-        attended = torch.bmm((attention / attention.sum(-1, keepdim=True)).unsqueeze(1), regions).squeeze(1)
-        gates, candidate = (heard + self.from_state(h)).split([3 * self.hidden, 2 * self.hidden], -1)
-        enter, forget, leave = gates.sigmoid().chunk(3, -1)
-        candidate = torch.maximum(*(candidate + self.from_regions(attended)).chunk(2, -1))
-        c = forget * c + enter * candidate
-        return leave * torch.tanh(c), c
-
-    def plain_speak(
-        self, batch: Batch, channel: Channel, rng: Generator, gamma: float = 1.0
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Tokens (N, T), their log-probabilities and entropies (N, T), and what is heard of them (N, T, V+1).
-
-        `gamma`: guidance.
-        """
-        total = len(batch) * channel.width
-        numbers = Numbers(batch, rng).apart(DROPOUT)
-        view, rows = self.taken_in(batch, numbers, channel.width), torch.arange(total, device=batch.device)
-        choose = channel.open(batch, self.vocabulary, rng)
-        state, ended = self.start(total, view[0]), torch.zeros_like(rows, dtype=torch.bool)
-        unguided = state
+    `gamma`: guidance.
+    """
+    total, width = len(batch) * channel.width, channel.width
+    drop = Dropout(speaker.dropout if speaker.training else 0.0, Numbers(batch, rng).apart(DROPOUT))
+    rows = torch.arange(total, device=batch.device)
+    seen = speaker.see(batch)
+    state, choose = speaker.begin(batch, seen, drop, width), channel.open(batch, speaker.vocabulary, rng)
+    ended = torch.zeros_like(rows, dtype=torch.bool)
+    if gamma != 1:
+        unseen = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+        unguided = speaker.begin(unseen, speaker.see(unseen), drop, width)
+    words = speaker.word(torch.full_like(rows, speaker.vocabulary + 1))
+    silence = F.one_hot(torch.tensor(0, device=batch.device), speaker.vocabulary + 1).to(seen)
+    tokens: list[Tensor] = []
+    log_probs: list[Tensor] = []
+    entropies: list[Tensor] = []
+    said: list[Tensor] = []
+    for t in range(speaker.max_words):
+        hidden, state = speaker.step(words, state)
+        logits = speaker.logit(drop(hidden, rows, width))
         if gamma != 1:
-            unseen = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
-            nothing = self.taken_in(unseen, numbers, channel.width)
-        words = self.word(torch.full_like(rows, self.vocabulary + 1))
-        silence = F.one_hot(torch.tensor(0, device=batch.device), self.vocabulary + 1).to(view[0])
-        tokens: list[Tensor] = []
-        log_probs: list[Tensor] = []
-        entropies: list[Tensor] = []
-        said: list[Tensor] = []
-        for t in range(self.max_words):
-            kept = self.drop(F.relu(words), numbers, rows, channel.width)
-            state = self.plain_advance(kept, state, view)
-            logits = self.logit(self.drop(state[0], numbers, rows, channel.width))
+            free, unguided = speaker.step(words, unguided)
+            logits = gamma * logits + (1 - gamma) * speaker.logit(free)
+        symbol = choose(t, logits.detach(), rows)
+        distribution = logits.log_softmax(-1)
+        if symbol.parent is not None:
+            state = speaker.select(state, symbol.parent, same_images=True)
             if gamma != 1:
-                unguided = self.plain_advance(kept, unguided, nothing)
-                logits = gamma * logits + (1 - gamma) * self.logit(unguided[0])
-            symbol = choose(t, logits.detach(), rows)
-            distribution = logits.log_softmax(-1)
-            if symbol.parent is not None:
-                state = (state[0][symbol.parent], state[1][symbol.parent])
-                unguided = (unguided[0][symbol.parent], unguided[1][symbol.parent])
-                distribution, ended = distribution[symbol.parent], ended[symbol.parent]
-                tokens, log_probs = [x[symbol.parent] for x in tokens], [x[symbol.parent] for x in log_probs]
-                entropies = [x[symbol.parent] for x in entropies]
-            index = symbol.index.masked_fill(ended, 0)
-            tokens.append(index)
-            log_probs.append(distribution.gather(1, index.unsqueeze(1)).squeeze(1).masked_fill(ended, 0))
-            entropies.append(-(distribution.exp() * distribution).sum(1).masked_fill(ended, 0))
-            words = self.word(symbol.index if symbol.fed is None else symbol.fed)
-            if channel.relaxes:
-                heard = F.one_hot(symbol.index, self.vocabulary + 1).to(silence)
-                soft, hard = channel.relax(logits, symbol.noise, symbol.index), heard
-                mixed = channel.distribution(logits, symbol.noise, symbol.index)
-                whole = torch.zeros(total, 1, dtype=torch.bool, device=batch.device)
-                if symbol.whole is not None:
-                    whole[symbol.whole] = True
-                heard = torch.where(whole, mixed, soft + (hard - soft).detach())
-                heard = torch.where(symbol.through.unsqueeze(1), heard, hard)
-                if symbol.onward:
-                    words = torch.where(whole, mixed @ self.word.weight[:-1], words)
-                said.append(torch.where(ended.unsqueeze(1), silence, heard))
-            ended = index == 0
-            if ended.all():
-                break
-        heard = torch.stack(said, 1) if said else silence
-        return torch.stack(tokens, 1), torch.stack(log_probs, 1), torch.stack(entropies, 1), heard
-
-    def speak(self, batch: Batch, channel: Channel, rng: Generator, seen: Tensor | None = None) -> Message:
-        tokens, log_probs, entropies, said = self.plain_speak(batch, channel, rng)
-        tokens = tokens.view(len(batch), channel.width, -1)[:, : channel.samples].flatten(0, 1)
-        images = torch.arange(len(tokens), device=tokens.device) // channel.samples
-        crossed = None
+                unguided = speaker.select(unguided, symbol.parent, same_images=True)
+            distribution, ended = distribution[symbol.parent], ended[symbol.parent]
+            tokens, log_probs = [x[symbol.parent] for x in tokens], [x[symbol.parent] for x in log_probs]
+            entropies = [x[symbol.parent] for x in entropies]
+        index = symbol.index.masked_fill(ended, 0)
+        tokens.append(index)
+        log_probs.append(distribution.gather(1, index.unsqueeze(1)).squeeze(1).masked_fill(ended, 0))
+        entropies.append(-(distribution.exp() * distribution).sum(1).masked_fill(ended, 0))
+        words = speaker.word(symbol.index if symbol.fed is None else symbol.fed)
         if channel.relaxes:
-            crossed = Said(whole=Places(torch.arange(tokens.numel(), device=tokens.device), said.flatten(0, 1)))
-        return Message(tokens, caption_mask(tokens), images, channel.samples, log_probs, crossed, entropies)
+            heard = F.one_hot(symbol.index, speaker.vocabulary + 1).to(silence)
+            soft, hard = channel.relax(logits, symbol.noise, symbol.index), heard
+            mixed = channel.distribution(logits, symbol.noise, symbol.index)
+            whole = torch.zeros(total, 1, dtype=torch.bool, device=batch.device)
+            if symbol.whole is not None:
+                whole[symbol.whole] = True
+            heard = torch.where(whole, mixed, soft + (hard - soft).detach())
+            heard = torch.where(symbol.through.unsqueeze(1), heard, hard)
+            if symbol.onward:
+                words = torch.where(whole, mixed @ speaker.word.weight[:-1], words)
+            said.append(torch.where(ended.unsqueeze(1), silence, heard))
+        ended = index == 0
+        if ended.all():
+            break
+    heard = torch.stack(said, 1) if said else silence
+    return torch.stack(tokens, 1), torch.stack(log_probs, 1), torch.stack(entropies, 1), heard
 
-    def read(self, batch: Batch, rng: Generator | None = None, seen: Tensor | None = None) -> Message:
-        tokens, numbers = batch.captions, Numbers(batch, rng)
-        view, state = self.taken_in(batch, numbers), self.start(len(batch), batch.regions)
-        before = torch.cat([tokens.new_full((len(batch), 1), self.vocabulary + 1), tokens[:, :-1]], 1)
-        words = self.drop(F.relu(self.word(before)), numbers)
-        states = []
-        for t in range(tokens.shape[1]):
-            state = self.plain_advance(words[:, t], state, view)
-            states.append(state[0])
-        distribution = self.logit(self.drop(torch.stack(states, 1), numbers)).log_softmax(-1)
-        log_probs = distribution.gather(2, tokens.unsqueeze(2)).squeeze(2) * caption_mask(tokens)
-        images = torch.arange(len(tokens), device=tokens.device)
-        return Message(tokens, caption_mask(tokens), images, 1, log_probs)
+
+def speak(speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, seen: Tensor | None = None) -> Message:
+    """What the unroll's `speak` gives."""
+    tokens, log_probs, entropies, said = unrolled(speaker, batch, channel, rng)
+    tokens = tokens.view(len(batch), channel.width, -1)[:, : channel.samples].flatten(0, 1)
+    images = torch.arange(len(tokens), device=tokens.device) // channel.samples
+    heard = None
+    if channel.relaxes:
+        heard = Said(whole=Places(torch.arange(tokens.numel(), device=tokens.device), said.flatten(0, 1)))
+    return Message(tokens, caption_mask(tokens), images, channel.samples, log_probs, heard, entropies)
+
+
+def read(speaker: Decoder, batch: Batch, rng: Generator | None = None, seen: Tensor | None = None) -> Message:
+    """What the unroll's `read` gives; of decoders other than Att2in2 only where nothing is dropped."""
+    drop, tokens = Dropout(speaker.dropout if speaker.training else 0.0, Numbers(batch, rng)), batch.captions
+    if isinstance(speaker, Att2in):
+        hidden = _read(speaker, batch, drop)
+    else:
+        hidden, _ = Decoder.read(speaker, batch, speaker.see(batch), drop)
+    distribution = speaker.logit(drop(hidden, None, tokens.shape[1])).log_softmax(-1).view(*tokens.shape, -1)
+    log_probs = distribution.gather(2, tokens.unsqueeze(2)).squeeze(2) * caption_mask(tokens)
+    images = torch.arange(len(tokens), device=tokens.device)
+    return Message(tokens, caption_mask(tokens), images, 1, log_probs)
+
+
+def _read(speaker: Att2in, batch: Batch, drop: Dropout) -> Tensor:
+    """Hidden states (N·T, H), word by word; embeddings are dropped as where all are heard at once."""
+    tokens = batch.captions
+    state = speaker.begin(batch, speaker.see(batch), drop, 1)
+    before = torch.cat([tokens.new_full((len(tokens), 1), speaker.vocabulary + 1), tokens[:, :-1]], 1)
+    heard = drop(F.relu(speaker.word(before)).flatten(0, 1), None, tokens.shape[1]).view(*tokens.shape, -1)
+    found = []
+    for words in heard.unbind(1):
+        hidden, state = speaker.advance(speaker.from_word(words), state)
+        found.append(hidden)
+    return torch.stack(found, 1).flatten(0, 1)
 
 
 class PlainListener(Listener):
@@ -141,7 +125,10 @@ class PlainListener(Listener):
     @classmethod
     def of(cls, listener: Listener) -> PlainListener:
         """One with the weights of `listener`."""
-        return _copy(cls, listener)
+        weight = next(listener.parameters())
+        made = cls(**listener.arguments).to(weight.device, weight.dtype)
+        made.load_state_dict(listener.state_dict())
+        return made.train(listener.training)
 
     def hear(self, message: Message) -> Tensor:
         return self.plain_hear(message.tokens, message.rows(self.vocabulary))
@@ -154,10 +141,3 @@ class PlainListener(Listener):
         states, _ = self.gru(torch.cat([begin, words], 1))
         last = caption_mask(tokens).sum(1)
         return F.normalize(states[torch.arange(len(words), device=words.device), last], dim=-1, eps=EPSILON)
-
-
-def _copy(cls: Any, model: nn.Module) -> Any:
-    weight = next(model.parameters())
-    made = cls(**model.arguments).to(weight.device, weight.dtype)
-    made.load_state_dict(model.state_dict())
-    return made.train(model.training)

@@ -12,8 +12,10 @@ import torch
 from pipeline.composition.joint import Agents
 from pipeline.metrics.cider import CiderD, document_frequencies
 from pipeline.metrics.texts import Texts
+from pipeline.models.att2in import Att2in
+from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
+from pipeline.models.transformer import Transformer
 from pipeline.types import Batch
 
 WORDS, IMAGES, STEPS = 12, 8, 6  # V, images, the longest caption
@@ -42,9 +44,11 @@ class Toy:
         mask[0, 2] = False
         return Batch(torch.arange(IMAGES), self.pooled, self.regions, mask, captions, step=step)
 
-    def agents(self, seed: int = 0, dropout: float = 0.0) -> Agents:
+    def agents(self, seed: int = 0, dropout: float = 0.0, decoder: str = "att2in") -> Agents:
         torch.manual_seed(seed)
-        speaker = Speaker(WORDS, 7, words=6, hidden=8, attention=6, dropout=dropout, max_words=STEPS)
+        speaker: Decoder = Att2in(WORDS, 7, words=6, hidden=8, attention=6, dropout=dropout, max_words=STEPS)
+        if decoder == "transformer":
+            speaker = Transformer(WORDS, 7, hidden=8, layers=2, heads=2, dropout=dropout, max_words=STEPS)
         texts = Texts(lambda row: " ".join(map(str, row)), lambda image: [])
         return Agents(speaker, Listener(WORDS, 5, words=6, hidden=10), self.cider, texts)
 
@@ -61,3 +65,8 @@ def real_data() -> Path:
 @pytest.fixture
 def toy() -> Toy:
     return Toy()
+
+
+@pytest.fixture(params=["att2in", "transformer"])
+def decoder(request) -> str:
+    return request.param

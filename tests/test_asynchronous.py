@@ -22,7 +22,9 @@ from pipeline.composition.method import Method
 from pipeline.composition.relaxed import relaxed
 from pipeline.estimators.credit import Continuations
 from pipeline.estimators.rollouts import StepRollouts
+from pipeline.models.att2in import Att2in
 from pipeline.models.guided import Guided
+from pipeline.models.unroll import read, speak
 from pipeline.runtime import devices
 from pipeline.scores.naturalness import Cider
 from pipeline.types import Message
@@ -55,10 +57,10 @@ def check_captions(found: Message, wanted: Message) -> None:
 @pytest.mark.parametrize("name", through_words())
 def test_what_is_heard_of_captions_is_the_same(world, name):
     speaker, listener, batch = world
-    message = speaker.speak(batch, through_words()[name], rng())
+    message = speak(speaker, batch, through_words()[name], rng())
     heard, rows = listener.hear(message), message.rows(speaker.vocabulary)
     with asynchronous():
-        other = speaker.speak(batch, through_words()[name], rng())
+        other = speak(speaker, batch, through_words()[name], rng())
         check_captions(other, message)
         assert other.tokens.shape[1] == speaker.max_words
         silence = F.one_hot(other.tokens[:, rows.shape[1] :], speaker.vocabulary + 1)
@@ -70,9 +72,9 @@ def test_what_is_heard_of_captions_is_the_same(world, name):
 @pytest.mark.parametrize("name", by_likelihood())
 def test_log_probabilities_entropies_states_and_logits_are_the_same(world, name):
     speaker, _, batch = world
-    message = speaker.speak(batch, by_likelihood()[name], rng())
+    message = speak(speaker, batch, by_likelihood()[name], rng())
     with asynchronous():
-        other = speaker.speak(batch, by_likelihood()[name], rng())
+        other = speak(speaker, batch, by_likelihood()[name], rng())
         check_captions(other, message)
         steps = other.tokens.shape[1]
         assert same(other.log_probs, as_long(message.log_probs, steps), (speaker,), (speaker,)) >= 10
@@ -90,9 +92,10 @@ def test_log_probabilities_entropies_states_and_logits_are_the_same(world, name)
 @pytest.mark.parametrize("with_null_image", [False, True])
 def test_reading_is_the_same(world, with_null_image):
     speaker, _, batch = unseen(world) if with_null_image else world
-    message = speaker.read(batch, rng())
+    speaker.train(isinstance(speaker, Att2in))  # what is dropped depends on how much is read
+    message = read(speaker, batch, rng())
     with asynchronous():
-        other = speaker.read(batch, rng())
+        other = read(speaker, batch, rng())
         assert torch.equal(other.mask, message.mask)
         assert not message.mask.all()
         assert same(other.log_probs, message.log_probs, (speaker,), (speaker,)) >= 10
@@ -105,10 +108,10 @@ def test_reading_is_the_same(world, with_null_image):
 @pytest.mark.parametrize("guided", [False, True])
 def test_captions_without_a_gradient_are_the_same(world, channel, guided):
     speaker, _, batch = unseen(world)
-    speaker = Guided.of(speaker, 2.0) if guided else speaker
-    message = speaker.speak(batch, channel, rng())
+    speaker = Guided(speaker, 2.0) if guided else speaker
+    message = speak(speaker, batch, channel, rng())
     with asynchronous():
-        check_captions(speaker.speak(batch, channel, rng()), message)
+        check_captions(speak(speaker, batch, channel, rng()), message)
 
 
 def test_continuations_are_worth_the_same(toy):

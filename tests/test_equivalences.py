@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from plain import PlainSpeaker
 from torch.nn import functional as F
 
 from pipeline.channels.forced import Forced, ScheduledSampling
@@ -21,6 +20,8 @@ from pipeline.estimators.surrogate import Detached, NoBaseline, Pathwise, ScoreF
 from pipeline.methods.luo import luo
 from pipeline.methods.mixer import mixer
 from pipeline.methods.psst import psst_multinomial, reinforce, st_multinomial
+from pipeline.models.decoder import Decoder, Dropout
+from pipeline.models.unroll import read, speak
 from pipeline.numbers import Numbers
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import Cider
@@ -60,14 +61,10 @@ def test_mle_is_the_cross_entropy(toy):
     agents, batch = toy.agents(), toy.batch()
     by_method = gradients(teacher_forcing(agents.roles), batch)
     mask = caption_mask(batch.captions)
-    speaker = PlainSpeaker.of(agents.speaker)
-    view = speaker.taken_in(batch, Numbers(batch, None))
-    state, heard, logits = speaker.start(len(batch), view[0]), torch.full((len(batch),), speaker.vocabulary + 1), []
-    for t in range(batch.captions.shape[1]):
-        state = speaker.plain_advance(F.relu(speaker.word(heard)), state, view)
-        logits.append(speaker.logit(state[0]))
-        heard = batch.captions[:, t]
-    loss = F.cross_entropy(torch.stack(logits, 1)[mask], batch.captions[mask])
+    speaker = agents.speaker
+    hidden, _ = Decoder.read(speaker, batch, speaker.see(batch), Dropout(0.0, Numbers(batch, None)))
+    logits = speaker.logit(hidden).view(*mask.shape, -1)
+    loss = F.cross_entropy(logits[mask], batch.captions[mask])
     loss.backward()
     for name, parameter in speaker.named_parameters():
         torch.testing.assert_close(parameter.grad, by_method[f"speaker.{name}"])
@@ -76,12 +73,12 @@ def test_mle_is_the_cross_entropy(toy):
 def test_reading_is_the_unroll_with_words_forced_on_it(toy):
     agents, batch = toy.agents(), toy.batch()
     agents.speaker.eval()
-    read = agents.speaker.read(batch)
-    unrolled = agents.speaker.speak(batch, Forced(), rng())
+    forced = read(agents.speaker, batch)
+    unrolled = speak(agents.speaker, batch, Forced(), rng())
     steps = unrolled.tokens.shape[1]
-    assert torch.equal(read.tokens[:, :steps], unrolled.tokens)
-    assert not read.mask[:, steps:].any()
-    torch.testing.assert_close(read.log_probs[:, :steps], unrolled.log_probs)
+    assert torch.equal(forced.tokens[:, :steps], unrolled.tokens)
+    assert not forced.mask[:, steps:].any()
+    torch.testing.assert_close(forced.log_probs[:, :steps], unrolled.log_probs)
 
 
 def test_scheduled_sampling_without_a_share_is_teacher_forcing(toy):
@@ -145,7 +142,7 @@ def test_psst_without_full_distributions_is_straight_through(toy, plain, inner):
     weights = [*speaker.parameters(), *agents.listener.parameters()]
     found = []
     for channel in (plain, PartialSampling(inner, rho=0.0, mix=plain.mix)):
-        message = speaker.speak(batch, channel, rng())
+        message = speak(speaker, batch, channel, rng())
         loss = hinge(message, batch).sum()
         found.append((message.tokens, *torch.autograd.grad(loss, weights)))
     assert (found[0][0] > 0).sum() > 10, "the captions say nothing"
@@ -158,14 +155,13 @@ def test_psst_without_full_distributions_is_straight_through(toy, plain, inner):
 def test_psst_of_full_distributions_is_the_deterministic_mapper(toy, mix):
     agents, batch = toy.agents(), toy.batch()
     speaker = agents.speaker
-    message = speaker.speak(batch, PartialSampling(rho=1.0, mix=mix), rng())
-    plain = PlainSpeaker.of(speaker)
-    view, said = plain.taken_in(batch, Numbers(batch, None)), message.rows(speaker.vocabulary)
-    state = speaker.start(len(batch), view[0])
+    message = speak(speaker, batch, PartialSampling(rho=1.0, mix=mix), rng())
+    said = message.rows(speaker.vocabulary)
+    state = speaker.begin(batch, speaker.see(batch), Dropout(0.0, Numbers(batch, None)), 1)
     fed = F.one_hot(torch.full((len(batch),), speaker.vocabulary + 1), speaker.vocabulary + 2).float()
     for t in range(message.tokens.shape[1]):
-        state = plain.plain_advance(F.relu(fed @ plain.word.weight), state, view)
-        mapped = plain.logit(state[0]).softmax(-1)
+        hidden, state = speaker.step(fed @ speaker.word.weight, state)
+        mapped = speaker.logit(hidden).softmax(-1)
         fed = F.pad(mapped, (0, 1))
         going = message.tokens[:, t] > 0
         torch.testing.assert_close(said[going, t], mapped[going])
@@ -178,11 +174,11 @@ def test_psst_of_full_distributions_is_the_deterministic_mapper(toy, mix):
 
 def test_soft_words_along_the_sampled_path_follow_the_samples(toy):
     speaker, batch = toy.agents().speaker, toy.batch()
-    message = speaker.speak(batch, PartialSampling(rho=1.0, feed="sample"), rng())
+    message = speak(speaker, batch, PartialSampling(rho=1.0, feed="sample"), rng())
     told = batch.to("cpu")
     told.captions[:, : message.tokens.shape[1]] = message.tokens
     told.captions[:, message.tokens.shape[1] :] = 0
-    again = speaker.read(told)
+    again = read(speaker, told)
     soft = message.rows(speaker.vocabulary).gather(2, message.tokens.unsqueeze(2)).squeeze(2)
     words = message.tokens > 0
     torch.testing.assert_close(soft[words].log(), again.log_probs[:, : words.shape[1]][words])
@@ -326,7 +322,7 @@ def test_other_gradients_are_of_the_same_words(toy, channel):
     plain, other = (c.open(batch, 12, rng())(0, logits, torch.arange(24)) for c in (StraightThrough(3), channel))
     assert torch.equal(plain.index, other.index)
     if isinstance(channel, ReinMax):
-        assert torch.equal(*(speaker.speak(batch, c, rng()).tokens for c in (StraightThrough(3), channel)))
+        assert torch.equal(*(speak(speaker, batch, c, rng()).tokens for c in (StraightThrough(3), channel)))
 
 
 def test_reinmax_of_a_certain_word_passes_nothing_on_and_so_does_straight_through():
@@ -359,8 +355,8 @@ def test_weight_zero_is_as_if_the_term_were_not_there(toy):
 
 def test_a_beam_of_one_is_greedy(toy):
     agents, batch = toy.agents(), toy.batch()
-    greedy = agents.speaker.speak(batch, Greedy(), rng())
-    beam = agents.speaker.speak(batch, Beam(width=1), rng())
+    greedy = speak(agents.speaker, batch, Greedy(), rng())
+    beam = speak(agents.speaker, batch, Beam(width=1), rng())
     assert torch.equal(greedy.tokens, beam.tokens)
 
 
@@ -396,7 +392,7 @@ def test_mixer_is_both_where_some_words_are_forced(toy):
     batch = toy.batch()
     method = mixer(toy.agents(), Objective(), forced=2)
     losses, _ = method.step(batch, seed=3)
-    message = toy.agents().speaker.read(batch)
+    message = read(toy.agents().speaker, batch)
     message_words = StepRollouts(method.agents["speaker"], batch, 3).of(method.terms[0].estimator.channel).mask.sum()
     expected = -(message.log_probs[:, :2] * message.mask[:, :2]).sum() / message_words
     torch.testing.assert_close(losses["likelihood"], expected)

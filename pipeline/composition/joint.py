@@ -16,8 +16,8 @@ from pipeline.estimators.surrogate import NoBaseline, Pathwise, Raw, ScoreFuncti
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.texts import Texts
 from pipeline.models.critic import Critic
+from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
 from pipeline.protocols import Baseline, Channel, Credit, Estimator, Scaling, Score
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import Cider, Given
@@ -30,7 +30,7 @@ Expecting = Literal["greedy", "leave_one_out", "group", "ground_truth", "none"]
 class Agents:
     """Who plays, and the human captions that naturalness is measured against."""
 
-    speaker: Speaker
+    speaker: Decoder
     listener: Listener
     cider: CiderD
     texts: Texts

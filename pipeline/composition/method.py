@@ -10,8 +10,8 @@ from torch import nn
 from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
+from pipeline.models.decoder import Decoder
 from pipeline.models.guided import Guided
-from pipeline.models.speaker import Speaker
 from pipeline.protocols import Estimator, Score
 from pipeline.runtime import ranks
 from pipeline.types import Batch, Losses, Report
@@ -84,10 +84,10 @@ class Method:
             )
 
     @property
-    def speaker(self) -> Speaker | None:
+    def speaker(self) -> Decoder | None:
         """Who says the captions; None where only human ones are heard."""
         speaker = self.agents.get("speaker")
-        assert speaker is None or isinstance(speaker, Speaker)
+        assert speaker is None or isinstance(speaker, Decoder)
         return speaker
 
     def step(self, batch: Batch, seed: int) -> tuple[Losses, Report]:
@@ -124,7 +124,7 @@ class Method:
         """The agents that come out: a speaker that is guided where `gamma` is not 1."""
         if self.gamma == 1 or self.speaker is None:
             return dict(self.agents)
-        return {**self.agents, "speaker": Guided.of(self.speaker, self.gamma)}
+        return {**self.agents, "speaker": Guided(self.speaker, self.gamma)}
 
     def freeze(self, step: int) -> frozenset[str]:
         """Let those learn whose turn it is, and nobody else; returns them."""

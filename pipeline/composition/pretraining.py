@@ -10,8 +10,8 @@ from pipeline.channels.forced import Forced, ScheduledSampling
 from pipeline.channels.words import Multinomial
 from pipeline.composition.method import LISTENER_ONLY, SPEAKER_ONLY, Method, Term
 from pipeline.estimators.surrogate import Detached, ScoreFunction
+from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
 from pipeline.protocols import Score
 from pipeline.scores.naturalness import Given
 
@@ -24,7 +24,9 @@ def teacher_forcing(
     With `image_dropout` the speaker learns a null image from that share of the captions.
     """
     if image_dropout:
-        agents["speaker"].add_null_image()
+        speaker = agents["speaker"]
+        assert isinstance(speaker, Decoder)
+        speaker.add_null_image()
     likelihood = Term("likelihood", 1.0, Given(), ScoreFunction(Forced(scheduled)))
     return Method(agents, (likelihood,), SPEAKER_ONLY, image_dropout=image_dropout)
 
@@ -36,7 +38,7 @@ def matching(listener: Listener, score: Score) -> Method:
     )
 
 
-def frozen_speaker(speaker: Speaker, listener: Listener, score: Score) -> Method:
+def frozen_speaker(speaker: Decoder, listener: Listener, score: Score) -> Method:
     """The listener learns on what the speaker says, and the speaker stays as it is (§7.1)."""
     agents = {"speaker": speaker, "listener": listener}
     return Method(agents, (Term("matching", 1.0, score, Detached(Multinomial())),), LISTENER_ONLY)

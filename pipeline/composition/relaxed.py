@@ -9,7 +9,7 @@ from pipeline.composition.method import CRITIC, SPEAKER, Method, Term
 from pipeline.errors import UserError
 from pipeline.estimators.relax import Relax
 from pipeline.estimators.surrogate import ScoreFunction
-from pipeline.models.critic import Controls
+from pipeline.models.critic import Control, Controls
 
 
 def relaxed(method: Method) -> Method:
@@ -30,7 +30,9 @@ def relaxed(method: Method) -> Method:
         if term.name in names:
             assert isinstance(term.estimator, ScoreFunction)
             teaches = None if term.teaches is None else term.teaches | CRITIC
-            term = replace(term, estimator=Relax(term.estimator, controls[term.name]), teaches=teaches)
+            control = controls[term.name]
+            assert isinstance(control, Control)
+            term = replace(term, estimator=Relax(term.estimator, control), teaches=teaches)
         terms.append(term)
     order = tuple(learners | CRITIC if learners & SPEAKER else learners for learners in method.turns.order)
     agents = {**method.agents, "critic": controls}

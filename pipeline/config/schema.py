@@ -293,13 +293,28 @@ class ScheduledSampling(Section):
 class Speaker(Section):
     """A speaker and its pretraining; where images are dropped, it learns a null image, which guidance needs."""
 
-    words: Count
+    architecture: Literal["att2in", "transformer"] = "att2in"
+    words: Count | None = None
     hidden: Count
-    attention: Count
+    attention: Count | None = None
+    layers: Count | None = None
+    heads: Count | None = None
     dropout: Dropped
     scheduled_sampling: ScheduledSampling | None = None
     image_dropout: Dropped = 0.0
     optimisation: Annotated[Optimisation, _selects("cider")]
+
+    @model_validator(mode="after")
+    def _sizes_are_of_the_architecture(self) -> Self:
+        sizes = {"att2in": ("words", "attention"), "transformer": ("layers", "heads")}
+        for kind, names in sizes.items():
+            for name in names:
+                if (getattr(self, name) is None) == (kind == self.architecture):
+                    takes = ", ".join(("hidden", *sizes[self.architecture]))
+                    raise ValueError(f"architecture {self.architecture} takes the sizes {takes}, and no other")
+        if self.heads and self.hidden % self.heads:
+            raise ValueError(f"hidden {self.hidden} cannot be divided among {self.heads} heads")
+        return self
 
 
 class Pretrain(Section):

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pipeline.channels.forced import Continued, Forced
-from pipeline.models.speaker import Speaker
+from pipeline.models.decoder import Decoder
+from pipeline.models.unroll import read, speak
 from pipeline.numbers import Numbers
 from pipeline.protocols import Channel
 from pipeline.runtime import ranks
@@ -34,7 +35,7 @@ class StepRollouts:
     which other terms a method has.
     """
 
-    def __init__(self, speaker: Speaker | None, batch: Batch, seed: int) -> None:
+    def __init__(self, speaker: Decoder | None, batch: Batch, seed: int) -> None:
         self._speaker, self.batch, self.seed = speaker, batch, seed
         self._spoken: dict[Channel, Message] = {}
         self._continued: dict[tuple[Channel, int], Message] = {}
@@ -42,7 +43,7 @@ class StepRollouts:
         self._seen: Tensor | None = None
 
     @property
-    def speaker(self) -> Speaker:
+    def speaker(self) -> Decoder:
         assert self._speaker is not None, "only a speaker can say what is not human"
         return self._speaker
 
@@ -70,8 +71,8 @@ class StepRollouts:
         # also inside a baseline's no_grad: another term may need this caption's gradient
         with self._speaking(channel):
             if channel == Forced():  # every word is known: no need to go word by word
-                return self.speaker.read(self.batch, self._rng(repr(channel)), self._see())
-            return self.speaker.speak(self.batch, channel, self._rng(repr(channel)), self._see())
+                return read(self.speaker, self.batch, self._rng(repr(channel)), self._see())
+            return speak(self.speaker, self.batch, channel, self._rng(repr(channel)), self._see())
 
     def _continue(self, channel: Channel, each: int) -> Message:
         begun, batch, longest = self.of(channel), self.batch, self.speaker.max_words
@@ -93,7 +94,7 @@ class StepRollouts:
                     of=batch.whole * begun.samples,
                 )
                 rng = self._rng(f"{ends!r} of {channel!r}")
-                spoken = self.speaker.speak(captions, ends, rng, self._see()[images]).tokens
+                spoken = speak(self.speaker, captions, ends, rng, self._see()[images]).tokens
                 said.append(pad(spoken, (0, longest - spoken.shape[1])))
         whole = pad(tokens, (0, longest - steps)).repeat_interleave(ends.width, 0)
         ended = (tokens[:, :-1] == 0).repeat_interleave(each, 1).view(-1, 1)

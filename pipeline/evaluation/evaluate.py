@@ -21,8 +21,8 @@ from pipeline.evaluation.likelihood import human_log_likelihood
 from pipeline.evaluation.several import Sets, Several, measured
 from pipeline.metrics.diversity import diversity, self_bleu
 from pipeline.metrics.language import BLEU, LanguageScorer
+from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
 from pipeline.scenes.facts import Scene
 from pipeline.scenes.faithfulness import faithfulness
 from pipeline.types import Batch
@@ -48,7 +48,7 @@ class Evaluation:
     facts: Mapping[str, Scene] = field(default_factory=dict)  # by the images' ids, where they are known
     not_computed: dict[str, str] = field(default_factory=dict)
 
-    def split(self, speaker: Speaker, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Results of `split`, as metrics.json has them, and the columns of captions.parquet."""
         rows = self.prepared.rows(split)
         if len(rows) < 2:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pipeline.models.speaker import Speaker
+from pipeline.models.decoder import Decoder
+from pipeline.models.unroll import speak
 from pipeline.protocols import Channel
 from pipeline.types import Batch
 
@@ -24,13 +25,13 @@ class Captioned:
 
 
 @torch.no_grad()
-def captions(speaker: Speaker, batches: Iterable[Batch], channel: Channel, device: torch.device) -> Captioned:
+def captions(speaker: Decoder, batches: Iterable[Batch], channel: Channel, device: torch.device) -> Captioned:
     """The first caption of each image of `batches`, in their order, without dropout."""
     speaker = speaker.to(device).eval()
     rng = torch.Generator(device).manual_seed(0)
     said, images, pooled = [], [], []
     for batch in batches:
-        tokens = speaker.speak(batch.to(device), channel, rng).tokens[:: channel.samples]
+        tokens = speak(speaker, batch.to(device), channel, rng).tokens[:: channel.samples]
         said.append(pad(tokens, (0, speaker.max_words - tokens.shape[1])).cpu())
         images.append(batch.images)
         pooled.append(batch.pooled)

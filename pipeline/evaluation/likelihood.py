@@ -8,12 +8,13 @@ from dataclasses import replace
 import torch
 
 from pipeline.data.prepared import Prepared
-from pipeline.models.speaker import Speaker
+from pipeline.models.decoder import Decoder
+from pipeline.models.unroll import read
 from pipeline.types import Batch
 
 
 @torch.no_grad()
-def human_log_likelihood(speaker: Speaker, batches: Iterable[Batch], prepared: Prepared, device: torch.device) -> float:
+def human_log_likelihood(speaker: Decoder, batches: Iterable[Batch], prepared: Prepared, device: torch.device) -> float:
     """Mean log-probability (natural) of a word of all human captions of the images, EOS included, without dropout.
 
     Captions as the speaker learned them: clipped, words that it does not know as UNK.
@@ -25,7 +26,7 @@ def human_log_likelihood(speaker: Speaker, batches: Iterable[Batch], prepared: P
         here = batch.to(device)
         seen = speaker.see(here)
         for captions in references.unbind(1):
-            message = speaker.read(replace(here, captions=captions.to(device)), seen=seen)
+            message = read(speaker, replace(here, captions=captions.to(device)), seen=seen)
             assert message.log_probs is not None
             there = captions.any(1).to(device)  # an image with fewer captions than others has empty ones
             total += float(message.log_probs[there].double().sum())

@@ -15,7 +15,8 @@ from pipeline.channels.words import Beam, Multinomial
 from pipeline.metrics.diversity import set_diversity
 from pipeline.metrics.java import NotComputedError
 from pipeline.metrics.language import LanguageScorer
-from pipeline.models.speaker import Speaker
+from pipeline.models.decoder import Decoder
+from pipeline.models.unroll import speak
 from pipeline.protocols import Channel
 from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
@@ -31,7 +32,7 @@ class Several:
     beams: int
 
     def captions(
-        self, speaker: Speaker, batches: Callable[[], Iterable[Batch]], vocabulary: Vocabulary, device: torch.device
+        self, speaker: Decoder, batches: Callable[[], Iterable[Batch]], vocabulary: Vocabulary, device: torch.device
     ) -> dict[str, Sets]:
         """Both sets of each image, by `samples` and `beams`; those of a beam begin with its best."""
         channels: dict[str, Channel] = {
@@ -47,7 +48,7 @@ class Several:
 
 
 @torch.no_grad()
-def said(speaker: Speaker, batches: Iterable[Batch], channel: Channel, device: torch.device) -> Tensor:
+def said(speaker: Decoder, batches: Iterable[Batch], channel: Channel, device: torch.device) -> Tensor:
     """(M, S, T): all captions of each image of `batches`, in their order, without dropout.
 
     What is drawn hangs on the number of its batch (`step`) alone.
@@ -56,7 +57,7 @@ def said(speaker: Speaker, batches: Iterable[Batch], channel: Channel, device: t
     found = []
     for batch in batches:
         rng = torch.Generator(device).manual_seed(batch.step)
-        tokens = speaker.speak(batch.to(device), channel, rng).tokens
+        tokens = speak(speaker, batch.to(device), channel, rng).tokens
         found.append(pad(tokens, (0, speaker.max_words - tokens.shape[1])).unflatten(0, (len(batch), -1)).cpu())
     return torch.cat(found)
 

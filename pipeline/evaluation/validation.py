@@ -11,8 +11,8 @@ from pipeline.channels.words import Greedy
 from pipeline.evaluation.generate import captions
 from pipeline.evaluation.judges import judge
 from pipeline.metrics.cider import CiderD
+from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
 from pipeline.types import Batch
 
 
@@ -24,7 +24,7 @@ class Validation:
     also those of images looking for their captions, and `rsum`, the sum of all six (VSE++'s criterion).
     """
 
-    speaker: Speaker | None
+    speaker: Decoder | None
     listener: Listener | None
     cider: CiderD | None
     batches: Callable[[], Iterable[Batch]]

@@ -2,62 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor, nn
 
-from pipeline.models.speaker import Speaker, State
-from pipeline.protocols import Channel
-from pipeline.types import Batch, Message
+from pipeline.models.decoder import Decoder, Dropout
+from pipeline.types import Batch
 
 
-class Guided(Speaker):
+class Guided(Decoder):
     """A trained speaker whose logits are γ · those for the image + (1 − γ) · those for the null image.
 
     γ = 1 is the speaker itself, γ = 0 speaks of no image, and a γ above 1 pushes away from what is said of no image.
-    Both conditions hear the same words: states are (N, 2, H), with the image and without. It only decodes: nothing that
-    it says has a gradient.
+    Both conditions hear the same words: hidden states are (n, 2, H), with the image and without. It only decodes:
+    nothing that it says has a gradient.
     """
 
-    def __init__(self, speaker: Mapping[str, Any], gamma: float) -> None:
-        """`speaker`: the arguments of the one that is guided, which has a null image."""
-        super().__init__(**speaker)
-        assert self.null is not None
-        self.gamma = gamma
-        self.arguments = {"speaker": dict(speaker), "gamma": gamma}
+    learns = False
 
-    @classmethod
-    def of(cls, speaker: Speaker, gamma: float) -> Guided:
-        """`speaker`, guided; the two share their weights."""
-        guided = cls(speaker.arguments, gamma)
-        guided.load_state_dict(speaker.state_dict(), assign=True)
-        return guided.eval()
+    def __init__(self, inner: Decoder, gamma: float) -> None:
+        """`inner`, which has a null image and shares its weights with this."""
+        made = {"kind": type(inner).__name__, "arguments": inner.arguments}
+        super().__init__(inner.vocabulary, inner.hidden, inner.max_words, 0.0, {"inner": made, "gamma": gamma})
+        assert inner.null is not None
+        self.inner, self.gamma = inner, gamma
+        self.eval()
 
-    @torch.no_grad()
-    def speak(self, batch: Batch, channel: Channel, rng: Generator, seen: Tensor | None = None) -> Message:
-        return super().speak(batch, channel, rng, seen)
+    @property
+    def word(self) -> nn.Embedding:  # type: ignore[override]
+        return self.inner.word
 
-    @torch.no_grad()
-    def read(self, batch: Batch, rng: Generator | None = None, seen: Tensor | None = None) -> Message:
-        return super().read(batch, rng, seen)
+    @property
+    def logit(self) -> nn.Linear:  # type: ignore[override]
+        return self.inner.logit
 
-    def start(self, rows: int, like: Tensor) -> State:
-        zero = like.new_zeros(rows, 2, self.hidden)
-        return zero, zero
+    def see(self, batch: Batch) -> Tensor:
+        return self.inner.see(batch)
 
-    def advance(self, heard: Tensor, state: State, attention: Callable[[Tensor], Tensor]) -> State:
-        (h, h_null), (c, c_null) = (x.unbind(1) for x in state)
-        guided = super().advance(heard, (h, c), attention)
-        free = super().advance(heard, (h_null, c_null), self._null_attention)
-        return torch.stack([guided[0], free[0]], 1), torch.stack([guided[1], free[1]], 1)
+    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> tuple[Any, Any]:
+        nothing = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+        unseen = self.inner.begin(nothing, self.inner.see(nothing), drop, width)
+        return self.inner.begin(batch, seen, drop, width), unseen
 
-    def logits(self, h: Tensor) -> Tensor:
-        image, nothing = super().logits(h).unbind(1)
+    def step(self, heard: Tensor, state: tuple[Any, Any]) -> tuple[Tensor, tuple[Any, Any]]:
+        image, after_image = self.inner.step(heard, state[0])
+        nothing, after_nothing = self.inner.step(heard, state[1])
+        return torch.stack([image, nothing], 1), (after_image, after_nothing)
+
+    def select(self, state: tuple[Any, Any], rows: Tensor, same_images: bool = False) -> tuple[Any, Any]:
+        image, nothing = (self.inner.select(each, rows, same_images) for each in state)
+        return image, nothing
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        image, nothing = self.inner.logits(hidden).unbind(1)
         return self.gamma * image + (1 - self.gamma) * nothing
-
-    def _null_attention(self, query: Tensor) -> Tensor:
-        """(N, H): there is one thing to attend to."""
-        assert self.null is not None
-        return self.null.expand(len(query), -1)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pipeline.models.kernels.gru import last_states
-from pipeline.models.kernels.unrolled import Table
+from pipeline.models.kernels.table import Table
 from pipeline.runtime import devices
 from pipeline.types import Message
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from pipeline.errors import UserError
+from pipeline.models.att2in import Att2in
 from pipeline.models.critic import Controls, Critic
+from pipeline.models.decoder import Decoder
 from pipeline.models.guided import Guided
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
+from pipeline.models.transformer import Transformer
 from pipeline.runtime.files import write_atomically
 
-Agent = Speaker | Listener | Critic | Controls
-KINDS: dict[str, type[Agent]] = {kind.__name__: kind for kind in (Speaker, Guided, Listener, Critic, Controls)}
+Agent = Decoder | Listener | Critic | Controls
+KINDS: dict[str, Callable[..., Agent]] = {
+    kind.__name__: kind for kind in (Att2in, Transformer, Guided, Listener, Critic, Controls)
+}
 
 
 def save_agents(path: Path, agents: Mapping[str, Agent]) -> None:
@@ -46,10 +50,16 @@ def load_agent(path: Path, name: str) -> Agent:
         raise UserError(f"{path}: not a whole safetensors file ({problem}); run its stage again") from None
     if name not in built:
         raise UserError(f"{path}: holds no {name}, only {', '.join(built) or 'foreign tensors'}; run its stage again")
-    agent = KINDS[built[name]["kind"]](**built[name]["arguments"])
+    agent = _build(built[name])
     try:
         agent.load_state_dict({key.removeprefix(f"{name}."): tensor for key, tensor in tensors.items()})
     except RuntimeError as problem:
         detail = " ".join(str(problem).split())[:200]
         raise UserError(f"{path}: {name} is of another version of this model ({detail}); run its stage again") from None
     return agent.eval()
+
+
+def _build(made: Mapping[str, Any]) -> Agent:
+    """An agent of its kind and arguments, of which one may be an agent in its turn."""
+    arguments = {name: _build(value) if isinstance(value, dict) else value for name, value in made["arguments"].items()}
+    return KINDS[made["kind"]](**arguments)

@@ -15,7 +15,7 @@ from pipeline.estimators.baselines import ByGroup, Centred, GroupMean, LeaveOneO
 from pipeline.estimators.relax import Relax
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
 from pipeline.models.critic import Control
-from pipeline.models.speaker import Speaker
+from pipeline.models.decoder import Decoder
 from pipeline.protocols import Baseline, Estimator
 
 RHOS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -27,7 +27,7 @@ class Candidate:
     """An estimator; `of` makes it for a number of captions an image, `least` or more, and for a speaker."""
 
     name: str
-    of: Callable[[int, Speaker], Estimator]
+    of: Callable[[int, Decoder], Estimator]
     settings: Mapping[str, float] = field(default_factory=dict)  # rho, temperature: what its line runs along
     least: int = 1
 
@@ -37,7 +37,7 @@ def score_function(name: str, baseline: Baseline, least: int = 1) -> Candidate:
     return Candidate(f"REINFORCE, {name}", lambda k, _: ScoreFunction(Multinomial(k), baseline), least=least)
 
 
-def with_control(samples: int, speaker: Speaker) -> Relax:
+def with_control(samples: int, speaker: Decoder) -> Relax:
     """RELAX, its control yet to be taught."""
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
+from pipeline.models.unroll import read
 from pipeline.protocols import Score
 from pipeline.types import Batch, Message, caption_mask
 
@@ -23,7 +24,7 @@ from pipeline.types import Batch, Message, caption_mask
 class World:
     """Agents without dropout, in double precision if it is to be enumerated, and the images that are spoken of."""
 
-    speaker: Speaker
+    speaker: Att2in
     listener: Listener
     batch: Batch
 
@@ -42,7 +43,7 @@ class World:
         asked = Batch(
             rows, batch.pooled[rows], batch.regions[rows], batch.region_mask[rows], captions.repeat(len(images), 1)
         )
-        log_probs = self.speaker.read(asked).log_probs
+        log_probs = read(self.speaker, asked).log_probs
         assert log_probs is not None
         return log_probs.sum(1).view(len(images), -1)
 
@@ -86,7 +87,7 @@ def drawn_world(
     rng = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        speaker = Speaker(vocabulary, 3, words=size, hidden=size, attention=size, dropout=0.0, max_words=max_words)
+        speaker = Att2in(vocabulary, 3, words=size, hidden=size, attention=size, dropout=0.0, max_words=max_words)
         listener = Listener(vocabulary, 3, words=size, hidden=size)
     with torch.no_grad():
         speaker.logit.weight *= contrast

@@ -12,8 +12,8 @@ from pipeline.data.prepared import Prepared
 from pipeline.evaluation.evaluate import Evaluation
 from pipeline.evaluation.several import Several
 from pipeline.metrics.language import BLEU, LanguageScorer
+from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
 from pipeline.models.weights import load_agent
 from pipeline.scenes.facts import FACTS
 from pipeline.scenes.faithfulness import read_facts
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline.config.views import Node
 
 
-def evaluated(model: Path, root: Path) -> tuple[Speaker, dict[str, Listener]]:
+def evaluated(model: Path, root: Path) -> tuple[Decoder, dict[str, Listener]]:
     """The speaker in the folder `model`, and who judges it: its own listener, the one before joint training, that one
     after it got used to this speaker, and an independent one.
     """
@@ -32,7 +32,7 @@ def evaluated(model: Path, root: Path) -> tuple[Speaker, dict[str, Listener]]:
     models = root / "models"
     paths = {"own": model, "adapted": model / "adapted", "before": models / "listener", "judge": models / "judge"}
     judges = {name: load_agent(path / "weights.safetensors", "listener") for name, path in paths.items()}
-    assert isinstance(speaker, Speaker)
+    assert isinstance(speaker, Decoder)
     return speaker, {name: judge for name, judge in judges.items() if isinstance(judge, Listener)}
 
 

@@ -12,8 +12,8 @@ from pipeline.composition.relaxed import relaxed
 from pipeline.data.prepared import Prepared
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.texts import Texts
+from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
 from pipeline.models.weights import load_agent
 from pipeline.workflow.build_data import cider
 
@@ -29,7 +29,7 @@ def method_of(settings: MethodSettings, root: Path, prepared: Prepared, device: 
     scorer = cider(prepared, objective.pop("eos_in_reward"), objective.pop("document_frequencies"))
     speaker = load_agent(root / "models" / "speaker" / "weights.safetensors", "speaker")
     listener = load_agent(root / "models" / "listener" / "weights.safetensors", "listener")
-    assert isinstance(speaker, Speaker)
+    assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
     agents = Agents(speaker, listener, scorer.to(device), texts(prepared))
     composed = settings.composition(agents, Objective(**objective), **settings.arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,16 @@ from pipeline.composition.pretraining import frozen_speaker, matching, teacher_f
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.metrics.cider import CiderD
+from pipeline.models.att2in import Att2in
+from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
+from pipeline.models.transformer import Transformer
 from pipeline.models.weights import load_agent
 from pipeline.protocols import Score
 from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering
 from pipeline.workflow.build_data import cider
+
+ARCHITECTURES: dict[str, type[Decoder]] = {"att2in": Att2in, "transformer": Transformer}
 
 if TYPE_CHECKING:
     import torch
@@ -34,15 +39,9 @@ def pretraining(
     words = len(prepared.vocabulary)
     if role == "speaker":
         schedule = section.scheduled_sampling
-        speaker = Speaker(
-            words,
-            store.regions_shape[1],
-            section.words,
-            section.hidden,
-            section.attention,
-            section.dropout,
-            prepared.max_words,
-        )
+        kind = ARCHITECTURES[section.architecture]
+        own = {name: section[name] for name in inspect.signature(kind).parameters if name in section}
+        speaker = kind(words, store.regions_shape[1], max_words=prepared.max_words, **own)
         scheduled = None if schedule is None else ScheduledSampling(**schedule.plain())
         method = teacher_forcing({"speaker": speaker}, scheduled, section.image_dropout)
         return method, cider(prepared).to(device)
@@ -71,6 +70,6 @@ def adaptation(
     """The pretrained listener below `root` gets used to the speaker in the folder `model`."""
     speaker = load_agent(model / "weights.safetensors", "speaker")
     listener = load_agent(root / "models" / "listener" / "weights.safetensors", "listener")
-    assert isinstance(speaker, Speaker)
+    assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
     return frozen_speaker(speaker, listener, _plain_score(section, listener)), cider(prepared).to(device)

@@ -8,6 +8,7 @@ from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, StraightThrough
 from pipeline.channels.words import Beam, Greedy, Multinomial, draw
 from pipeline.errors import UserError
+from pipeline.models.unroll import speak
 from pipeline.numbers import Numbers
 from pipeline.types import Batch, caption_mask
 
@@ -182,7 +183,7 @@ def test_fewer_words_are_forced_from_epoch_to_epoch():
 def test_a_caption_is_begun_with_human_words_and_ended_with_drawn_ones(toy):
     batch = toy.batch()
     speaker = toy.agents().speaker
-    message = speaker.speak(batch, Prompted(Annealed(start=2)), rng())
+    message = speak(speaker, batch, Prompted(Annealed(start=2)), rng())
     assert message.told == 2
     assert torch.equal(message.tokens[:, :2], batch.captions[:, :2])
     assert not torch.equal(message.tokens[:, 2:], batch.captions[:, 2 : message.tokens.shape[1]])
@@ -196,7 +197,7 @@ def test_a_caption_is_begun_with_human_words_and_ended_with_drawn_ones(toy):
 
 def test_nothing_forced_is_an_ordinary_sample(toy):
     speaker = toy.agents().speaker
-    none, ordinary = (speaker.speak(toy.batch(), channel, rng()) for channel in (Prompted(Annealed(0)), Multinomial()))
+    none, ordinary = (speak(speaker, toy.batch(), channel, rng()) for channel in (Prompted(Annealed(0)), Multinomial()))
     assert torch.equal(none.tokens, ordinary.tokens)
     assert none.told == ordinary.told == 0
     assert none.share("drawn") is not none.mask
@@ -206,7 +207,7 @@ def test_nothing_forced_is_an_ordinary_sample(toy):
 def test_a_caption_that_has_ended_is_not_continued(toy):
     batch = toy.batch()
     batch.captions[0, 1:] = 0
-    message = toy.agents().speaker.speak(batch, Continued(each=2, places=3), rng())
+    message = speak(toy.agents().speaker, batch, Continued(each=2, places=3), rng())
     first = message.tokens.view(len(batch), 3, 2, -1)[0]
     assert torch.equal(first[0, :, 0], batch.captions[0, 0].expand(2))
     assert not first[1:].any()

@@ -8,6 +8,7 @@ from pipeline.channels.words import Multinomial
 from pipeline.estimators.baselines import Centred, GroupMean, SelfCritical
 from pipeline.estimators.rollouts import StepRollouts, human
 from pipeline.estimators.surrogate import Detached, NoBaseline, ScoreFunction, surrogate
+from pipeline.models.unroll import speak
 from pipeline.scores.discriminability import Hinge
 from pipeline.types import Message, caption_mask
 
@@ -88,7 +89,7 @@ def test_greedy_speaks_without_dropout_and_the_speaker_goes_on_training(toy):
     greedy = rollouts.of(Greedy())
     assert agents.speaker.training
     agents.speaker.eval()
-    expected = agents.speaker.speak(toy.batch(), Greedy(), torch.Generator())
+    expected = speak(agents.speaker, toy.batch(), Greedy(), torch.Generator())
     assert torch.equal(greedy.tokens, expected.tokens)
     assert greedy.log_probs is None
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pipeline.evaluation.likelihood import human_log_likelihood
+from pipeline.models.unroll import read
 
 CPU = torch.device("cpu")
 
@@ -35,7 +36,7 @@ def test_the_mean_is_over_words_of_all_captions_and_their_ends(toy):
             if caption < len(texts):
                 batch.captions[image] = 0
                 batch.captions[image, : len(texts[caption])] = torch.tensor(texts[caption])
-        message = speaker.eval().read(batch)
+        message = read(speaker.eval(), batch)
         rows = [image for image, texts in enumerate(toy.references) if caption < len(texts)]
         log_probs += message.log_probs[rows][message.mask[rows]].tolist()
     assert found == pytest.approx(sum(log_probs) / len(log_probs), rel=1e-5)

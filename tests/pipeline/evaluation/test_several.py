@@ -10,6 +10,7 @@ from pipeline.channels.words import Beam, Multinomial
 from pipeline.evaluation.several import Several, measured, said
 from pipeline.metrics import java
 from pipeline.metrics.language import LanguageScorer
+from pipeline.models.unroll import speak
 from pipeline.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")
@@ -41,16 +42,16 @@ def test_what_is_drawn_hangs_on_the_batch_s_number_alone(toy):
     assert torch.equal(together[4:], alone)
     assert not torch.equal(said(speaker, [dataclasses.replace(second, step=0)], channel, CPU), alone)
     assert torch.equal(
-        speaker.speak(batch, channel, torch.Generator().manual_seed(3)).tokens,
-        speaker.speak(batch, Multinomial(5), torch.Generator().manual_seed(3)).tokens,
+        speak(speaker, batch, channel, torch.Generator().manual_seed(3)).tokens,
+        speak(speaker, batch, Multinomial(5), torch.Generator().manual_seed(3)).tokens,
     )
-    assert speaker.speak(batch, channel, torch.Generator()).log_probs is None
+    assert speak(speaker, batch, channel, torch.Generator()).log_probs is None
 
 
 @pytest.mark.parametrize("channel", [Multinomial(3, learns=False), Beam(3, 3)], ids=repr)
 def test_a_speaker_left_in_training_mode_speaks_without_dropout(toy, channel):
     speaker = toy.agents(dropout=0.5).speaker
-    with_dropout = speaker.train().speak(toy.batch(), channel, torch.Generator().manual_seed(0)).tokens
+    with_dropout = speak(speaker.train(), toy.batch(), channel, torch.Generator().manual_seed(0)).tokens
     expected = said(speaker.eval(), [toy.batch()], channel, CPU)
     assert torch.equal(said(speaker.train(), [toy.batch()], channel, CPU), expected)
     steps = with_dropout.shape[1]

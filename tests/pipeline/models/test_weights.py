@@ -8,8 +8,8 @@ from pipeline.models.guided import Guided
 from pipeline.models.weights import load_agent, save_agents
 
 
-def test_agents_come_back_as_they_were_built(toy, tmp_path):
-    agents = toy.agents(dropout=0.3)
+def test_agents_come_back_as_they_were_built(toy, tmp_path, decoder):
+    agents = toy.agents(dropout=0.3, decoder=decoder)
     path = tmp_path / "weights.safetensors"
     save_agents(path, {"speaker": agents.speaker, "listener": agents.listener})
     for name, before in (("speaker", agents.speaker), ("listener", agents.listener)):
@@ -24,12 +24,12 @@ def test_a_guided_speaker_comes_back_guided_and_one_without_a_null_image_is_writ
     assert "null_image" not in speaker.arguments
     assert "null" not in speaker.state_dict()
     speaker.add_null_image()
-    save_agents(path, {"speaker": Guided.of(speaker, 1.5)})
+    save_agents(path, {"speaker": Guided(speaker, 1.5)})
     found = load_agent(path, "speaker")
     assert isinstance(found, Guided)
     assert (found.gamma, found.training) == (1.5, False)
-    assert found.state_dict().keys() == speaker.state_dict().keys()
-    assert all(torch.equal(value, found.state_dict()[name]) for name, value in speaker.state_dict().items())
+    assert found.inner.state_dict().keys() == speaker.state_dict().keys()
+    assert all(torch.equal(value, found.inner.state_dict()[name]) for name, value in speaker.state_dict().items())
 
 
 def test_equal_agents_give_equal_bytes(toy, tmp_path):

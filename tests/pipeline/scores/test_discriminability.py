@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pipeline.estimators.rollouts import human
+from pipeline.models.unroll import speak
 from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering, similarities
 
 COSINES = torch.tensor([[[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]])  # [caption, image]
@@ -31,7 +32,7 @@ def test_samples_compete_within_their_own_round(toy):
     from pipeline.channels.words import Multinomial
     from pipeline.types import Message
 
-    message = agents.speaker.speak(batch, Multinomial(samples=2), torch.Generator().manual_seed(0))
+    message = speak(agents.speaker, batch, Multinomial(samples=2), torch.Generator().manual_seed(0))
     both = Hinge(agents.listener)(message, batch)
     for sample in range(2):
         rows = torch.arange(8) * 2 + sample

@@ -10,7 +10,8 @@ from pipeline.channels.words import Multinomial
 from pipeline.estimators.baselines import GroupMean
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
-from pipeline.models.speaker import Speaker
+from pipeline.models.att2in import Att2in
+from pipeline.models.unroll import read, speak
 from pipeline.scores.diversity import Entropy, SetDistance
 from pipeline.types import Batch, Message, caption_mask
 
@@ -51,7 +52,7 @@ def test_equal_captions_have_no_distance_however_short(caption):
 def world():
     """A speaker of two words and 63 captions, and one image many times: each step gives many sets."""
     torch.manual_seed(3)
-    speaker = Speaker(WORDS, 3, words=4, hidden=4, attention=3, dropout=0.0, max_words=STEPS).double()
+    speaker = Att2in(WORDS, 3, words=4, hidden=4, attention=3, dropout=0.0, max_words=STEPS).double()
     with torch.no_grad():
         speaker.logit.weight *= 3
         speaker.logit.bias[0] -= 2
@@ -71,7 +72,7 @@ def log_probs(world) -> torch.Tensor:
         torch.ones(len(CAPTIONS), 2, dtype=torch.bool),
         torch.tensor(CAPTIONS),
     )
-    found = speaker.read(told).log_probs.sum(1)
+    found = read(speaker, told).log_probs.sum(1)
     torch.testing.assert_close(found.exp().sum(), torch.ones((), dtype=torch.float64))
     return found
 
@@ -133,7 +134,7 @@ def test_entropies_are_those_of_the_words_distributions(world):
     with torch.no_grad():
         speaker.logit.weight *= 0
         speaker.logit.bias *= 0
-        said = speaker.speak(batch, Multinomial(2, entropies=True), torch.Generator().manual_seed(1))
+        said = speak(speaker, batch, Multinomial(2, entropies=True), torch.Generator().manual_seed(1))
     lengths = said.mask.sum(1)
     torch.testing.assert_close(Entropy()(said, batch), lengths * torch.tensor(WORDS + 1.0).double().log())
     assert lengths.min() < lengths.max()

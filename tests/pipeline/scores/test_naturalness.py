@@ -4,6 +4,7 @@ import torch
 
 from pipeline.channels.words import Multinomial
 from pipeline.estimators.rollouts import human
+from pipeline.models.unroll import speak
 from pipeline.scores.naturalness import Cider, Given
 
 
@@ -20,7 +21,7 @@ def test_cider_asks_for_the_references_of_the_right_image(toy):
 
 def test_several_samples_belong_to_one_image(toy):
     batch = toy.batch()
-    message = toy.agents().speaker.speak(batch, Multinomial(samples=3), torch.Generator().manual_seed(0))
+    message = speak(toy.agents().speaker, batch, Multinomial(samples=3), torch.Generator().manual_seed(0))
     expected = toy.cider(message.tokens, torch.arange(8).repeat_interleave(3))
     assert torch.equal(Cider(toy.cider)(message, batch), expected)
 

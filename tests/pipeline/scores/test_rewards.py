@@ -7,6 +7,7 @@ from pipeline.channels.words import Multinomial
 from pipeline.errors import UserError
 from pipeline.metrics import java
 from pipeline.metrics.overlap import bleu, rouge_l
+from pipeline.models.unroll import speak
 from pipeline.scores.naturalness import Cider
 from pipeline.scores.rewards import MIXES, mixed
 
@@ -21,7 +22,7 @@ class Fixed:
 @pytest.fixture
 def spoken(toy):
     batch = toy.batch()
-    message = toy.agents().speaker.speak(batch, Multinomial(3), torch.Generator().manual_seed(2))
+    message = speak(toy.agents().speaker, batch, Multinomial(3), torch.Generator().manual_seed(2))
     return message, batch
 
 

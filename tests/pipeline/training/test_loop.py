@@ -8,10 +8,12 @@ import torch
 from pipeline.composition.joint import Objective
 from pipeline.composition.pretraining import matching
 from pipeline.errors import UserError
+from pipeline.estimators import rollouts
 from pipeline.evaluation.validation import Validation
 from pipeline.methods.luo import luo
 from pipeline.methods.psst import psst_multinomial, reinforce
 from pipeline.methods.spider import pg_spider
+from pipeline.models.unroll import speak
 from pipeline.scores.discriminability import Hinge, Recovering
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Means, Training, _normalised_backward
@@ -139,7 +141,7 @@ def test_validating_changes_nothing(toy):
     assert same(without, with_it)
 
 
-def test_agents_are_validated_as_they_will_be_used_and_learn_on_with_dropout(toy):
+def test_agents_are_validated_as_they_will_be_used_and_learn_on_with_dropout(toy, monkeypatch):
     agents = toy.agents(dropout=0.5)
     everybody, validated, learning = agents.roles.values(), [], []
     look = Validation(agents.speaker, agents.listener, agents.cider, lambda: [toy.batch()], CPU)
@@ -148,12 +150,12 @@ def test_agents_are_validated_as_they_will_be_used_and_learn_on_with_dropout(toy
         validated.append((any(agent.training for agent in everybody), torch.is_grad_enabled()))
         return look()
 
-    def speak(batch, channel, *rest):
+    def spoken(speaker, batch, channel, *rest):
         if channel.learns:
-            learning.append(agents.speaker.training)
-        return speaking(batch, channel, *rest)
+            learning.append(speaker.training)
+        return speak(speaker, batch, channel, *rest)
 
-    speaking, agents.speaker.speak = agents.speaker.speak, speak
+    monkeypatch.setattr(rollouts, "speak", spoken)
     with_it, history = train(psst_multinomial(agents, Objective(), 0.3), toy, validate=validate)
     assert validated == [(False, False)] * 5
     assert learning == [True] * len(learning)
@@ -233,11 +235,12 @@ def test_training_ends_when_validation_has_saturated_also_over_a_kill(toy, tmp_p
     assert same(whole, resumed)
 
 
-def test_who_does_not_learn_speaks_without_dropout(toy):
+def test_who_does_not_learn_speaks_without_dropout(toy, monkeypatch):
     seen = []
     agents = toy.agents(dropout=0.5)
-    speaking = agents.speaker.speak
-    agents.speaker.speak = lambda *arguments: (seen.append(agents.speaker.training), speaking(*arguments))[1]
+    monkeypatch.setattr(
+        rollouts, "speak", lambda speaker, *rest: (seen.append(speaker.training), speak(speaker, *rest))[1]
+    )
     train(reinforce(agents, Objective(), 0.3), toy, dataclasses.replace(FIVE, epochs=2))
     assert seen[:2] == [True, False]  # its own sample and the greedy caption
     assert seen[2:4] == [False, True]  # the listener's turn, and its own again

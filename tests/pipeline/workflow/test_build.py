@@ -14,8 +14,8 @@ import yaml
 from PIL import Image
 
 from pipeline.data.prepared import Prepared
+from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
-from pipeline.models.speaker import Speaker
 from pipeline.models.weights import load_agent, save_agents
 from pipeline.workflow import stage as door
 from pipeline.workflow.build_data import cider
@@ -81,9 +81,9 @@ def test_rewards_of_training_captions_do_not_depend_on_held_out_images(data, tmp
     assert (found[0] > 1).all()
 
 
-def speaker(seed: int) -> Speaker:
+def speaker(seed: int) -> Att2in:
     torch.manual_seed(seed)
-    return Speaker(9, 7, words=4, hidden=4, attention=4, max_words=4)
+    return Att2in(9, 7, words=4, hidden=4, attention=4, max_words=4)
 
 
 def listener(seed: int) -> Listener:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipeline.models.kernels.unrolled import Table
+from pipeline.models.kernels.table import Table
 from pipeline.protocols import Channel
 from pipeline.runtime import devices
 from pipeline.types import Places, Said, Symbol
 
 
 @dataclass
-class Moment:
+class Step:
     """One time step of n captions."""
 
     t: int
@@ -37,12 +37,12 @@ class Moment:
         return self.soft
 
 
-Part = tuple[Moment, Tensor]  # and some of its rows: (M,) int64
+Part = tuple[Step, Tensor]  # and some of its rows: (M,) int64
 Relax = Callable[[Tensor, Tensor | None, Tensor], Tensor]  # logits (M, V+1), noise, words (M,) → (M, V+1)
 
 
 @dataclass(frozen=True)
-class Credited:
+class Likelihoods:
     """What the words of captions were worth to the speaker, all with a graph."""
 
     log_probs: Tensor  # (N, T): 0 after a caption's end
@@ -50,14 +50,14 @@ class Credited:
     logits: Callable[[], Places]
 
 
-def credited(
-    moments: Sequence[Moment], logit: Table, bias: Tensor, tokens: Tensor, entropies: bool = False
-) -> Credited:
+def likelihoods(
+    spoken: Sequence[Step], logit: Table, bias: Tensor, tokens: Tensor, entropies: bool = False
+) -> Likelihoods:
     """Of `tokens` (N, T), with `entropies` if asked for."""
-    parts = [(moment, where(moment.alive)) for moment in moments]
-    index = torch.cat([moment.symbol.index[rows] for moment, rows in parts])
+    parts = [(step, where(step.alive)) for step in spoken]
+    index = torch.cat([step.symbol.index[rows] for step, rows in parts])
     states, value = _known(parts)
-    there = _there([(moment.alive, rows) for moment, rows in parts])
+    there = _there([(step.alive, rows) for step, rows in parts])
     places = _places(parts, tokens.shape[1])
 
     def put(found: Tensor) -> Tensor:
@@ -69,30 +69,30 @@ def credited(
         return Places(places, logit.product(states, bias, value), there)
 
     if not entropies:
-        return Credited(put(logit.log_prob(states, bias, value, index)), None, logits)
+        return Likelihoods(put(logit.log_prob(states, bias, value, index)), None, logits)
     log_probs, undecided = logit.log_prob_and_entropy(states, bias, value, index)
-    return Credited(put(log_probs), put(undecided), logits)
+    return Likelihoods(put(log_probs), put(undecided), logits)
 
 
-def crossed(moments: Sequence[Moment], channel: Channel, logit: Table, bias: Tensor, steps: int) -> Said:
+def passed(spoken: Sequence[Step], channel: Channel, logit: Table, bias: Tensor, steps: int) -> Said:
     """What is heard of captions of `steps` words; a word that passes no gradient is heard as itself."""
     words: list[Part] = []
     whole: list[Part] = []
     soft: list[Tensor] = []
     of_words: list[tuple[Tensor, Tensor]] = []
     of_whole: list[tuple[Tensor, Tensor]] = []
-    for moment in moments:
-        symbol = moment.symbol
+    for step in spoken:
+        symbol = step.symbol
         assert symbol.through is not None
-        through = moment.alive & symbol.through
+        through = step.alive & symbol.through
         if symbol.whole is not None:
             chosen = where(through[symbol.whole])
-            whole.append((moment, symbol.whole[chosen]))
+            whole.append((step, symbol.whole[chosen]))
             of_whole.append((through, symbol.whole[chosen]))
-            soft.append(moment.distribution(channel, logit, bias)[chosen])
+            soft.append(step.distribution(channel, logit, bias)[chosen])
             through = through.index_fill(0, symbol.whole, False)
         rows = where(through)
-        words.append((moment, rows))
+        words.append((step, rows))
         of_words.append((through, rows))
     return Said(
         Places(_places(words, steps), relaxed(words, channel.relax, logit, bias), _there(of_words)),
@@ -102,8 +102,8 @@ def crossed(moments: Sequence[Moment], channel: Channel, logit: Table, bias: Ten
 
 def relaxed(parts: Sequence[Part], relax: Relax, logit: Table, bias: Tensor) -> Tensor:
     """(M, V+1): what a channel's `relax` or `distribution` makes of these rows, with a graph."""
-    noises = [moment.symbol.noise[rows] for moment, rows in parts if moment.symbol.noise is not None]
-    index = torch.cat([moment.symbol.index[rows] for moment, rows in parts])
+    noises = [step.symbol.noise[rows] for step, rows in parts if step.symbol.noise is not None]
+    index = torch.cat([step.symbol.index[rows] for step, rows in parts])
     states, value = _known(parts)
     return relax(logit.product(states, bias, value), torch.cat(noises) if noises else None, index)
 
@@ -119,16 +119,16 @@ def remembered(noted: Sequence[tuple[Tensor, Tensor]], captions: int) -> Tensor:
 
 def _known(parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
     """States (M, H) of these rows, with a graph, and their logits (M, V+1), without."""
-    states = torch.cat([moment.states.index_select(0, rows) for moment, rows in parts])
+    states = torch.cat([step.states.index_select(0, rows) for step, rows in parts])
     value = parts[0][0].logits.new_empty(len(states), parts[0][0].logits.shape[1])
-    for (moment, rows), place in zip(parts, value.split([len(rows) for _, rows in parts]), strict=True):
-        torch.index_select(moment.logits, 0, rows, out=place)
+    for (step, rows), place in zip(parts, value.split([len(rows) for _, rows in parts]), strict=True):
+        torch.index_select(step.logits, 0, rows, out=place)
     return states, value
 
 
 def _places(parts: Sequence[Part], steps: int) -> Tensor:
     """(M,) int64: n·T + t."""
-    return torch.cat([moment.rows[rows] * steps + moment.t for moment, rows in parts])
+    return torch.cat([step.rows[rows] * steps + step.t for step, rows in parts])
 
 
 def where(mask: Tensor) -> Tensor:

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 from pipeline.channels.words import Beam, Multinomial
-from pipeline.models.speaker import Speaker
+from pipeline.models.att2in import Att2in
+from pipeline.models.decoder import Dropout
+from pipeline.models.transformer import Transformer
+from pipeline.models.unroll import read, speak
 from pipeline.numbers import Numbers
 from pipeline.types import Batch
 
@@ -20,7 +24,7 @@ def rng(seed: int = 0) -> torch.Generator:
 def test_one_step_by_hand():
     """Att2in2 with its published formulas, one image, one region, written out with the layers' own numbers."""
     torch.manual_seed(0)
-    speaker = Speaker(vocabulary=3, region_size=2, words=2, hidden=2, attention=2, dropout=0.5, max_words=4).eval()
+    speaker = Att2in(vocabulary=3, region_size=2, words=2, hidden=2, attention=2, dropout=0.5, max_words=4).eval()
     batch = Batch(
         images=torch.tensor([0]),
         pooled=torch.zeros(1, 1),
@@ -29,9 +33,9 @@ def test_one_step_by_hand():
         captions=torch.zeros(1, 4, dtype=torch.int64),
     )
     h, c = torch.tensor([[0.3, -0.4]]), torch.tensor([[0.1, 0.2]])
-    view = speaker.look(batch, Numbers(batch, None))
-    heard = speaker.from_word(F.relu(speaker.word(torch.tensor([2]))))
-    new_h, new_c = speaker.advance(heard, (h, c), speaker.attention(view))
+    state = replace(speaker.begin(batch, speaker.see(batch), Dropout(0.0, Numbers(batch, None)), 1), h=h, c=c)
+    new_h, after = speaker.step(speaker.word(torch.tensor([2])), state)
+    new_c = after.c
 
     regions = F.relu(batch.regions[0] @ speaker.region.weight.T + speaker.region.bias)
     keys = regions @ speaker.key.weight.T + speaker.key.bias
@@ -48,9 +52,9 @@ def test_one_step_by_hand():
     torch.testing.assert_close(new_h[0], o * torch.tanh(expected_c))
 
 
-def test_log_probs_of_a_message_are_those_of_its_words(toy):
-    speaker, batch = toy.agents().speaker, toy.batch()
-    message = speaker.speak(batch, Multinomial(samples=3), rng())
+def test_log_probs_of_a_message_are_those_of_its_words(toy, decoder):
+    speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
+    message = speak(speaker, batch, Multinomial(samples=3), rng())
     assert len(message) == 24
     assert message.images.tolist() == [i for i in range(8) for _ in range(3)]
     for row in (0, 7, 23):
@@ -58,14 +62,14 @@ def test_log_probs_of_a_message_are_those_of_its_words(toy):
         image = int(message.images[row])
         told.captions[image] = 0
         told.captions[image, : message.tokens.shape[1]] = message.tokens[row]
-        read = speaker.read(told)
+        forced = read(speaker, told)
         width = message.tokens.shape[1]
-        torch.testing.assert_close(read.log_probs[image, :width], message.log_probs[row])
+        torch.testing.assert_close(forced.log_probs[image, :width], message.log_probs[row])
 
 
-def test_nothing_is_said_after_the_end(toy):
-    speaker, batch = toy.agents().speaker, toy.batch()
-    message = speaker.speak(batch, Multinomial(samples=20), rng())
+def test_nothing_is_said_after_the_end(toy, decoder):
+    speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
+    message = speak(speaker, batch, Multinomial(samples=20), rng())
     ended = 0
     for words, mask, log_probs in zip(message.tokens.tolist(), message.mask.tolist(), message.log_probs, strict=True):
         end = words.index(0) if 0 in words else len(words)
@@ -76,11 +80,11 @@ def test_nothing_is_said_after_the_end(toy):
     assert 0 < ended < len(message), "captions of both kinds are wanted here"
 
 
-def test_an_unseen_region_changes_nothing(toy):
-    speaker, batch = toy.agents().speaker, toy.batch()
-    before = speaker.read(batch).log_probs
+def test_an_unseen_region_changes_nothing(toy, decoder):
+    speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
+    before = read(speaker, batch).log_probs
     batch.regions[0, 2] = 100.0  # masked
-    torch.testing.assert_close(speaker.read(batch).log_probs, before)
+    torch.testing.assert_close(read(speaker, batch).log_probs, before)
 
 
 def _best_by_enumeration(speaker, batch, image):
@@ -92,7 +96,7 @@ def _best_by_enumeration(speaker, batch, image):
             continue
         told = batch.to("cpu")
         told.captions[image] = torch.tensor(words)
-        total = float(speaker.read(told).log_probs[image].sum())
+        total = float(read(speaker, told).log_probs[image].sum())
         if total > best:
             best, best_words = total, words
     return best, best_words
@@ -103,12 +107,15 @@ def _totals(speaker, batch, message, sample=0):
     tokens = message.tokens[sample :: message.samples]
     told = batch.to("cpu")
     told.captions[:] = F.pad(tokens, (0, told.captions.shape[1] - tokens.shape[1]))
-    return speaker.read(told).log_probs.sum(1)
+    return read(speaker, told).log_probs.sum(1)
 
 
-def test_a_beam_that_holds_everything_finds_the_best():
+@pytest.mark.parametrize(
+    "make", [partial(Att2in, words=4, hidden=4, attention=3), partial(Transformer, hidden=4, layers=1, heads=2)]
+)
+def test_a_beam_that_holds_everything_finds_the_best(make):
     torch.manual_seed(1)
-    speaker = Speaker(vocabulary=3, region_size=2, words=4, hidden=4, attention=3, max_words=3).eval()
+    speaker = make(vocabulary=3, region_size=2, max_words=3).eval()
     with torch.no_grad():
         speaker.logit.weight *= 6
         images = 4
@@ -119,9 +126,9 @@ def test_a_beam_that_holds_everything_finds_the_best():
             torch.ones(images, 2, dtype=torch.bool),
             torch.zeros(images, 3, dtype=torch.int64),
         )
-        message = speaker.speak(batch, Beam(width=40), rng())
-        several = speaker.speak(batch, Beam(width=40, samples=3), rng())
-        greedy = speaker.speak(batch, Beam(width=1), rng())
+        message = speak(speaker, batch, Beam(width=40), rng())
+        several = speak(speaker, batch, Beam(width=40, samples=3), rng())
+        greedy = speak(speaker, batch, Beam(width=1), rng())
         for image in range(images):
             best, words = _best_by_enumeration(speaker, batch, image)
             found = message.tokens[image].tolist()
@@ -134,14 +141,14 @@ def test_a_beam_that_holds_everything_finds_the_best():
 
 
 def test_dropout_keeps_its_share_and_the_mean_and_a_row_s_does_not_depend_on_the_others(toy):
-    speaker, batch = Speaker(3, 2, dropout=0.25).train(), toy.batch()
+    batch = toy.batch()
     x = torch.ones(400, 100)
-    every = speaker.drop(x, Numbers(batch, rng()), None, 50)
+    every = Dropout(0.25, Numbers(batch, rng()))(x, None, 50)
     torch.testing.assert_close(every.unique(), torch.tensor([0.0, 1 / 0.75]))
     assert abs(float((every > 0).float().mean()) - 0.75) < 0.01
     some = torch.tensor([3, 399])
-    assert torch.equal(speaker.drop(x[:2], Numbers(batch, rng()), some, 50), every[some])
-    assert torch.equal(speaker.eval().drop(x, Numbers(batch, rng())), x)
+    assert torch.equal(Dropout(0.25, Numbers(batch, rng()))(x[:2], some, 50), every[some])
+    assert torch.equal(Dropout(0.0, Numbers(batch, rng()))(x), x)
 
 
 def test_a_part_of_a_batch_draws_its_part_of_the_numbers(toy):
@@ -154,9 +161,9 @@ def test_a_part_of_a_batch_draws_its_part_of_the_numbers(toy):
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["word by word", "in one piece"])
-def test_states_are_what_words_were_chosen_from(toy, together):
-    speaker, batch = toy.agents().speaker, toy.batch()
-    message = speaker.read(batch) if together else speaker.speak(batch, Multinomial(3), rng())
+def test_states_are_what_words_were_chosen_from(toy, together, decoder):
+    speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
+    message = read(speaker, batch) if together else speak(speaker, batch, Multinomial(3), rng())
     states = message.states()
     assert not states.requires_grad
     assert states.shape == (*message.tokens.shape, speaker.hidden)

@@ -1,0 +1,157 @@
+"""A transformer over regions: encoder and decoder of Vaswani et al. 2017, normalised first, with learned positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pipeline.models.decoder import Decoder, Dropout
+from pipeline.runtime import devices
+from pipeline.types import Batch, caption_mask
+
+
+@dataclass(frozen=True)
+class TransformerState:
+    """Of n captions, `group` in a row of each of n / group images."""
+
+    said: tuple[Tensor, ...]  # of each layer: keys and values of the words so far (n, t, 2H)
+    seen: tuple[Tensor, ...]  # of each layer: keys and values of the regions (n / group, R, 2H)
+    mask: Tensor  # (n / group, R) bool: which regions there are
+    group: int
+    rows: Tensor  # (n,): which captions these are
+    width: int  # captions per image that were begun with
+    drop: Dropout
+
+
+class Layer(nn.Module):
+    """Self-attention, attention to regions where there are any, and two linear maps with a ReLU between."""
+
+    def __init__(self, hidden: int, heads: int, regions: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.own_norm, self.inner_norm = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.own, self.own_out = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+        if regions:
+            self.region_norm = nn.LayerNorm(hidden)
+            self.query, self.memory = nn.Linear(hidden, hidden), nn.Linear(hidden, 2 * hidden)
+            self.region_out = nn.Linear(hidden, hidden)
+        self.inner, self.outer = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+
+    def attend(self, query: Tensor, memory: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """(n, q, H) for queries (n, q, H), of keys and values (n, k, 2H); `mask` broadcasts to (n, heads, q, k)."""
+        key, value = memory.chunk(2, -1)
+        query, key, value = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (query, key, value))
+        found = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+        return found.transpose(1, 2).flatten(2)
+
+    def think(self, x: Tensor) -> Tensor:
+        """What the linear maps add to `x` (…, H)."""
+        return self.outer(F.relu(self.inner(self.inner_norm(x))))
+
+
+class Transformer(Decoder):
+    """It remembers keys and values of what it said; those of regions are kept once per image, not once per caption."""
+
+    def __init__(
+        self,
+        vocabulary: int,
+        region_size: int,
+        hidden: int = 512,
+        layers: int = 3,
+        heads: int = 8,
+        dropout: float = 0.1,
+        max_words: int = 16,
+        null_image: bool = False,
+    ) -> None:
+        arguments = {
+            "vocabulary": vocabulary,
+            "region_size": region_size,
+            "hidden": hidden,
+            "layers": layers,
+            "heads": heads,
+            "dropout": dropout,
+            "max_words": max_words,
+        }
+        super().__init__(vocabulary, hidden, max_words, dropout, arguments)
+        self.region = nn.Linear(region_size, hidden)
+        self.encoder = nn.ModuleList(Layer(hidden, heads, regions=False) for _ in range(layers))
+        self.seen_norm, self.norm = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.word = nn.Embedding(vocabulary + 2, hidden)
+        self.position = nn.Embedding(max_words, hidden)
+        self.decoder = nn.ModuleList(Layer(hidden, heads, regions=True) for _ in range(layers))
+        self.logit = nn.Linear(hidden, vocabulary + 1)
+        for table in (self.word, self.position):
+            nn.init.normal_(table.weight, std=hidden**-0.5)
+        if null_image:
+            self.add_null_image()
+
+    def see(self, batch: Batch) -> Tensor:
+        """(B, R, H): what the encoder makes of the regions, without dropout; once for all captions of a step."""
+        x, mask = super().see(batch), self.mask(batch)[:, None, None]
+        for layer in self.encoder:
+            query, memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
+            x = x + layer.own_out(layer.attend(query, memory, mask))
+            x = x + layer.think(x)
+        return self.seen_norm(x)
+
+    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> TransformerState:
+        regions, rows = drop(seen), torch.arange(len(batch) * width, device=batch.device)
+        memory = tuple(layer.memory(regions) for layer in self.decoder)
+        said = tuple(seen.new_zeros(len(rows), 0, 2 * self.hidden) for _ in self.decoder)
+        return TransformerState(said, memory, self.mask(batch), width, rows, width, drop)
+
+    def step(self, heard: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
+        def drop(x: Tensor) -> Tensor:
+            return state.drop(x, state.rows, state.width)
+
+        x = drop(heard + self.position.weight[state.said[0].shape[1]])
+        said = []
+        for layer, before, seen in zip(self.decoder, state.said, state.seen, strict=True):
+            query, memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
+            said.append(torch.cat([before, memory.unsqueeze(1)], 1))
+            x = x + drop(layer.own_out(layer.attend(query.unsqueeze(1), said[-1]).squeeze(1)))
+            query = layer.query(layer.region_norm(x)).unflatten(0, (-1, state.group))
+            x = x + drop(layer.region_out(layer.attend(query, seen, state.mask[:, None, None]).flatten(0, 1)))
+            x = x + drop(layer.think(x))
+        return self.norm(x), replace(state, said=tuple(said))
+
+    def select(self, state: TransformerState, rows: Tensor, same_images: bool = False) -> TransformerState:
+        moved = replace(state, said=tuple(x[rows] for x in state.said))
+        if same_images:
+            return moved
+        images, group = rows // state.group, state.group
+        if not _whole_groups(rows, group):
+            group = 1
+        images = images[::group]
+        seen = tuple(x[images] for x in state.seen)
+        return replace(moved, seen=seen, mask=state.mask[images], group=group, rows=state.rows[rows])
+
+    def read(self, batch: Batch, seen: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
+        """The words are known, so all of them are heard at once."""
+        tokens, mask = batch.captions, caption_mask(batch.captions)
+        longest = int(mask.sum(1).max()) if devices.synchronous(tokens.device) else tokens.shape[1]
+        before = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
+        state = self.begin(batch, seen, drop, 1)
+        x = drop(self.word(before) + self.position.weight[:longest])
+        for layer, memory in zip(self.decoder, state.seen, strict=True):
+            query, own = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
+            x = x + drop(layer.own_out(layer.attend(query, own, causal=True)))
+            query = layer.query(layer.region_norm(x))
+            x = x + drop(layer.region_out(layer.attend(query, memory, state.mask[:, None, None])))
+            x = x + drop(layer.think(x))
+        places = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
+        if devices.synchronous(tokens.device):
+            kept = mask[:, :longest]
+            return self.norm(x[kept]), places[kept]
+        return self.norm(x).flatten(0, 1), places.flatten()
+
+
+def _whole_groups(rows: Tensor, group: int) -> bool:
+    """Whether `rows` (m,) are captions in whole groups; only asked where a device can be read at once."""
+    if len(rows) % group:
+        return False
+    groups = rows.view(-1, group)
+    return bool((groups == groups[:, :1] // group * group + torch.arange(group, device=rows.device)).all())

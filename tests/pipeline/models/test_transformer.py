@@ -1,0 +1,86 @@
+"""The transformer is torch's own, layer by layer, and remembers instead of computing again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from pipeline.models.decoder import Dropout
+from pipeline.models.transformer import Layer, Transformer
+from pipeline.numbers import Numbers
+
+HIDDEN, HEADS = 8, 2
+
+
+def copy_attention(ours: list[nn.Linear], out: nn.Linear, theirs: nn.MultiheadAttention) -> None:
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([linear.weight for linear in ours]))
+        theirs.in_proj_bias.copy_(torch.cat([linear.bias for linear in ours]))
+        theirs.out_proj.load_state_dict(out.state_dict())
+
+
+def torchs(layer: Layer, regions: bool) -> nn.Module:
+    """torch's layer with the weights of `layer`."""
+    kind = nn.TransformerDecoderLayer if regions else nn.TransformerEncoderLayer
+    made = kind(HIDDEN, HEADS, 4 * HIDDEN, dropout=0.0, batch_first=True, norm_first=True).eval()
+    copy_attention([layer.own], layer.own_out, made.self_attn)
+    norms = [layer.own_norm, layer.inner_norm]
+    if regions:
+        copy_attention([layer.query, layer.memory], layer.region_out, made.multihead_attn)
+        norms.insert(1, layer.region_norm)
+    for number, norm in enumerate(norms, 1):
+        nn.init.normal_(norm.weight)
+        getattr(made, f"norm{number}").load_state_dict(norm.state_dict())
+    made.linear1.load_state_dict(layer.inner.state_dict())
+    made.linear2.load_state_dict(layer.outer.state_dict())
+    return made
+
+
+def test_encoder_and_decoder_are_torchs(toy):
+    speaker, batch = toy.agents(decoder="transformer").speaker.eval(), toy.batch()
+    assert isinstance(speaker, Transformer)
+    encoder = [torchs(layer, regions=False) for layer in speaker.encoder]
+    decoder = [torchs(layer, regions=True) for layer in speaker.decoder]
+    x, absent = torch.relu(speaker.region(batch.regions)), ~batch.region_mask
+    for layer in encoder:
+        x = layer(x, src_key_padding_mask=absent)
+    memory = speaker.seen_norm(x)
+    torch.testing.assert_close(speaker.see(batch)[batch.region_mask], memory[batch.region_mask])
+    steps = batch.captions.shape[1]
+    words = torch.cat([torch.full_like(batch.captions[:, :1], speaker.vocabulary + 1), batch.captions[:, :-1]], 1)
+    y = speaker.word(words) + speaker.position.weight[:steps]
+    for layer in decoder:
+        causal = nn.Transformer.generate_square_subsequent_mask(steps)
+        y = layer(y, memory, tgt_mask=causal, memory_key_padding_mask=absent, tgt_is_causal=True)
+    expected = speaker.norm(y).flatten(0, 1)
+    hidden, places = speaker.read(batch, speaker.see(batch), Dropout(0.0, Numbers(batch, None)))
+    torch.testing.assert_close(hidden, expected[places])
+    assert 0 < len(places) < len(expected)
+
+
+def test_regions_are_kept_once_per_image_as_long_as_captions_stay_together(toy):
+    speaker, batch = toy.agents(decoder="transformer").speaker.eval(), toy.batch()
+    state = speaker.begin(batch, speaker.see(batch), Dropout(0.0, Numbers(batch, None)), 3)
+    heard = torch.randn(24, HIDDEN)
+    wanted, _ = speaker.step(heard, state)
+    assert len(state.seen[0]) == 8
+    together = torch.tensor([3, 4, 5, 21, 22, 23])
+    apart = torch.tensor([1, 3, 4, 23])
+    for rows, images in ((together, 2), (apart, 4)):
+        some = speaker.select(state, rows)
+        assert len(some.seen[0]) == images
+        torch.testing.assert_close(speaker.step(heard[rows], some)[0], wanted[rows])
+    moved = torch.tensor([1, 1, 0, *range(3, 24)])
+    assert speaker.select(state, moved, same_images=True).seen is state.seen
+
+
+def test_a_dropped_image_is_one_region(toy):
+    speaker, batch = toy.agents(decoder="transformer").speaker.eval(), toy.batch()
+    speaker.add_null_image()
+    nothing = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+    other = replace(nothing, regions=batch.regions + 1)
+    seen = speaker.see(nothing)[:, 0]
+    torch.testing.assert_close(seen, seen[:1].expand_as(seen))
+    assert torch.equal(speaker.see(other)[:, 0], seen)
