@@ -15,8 +15,12 @@ class Channel(Protocol):
     """How words are chosen, and how they are heard. A frozen dataclass: equal channels share one rollout."""
 
     @property
+    def stream(self) -> str:
+        """The name of its random stream: what is drawn depends on it, the seed and the step alone."""
+
+    @property
     def samples(self) -> int:
-        """Captions an image that come out."""
+        """Captions per image that come out."""
 
     @property
     def width(self) -> int:

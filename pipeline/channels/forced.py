@@ -7,19 +7,20 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from pipeline.channels.words import Step, Worded, draw
+from pipeline.channels.words import Named, Step, Worded, draw
 from pipeline.numbers import Numbers
 from pipeline.types import Batch, Symbol
 
 
 @dataclass(frozen=True)
-class ScheduledSampling:
+class ScheduledSampling(Named):
     """The share of words that the speaker hears of itself while being forced: `by` more after each `every` epochs."""
 
     start: int = 0
     every: int = 5
     by: float = 0.05
     most: float = 0.25
+    named = ("start", "every", "by", "most")
 
     def share(self, epoch: int) -> float:
         """The share in `epoch`; 0 up to and including epoch `start` (self-critical.pytorch)."""
@@ -35,6 +36,7 @@ class Forced(Worded):
 
     scheduled: ScheduledSampling | None = None
     learns: bool = True
+    named = ("scheduled", "learns")
     samples = 1
     width = 1
     dropout = True
@@ -54,12 +56,13 @@ class Forced(Worded):
 
 
 @dataclass(frozen=True)
-class Annealed:
+class Annealed(Named):
     """How many words are forced: `start` at first, `by` fewer after each `every` epochs, down to none."""
 
     start: int
     every: int = 1
     by: int = 4
+    named = ("start", "every", "by")
 
     def words(self, epoch: int) -> int:
         return max(0, self.start - self.by * (epoch // self.every))
@@ -84,6 +87,7 @@ class Prompted(Worded):
     """The first words of the batch's human captions, as many as `words` has in this epoch, then drawn ones (MIXER)."""
 
     words: Annealed
+    named = ("words",)
     samples = 1
     width = 1
     learns = True
@@ -104,6 +108,7 @@ class Continued(Worded):
 
     each: int
     places: int
+    named = ("each", "places")
     learns = False
     dropout = True
 

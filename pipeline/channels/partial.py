@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from pipeline.channels.straight_through import StraightThrough
-from pipeline.channels.words import Step
+from pipeline.channels.words import Named, Step
 from pipeline.numbers import Numbers
 from pipeline.runtime import devices
 from pipeline.types import Batch, Symbol
@@ -19,7 +19,7 @@ Feed = Literal["distribution", "sample"]
 
 
 @dataclass(frozen=True)
-class PartialSampling:
+class PartialSampling(Named):
     """Partial sampling (PSST §5): a share ρ passes as full distributions, the rest through `inner`.
 
     `mix`: ρ is the share of captions (the paper) or of words (the published code draws a word, its `prob` is 1 − ρ).
@@ -36,6 +36,7 @@ class PartialSampling:
     dropout = True
     relaxes = True
     entropies = False
+    named = ("inner", "rho", "mix", "feed")
 
     @property
     def samples(self) -> int:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Generator, Tensor
 
-from pipeline.channels.words import Step, draw
+from pipeline.channels.words import Named, Step, draw
 from pipeline.numbers import Numbers
 from pipeline.types import Batch, Symbol
 
 
 @dataclass(frozen=True)
-class StraightThrough:
+class StraightThrough(Named):
     """ST-Multinomial (PSST §5, ρ = 0): a drawn word forward, the gradient of its distribution backward.
 
     The speaker goes on from the drawn word, without a gradient through it. `ending`: the EOS that ends a caption is
@@ -27,6 +27,7 @@ class StraightThrough:
     dropout = True
     relaxes = True
     entropies = False
+    named: ClassVar[tuple[str, ...]] = ("samples", "ending")
 
     @property
     def width(self) -> int:
@@ -67,6 +68,7 @@ class Gumbel(StraightThrough):
     """
 
     temperature: float = 1.0
+    named = ("samples", "ending", "temperature")
 
     def sample(self, logits: Tensor, numbers: Numbers, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         noise = numbers.like(logits, rows, self.width).log_().neg_().log_().neg_()
@@ -87,6 +89,7 @@ class ReinMax(StraightThrough):
     """
 
     temperature: float = 1.0
+    named = ("samples", "ending", "temperature")
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         with torch.no_grad():
@@ -110,6 +113,7 @@ class GumbelRao(StraightThrough):
 
     temperature: float = 1.0
     k: int = 10
+    named = ("samples", "ending", "temperature", "k")
 
     def sample(self, logits: Tensor, numbers: Numbers, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """The word (N,) and the relaxed samples (N, k, V+1), whose largest share is the word's."""

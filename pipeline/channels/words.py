@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -22,7 +23,22 @@ def draw(logits: Tensor, uniform: Tensor) -> Tensor:
     return index.clamp_(max=logits.shape[-1] - 1)
 
 
-class Worded:
+class Named:
+    """A channel whose random stream has a stated name: its class, and the options `named`.
+
+    So another option, or another repr, changes no caption of an old seed.
+    """
+
+    named: ClassVar[tuple[str, ...]]
+
+    @property
+    def stream(self) -> str:
+        options = ((name, getattr(self, name)) for name in self.named)
+        stated = (f"{name}={value.stream if isinstance(value, Named) else repr(value)}" for name, value in options)
+        return f"{type(self).__name__}({', '.join(stated)})"
+
+
+class Worded(Named):
     """A channel of words alone."""
 
     relaxes = False
@@ -39,14 +55,14 @@ class Worded:
 class Multinomial(Worded):
     """Words drawn from the speaker's distribution; the listener hears words. `dropout` as while teacher forcing.
 
-    The words are the same whether or not `entropies` are asked for, or gradients (`learns`): a rollout's random stream
-    hangs on the repr.
+    The words are the same whether or not `entropies` are asked for, or gradients (`learns`).
     """
 
     samples: int = 1
-    entropies: bool = field(default=False, repr=False)
-    learns: bool = field(default=True, repr=False)
+    entropies: bool = False
+    learns: bool = True
     dropout = True
+    named = ("samples",)
 
     @property
     def width(self) -> int:
@@ -65,6 +81,7 @@ class Greedy(Worded):
     samples = 1
     width = 1
     learns = False
+    named = ("dropout",)
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
         return lambda t, logits, rows: Symbol(logits.max(-1).indices)  # argmax is slower on a CPU
@@ -78,6 +95,7 @@ class Beam(Worded):
     samples: int = 1
     learns = False
     dropout = False
+    named = ("width", "samples")
 
     def __post_init__(self) -> None:
         if not 1 <= self.samples <= self.width:

@@ -63,7 +63,7 @@ class Relax:
         self, logits: Tensor, at: Tensor, index: Tensor, message: Message, rollouts: Rollouts
     ) -> tuple[Tensor, Tensor]:
         """(M, V+1) each: log p + Gumbel noise of which the word `index` (M,) is the largest, and e to minus that."""
-        numbers = rollouts.numbers(f"noise of {self.channel!r}")
+        numbers = rollouts.numbers(f"noise of {self.channel.stream}")
         step = logits.new_empty(len(message), logits.shape[1])
         uniform = torch.cat([numbers.like(step, width=message.samples) for _ in range(message.tokens.shape[1])], 1)
         times = arrivals(uniform.view(-1, logits.shape[1])[at], logits.softmax(-1), index.unsqueeze(1))

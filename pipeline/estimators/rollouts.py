@@ -31,7 +31,7 @@ def human(batch: Batch) -> Message:
 class StepRollouts:
     """The captions of one batch, spoken when first asked for.
 
-    Each channel has its own random stream, keyed by (seed, step, channel), so what one term says does not depend on
+    Each channel has its own random stream, keyed by (seed, step, the channel's stated name), so what one term says does not depend on
     which other terms a method has.
     """
 
@@ -71,8 +71,8 @@ class StepRollouts:
         # also inside a baseline's no_grad: another term may need this caption's gradient
         with self._speaking(channel):
             if channel == Forced():  # every word is known: no need to go word by word
-                return read(self.speaker, self.batch, self._rng(repr(channel)), self._see())
-            return speak(self.speaker, self.batch, channel, self._rng(repr(channel)), self._see())
+                return read(self.speaker, self.batch, self._rng(channel.stream), self._see())
+            return speak(self.speaker, self.batch, channel, self._rng(channel.stream), self._see())
 
     def _continue(self, channel: Channel, each: int) -> Message:
         begun, batch, longest = self.of(channel), self.batch, self.speaker.max_words
@@ -93,7 +93,7 @@ class StepRollouts:
                     first=batch.first * begun.samples + first,
                     of=batch.whole * begun.samples,
                 )
-                rng = self._rng(f"{ends!r} of {channel!r}")
+                rng = self._rng(f"{ends.stream} of {channel.stream}")
                 spoken = speak(self.speaker, captions, ends, rng, self._see()[images]).tokens
                 said.append(pad(spoken, (0, longest - spoken.shape[1])))
         whole = pad(tokens, (0, longest - steps)).repeat_interleave(ends.width, 0)

@@ -1,0 +1,50 @@
+"""What is drawn depends on stated names, not on how a channel's options are printed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from pipeline.channels.forced import Annealed, Forced, Prompted, ScheduledSampling
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
+from pipeline.channels.words import Beam, Greedy, Multinomial
+from pipeline.estimators.rollouts import StepRollouts
+
+CHANNELS = [
+    Multinomial(2),
+    Greedy(),
+    Beam(3),
+    StraightThrough(2),
+    Gumbel(temperature=0.7),
+    ReinMax(),
+    GumbelRao(k=3),
+    PartialSampling(Gumbel(2), 0.5),
+    Forced(ScheduledSampling(0, 1, 0.5, 0.5)),
+    Prompted(Annealed(2)),
+]
+
+
+def with_one_more_option(channel):
+    """The same channel of a class of the same name that has one more option, with a default."""
+    kind = type(channel)
+    field = ("extra", int, dataclasses.field(default=1))
+    more = dataclasses.make_dataclass(kind.__name__, [field], bases=(kind,), frozen=True)
+    return more(**{f.name: getattr(channel, f.name) for f in dataclasses.fields(channel)})
+
+
+@pytest.mark.parametrize("channel", CHANNELS, ids=lambda channel: type(channel).__name__)
+def test_one_more_option_with_a_default_changes_no_caption(toy, channel):
+    more = with_one_more_option(channel)
+    assert repr(more) != repr(channel)
+    speaker = toy.agents(dropout=0.3).speaker.train()
+    said = [StepRollouts(speaker, toy.batch(), 1).of(each).tokens for each in (channel, more)]
+    assert torch.equal(*said)
+
+
+def test_channels_that_draw_otherwise_have_streams_of_their_own():
+    assert len({channel.stream for channel in CHANNELS}) == len(CHANNELS)
+    assert PartialSampling(Gumbel(2), 0.5).stream != PartialSampling(Gumbel(2), 0.25).stream
+    assert Multinomial(2, entropies=True).stream == Multinomial(2).stream
