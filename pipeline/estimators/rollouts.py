@@ -31,8 +31,8 @@ def human(batch: Batch) -> Message:
 class StepRollouts:
     """The captions of one batch, spoken when first asked for.
 
-    Each channel has its own random stream, keyed by (seed, step, the channel's stated name), so what one term says does not depend on
-    which other terms a method has.
+    Each channel has its own random stream, keyed by (seed, step, the channel's stated name), so what one term says does
+    not depend on which other terms a method has.
     """
 
     def __init__(self, speaker: Decoder | None, batch: Batch, seed: int) -> None:
