@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from unittest.mock import patch
 
+import plain
 import torch
-from paper_size import BATCH, fastest, products, world
-from plain import PlainListener, PlainSpeaker
+from paper_size import BATCH, SIZE, WORDS, fastest, products, world
 from printed import table
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -27,6 +28,7 @@ from pipeline.composition.pretraining import matching
 from pipeline.methods.likelihood import mle
 from pipeline.methods.luo import luo
 from pipeline.methods.psst import psst_multinomial, reinforce
+from pipeline.models.transformer import Transformer
 from pipeline.runtime.memory import keep_freed
 from pipeline.scores.discriminability import Hinge
 from pipeline.training.adam import Adam
@@ -71,15 +73,33 @@ def main() -> None:
             spent = fastest(step, options.device, options.times)
             peer = "–", "–"
             if options.peer and name != "listener":
-                plain = replace(
-                    agents, speaker=PlainSpeaker.of(agents.speaker), listener=PlainListener.of(agents.listener)
-                )
-                theirs = fastest(stepping(name, plain, batch), options.device, max(1, options.times // 2))
+                other = replace(agents, listener=plain.PlainListener.of(agents.listener))
+                with patch.multiple("pipeline.estimators.rollouts", speak=plain.speak, read=plain.read):
+                    theirs = fastest(stepping(name, other, batch), options.device, max(1, options.times // 2))
                 peer = f"{theirs:.2f}", f"{theirs / spent:.2f}"
             ours = f"{spent:.2f}", f"{BATCH / spent:.1f}", f"{counter.get_total_flops() / 1e9:.0f}"
             row(name, length, *ours, f"{floor:.2f}", f"{floor / spent:.0%}", *peer)
+    transformer(options.methods, options.device, options.times)
     if options.device == "cpu" and not options.peer:
         print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
+
+
+def transformer(methods: Sequence[str], device: str, times: int) -> None:
+    """A transformer of as many parameters beside Att2in2, the same steps."""
+    agents, batch = world(16, device)
+    columns = "encoder layers", "hidden", "million parameters", "Att2in2's", "s", "Att2in2, s", "ratio"
+    row = table("A transformer's training step", "step", *columns)
+    for encoder_layers, hidden in ((0, 512), (1, 448)):
+        other = Transformer(WORDS, SIZE, hidden, encoder_layers, layers=1, heads=8, dropout=0.5).to(device)
+        with torch.no_grad():
+            other.logit.bias.copy_(agents.speaker.logit.bias)
+        sizes = [sum(p.numel() for p in speaker.parameters()) / 1e6 for speaker in (other, agents.speaker)]
+        for name in methods:
+            if name != "listener":
+                ours = fastest(stepping(name, replace(agents, speaker=other), batch), device, times)
+                theirs = fastest(stepping(name, agents, batch), device, times)
+                sized = (f"{size:.1f}" for size in sizes)
+                row(name, encoder_layers, hidden, *sized, f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.2f}")
 
 
 def stepping(name: str, agents: Agents, batch: Batch) -> Callable[[], None]:

@@ -297,6 +297,7 @@ class Speaker(Section):
     words: Count | None = None
     hidden: Count
     attention: Count | None = None
+    encoder_layers: Natural | None = None
     layers: Count | None = None
     heads: Count | None = None
     dropout: Dropped
@@ -306,7 +307,7 @@ class Speaker(Section):
 
     @model_validator(mode="after")
     def _sizes_are_of_the_architecture(self) -> Self:
-        sizes = {"att2in": ("words", "attention"), "transformer": ("layers", "heads")}
+        sizes = {"att2in": ("words", "attention"), "transformer": ("encoder_layers", "layers", "heads")}
         for kind, names in sizes.items():
             for name in names:
                 if (getattr(self, name) is None) == (kind == self.architecture):

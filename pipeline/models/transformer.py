@@ -38,7 +38,7 @@ class Layer(nn.Module):
             self.region_norm = nn.LayerNorm(hidden)
             self.query, self.memory = nn.Linear(hidden, hidden), nn.Linear(hidden, 2 * hidden)
             self.region_out = nn.Linear(hidden, hidden)
-        self.inner, self.outer = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+        self.inner, self.outer = nn.Linear(hidden, 2 * hidden), nn.Linear(2 * hidden, hidden)
 
     def attend(self, query: Tensor, memory: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
         """(n, q, H) for queries (n, q, H), of keys and values (n, k, 2H); `mask` broadcasts to (n, heads, q, k)."""
@@ -53,14 +53,18 @@ class Layer(nn.Module):
 
 
 class Transformer(Decoder):
-    """It remembers keys and values of what it said; those of regions are kept once per image, not once per caption."""
+    """It remembers keys and values of what it said; those of regions are kept once per image, not once per caption.
+
+    An encoder layer costs as much per region as a decoder layer does per word.
+    """
 
     def __init__(
         self,
         vocabulary: int,
         region_size: int,
         hidden: int = 512,
-        layers: int = 3,
+        encoder_layers: int = 1,
+        layers: int = 2,
         heads: int = 8,
         dropout: float = 0.1,
         max_words: int = 16,
@@ -70,6 +74,7 @@ class Transformer(Decoder):
             "vocabulary": vocabulary,
             "region_size": region_size,
             "hidden": hidden,
+            "encoder_layers": encoder_layers,
             "layers": layers,
             "heads": heads,
             "dropout": dropout,
@@ -77,7 +82,7 @@ class Transformer(Decoder):
         }
         super().__init__(vocabulary, hidden, max_words, dropout, arguments)
         self.region = nn.Linear(region_size, hidden)
-        self.encoder = nn.ModuleList(Layer(hidden, heads, regions=False) for _ in range(layers))
+        self.encoder = nn.ModuleList(Layer(hidden, heads, regions=False) for _ in range(encoder_layers))
         self.seen_norm, self.norm = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
         self.word = nn.Embedding(vocabulary + 2, hidden)
         self.position = nn.Embedding(max_words, hidden)

@@ -24,7 +24,7 @@ def copy_attention(ours: list[nn.Linear], out: nn.Linear, theirs: nn.MultiheadAt
 def torchs(layer: Layer, regions: bool) -> nn.Module:
     """torch's layer with the weights of `layer`."""
     kind = nn.TransformerDecoderLayer if regions else nn.TransformerEncoderLayer
-    made = kind(HIDDEN, HEADS, 4 * HIDDEN, dropout=0.0, batch_first=True, norm_first=True).eval()
+    made = kind(HIDDEN, HEADS, 2 * HIDDEN, dropout=0.0, batch_first=True, norm_first=True).eval()
     copy_attention([layer.own], layer.own_out, made.self_attn)
     norms = [layer.own_norm, layer.inner_norm]
     if regions:
