@@ -4,7 +4,7 @@
 # make observatory                bias, noise and cost of every gradient estimator, exactly; needs no data
 # make test                       install, run all tests
 # make bench                      the benchmarks, each figure beside its peer's
-# make check                      format, lint, layers, workflow files, documents against results/
+# make check                      format, lint, types, layers, workflow files, documents against results/
 # make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks
 # make documents                  the documents' tables and figures, of results/
 # make ui                         MLflow's pages on http://127.0.0.1:5000
@@ -65,6 +65,7 @@ test: $(INSTALLED)
 check: $(INSTALLED)
 	ruff format --check .
 	ruff check .
+	mypy
 	lint-imports --no-logo
 	python -m pipeline.report.documents --check
 	snakefmt --check Snakefile features.smk

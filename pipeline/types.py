@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -49,9 +49,12 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device`; features in half precision travel so and are widened there."""
-        held = {f.name: getattr(self, f.name) for f in fields(self)}
-        moved = {name: t.to(device, non_blocking=True) for name, t in held.items() if isinstance(t, Tensor)}
-        return replace(self, **{name: t.float() if t.dtype == torch.float16 else t for name, t in moved.items()})
+        held: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name, value in held.items():
+            if isinstance(value, Tensor):
+                moved = value.to(device, non_blocking=True)
+                held[name] = moved.float() if moved.dtype == torch.float16 else moved
+        return Batch(**held)
 
 
 @dataclass(frozen=True)

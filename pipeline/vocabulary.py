@@ -42,10 +42,6 @@ class Vocabulary:
     def unk(self) -> int:
         return len(self.words)
 
-    @property
-    def bos(self) -> int:
-        return len(self.words) + 1
-
     @cached_property
     def ids(self) -> dict[str, int]:
         return {word: i + 1 for i, word in enumerate(self.words)}

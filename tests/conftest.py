@@ -48,7 +48,9 @@ class Toy:
         torch.manual_seed(seed)
         speaker: Decoder = Att2in(WORDS, 7, words=6, hidden=8, attention=6, dropout=dropout, max_words=STEPS)
         if decoder == "transformer":
-            speaker = Transformer(WORDS, 7, hidden=8, encoder_layers=2, layers=2, heads=2, dropout=dropout, max_words=STEPS)
+            speaker = Transformer(
+                WORDS, 7, hidden=8, encoder_layers=2, layers=2, heads=2, dropout=dropout, max_words=STEPS
+            )
         texts = Texts(lambda row: " ".join(map(str, row)), lambda image: [])
         return Agents(speaker, Listener(WORDS, 5, words=6, hidden=10), self.cider, texts)
 

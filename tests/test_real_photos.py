@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from feature_checksums import verify
 from safetensors.torch import save_file
 
 from pipeline.data.feature_store import FeatureStore
@@ -120,7 +121,7 @@ def test_published_files_go_through_prepare_and_every_extractor(corpus, real_dat
             assert door.main("prepare", importlib.import_module("stages.prepare").run, []) == 0
         assert door.main("features", importlib.import_module("stages.features").run, []) == 0
         prepared, store = Prepared.load(Path("data/prepared")), FeatureStore(Path("data/features"))
-        store.verify()
+        verify(store)
         assert len(store) == len(prepared) == sum(COUNTS.values())
         assert (store.pooled_size, store.regions_shape) == SHAPES[block["network"]]
         assert store.manifest["weights"]["sha256"] == sha256(Path(block["weights"]))

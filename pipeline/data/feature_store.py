@@ -77,8 +77,9 @@ class FeatureWriter(AbstractContextManager):
         rows = np.asarray(rows)
         with np.errstate(over="ignore"):  # told below
             half = np.asarray(pooled).astype(np.float16), np.asarray(regions).astype(np.float16)
-        for row, finite in zip(rows, np.isfinite(half[0]).all(1) & np.isfinite(half[1]).all((1, 2)), strict=True):
-            if not finite:
+        finite = np.isfinite(half[0]).all(1) & np.asarray(np.isfinite(half[1]).all((1, 2)))
+        for row, sound in zip(rows, finite, strict=True):
+            if not sound:
                 raise UserError(f"{self.folder / FILE}, row {row}: a feature is infinite or NaN in half precision")
         count = np.full(len(rows), regions.shape[1]) if region_count is None else np.asarray(region_count)
         count = count.astype(np.int32)
@@ -175,15 +176,6 @@ class FeatureStore:
         if not self.has_boxes:
             raise UserError(f"{self.path}: its regions have no boxes; a detector's would")
         return self._stored("boxes", rows)
-
-    def verify(self) -> None:
-        """Recompute every row's checksum; UserError names the first row that is damaged."""
-        for start in range(0, len(self), 256):
-            rows = np.arange(start, min(start + 256, len(self)))
-            pooled, regions, *boxes = (self._stored(name, rows) for name in self._offsets)
-            bad = np.flatnonzero(_checksums(pooled, regions, self.region_count[rows], *boxes) != self._crc[rows])
-            if len(bad):
-                raise UserError(f"{self.path}, row {start + bad[0]}: the checksum differs, the file is damaged")
 
     def _stored(self, name: str, rows: np.ndarray) -> np.ndarray:
         _, pooled, regions, size = self._shape

@@ -40,7 +40,8 @@ WORD_DETECTOR = "word_detector"
 class Images(Captions, Protocol):
     """M images with captions: a prepared data set."""
 
-    vocabulary: Vocabulary
+    @property
+    def vocabulary(self) -> Vocabulary: ...
 
     def __len__(self) -> int: ...
 

@@ -86,7 +86,7 @@ class GridNetwork(ABC):
         description: dict[str, Any],
         device: torch.device | str,
     ):
-        self.model: Any = model.eval().to(device, memory_format=self.memory_format)
+        self.model: Any = model.eval().to(device).to(memory_format=self.memory_format)  # type: ignore[call-overload]
         self.cells, self.device, self.description = settings.cells, torch.device(device), description
         self._transform = transform
         seen = self([torch.zeros(3, settings.image_size, settings.image_size)])

@@ -121,7 +121,7 @@ def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Mo
     return model, source or load_local(model, weights, name)
 
 
-def _timm_map(model: nn.Module, pixels: Tensor) -> Tensor:
+def _timm_map(model: Any, pixels: Tensor) -> Tensor:
     """(B, D, H, W), whether the network ends in such a map, in (B, H, W, D), or in tokens (B, prefix + H·W, D)."""
     features = model.forward_features(pixels)
     if features.dim() == 3:

@@ -124,7 +124,7 @@ def train_detector(
         torch.manual_seed(seed)
         detector = WordDetector(words, width)
     _start_at_frequencies(detector, captions, rows, words)
-    detector.to(device, memory_format=torch.channels_last).train()
+    detector.to(device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     if epochs == 0:
         return detector.eval()
     decaying = [p for p in detector.parameters() if p.dim() > 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -96,7 +97,7 @@ class Transformer(Decoder):
     def see(self, batch: Batch) -> Tensor:
         """(B, R, H): what the encoder makes of the regions, without dropout; once for all captions of a step."""
         x, mask = super().see(batch), self.mask(batch)[:, None, None]
-        for layer in self.encoder:
+        for layer in _layers(self.encoder):
             query, memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
             x = x + layer.own_out(layer.attend(query, memory, mask))
             x = x + layer.think(x)
@@ -104,7 +105,7 @@ class Transformer(Decoder):
 
     def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> TransformerState:
         regions, rows = drop(seen), torch.arange(len(batch) * width, device=batch.device)
-        memory = tuple(layer.memory(regions) for layer in self.decoder)
+        memory = tuple(layer.memory(regions) for layer in _layers(self.decoder))
         said = tuple(seen.new_zeros(len(rows), 0, 2 * self.hidden) for _ in self.decoder)
         return TransformerState(said, memory, self.mask(batch), width, rows, width, drop)
 
@@ -114,7 +115,7 @@ class Transformer(Decoder):
 
         x = drop(heard + self.position.weight[state.said[0].shape[1]])
         said = []
-        for layer, before, seen in zip(self.decoder, state.said, state.seen, strict=True):
+        for layer, before, seen in zip(_layers(self.decoder), state.said, state.seen, strict=True):
             query, memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
             said.append(torch.cat([before, memory.unsqueeze(1)], 1))
             x = x + drop(layer.own_out(layer.attend(query.unsqueeze(1), said[-1]).squeeze(1)))
@@ -141,7 +142,7 @@ class Transformer(Decoder):
         before = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
         state = self.begin(batch, seen, drop, 1)
         x = drop(self.word(before) + self.position.weight[:longest])
-        for layer, memory in zip(self.decoder, state.seen, strict=True):
+        for layer, memory in zip(_layers(self.decoder), state.seen, strict=True):
             query, own = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
             x = x + drop(layer.own_out(layer.attend(query, own, causal=True)))
             query = layer.query(layer.region_norm(x))
@@ -160,3 +161,7 @@ def _whole_groups(rows: Tensor, group: int) -> bool:
         return False
     groups = rows.view(-1, group)
     return bool((groups == groups[:, :1] // group * group + torch.arange(group, device=rows.device)).all())
+
+
+def _layers(modules: nn.ModuleList) -> list[Layer]:
+    return cast(list[Layer], list(modules))

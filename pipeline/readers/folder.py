@@ -92,7 +92,7 @@ def _rows(table: Path, columns: Mapping[str, list[str | None]]) -> Iterator[tupl
     header = 1 if table.suffix.lower() == ".csv" else 0
     for index in range(len(columns["file"])):
         row = Row(table, 1 + header + index)
-        values = {}
+        values: dict[str, str] = {}
         for name, column in columns.items():
             value = (column[index] or "").strip()
             if not value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,10 @@ def last_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
     order = lengths.argsort(descending=True)
     steps = torch.arange(int(lengths.max()))
     going = (lengths.unsqueeze(0) > steps.unsqueeze(1)).sum(1).tolist()
-    inputs = nn.functional.linear(words[order, : len(steps)].transpose(0, 1), gru.weight_ih_l0, gru.bias_ih_l0)
-    states = _LastStates.apply(inputs, gru.weight_hh_l0, gru.bias_hh_l0, going)
+    names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+    of_words, of_state, *biases = (cast(Tensor, getattr(gru, name)) for name in names)
+    inputs = nn.functional.linear(words[order, : len(steps)].transpose(0, 1), of_words, biases[0])
+    states = _LastStates.apply(inputs, of_state, biases[1], going)
     return states.index_select(0, order.argsort())
 
 

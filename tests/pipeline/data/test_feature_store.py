@@ -7,6 +7,7 @@ import zlib
 import h5py
 import numpy as np
 import pytest
+from feature_checksums import verify
 
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
@@ -39,7 +40,7 @@ def test_what_is_read_is_what_was_written_in_half_precision(tmp_path):
     np.testing.assert_array_equal(got_regions, regions[rows].astype(np.float16).astype(np.float32))
     assert got_pooled.dtype == got_regions.dtype == np.float32
     assert mask.tolist() == [[n < c for n in range(4)] for c in count[rows]]
-    store.verify()
+    verify(store)
 
 
 def test_rows_are_read_in_any_order_and_runs_of_them_at_once(tmp_path, monkeypatch):
@@ -94,11 +95,11 @@ def test_boxes_are_kept_beside_regions_and_checked_with_them(tmp_path):
     store = FeatureStore(tmp_path / "boxes")
     np.testing.assert_array_equal(store.boxes(np.array([7, 2])), boxes[[7, 2]])
     np.testing.assert_array_equal(store.read(np.array([7]))[1], regions[[7]].astype(np.float16).astype(np.float32))
-    store.verify()
+    verify(store)
     with h5py.File(tmp_path / "boxes" / "features.h5", "r+") as file:
         file["boxes"][3, 2, 1] += 0.25
     with pytest.raises(UserError, match="row 3: the checksum differs"):
-        FeatureStore(tmp_path / "boxes").verify()
+        verify(FeatureStore(tmp_path / "boxes"))
     write(tmp_path / "none")
     with pytest.raises(UserError, match="its regions have no boxes"):
         FeatureStore(tmp_path / "none").boxes(np.array([0]))
@@ -137,7 +138,7 @@ def test_a_flipped_bit_is_found_in_its_row(tmp_path, name):
     with h5py.File(tmp_path / "features.h5", "r+") as file:
         file[name][517] = file[name][517] * 2 + 1
     with pytest.raises(UserError, match=r"features.h5, row 517: the checksum differs"):
-        FeatureStore(tmp_path).verify()
+        verify(FeatureStore(tmp_path))
 
 
 def write_three_of_ten(folder, then=lambda: None):

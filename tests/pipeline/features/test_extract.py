@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from feature_checksums import verify
 from PIL import Image
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
@@ -69,7 +70,7 @@ def test_the_detector_is_trained_and_every_image_gets_its_features(drawn, tmp_pa
     assert manifest["detector"] == DETECTOR
     assert manifest["weights"]["sha256"] == sha256(tmp_path / "one" / "detector.safetensors")
     assert manifest["preprocessing"]["input_size"] == [3, 32, 32]
-    one.verify()
+    verify(one)
 
 
 def test_an_image_that_went_away_is_named_and_leaves_nothing(drawn, tmp_path):
@@ -187,7 +188,7 @@ def test_real_photos_through_a_real_network(real_data, tmp_path):
     store = FeatureStore(tmp_path / "out")
     assert (store.pooled_size, store.regions_shape) == (1280, (25, 16))
     assert store.manifest["weights"] == {"source": weights.name, "sha256": sha256(weights)}
-    store.verify()
+    verify(store)
     network = TimmNetwork(settings)
     for row in (0, 19):
         with Image.open(images / photos.file(row)) as image:

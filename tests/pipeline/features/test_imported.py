@@ -9,6 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from feature_checksums import verify
 
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
@@ -79,7 +80,7 @@ FORMS = [npy_folders, tsv, detections]
 def imported(out: Path, settings: dict, kept: int = 7) -> FeatureStore:
     import_features(IDS, out, FeatureWriter, **settings, regions_kept=kept)
     store = FeatureStore(out)
-    store.verify()
+    verify(store)
     return store
 
 
