@@ -12,8 +12,8 @@ def run(stage: Stage) -> None:
     """Cross the chosen cells of the sweep, and the chain's models of methods that are not in it."""
     import json
 
-    from pipeline.reporting.results import read_results
-    from pipeline.reporting.selection import ReportSettings, choose_all
+    from pipeline.analysis.results import read_results
+    from pipeline.analysis.selection import ReportSettings, choose_all
     from pipeline.runtime.files import write_atomically
     from pipeline.tracking import recorder
     from pipeline.workflow.build_crossing import crossing

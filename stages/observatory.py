@@ -46,9 +46,15 @@ def run(options: argparse.Namespace) -> None:
 
     from pipeline.observatory.candidates import ESTIMATORS
     from pipeline.observatory.observe import Effort, observe
-    from pipeline.reporting.export import markdown, observatory_csv
-    from pipeline.reporting.observatory import claim_panels, observatory_tables, plane_panels, read_observatory
-    from pipeline.reporting.png import panels_png
+    from pipeline.report.drawing import panels_png
+    from pipeline.report.export import markdown
+    from pipeline.report.gradients import (
+        claim_panels,
+        observatory_csv,
+        observatory_tables,
+        plane_panels,
+        read_observatory,
+    )
     from pipeline.runtime.files import write_atomically
     from pipeline.tracking import recorder
 

@@ -11,8 +11,8 @@ from pipeline.workflow.stage import Stage, main
 
 def run(stage: Stage) -> None:
     """Report on the sweep, and on the evaluations that there are of the methods in params.yaml."""
-    from pipeline.reporting.page import write_report
-    from pipeline.reporting.selection import ReportSettings
+    from pipeline.analysis.selection import ReportSettings
+    from pipeline.report.page import write_report
     from pipeline.tracking import recorder
 
     p = stage.params

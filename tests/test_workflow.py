@@ -131,10 +131,11 @@ def test_an_evaluation_holds_four_judges_and_says_what_it_lacks(world):
     for split in ("val", "test"):
         assert metrics[split]["images"] == 6
         assert set(metrics[split]["language"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"}
-        for captions in (metrics[split], metrics[split]["human"]):
-            for judge in ("own", "adapted", "before", "judge"):
-                assert set(captions[judge]) == {"text_to_image", "image_to_text"}
-                assert 0 <= captions[judge]["text_to_image"]["R@1"] <= captions[judge]["text_to_image"]["R@5"] <= 100
+        assert list(metrics[split]["judges"]) == ["own", "adapted", "before", "judge"]
+        for found in metrics[split]["judges"].values():
+            assert set(found) == {"text_to_image", "image_to_text", "galleries", "human"}
+            for recall in (found["text_to_image"], found["human"]["image_to_text"]):
+                assert 0 <= recall["R@1"] <= recall["R@5"] <= 100
         assert 0 <= metrics[split]["faithfulness"]["precision"] <= 1
         assert metrics[split]["human_faithfulness"]["precision"] == 1
     assert "get_stanford_models" in metrics["not_computed"]["SPICE"]

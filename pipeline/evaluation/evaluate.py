@@ -34,8 +34,7 @@ BATCH = 128
 class Evaluation:
     """The protocol: greedy or beam captions of every image of a split, that split as the gallery, these judges.
 
-    `judges` by name: `own` (the method's listener), `adapted` (the listener before joint training, after it got used to
-    this speaker alone), `before` (that listener as it was) and `judge` (one that has nothing to do with any of them).
+    `judges` by name, from the nearest to the speaker to the most independent one: the first chooses λ in the report.
     """
 
     prepared: Prepared
@@ -68,7 +67,7 @@ class Evaluation:
         self.not_computed |= language.not_computed
         human, owners = self._human(rows)
         distractors = galleries(pooled)
-        results: dict[str, Any] = {"images": len(rows), "language": language.scores, "human": {}, "galleries": {}}
+        results: dict[str, Any] = {"images": len(rows), "language": language.scores, "judges": {}}
         columns: dict[str, list[Any]] = {
             "split": [split] * len(rows),
             "image": rows.tolist(),
@@ -78,9 +77,8 @@ class Evaluation:
         }
         for name, listener in self.judges.items():
             verdict = judge(listener, tokens, torch.arange(len(rows)), pooled, self.device, distractors)
-            results[name] = verdict.recalls()
-            results["galleries"][name] = verdict.galleries
-            results["human"][name] = judge(listener, human, owners, pooled, self.device).recalls()
+            of_people = judge(listener, human, owners, pooled, self.device).recalls()
+            results["judges"][name] = {**verdict.recalls(), "galleries": verdict.galleries, "human": of_people}
             columns[f"rank_{name}"] = verdict.by_caption.tolist()
             columns[f"retrieved_{name}"] = rows[verdict.retrieved].tolist()
         columns |= {name: each.tolist() for name, each in language.per_caption.items() if name not in BLEU}

@@ -1,1 +1,1 @@
-"""What is read: documents, whose tables and figures are those of result files."""
+"""What is looked at and read: the page, its tables, figures and gallery, and the documents' tables."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from pipeline.analysis.captions import texts
+from pipeline.analysis.results import Point, Run
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.cross_play import crossed
 from pipeline.models.listener import Listener
 from pipeline.models.weights import load_agent
-from pipeline.reporting.captions import texts
-from pipeline.reporting.results import Point, Run
 
 
 def crossing(

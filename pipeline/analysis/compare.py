@@ -1,0 +1,265 @@
+"""Methods compared on their curves: at equal CIDEr, at equal recall and along ρ, with what is uncertain about it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipeline.analysis.bootstrap import Resamples, interval, resample
+from pipeline.analysis.judges import Judge, Keys, recall_by
+from pipeline.analysis.levels import CIDER, cider_levels, highest_shared, recall_levels, span
+from pipeline.analysis.results import LANGUAGE, Point, Results
+from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.analysis.tradeoff import SAME, Curve, curves, mixture
+
+REFERENCE = "psst_multinomial"
+SHORT_OFTEN = 0.05  # of the resamples
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number read from a curve."""
+
+    value: float
+    interval: tuple[float, float] | None = None  # 95 %, over resamples of the test images
+    spread: float | None = None  # standard deviation over the seeds whose own curves reach the value
+    seeds: int = 0  # how many do
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A curve at a level; where it does not come so far there is no nearest setting and no estimate."""
+
+    curve: Curve
+    span: tuple[float, float] | None  # the lowest and highest value that the curve has
+    nearest: Point | None = None  # the measured setting that weighs most
+    estimates: Mapping[Keys, Estimate] = field(default_factory=dict)
+    resampled: Mapping[Keys, np.ndarray] = field(default_factory=dict, compare=False)  # (resamples,) each
+    short: float = 0.0  # share of the resamples in which the curve ends before the level, and its end stands
+    above: bool = False  # the whole curve lies above the level: its lowest setting stands, so numbers are lower bounds
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A method's number minus the reference's, over the same resamples."""
+
+    value: float
+    interval: tuple[float, float]
+    p: float  # two-sided, Holm-adjusted over the differences at this level
+
+    @property
+    def clear(self) -> bool:
+        """The interval is on one side of 0."""
+        return self.interval[0] > 0 or self.interval[1] < 0
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Curves where they have the same value `level` of `fixed`: CIDEr, or a recall in % by the first judge."""
+
+    fixed: str
+    level: float
+    readings: tuple[Reading, ...]
+    rule: str = ""  # in words why there
+    reference: Curve | None = None
+    differences: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)  # curve's label → judge
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the curves say of the methods."""
+
+    at_cider: tuple[Slice, ...]
+    at_recall: tuple[Slice, ...]
+    along_rho: tuple[Slice, ...]  # of a method each: its curves of every ρ, at the highest CIDEr to which all come
+    control: str | None  # whose CIDEr the fixed ones are a share of in every resample; None: they are constants
+    judges: Mapping[str, Judge]
+    ends: Sequence[str]  # the first judge and the last
+    resamples: int
+    notes: tuple[str, ...] = ()
+
+
+def compare(results: Results, settings: ReportSettings) -> Comparison:
+    """Read every curve of `results` on the test split at the levels that `settings` gives or that most curves reach.
+
+    Reads the captions files for the intervals. Raises UserError where one is missing.
+    """
+    lines, samples, control = curves(results), resample(results), results.of(settings.control)
+    judged = [recall_by(judge, name) for judge in results.judges for name in ("R@1", "R@5", "R@10")]
+    traded = recall_by(results.first.name)
+
+    def at_cider(lines: Sequence[Curve], cider: float, rule: str = "", reference: Curve | None = None) -> Slice:
+        moving = _moving(cider, control, samples)
+        readings = tuple(read(line, CIDER, traded, cider, judged, samples, moving) for line in lines)
+        return Slice("CIDEr", cider, readings, rule, reference, _differences(readings, reference, list(results.judges)))
+
+    def at_recall(level: float) -> Slice:
+        readings = tuple(read(line, fixed, CIDER, level, language, samples) for line in lines)
+        return Slice(settings.recall, level, readings, recall_rule)
+
+    ciders, cider_rule = cider_levels(results, lines, settings)
+    recalls, recall_rule = recall_levels(results, lines, settings)
+    reference, fixed = _reference(results, lines, settings), recall_by(results.first.name, settings.recall)
+    language = [("language", name) for name in LANGUAGE]
+    return Comparison(
+        at_cider=tuple(at_cider(lines, cider, cider_rule, reference) for cider in ciders),
+        at_recall=tuple(at_recall(level) for level in recalls),
+        along_rho=tuple(at_cider(*along) for method in results.methods for along in _along_rho(method, lines)),
+        control=settings.control if _moving(1.0, control, samples) is not None else None,
+        judges=results.judges,
+        ends=results.ends,
+        resamples=samples.count,
+        notes=samples.notes,
+    )
+
+
+def read(
+    curve: Curve,
+    fixed: Keys,
+    traded: Keys,
+    at: float,
+    wanted: Sequence[Keys],
+    samples: Resamples,
+    moving: np.ndarray | None = None,
+) -> Reading:
+    """The numbers `wanted` where the curve has the value `at` of `fixed`, for which it gives `traded`.
+
+    `moving` (resamples,) is what `at` itself is in every resample, where it was measured on the same images.
+    """
+    ends = span(curve, fixed)
+    points = [p for p in curve.points if p.mean("test", *fixed) is not None and p.mean("test", *traded) is not None]
+    if not points:
+        return Reading(curve, ends)
+    weights, reached = mixture(_means(points, fixed), _means(points, traded), at)
+    if not reached:
+        return Reading(curve, ends)
+    per_seed = _per_seed(points, fixed, traded, at)
+    x, y = _resampled(points, fixed, samples), _resampled(points, traded, samples)
+    mixed, short = None, 0.0
+    if x is not None and y is not None:
+        mixed, enough = mixture(x, y, at if moving is None else moving)
+        short = float(1 - enough.mean())
+    estimates, drawn = {}, {}
+    for keys in wanted:
+        value = _weighted(points, weights, keys)
+        if value is None:
+            continue
+        numbers = _resampled(points, keys, samples)
+        if mixed is not None and numbers is not None:
+            drawn[keys] = (mixed * numbers).sum(-1)
+        seeds = [seed for some, share in per_seed if (seed := _weighted(some, share, keys)) is not None]
+        estimates[keys] = Estimate(
+            value,
+            interval(drawn[keys]) if keys in drawn else None,
+            statistics.stdev(seeds) if len(seeds) > 1 else None,
+            len(seeds),
+        )
+    above = ends is not None and at < ends[0] - SAME * abs(ends[0])
+    return Reading(curve, ends, points[int(weights.argmax())], estimates, drawn, short, above)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """p-values adjusted for being several (Holm 1979): the probability of any false alarm stays below the level."""
+    adjusted, largest = [0.0] * len(p), 0.0
+    for rank, n in enumerate(sorted(range(len(p)), key=lambda n: p[n])):
+        largest = max(largest, min(1.0, (len(p) - rank) * p[n]))
+        adjusted[n] = largest
+    return adjusted
+
+
+def _differences(
+    readings: Sequence[Reading], reference: Curve | None, judges: Sequence[str]
+) -> dict[str, dict[str, Difference]]:
+    """Every reading's R@10 minus the reference's, by the curve's label and judge."""
+    base = next((reading for reading in readings if reading.curve is reference), None)
+    found: list[tuple[str, str, float, np.ndarray]] = []
+    for reading in readings:
+        for judge in judges:
+            keys = recall_by(judge)
+            if base and reading is not base and keys in reading.resampled and keys in base.resampled:
+                value = reading.estimates[keys].value - base.estimates[keys].value
+                found.append((reading.curve.label, judge, value, reading.resampled[keys] - base.resampled[keys]))
+    adjusted = holm([_two_sided(value, drawn) for _, _, value, drawn in found])
+    differences: dict[str, dict[str, Difference]] = {}
+    for (label, judge, value, drawn), p in zip(found, adjusted, strict=True):
+        differences.setdefault(label, {})[judge] = Difference(value, interval(drawn), p)
+    return differences
+
+
+def _two_sided(value: float, drawn: np.ndarray) -> float:
+    """Of a normal distribution with the resamples' deviation: counting a thousand resamples is too coarse for Holm."""
+    deviation = float(drawn.std(ddof=1))
+    if deviation < 1e-9:
+        return 1.0 if abs(value) < 1e-9 else 0.0
+    return math.erfc(abs(value) / deviation / math.sqrt(2))
+
+
+def _reference(results: Results, lines: Sequence[Curve], settings: ReportSettings) -> Curve | None:
+    """The curve of PSST, else of the first method beside the control, whose setting was chosen on validation."""
+    others = dict.fromkeys(run.method for run in results.runs if run.frozen is None)
+    methods = [method for method in others if method not in (settings.control, "pretrained")]
+    method = REFERENCE if REFERENCE in methods else next(iter(methods), "")
+    own_lines = [line for line in lines if line.method == method]
+    chosen = {choice.method: choice.point for choice in choose_all(results, settings)}.get(method)
+    return next((line for line in own_lines if chosen in line.points), next(iter(own_lines), None))
+
+
+def _along_rho(method: str, lines: Sequence[Curve]) -> Iterator[tuple[list[Curve], float]]:
+    """The method's curves by ρ, and the highest CIDEr to which all come.
+
+    Nothing where ρ has a single value or other settings vary as well.
+    """
+    along = [line for line in lines if line.method == method and isinstance(line.settings.get("rho"), int | float)]
+    rest = {tuple(sorted((k, str(v)) for k, v in line.settings.items() if k != "rho")) for line in along}
+    spans = [found for line in along if (found := span(line, CIDER)) is not None]
+    if len(along) > 1 and len(rest) == 1 and len(spans) == len(along) and (cider := highest_shared(spans)) is not None:
+        yield sorted(along, key=lambda line: line.settings["rho"]), cider
+
+
+def _moving(cider: float, control: Sequence[Point], samples: Resamples) -> np.ndarray | None:
+    """The same share of the control's CIDEr as `cider` is, in every resample; None without a control.
+
+    Some images are easier to describe for everyone: with them all curves move, and a fixed number would be read at
+    another place of each, or beyond its end.
+    """
+    measured = [(value, point) for point in control if (value := point.mean("test", *CIDER)) is not None]
+    if not measured:
+        return None
+    value, best = max(measured, key=lambda found: found[0])
+    drawn = _resampled([best], CIDER, samples)
+    return None if drawn is None or value <= 0 else cider / value * drawn[:, 0]
+
+
+def _means(points: Sequence[Point], keys: Keys) -> np.ndarray:
+    return np.array([point.mean("test", *keys) for point in points], dtype=np.float64)
+
+
+def _weighted(points: Sequence[Point], weights: np.ndarray, keys: Keys) -> float | None:
+    """None if a setting that counts lacks the number."""
+    terms = [(w, p.mean("test", *keys)) for w, p in zip(weights.tolist(), points, strict=True) if w > 0]
+    return None if any(v is None for _, v in terms) else math.fsum(w * v for w, v in terms if v is not None)
+
+
+def _resampled(points: Sequence[Point], keys: Keys, samples: Resamples) -> np.ndarray | None:
+    """(resamples, points), seeds averaged; None if a run lacks it."""
+    drawn = [[samples.of(run, *keys) for run in point.runs] for point in points]
+    if any(values is None for runs in drawn for values in runs):
+        return None
+    return np.stack([np.mean(np.array(runs), axis=0) for runs in drawn], axis=-1)
+
+
+def _per_seed(points: Sequence[Point], fixed: Keys, traded: Keys, at: float) -> list[tuple[list[Point], np.ndarray]]:
+    """Each seed's own points and weights, of seeds whose own curve reaches `at`, or else of those that lie above."""
+    found: dict[bool, list[tuple[list[Point], np.ndarray]]] = {True: [], False: []}
+    runs = [run for point in points for run in point.runs]
+    for seed in dict.fromkeys(run.settings.get("seed") for run in runs):
+        alone = [Point((run,)) for run in runs if run.settings.get("seed") == seed]
+        values = _means(alone, fixed)
+        weights, reached = mixture(values, _means(alone, traded), at)
+        if reached:
+            found[bool(values.min() * (1 - SAME) <= at)].append((alone, weights))
+    return found[True] or found[False]

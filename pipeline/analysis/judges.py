@@ -1,0 +1,53 @@
+"""Who judged the captions: the evaluations decide which judges there are, this says how they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+OWN, ADAPTED, BEFORE = "own", "adapted", "before"  # the judges with a part of their own, where they are there
+TEXT = "text_to_image"
+
+Keys = tuple[str, ...]  # where a number stands in a split of metrics.json
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A listener that looked for images by captions, and for captions by images."""
+
+    name: str
+    title: str
+    words: str
+
+
+KNOWN = (
+    Judge(OWN, "Own listener", "the method's own listener"),
+    Judge(
+        ADAPTED,
+        "Adapted listener",
+        "the listener before joint training, after learning on this speaker's captions while it stays frozen",
+    ),
+    Judge(BEFORE, "Listener before", "the listener before joint training"),
+    Judge("judge", "Independent judge", "an independent judge"),
+)
+
+
+def described(name: str) -> Judge:
+    """The judge of that name; one that is not known here has its name as its title."""
+    return next((judge for judge in KNOWN if judge.name == name), Judge(name, name, name))
+
+
+def in_order(lists: Iterable[Iterable[str]]) -> dict[str, Judge]:
+    """All judges of several evaluations, by name, in the order of the evaluation that has the most of them."""
+    longest_first = sorted(map(list, lists), key=len, reverse=True)
+    return {name: described(name) for names in longest_first for name in names}
+
+
+def recall_by(judge: str, recall: str = "R@10", *where: str) -> Keys:
+    """Where that recall by the judge stands: from text to image, else in the direction or gallery `where`."""
+    return "judges", judge, *(where or (TEXT,)), recall
+
+
+def human_by(judge: str, recall: str = "R@10") -> Keys:
+    """Where that recall of human captions by the judge stands."""
+    return recall_by(judge, recall, "human", TEXT)

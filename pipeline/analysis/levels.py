@@ -1,0 +1,95 @@
+"""The values at which curves are compared: given, or chosen where most curves can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import floor
+
+from pipeline.analysis.judges import recall_by
+from pipeline.analysis.results import Results
+from pipeline.analysis.selection import ReportSettings
+from pipeline.analysis.tradeoff import SAME, Curve
+
+CIDER = ("language", "CIDEr")
+
+
+def span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
+    """The lowest and the highest value that the curve's settings have (seeds averaged); None if it was not measured."""
+    values = [value for point in curve.points if (value := point.mean("test", *keys)) is not None]
+    return (min(values), max(values)) if values else None
+
+
+def cider_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
+    """Values of CIDEr at which to compare recalls, and in words why these.
+
+    The control's own CIDEr and `min_cider_share` of it, each where more than half of the curves reach it: there the
+    methods are as natural as the control, or as much less as the choice of λ allows. Else `_quarters`.
+    """
+    if settings.at_cider is not None:
+        return settings.at_cider, "Values of CIDEr as set in report.at_cider."
+    spans = _spans(curves, CIDER)
+    measured = [value for point in results.of(settings.control) if (value := point.mean("test", *CIDER)) is not None]
+    if measured:
+        most, found = max(measured), {}
+        for share in (1.0, settings.min_cider_share):
+            if _most(spans, share * most):
+                found[share * most] = f"{share * most:.3f}" + ("" if share == 1 else f" ({share:.0%} of that)")
+        if found:
+            return tuple(found), (
+                f"Fixed CIDEr: {settings.control} has {most:.3f} on the test split; compared at "
+                f"{' and '.join(found.values())}, which more than half of the curves reach."
+            )
+    return _quarters(spans, 3, "CIDEr")
+
+
+def recall_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
+    """Values of the first judge's recall (in %) at which to compare language metrics, and in words why these."""
+    if settings.at_recall is not None:
+        return settings.at_recall, f"Values of {settings.recall} as set in report.at_recall."
+    return _quarters(_spans(curves, recall_by(results.first.name, settings.recall)), 0, settings.recall)
+
+
+def shared(spans: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
+    """The widest range of values of which each lies in more than half of `spans`; None if there is none."""
+    ends = sorted({end for span in spans for end in span})
+    ranges: list[tuple[float, float]] = []
+    for low, high in pairwise(ends):
+        if 2 * sum(a <= low and high <= b for a, b in spans) > len(spans):
+            if ranges and ranges[-1][1] == low:
+                ranges[-1] = ranges[-1][0], high
+            else:
+                ranges.append((low, high))
+    return max(ranges, key=lambda ends: ends[1] - ends[0], default=None)
+
+
+def highest_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> float | None:
+    """The highest value to which all `spans` come, rounded down; None where there is none."""
+    return min((floor(high * 10**digits) / 10**digits for _, high in spans), default=None)
+
+
+def _quarters(spans: Sequence[tuple[float, float]], digits: int, what: str) -> tuple[tuple[float, ...], str]:
+    """Three quarters and one quarter up the range that most curves share: inside, so that resamples reach them too."""
+    both = shared(spans)
+    if both is None:
+        words = f"No value of {what} is reached by more than half of the curves, so none are compared at equal {what}."
+        return (), words
+    low, high = both
+    values = [low + share * (high - low) for share in (0.75, 0.25)]
+    rounded = [round(value, digits) for value in values]
+    values = [near if low <= near <= high else value for near, value in zip(rounded, values, strict=True)]
+    where = f"{low:.{max(digits, 1)}f} to {high:.{max(digits, 1)}f}"
+    return tuple(dict.fromkeys(values)), (
+        f"Fixed {what}: three quarters and one quarter up the range that more than half of the curves share ({where})."
+    )
+
+
+def _spans(curves: Sequence[Curve], keys: Sequence[str]) -> list[tuple[float, float]]:
+    """Those of the curves that have several settings."""
+    spans = [found for curve in curves if len(curve.points) > 1 and (found := span(curve, keys)) is not None]
+    return [(low, high) for low, high in spans if high > low]
+
+
+def _most(spans: Sequence[tuple[float, float]], value: float) -> bool:
+    room = SAME * abs(value)
+    return 2 * sum(low - room <= value <= high + room for low, high in spans) > len(spans)

@@ -1,0 +1,269 @@
+"""What was measured: the sweep's cells and the chain's evaluations, and points of the curve made of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from pipeline.analysis.judges import ADAPTED, OWN, Judge, Keys, in_order, recall_by
+from pipeline.errors import UserError
+
+SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ"}
+MISSING = "–"
+LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One evaluated model: a cell of the sweep or a single run of the chain."""
+
+    method: str
+    settings: Mapping[str, Any]  # lambda, rho, gamma, seed and whatever else the grid varies
+    signature: str
+    numbers: Mapping[Keys, float]  # of val and test, by their places in metrics.json; finite
+    not_computed: Mapping[str, str]
+    captions: Path  # the captions.parquet that holds this run's captions
+    cell: str | None = None  # of the sweep: its name among the sweep's captions
+    frozen: str | None = None  # of a frozen-speaker system: the method whose captions these are
+
+    @property
+    def speaker(self) -> str:
+        """The method under whose name the captions file has this run's captions."""
+        return self.frozen or self.method
+
+    def column(self, what: str, judge: str) -> str:
+        """The captions file's column of `what` (rank, retrieved) by `judge`; a frozen speaker's own one is adapted."""
+        return f"{what}_{ADAPTED if self.frozen and judge == OWN else judge}"
+
+    def value(self, split: str, *keys: str) -> float | None:
+        """The number at `keys` of `split`; None where it is missing, null, NaN or infinite."""
+        return self.numbers.get((split, *keys))
+
+    @property
+    def protocol(self) -> str:
+        """The signature without what guides the captions: gamma is a setting of the method."""
+        return "|".join(part for part in self.signature.split("|") if not part.startswith("guidance="))
+
+    @property
+    def point(self) -> tuple[str, ...]:
+        """What runs that differ by their seed alone have in common."""
+        return self.method, *(f"{key}={_rank(self.settings[key])}" for key in sorted(self.settings) if key != "seed")
+
+
+@dataclass(frozen=True)
+class Point:
+    """The runs of one method with the same settings, one a seed."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def method(self) -> str:
+        return self.runs[0].method
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings without the seed."""
+        return {key: value for key, value in self.runs[0].settings.items() if key != "seed"}
+
+    @property
+    def seeds(self) -> tuple[Any, ...]:
+        return tuple(run.settings.get("seed") for run in self.runs)
+
+    def mean(self, split: str, *keys: str) -> float | None:
+        """Mean over the seeds; None if any seed lacks the number, so that no seed drops out unseen."""
+        values = self._values(split, *keys)
+        return statistics.fmean(values) if values else None
+
+    def spread(self, split: str, *keys: str) -> float | None:
+        """Sample standard deviation over the seeds; None with fewer than two."""
+        values = self._values(split, *keys)
+        return statistics.stdev(values) if len(values) > 1 else None
+
+    def _values(self, split: str, *keys: str) -> list[float]:
+        """One number a seed, or nothing."""
+        values = [run.value(split, *keys) for run in self.runs]
+        known = [value for value in values if value is not None]
+        return known if len(known) == len(values) else []
+
+
+@dataclass(frozen=True)
+class Results:
+    """All points, methods in the order in which they are shown, and what a reader should know about them."""
+
+    points: tuple[Point, ...]
+    notes: tuple[str, ...] = ()
+    files: tuple[Path, ...] = field(default=(), compare=False)
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for point in self.points for run in point.runs]
+
+    @cached_property
+    def judges(self) -> dict[str, Judge]:
+        """Who judged, in the order in which the evaluations have them; the own listener, unheard, where nobody did."""
+        lists = [dict.fromkeys(keys[2] for keys in run.numbers if keys[1] == "judges") for run in self.runs]
+        return in_order(lists) or in_order([[OWN]])
+
+    @property
+    def first(self) -> Judge:
+        """The judge by whom settings are chosen and curves are read."""
+        return next(iter(self.judges.values()))
+
+    @property
+    def ends(self) -> list[str]:
+        """The first judge and the last, where there is no room for all: the nearest to the speaker and the furthest."""
+        names = list(self.judges)
+        return list(dict.fromkeys((names[0], names[-1])))
+
+    @property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(point.method for point in self.points))
+
+    def has(self, *keys: str) -> bool:
+        """Whether any run has a number at `keys` of the test split."""
+        return any(run.value("test", *keys) is not None for run in self.runs)
+
+    def dial(self, method: str) -> str:
+        """The setting along which the method's curve runs: λ, or γ of a guided method that has one λ."""
+        points = self.of(method)
+        guided = any("gamma" in point.settings for point in points)
+        return "gamma" if guided and len({point.settings.get("lambda") for point in points}) == 1 else "lambda"
+
+    def varying(self, method: str) -> list[str]:
+        """The method's settings besides its dial and the seed that have several values."""
+        points = self.of(method)
+        keys = sorted({key for point in points for key in point.settings} - {self.dial(method)})
+        return [key for key in keys if len({str(point.settings.get(key)) for point in points}) > 1]
+
+    def of(self, method: str) -> list[Point]:
+        return [point for point in self.points if point.method == method]
+
+
+def setting(point: Point | Run | None, name: str) -> str:
+    value = None if point is None else point.settings.get(name)
+    return MISSING if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] = ()) -> Results:
+    """Read sweep/cells.json and each evaluation's metrics.json; the methods named in `first` come first.
+
+    A chain's run with the settings of a cell is left out (the same stage made both); if its numbers differ from the
+    cell's, a note says so. Raises UserError if a file is missing or not of the form that the evaluate stage writes.
+    """
+    cells, notes = sweep / "cells.json", []
+    entries, paths = read_json(cells), [folder / "metrics.json" for folder in evaluations]
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) and "cell" in entry for entry in entries):
+        raise UserError(f"{cells}: expected a list of cells with their names; delete it and run the sweep again.")
+    swept = [_run(entry, cells, sweep / "captions.parquet", entry["cell"]) for entry in entries]
+    single = [_run(read_json(path), path, path.with_name("captions.parquet")) for path in paths]
+    guided = {run.method for run in (*swept, *single) if "gamma" in run.settings}
+    runs: dict[tuple[Any, ...], Run] = {}
+    for run in (*swept, *single):
+        if run.method in guided:  # in some of its runs: the others have the γ that is none
+            run = replace(run, settings={"gamma": 1.0, **run.settings})
+        twin = runs.setdefault((run.point, run.settings.get("seed")), run)
+        if twin is not run and run.cell is not None:
+            raise UserError(
+                f"{cells}: two cells of one method have the same settings; delete data/sweep and repeat the sweep."
+            )
+        if not _same(twin.numbers, run.numbers):
+            notes.append(
+                f"{run.method}: the single run and the sweep's cell with the same settings have different numbers."
+            )
+    if not runs:
+        raise UserError(f"{cells}: no cell, and no evaluation beside it; run the sweep or evaluate a method first.")
+    order = {method: n for n, method in enumerate(dict.fromkeys((*first, *(run.method for run in runs.values()))))}
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs.values():
+        groups.setdefault(run.point, []).append(run)
+    points = [Point(tuple(sorted(group, key=lambda run: _rank(run.settings.get("seed"))))) for group in groups.values()]
+    points.sort(key=lambda point: (order[point.method], [_rank(value) for _, value in sorted(point.settings.items())]))
+    return Results(tuple(points), tuple(notes), (cells, *paths))
+
+
+def _same(left: Mapping[Keys, float], right: Mapping[Keys, float]) -> bool:
+    """Whether the same numbers are the same, up to what the order of a sum on several threads does."""
+    close = partial(math.isclose, rel_tol=1e-6, abs_tol=1e-9)
+    return left.keys() == right.keys() and all(close(value, right[keys]) for keys, value in left.items())
+
+
+def with_frozen_speakers(results: Results, methods: Container[str]) -> Results:
+    """`results` and, behind each of `methods`, the system `frozen_…`: its speaker, and a listener that adapted to it.
+
+    The system has the captions, settings and language of its method; its own listener is the adapted one. A method
+    that was not evaluated is passed over; one without an adapted listener has no system, and a note says so.
+    """
+    points: list[Point] = []
+    lacking: list[str] = []
+    for method in results.methods:
+        points += results.of(method)
+        if method in methods:
+            systems = [_frozen(point) for point in results.of(method)]
+            points += filter(None, systems)
+            lacking += [f"frozen_{method}"] if None in systems else []
+    note = f"{', '.join(lacking)}: settings without an adapted listener are left out; evaluate them again."
+    return replace(results, points=tuple(points), notes=(*results.notes, *([note] if lacking else [])))
+
+
+def _frozen(point: Point) -> Point | None:
+    """The point of the frozen-speaker system; None if a seed lacks the adapted listener, or the own one, on test."""
+    if any(run.value("test", *recall_by(judge)) is None for run in point.runs for judge in (OWN, ADAPTED)):
+        return None
+    name = f"frozen_{point.method}"
+    return Point(tuple(replace(run, method=name, frozen=run.method, numbers=_owned(run)) for run in point.runs))
+
+
+def _owned(run: Run) -> dict[Keys, float]:
+    """The run's numbers with the adapted listener in the place of the own one."""
+    source = {keys: (*keys[:2], ADAPTED, *keys[3:]) if keys[1:3] == ("judges", OWN) else keys for keys in run.numbers}
+    return {keys: run.numbers[there] for keys, there in source.items() if there in run.numbers}
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, or UserError."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; run the stage that writes it (dvc repro) first.") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}); delete it and run its stage again.") from None
+
+
+def _run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("method"), str):
+        raise UserError(f"{path}: an entry without a method; delete the file and run its stage again.")
+    splits = {split: entry.get(split) or {} for split in ("val", "test")}
+    if any(numbers and "judges" not in numbers for numbers in splits.values()):
+        raise UserError(f"{path}: an older version wrote it, in which judges stood elsewhere; evaluate again.")
+    settings = {key: value for key, value in (entry.get("settings") or {}).items() if value is not None}
+    return Run(
+        method=entry["method"],
+        settings=settings,
+        signature=str(entry.get("signature") or "not recorded"),
+        numbers=dict(_flat(splits)),
+        not_computed={str(name): str(reason) for name, reason in (entry.get("not_computed") or {}).items()},
+        captions=captions,
+        cell=cell,
+    )
+
+
+def _flat(numbers: Any, *above: str) -> Iterator[tuple[Keys, float]]:
+    """All finite numbers of nested mappings, with the keys that lead to them."""
+    if isinstance(numbers, Mapping):
+        for key, value in numbers.items():
+            yield from _flat(value, *above, key)
+    elif isinstance(numbers, int | float) and not isinstance(numbers, bool) and math.isfinite(numbers):
+        yield above, float(numbers)
+
+
+def _rank(value: Any) -> tuple[int, float, str]:
+    """Sorts numbers before words and None before both."""
+    if value is None:
+        return 0, 0.0, ""
+    return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, str(value))

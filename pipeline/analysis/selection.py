@@ -1,0 +1,97 @@
+"""Which λ speaks for a method: chosen on the validation split, before the test split is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pipeline.analysis.judges import Keys, recall_by
+from pipeline.analysis.results import Point, Results
+
+
+@dataclass(frozen=True)
+class ReportSettings:
+    """How the report chooses and what it shows."""
+
+    images: int = 12  # in the gallery
+    seed: int = 0  # which images those are
+    control: str = "mle"  # the method whose naturalness is the yardstick
+    min_cider_share: float = 0.95  # of the control's validation CIDEr that a chosen setting must keep
+    metric: str = "CIDEr"  # on the x axis of the curve
+    frozen: tuple[str, ...] = ()  # methods whose speakers also stand with a listener that adapted to them
+    at_cider: tuple[float, ...] | None = None  # where recalls are compared; None: chosen from the curves
+    at_recall: tuple[float, ...] | None = None  # where language is compared, in %; None: chosen from the curves
+    recall: str = "R@10"  # which recall of the first judge that is
+
+
+class Basis(StrEnum):
+    """Why a point was chosen."""
+
+    MET = "met"  # highest R@10 among those natural enough
+    BELOW = "below"  # none natural enough: the highest CIDEr
+    NO_CONTROL = "no control"  # nothing to measure naturalness against: the highest R@10
+    UNMEASURED = "unmeasured"  # validation numbers are missing
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method's chosen point; `point` is None where there were several and nothing to choose by."""
+
+    method: str
+    point: Point | None
+    basis: Basis
+    of: int = 1  # settings there were to choose from
+
+
+def naturalness_floor(results: Results, settings: ReportSettings) -> float | None:
+    """The validation CIDEr that a chosen point must reach; None if the control was not measured.
+
+    A control that was run with several settings counts with the best of them.
+    """
+    measured = [value for point in results.of(settings.control) if (value := _cider(point)) is not None]
+    return settings.min_cider_share * max(measured) if measured else None
+
+
+def choose_all(results: Results, settings: ReportSettings) -> list[Choice]:
+    """One choice a method, in the order of the results.
+
+    It is the point with the highest validation R@10 by the first judge whose validation CIDEr reaches the floor; if
+    none reaches it, the point with the highest validation CIDEr. Ties go to the other number, then to the first.
+    """
+    floor = naturalness_floor(results, settings)
+    return [_choose(method, results.of(method), floor, recall_by(results.first.name)) for method in results.methods]
+
+
+def _choose(method: str, points: Sequence[Point], floor: float | None, recall: Keys) -> Choice:
+    measured = [
+        (found, cider, point)
+        for point in points
+        if (found := point.mean("val", *recall)) is not None and (cider := _cider(point)) is not None
+    ]
+    if not measured:
+        return Choice(method, points[0] if len(points) == 1 else None, Basis.UNMEASURED, len(points))
+    natural = [row for row in measured if floor is None or row[1] >= floor]
+    if natural:
+        basis = Basis.NO_CONTROL if floor is None else Basis.MET
+        return Choice(method, max(natural, key=lambda row: row[:2])[2], basis, len(points))
+    return Choice(method, max(measured, key=lambda row: (row[1], row[0]))[2], Basis.BELOW, len(points))
+
+
+def rule(results: Results, settings: ReportSettings) -> str:
+    """The rule in words, with its numbers."""
+    floor, judge = naturalness_floor(results, settings), results.first.title.lower()
+    if floor is None:
+        return (
+            f"λ is chosen on the validation split. There is no validation CIDEr of the control {settings.control}, so "
+            f"each method shows its setting with the highest validation R@10 ({judge}), however unnatural."
+        )
+    return (
+        f"λ is chosen on the validation split: the method's setting with the highest R@10 ({judge}) among those "
+        f"whose CIDEr is at least {floor:.3f}, {settings.min_cider_share:.0%} of that of {settings.control}; if none "
+        "is, the one with the highest CIDEr, marked *. Seeds are averaged before choosing."
+    )
+
+
+def _cider(point: Point) -> float | None:
+    return point.mean("val", "language", "CIDEr")

@@ -1,0 +1,213 @@
+"""The comparison of curves as tables: at equal CIDEr, at equal recall, differences from a reference, along ρ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pipeline.analysis.compare import SHORT_OFTEN, Comparison, Difference, Reading, Slice
+from pipeline.analysis.judges import Judge, Keys, recall_by
+from pipeline.analysis.results import LANGUAGE, MISSING, Run, setting
+from pipeline.report.tables import RECALLS, Column, Table, filled, number
+
+
+def comparison_tables(comparison: Comparison) -> dict[str, list[Table | None]]:
+    """All of them by what is equal or varied, in the order in which they are read; None where one has no rows."""
+    pairs = [(at_cider_table(comparison, each), significance_table(comparison, each)) for each in comparison.at_cider]
+    return {
+        "cider": [table for pair in pairs for table in pair],
+        "recall": [at_recall_table(comparison, slice_) for slice_ in comparison.at_recall],
+        "rho": [rho_table(comparison, slice_) for slice_ in comparison.along_rho],
+    }
+
+
+def compact_comparison(comparison: Comparison) -> list[Table]:
+    """R@10 at equal CIDEr, and what of it is significant, in tables narrow enough for a terminal."""
+    both = (at_cider_table, significance_table)
+    tables = [build(comparison, slice_, compact=True) for slice_ in comparison.at_cider for build in both]
+    return [table for table in tables if table]
+
+
+def at_cider_table(comparison: Comparison, slice_: Slice, compact: bool = False) -> Table:
+    """Recall by every judge where each curve has the same CIDEr (the paper's Tables 2 and 3)."""
+    judges = comparison.judges.values()
+    columns = [_estimate(name, recall_by(judge.name, name), 1, judge.title) for judge in judges for name in RECALLS]
+    columns += [_spread(f"R@10 {judge}", recall_by(judge), 1) for judge in comparison.ends]
+    if compact:
+        columns = [_estimate(f"R@10 {judge}", recall_by(judge), 1) for judge in comparison.judges]
+    caption = f"Recall at equal naturalness, CIDEr {slice_.level:.3f}: in %, test split, from caption to image"
+    return filled(
+        "equal-cider-compact" if compact else f"equal-cider-{_slug(slice_)}",
+        f"R@10 at CIDEr {slice_.level:.3f}" if compact else caption,
+        _rows(slice_.readings),
+        columns,
+        _notes(comparison, slice_, 3),
+    )
+
+
+def at_recall_table(comparison: Comparison, slice_: Slice) -> Table:
+    """Language metrics where each curve has the same recall by the first judge (the paper's Tables 1 and 6)."""
+    measured = {keys[1] for reading in slice_.readings for keys in reading.estimates}
+    metrics = [name for name in LANGUAGE if name in measured or name == "CIDEr"]
+    columns = [_estimate(name, ("language", name), 3) for name in metrics]
+    level, by = f"{slice_.fixed} {slice_.level:.4g}%", _first(comparison).title.lower()
+    return filled(
+        f"equal-recall-{_slug(slice_)}",
+        f"Naturalness at equal discriminability, {level} ({by}): test split",
+        _rows(slice_.readings),
+        [*columns, _spread("CIDEr", ("language", "CIDEr"), 3)],
+        _notes(comparison, slice_, 1),
+    )
+
+
+def significance_table(comparison: Comparison, slice_: Slice, compact: bool = False) -> Table | None:
+    """Every method's R@10 minus the reference's at equal CIDEr; None where nothing can be subtracted."""
+    if slice_.reference is None or not slice_.differences:
+        return None
+    pairs = [
+        _difference(slice_, judge.name, f"R@10 {judge.name}", f"p {judge.name}")
+        if compact
+        else _difference(slice_, judge.name, "Δ R@10", "p", judge.title)
+        for judge in comparison.judges.values()
+        if judge.name in comparison.ends or not compact
+    ]
+    shown = [reading for reading in slice_.readings if reading.curve.label in slice_.differences]
+    count = sum(map(len, slice_.differences.values()))
+    return filled(
+        "significance-compact" if compact else f"significance-{_slug(slice_)}",
+        f"R@10 minus that of {slice_.reference.label}, at CIDEr {slice_.level:.3f}",
+        _rows(shown),
+        [column for pair in pairs for column in pair],
+        [
+            f"Differences of {comparison.resamples:,} paired resamples of the test images (the same for both methods, "
+            "seeds averaged), with their 95% intervals; marked * where the interval excludes 0.",
+            f"p is two-sided, from the resamples' standard deviation, and Holm-adjusted for all {count} differences "
+            "(of every judge); the intervals are not adjusted. Training again would add the spread over seeds.",
+        ],
+        beside=_runs(next(reading for reading in slice_.readings if reading.curve is slice_.reference)),
+    )
+
+
+def rho_table(comparison: Comparison, slice_: Slice) -> Table:
+    """R@10 of one method against ρ at one CIDEr (the paper's Figure 4)."""
+    columns = [_estimate(judge.title, recall_by(judge.name), 1, "R@10") for judge in comparison.judges.values()]
+    first, method = _first(comparison).name, slice_.readings[0].curve.method
+    rows = [(setting(each.curve.points[0], "rho") + _mark(each), _runs(each), each) for each in slice_.readings]
+    return filled(
+        f"rho-{method}",
+        f"{method}: R@10 in % against ρ, at CIDEr {slice_.level:.3f}, test split",
+        rows,
+        [*columns, _spread(first, recall_by(first), 1)],
+        ["Fixed CIDEr: the highest to which the curves of every ρ come.", *_notes(comparison, slice_, 3)],
+        head="ρ",
+    )
+
+
+def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
+    """How the numbers were read, which intervals they have, and which curves do not come so far."""
+    if slice_.rule:
+        yield slice_.rule
+    yield (
+        "Read from each method's curve along λ (seeds averaged): settings that contradict the trade-off of CIDEr and "
+        f"R@10 ({_first(comparison).title.lower()}) are pooled, between neighbours it is linear, beyond the last "
+        "setting there is none."
+    )
+    estimates = [estimate for reading in slice_.readings for estimate in reading.estimates.values()]
+    marks = {_mark(reading) for reading in slice_.readings}
+    if any(estimate.interval for estimate in estimates):
+        moving = slice_.fixed == "CIDEr" and comparison.control
+        yield (
+            f"[95% intervals] over {comparison.resamples:,} resamples of the test images, with these trained models"
+            + (f"; in each, the fixed CIDEr is the same share of that of {comparison.control}." if moving else ".")
+        )
+    if any(estimate.spread is not None for estimate in estimates):
+        yield "± is the standard deviation over (n) seeds, each read from its own curve where that comes so far."
+    if "§" in marks:
+        yield (
+            f"Marked §: the whole curve lies at a higher {slice_.fixed}; its lowest setting stands, so the method has "
+            "at least this."
+        )
+    if "‡" in marks:
+        yield (
+            f"Marked ‡: in more than {SHORT_OFTEN:.0%} of the resamples the curve ends before this value; "
+            "there its last setting stands."
+        )
+    short = [_ends(reading, digits) for reading in slice_.readings if reading.nearest is None]
+    if short:
+        yield f"Not reached ({slice_.fixed} measured): {'; '.join(short)}."
+    yield from comparison.notes
+
+
+def _ends(reading: Reading, digits: int) -> str:
+    if reading.span is None:
+        return f"{reading.curve.label} not measured"
+    low, high = (f"{end:.{digits}f}" for end in reading.span)
+    return f"{reading.curve.label} {low}" + ("" if low == high else f" to {high}")
+
+
+def _estimate(label: str, keys: Keys, digits: int, group: str = "") -> Column:
+    """The estimate of a reading with its interval."""
+
+    def show(reading: Reading) -> str:
+        if (found := reading.estimates.get(keys)) is None:
+            return MISSING
+        ends = [number(end, digits) for end in found.interval or ()]
+        return number(found.value, digits) + (f" [{', '.join(ends)}]" if ends else "")
+
+    return Column(label, group, show)
+
+
+def _spread(label: str, keys: Keys, digits: int) -> Column:
+    """The deviation over the seeds of a reading, and how many they are."""
+
+    def show(reading: Reading) -> str:
+        found = reading.estimates.get(keys)
+        return MISSING if found is None or found.spread is None else f"{number(found.spread, digits)} ({found.seeds})"
+
+    return Column(label, "± over seeds", show)
+
+
+def _difference(slice_: Slice, judge: str, label: str, p: str, group: str = "") -> tuple[Column, Column]:
+    """The difference of a reading from the reference, with its interval, and its p-value."""
+
+    def of(reading: Reading) -> Difference | None:
+        return slice_.differences[reading.curve.label].get(judge)
+
+    def value(reading: Reading) -> str:
+        if (found := of(reading)) is None:
+            return MISSING
+        low, high = map(_signed, found.interval)
+        return f"{_signed(found.value)} [{low}, {high}]{'*' if found.clear else ''}"
+
+    def probability(reading: Reading) -> str:
+        found = of(reading)
+        return MISSING if found is None else "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
+
+    return Column(label, group, value), Column(p, group, probability)
+
+
+def _signed(value: float) -> str:
+    text = f"{value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+
+
+def _mark(reading: Reading) -> str:
+    if reading.above:
+        return "§"
+    return "‡" if reading.nearest is not None and reading.short > SHORT_OFTEN else ""
+
+
+def _rows(readings: Sequence[Reading]) -> list[tuple[str, list[Run], Reading]]:
+    return [(reading.curve.label + _mark(reading), _runs(reading), reading) for reading in readings]
+
+
+def _runs(reading: Reading) -> list[Run]:
+    return [run for point in reading.curve.points for run in point.runs]
+
+
+def _first(comparison: Comparison) -> Judge:
+    return comparison.judges[comparison.ends[0]]
+
+
+def _slug(slice_: Slice) -> str:
+    """A part of a name that can be an HTML id."""
+    return f"{slice_.level:.4g}".replace(".", "-")

@@ -1,0 +1,272 @@
+"""Lines between two axes, drawn once by matplotlib: as PNG files, and as SVG that the page can colour and point at."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+
+# The first seven: Okabe & Ito 2008, told apart with every common colour blindness. page.css has them as --c0 … --c8,
+# darker on white and lighter in dark mode.
+COLOURS = ("#555555", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#6a51a3", "#9e2a2b")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+PAPER, INK, SOFT, RULE = "#ffffff", "#1b1f24", "#59626d", "#d9dee4"  # so they are called in page.css
+VARIABLES = {PAPER: "paper", INK: "ink", SOFT: "soft", RULE: "rule"} | {c: f"c{n}" for n, c in enumerate(COLOURS)}
+SHOWN = {"fill", "fill-opacity", "opacity", "stroke", "stroke-width", "stroke-dasharray", "font-size", "text-anchor"}
+WIDTH, HEIGHT = 317, 310  # points of a panel; pixels of its SVG
+CROWD = 8  # lines; with more of them only chosen settings are labelled
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A setting's place in a panel, in units of the axes."""
+
+    x: float
+    y: float
+    label: str  # what hovering shows
+    bars: tuple[float, float, float, float] | None = None  # where the error bars end: left, right, bottom, top
+    seeds: tuple[tuple[float, float], ...] = ()  # one place a seed; empty for one seed
+    tag: str = ""  # "λ 0.01", or nothing for a method without one
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a line is drawn: numbers of a colour and of a marker, which start again where there are more."""
+
+    colour: int
+    marker: int
+    dashed: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.colour}-{self.marker}" + ("-dashed" if self.dashed else "")
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """As matplotlib calls it."""
+        look = {"color": COLOURS[self.colour % len(COLOURS)], "marker": MARKERS[self.marker % len(MARKERS)]}
+        return look | {"linestyle": (0, (4, 3)) if self.dashed else "-", "linewidth": 1.5, "markersize": 7,
+                       "markeredgecolor": PAPER, "markeredgewidth": 0.4}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: a method, its settings along λ."""
+
+    label: str
+    style: Style
+    spots: tuple[Spot, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines between two axes."""
+
+    name: str  # the judge's, where there is a panel a judge
+    title: str
+    across: str  # what the x axis measures, and which way is which
+    up: str
+    series: tuple[Series, ...]
+    words: str = ""  # what the title does not say
+    level: tuple[float, float] | None = None  # a grey band from here to there
+    level_words: str = ""
+
+    @property
+    def empty(self) -> bool:
+        return not any(series.spots for series in self.series)
+
+
+def panels_png(panels: Sequence[Panel]) -> bytes:
+    """The panels on common scales, at most three a row, one legend below."""
+    from matplotlib.figure import Figure
+
+    columns = len(panels) if len(panels) <= 3 else (len(panels) + 1) // 2
+    rows = -(-len(panels) // columns)
+    size = max(WIDTH * columns / 72, 5.5), HEIGHT * rows / 72
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.axis("off")
+    for n, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
+        _draw(axes, panel, panels, left=n % columns == 0)
+        axes.set_title(plain(panel.title), fontsize=10, loc="left")
+        for series in panel.series:
+            _tag(axes, series, ends=len(panel.series) <= CROWD)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    if handles:
+        fit = int(figure.get_figwidth() / (0.5 + 0.075 * max(map(len, labels))))  # inches: a line, a letter
+        columns = max(1, min(len(labels), 5, fit))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+        figure.set_figheight(figure.get_figheight() + 0.41 + 0.19 * -(-len(labels) // columns))
+    return png(figure)
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as PNG without version or date inside: equal figures give equal bytes."""
+    out = io.BytesIO()
+    figure.savefig(out, format="png", metadata={"Software": None})
+    return out.getvalue()
+
+
+def panels_svg(panels: Sequence[Panel], name: str) -> list[tuple[Panel, Markup]]:
+    """Each panel and what stands in its <svg>, on common scales; `name` begins the ids that are in it.
+
+    The n-th line is in groups with data-line="n". Each of its markers is in a group of class `point` with its label.
+    """
+    from matplotlib.figure import Figure
+
+    found = []
+    for n, panel in enumerate(panels, 1):
+        figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), frameon=False)
+        axes = figure.add_axes((0.15, 0.13, 0.82, 0.85))
+        _draw(axes, panel, panels)
+        found.append((panel, _svg(figure, f"{name}-{n}", panel.series)))
+    return found
+
+
+def swatch(style: Style) -> Markup:
+    """A line and its marker, 28 × 16, as what stands in an <svg>."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(28 / 72, 16 / 72), frameon=False)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.axis("off")
+    axes.plot([0, 0.5, 1], [0, 0, 0], markevery=[1], **style.look)
+    axes.set_xlim(0, 1)
+    return _svg(figure, f"swatch-{style.name}")
+
+
+def plain(text: str) -> str:
+    """Matplotlib would take a dollar sign for mathematics."""
+    return text.replace("$", r"\$")
+
+
+def _draw(axes: Any, panel: Panel, panels: Sequence[Panel], left: bool = True) -> None:
+    """The panel with scales that fit all of `panels`; only those on the left say what goes up."""
+    from matplotlib.ticker import MaxNLocator
+
+    spots = [spot for each in panels for series in each.series for spot in series.spots]
+    xs = [x for spot in spots for x in (spot.x, *(spot.bars or ())[:2], *(seed[0] for seed in spot.seeds))]
+    ys = [y for spot in spots for y in (spot.y, *(spot.bars or ())[2:], *(seed[1] for seed in spot.seeds))]
+    axes.set_xlim(_limits(xs))
+    axes.set_ylim(_limits(ys + [value for each in panels if each.level for value in each.level]))
+    axes.set_xlabel(panel.across, color=INK)
+    axes.set_ylabel(panel.up if left else "", color=INK)
+    axes.grid(color=RULE, linewidth=0.8)
+    axes.tick_params(length=0, labelcolor=SOFT, labelsize=9)
+    axes.set_axisbelow(True)
+    axes.set_frame_on(False)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_gid("axis")
+    if panel.empty:
+        axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=SOFT)
+    if panel.level:
+        low, high = panel.level
+        if high - low >= 0.05:
+            axes.axhspan(low, high, color=SOFT, alpha=0.18, linewidth=0)
+        else:
+            axes.axhline(low, color=SOFT, linestyle=(0, (5, 4)), linewidth=1.2)
+        axes.annotate(panel.level_words, (0.01, low), xycoords=("axes fraction", "data"), xytext=(0, -3),
+                      textcoords="offset points", va="top", fontsize=8.5, color=SOFT)  # fmt: skip
+    for n, series in enumerate(panel.series):
+        _line(axes, series, n)
+
+
+def _line(axes: Any, series: Series, n: int) -> None:
+    look, spots = series.style.look, series.spots
+    dots = {"color": look["color"], "gid": f"line-{n}"}
+    gap = (nan, nan)
+    bars = [
+        place
+        for spot in spots
+        if spot.bars
+        for left, right, low, high in [spot.bars]
+        for place in ((left, spot.y), (right, spot.y), gap, (spot.x, low), (spot.x, high), gap)
+    ]
+    if bars:
+        axes.plot(*zip(*bars, strict=True), **dots, linewidth=0.9)
+    seeds = [seed for spot in spots for seed in spot.seeds]
+    rings = [(spot.x, spot.y) for spot in spots if spot.chosen]
+    if seeds:
+        axes.plot(*zip(*seeds, strict=True), "o", **dots, markersize=3, markeredgewidth=0, alpha=0.45)
+    if rings:
+        axes.plot(*zip(*rings, strict=True), "o", **dots, markersize=13, markerfacecolor="none", markeredgewidth=1.3)
+    places = [spot.x for spot in spots], [spot.y for spot in spots]
+    axes.plot(*places, **look, label=plain(series.label), gid=f"points-{n}")
+
+
+def _tag(axes: Any, series: Series, ends: bool) -> None:
+    """The dial beside chosen settings, and beside the last one where there is room."""
+    from matplotlib.patheffects import withStroke
+
+    for n, spot in enumerate(series.spots):
+        if spot.tag and (spot.chosen or (ends and n == len(series.spots) - 1)):
+            axes.annotate(spot.tag, (spot.x, spot.y), xytext=(2, 8), textcoords="offset points", fontsize=7,
+                          color=series.style.look["color"],
+                          path_effects=[withStroke(linewidth=2.5, foreground=PAPER)])  # fmt: skip
+
+
+def _limits(values: Sequence[float]) -> tuple[float, float]:
+    """With a margin of 6 % round the values."""
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    margin = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
+    return low - margin, high + margin
+
+
+def _svg(figure: Figure, name: str, series: Sequence[Series] = ()) -> Markup:
+    """What stands in the figure's <svg>, so that it may stand in the page.
+
+    The page's policy forbids style attributes, ids are to be unique in it, and its colours are variables.
+    """
+    from markupsafe import Markup
+    from matplotlib import rc_context
+
+    out = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "saywhich"}):
+        figure.savefig(out, format="svg")
+    drawn = next(e for e in ElementTree.fromstring(out.getvalue()) if e.get("id") == "figure_1")
+    return Markup(ElementTree.tostring(_cleaned(drawn, name, series), encoding="unicode"))
+
+
+def _cleaned(element: Element, name: str, series: Sequence[Series]) -> Element:
+    found = Element(element.tag.rpartition("}")[2])
+    found.text = (element.text or "").strip()
+    for key, value in element.attrib.items():
+        if key == "style":
+            for what, _, how in (declaration.partition(": ") for declaration in value.split("; ")):
+                if what in SHOWN and not (found.tag == "use" and what.startswith("stroke")):  # its <path> has that
+                    found.set(what, f"var(--{VARIABLES[how]})" if how in VARIABLES else how)
+        elif key.endswith("href"):
+            found.set("href", f"#{name}-{value[1:]}")
+        elif key == "id" and found.tag == "path":
+            found.set("id", f"{name}-{value}")
+        elif key in ("d", "x", "y") or (key == "transform" and "(-0 " not in value):
+            found.set(key, " ".join(re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.4g}", value).split()))
+    found.extend(child for each in element if len(child := _cleaned(each, name, series)) or child.tag != "g")
+    kind, _, n = element.get("id", "").partition("-")
+    if kind == "axis":
+        found.set("aria-hidden", "true")
+    elif kind in ("line", "points"):
+        found.set("data-line", n)
+    if kind == "points" and len(found):
+        markers = found[-1]
+        found.remove(markers)
+        for marker, spot in zip(markers, series[int(n)].spots, strict=True):
+            point = SubElement(found, "g", {"class": "point", "role": "img", "tabindex": "-1"})
+            point.set("aria-label", spot.label)
+            SubElement(point, "title").text = spot.label
+            place = {"cx": marker.attrib["x"], "cy": marker.attrib["y"]}
+            SubElement(point, "circle", {"class": "reach", "r": "9", **place})
+            point.append(marker)
+    return found

@@ -1,0 +1,118 @@
+"""The numbers outside the page: Markdown for the terminal, CSV for plots."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pipeline.analysis.compare import Comparison, Estimate
+from pipeline.analysis.judges import Keys, human_by, recall_by
+from pipeline.analysis.results import LANGUAGE, Results
+from pipeline.report.quality_tables import DIVERSITY, GALLERIES
+from pipeline.report.tables import Table, once
+
+WIDTH = 108  # characters a line of the notes
+NUMBERS = ("value", "low", "high", "spread", "seeds")
+
+
+def markdown(tables: Sequence[Table], rule: str = "") -> str:
+    """The tables, aligned to be read as they are, each with its warning and notes; a rule of choice comes first."""
+    parts = [_bullets([rule])] if rule else []
+    for table in once(tables, [rule]):
+        parts += [f"**{table.caption}**", _aligned(table)]
+        notes = [*([f"**Warning:** {table.warning}"] if table.warning else []), *table.notes]
+        parts += [_bullets(notes)] if notes else []
+    return "\n\n".join(parts) + "\n"
+
+
+def curve_csv(results: Results) -> str:
+    """Every run and split as one line, numbers in full, empty where there is none."""
+    judges, given = results.judges, {key for run in results.runs for key in run.settings}
+    settings = list(dict.fromkeys(("lambda", "rho", "seed", *sorted(given))))
+    keys: dict[str, Keys] = {name: ("language", name) for name in LANGUAGE}
+    keys |= {f"{recall} {judge}": recall_by(judge, recall) for recall in ("R@10", "R@5", "R@1") for judge in judges}
+    keys |= {f"median rank {judge}": recall_by(judge, "median_rank") for judge in judges}
+    keys |= {f"human R@10 {judge}": human_by(judge) for judge in judges}
+    keys |= {
+        f"{size} R@10 {judge}": recall_by(judge, "R@10", "galleries", size) for size in GALLERIES for judge in judges
+    }
+    keys |= {key: ("diversity", key) for key in DIVERSITY}
+    keys |= {f"facts {key}": ("faithfulness", key) for key in ("precision", "told", "claims_per_caption")}
+    rows = [
+        {
+            "method": run.method,
+            "split": split,
+            **run.settings,
+            **{key: run.value(split, *at) for key, at in keys.items()},
+        }
+        for run in results.runs
+        for split in ("val", "test")
+    ]
+    return as_csv(["method", *settings, "split", *keys], rows)
+
+
+def comparison_csv(comparison: Comparison) -> str:
+    """Every number read from the curves as one line, in full.
+
+    `fixed` is what is equal, at `at`; `difference`, its interval and p (Holm-adjusted) are against `reference`.
+    """
+    slices = [(slice_.fixed, slice_) for slice_ in comparison.at_cider]
+    slices += [(f"{slice_.fixed} {comparison.ends[0]}", slice_) for slice_ in comparison.at_recall]
+    rows = []
+    for fixed, slice_ in slices:
+        for reading in slice_.readings:
+            for keys, found in reading.estimates.items():
+                judge = keys[1] if keys[0] == "judges" else ""
+                row = {"fixed": fixed, "at": slice_.level, "method": reading.curve.label, "metric": keys[-1]}
+                row |= {"judge": judge, **_numbers(found)}
+                difference = slice_.differences.get(reading.curve.label, {}).get(judge)
+                if slice_.reference and difference and keys == recall_by(judge):
+                    low, high = difference.interval
+                    row |= {"reference": slice_.reference.label, "difference": difference.value, "p": difference.p}
+                    row |= {"difference low": low, "difference high": high}
+                rows.append(row)
+    head = ["fixed", "at", "method", "metric", "judge", *NUMBERS]
+    return as_csv([*head, "reference", "difference", "difference low", "difference high", "p"], rows)
+
+
+def rho_csv(comparison: Comparison) -> str:
+    """Recall against ρ at an equal CIDEr: one line a method, ρ and judge."""
+    rows = [
+        {"method": reading.curve.method, "CIDEr": slice_.level, "rho": reading.curve.settings["rho"], "judge": judge}
+        | _numbers(found)
+        for slice_ in comparison.along_rho
+        for reading in slice_.readings
+        for judge in comparison.judges
+        if (found := reading.estimates.get(recall_by(judge)))
+    ]
+    return as_csv(["method", "CIDEr", "rho", "judge", *NUMBERS], rows)
+
+
+def _numbers(found: Estimate) -> dict[str, Any]:
+    low, high = found.interval or (None, None)
+    return dict(zip(NUMBERS, (found.value, low, high, found.spread, found.seeds), strict=True))
+
+
+def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=head, dtype=object).to_csv(index=False, lineterminator="\n")
+
+
+def _bullets(notes: Sequence[str]) -> str:
+    return "\n".join(textwrap.fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes)
+
+
+def _aligned(table: Table) -> str:
+    columns = table.columns
+    labels = [f"{column.group} {column.label}".strip().replace("|", "\\|") for column in columns]
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in table.rows]
+    widths = [max(2, *map(len, cells)) for cells in zip(labels, *escaped, strict=True)]  # a rule has a dash
+
+    def line(cells: Iterable[str]) -> str:
+        padded = (c.ljust(w) if col.text else c.rjust(w) for c, w, col in zip(cells, widths, columns, strict=True))
+        return "| " + " | ".join(padded) + " |"
+
+    rules = ("-" * w if col.text else "-" * (w - 1) + ":" for w, col in zip(widths, columns, strict=True))
+    return "\n".join([line(labels), "| " + " | ".join(rules) + " |", *map(line, escaped)])

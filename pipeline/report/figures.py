@@ -1,0 +1,146 @@
+"""What the figures show: recall against naturalness, recall against ρ, and what a listener unlearns about people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pipeline.analysis.compare import Comparison
+from pipeline.analysis.judges import BEFORE, OWN, Keys, human_by, recall_by
+from pipeline.analysis.results import SYMBOLS, Point, Results, setting
+from pipeline.analysis.selection import Choice
+from pipeline.analysis.tradeoff import curves
+from pipeline.report.drawing import Panel, Series, Spot, Style
+from pipeline.report.tables import number
+
+
+def styles(results: Results) -> dict[str, Style]:
+    """The style of each curve, the same in every figure: a colour a method, a marker a curve.
+
+    A frozen speaker has its method's colour, dashed. A method's own name has the style of its first curve.
+    """
+    speakers = list(dict.fromkeys(run.speaker for run in results.runs))
+    found: dict[str, Style] = {}
+    for n, curve in enumerate(curves(results)):
+        run = curve.points[0].runs[0]
+        style = Style(speakers.index(run.speaker), n, run.frozen is not None)
+        found[curve.label] = style
+        found.setdefault(curve.method, style)
+    return found
+
+
+def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CIDEr") -> list[Panel]:
+    """R@10 against a language metric, one panel a judge, on the test split.
+
+    A setting without both numbers is left out, and so is a judge who saw nothing (unless none saw anything).
+    """
+    panels = [
+        Panel(
+            name=judge.name,
+            title=judge.title,
+            across=f"{metric}: more natural →",
+            up="R@10: found more often →",
+            # A frozen speaker's captions are its method's: only its own listener is another.
+            series=_series(results, choices, ("language", metric), recall_by(judge.name), (metric, 3), ("R@10", 1),
+                           frozen=judge.name == OWN),
+            level=_band(results, human_by(judge.name)),
+            level_words="human captions",
+        )
+        for judge in results.judges.values()
+    ]  # fmt: skip
+    return [panel for panel in panels if not panel.empty] or panels
+
+
+def drift_panel(results: Results, choices: Sequence[Choice]) -> Panel | None:
+    """What the method's own listener makes of people's captions against what it makes of its speaker's.
+
+    None where human captions were not judged, or where there is no own listener.
+    """
+    what = ("own captions R@10", 1), ("human captions R@10", 1)
+    panel = Panel(
+        name="drift",
+        title="Own listener",
+        words="how well it finds images by its speaker's captions, and by people's",
+        across="R@10 of its speaker's captions →",
+        up="R@10 of human captions →",
+        series=_series(results, choices, recall_by(OWN), human_by(OWN), *what),
+        level=_band(results, human_by(BEFORE)),
+        level_words="before joint training",
+    )
+    return None if panel.empty else panel
+
+
+def rho_panels(results: Results, comparison: Comparison) -> list[Panel]:
+    """R@10 against ρ at one CIDEr, one line a method, by the first judge and by the last.
+
+    Bars are 95 % intervals over the test images. Nothing where no method was measured at several values of ρ.
+    """
+    style, panels = styles(results), []
+    for judge in comparison.ends:
+        lines = []
+        for slice_ in comparison.along_rho:
+            method = slice_.readings[0].curve.method
+            label, spots = f"{method} at CIDEr {slice_.level:.3f}", []
+            for reading in slice_.readings:
+                if (found := reading.estimates.get(recall_by(judge))) is not None:
+                    rho, ends = float(reading.curve.settings["rho"]), found.interval
+                    words = f"{label}, ρ {rho:g}, R@10 {number(found.value, 1)}"
+                    words += f" [{number(ends[0], 1)}, {number(ends[1], 1)}]" if ends else ""
+                    spots.append(Spot(rho, found.value, words, bars=(rho, rho, *ends) if ends else None))
+            lines.append(Series(label, style[method], tuple(spots)))
+        across, up = "ρ: share of captions heard as distributions →", "R@10: found more often →"
+        panels.append(Panel(judge, comparison.judges[judge].title, across, up, tuple(lines)))
+    return [panel for panel in panels if not panel.empty]
+
+
+def _series(
+    results: Results,
+    choices: Sequence[Choice],
+    across: Keys,
+    up: Keys,
+    x_words: tuple[str, int],
+    y_words: tuple[str, int],
+    frozen: bool = True,
+) -> tuple[Series, ...]:
+    """A line a curve, with a spot for each point that has both numbers; of a frozen speaker only where wanted.
+
+    `x_words` and `y_words`: what hovering calls the numbers, and their digits.
+    """
+    style, chosen = styles(results), {id(choice.point) for choice in choices if choice.of > 1}
+
+    def spot(point: Point) -> Spot | None:
+        x, y = point.mean("test", *across), point.mean("test", *up)
+        if x is None or y is None:
+            return None
+        dx, dy = point.spread("test", *across), point.spread("test", *up)
+        several, dial = len(point.runs) > 1, results.dial(point.method)
+        keys = dict.fromkeys(("lambda", "rho", dial, *results.varying(point.method)))
+        seeds = " ".join(str(seed) for seed in point.seeds if seed is not None) or "–"
+        words = [point.method, *(_named(point, key) for key in keys if key in point.settings)]
+        words += [f"{'seeds' if several else 'seed'} {seeds}"]
+        words += [f"{x_words[0]} {number(x, x_words[1], dx)}", f"{y_words[0]} {number(y, y_words[1], dy)}"]
+        return Spot(
+            x=x,
+            y=y,
+            label=", ".join([*words, *(["chosen on validation"] if id(point) in chosen else [])]),
+            bars=(x - dx, x + dx, y - dy, y + dy) if dx is not None and dy is not None else None,
+            seeds=tuple((run.value("test", *across), run.value("test", *up)) for run in point.runs) if several else (),  # type: ignore[misc]
+            tag=_named(point, dial) if dial in point.settings else "",
+            chosen=id(point) in chosen,
+        )
+
+    return tuple(
+        Series(curve.label, style[curve.label], tuple(filter(None, map(spot, curve.points))))
+        if frozen or not style[curve.label].dashed
+        else Series(curve.label, style[curve.label], ())
+        for curve in curves(results)
+    )
+
+
+def _band(results: Results, keys: Keys) -> tuple[float, float] | None:
+    """The least and the greatest of the runs' numbers."""
+    known: Iterable[float] = [value for run in results.runs if (value := run.value("test", *keys)) is not None]
+    return (min(known), max(known)) if known else None
+
+
+def _named(point: Point, key: str) -> str:
+    return f"{SYMBOLS.get(key, key)} {setting(point, key)}"

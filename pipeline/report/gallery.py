@@ -1,0 +1,235 @@
+"""Some images of the test split, what each method says of them along λ, and what its listener finds by that.
+
+Views say which settings are put side by side: chosen, equally natural, equally well found. One image stands along λ.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.analysis.captions import read_captions, rows_of
+from pipeline.analysis.compare import Comparison
+from pipeline.analysis.judges import ADAPTED, recall_by
+from pipeline.analysis.results import SYMBOLS, Point, Results, setting
+from pipeline.analysis.selection import Choice, ReportSettings
+from pipeline.analysis.tradeoff import curves
+from pipeline.errors import UserError
+from pipeline.report.drawing import Style
+from pipeline.report.figures import styles
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+EXAMPLE = "psst_multinomial"  # whose captions are shown along λ, where it was run
+LONGEST_SIDE = 320  # pixels of a picture on the page
+THUMBNAIL = 88  # pixels of one to pick from, or of one that a listener found
+BUDGET = 2_000_000  # characters of all thumbnails: the page stays small enough to be sent
+
+
+@dataclass(frozen=True)
+class Said:
+    """One setting's caption of an image and the image's rank among all, by each judge (1 is best)."""
+
+    method: str
+    line: str  # the figures' label and style
+    style: Style
+    setting: str
+    means: str  # the setting's CIDEr and R@10 by the first judge
+    caption: str | None
+    ranks: Mapping[str, int | None]
+    found: tuple[int, ...]  # rows of the images that the first judge puts first, best first
+    views: tuple[str, ...]  # in which it is seen
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image of the gallery; `row` is its place in the data set."""
+
+    row: int
+    id: str
+    file: str
+    image: Image
+    human: tuple[str, ...]
+    said: tuple[Said, ...]
+
+    @property
+    def text(self) -> str:
+        """What the first person says of it."""
+        return self.human[0] if self.human else ""
+
+    @cached_property
+    def data_uri(self) -> str:
+        return _data_uri(self.image, 85)
+
+
+@dataclass(frozen=True)
+class View:
+    """Some of the settings, to be looked at together; `points` holds the id() of each."""
+
+    name: str
+    label: str
+    words: str
+    points: frozenset[int]
+
+
+def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -> list[View]:
+    """Every setting; the chosen ones; and at each level of the comparison each curve's measured setting nearest to it.
+
+    The last two are the paper's Figure 6: captions that sound alike and differ in what they tell, and the reverse.
+    """
+    chosen = [choice.point for choice in choices if choice.point]
+    found: list[tuple[str, str, str, Sequence[Point]]] = [
+        ("all", "every λ", "Each method's captions along λ, the smallest first.", results.points),
+        ("chosen", "chosen on validation", "One setting a method: the one chosen on validation.", chosen),
+    ]
+    for n, slice_ in enumerate((*comparison.at_cider, *comparison.at_recall)):
+        natural = n < len(comparison.at_cider)
+        what = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if natural else f"{slice_.level:g}%")
+        by = "" if natural else f" ({results.first.title.lower()})"
+        words = f"Of each method the measured setting that stands for it at a test {what}{by}: see its own numbers "
+        words += "below its name."
+        far = [reading.curve.label for reading in slice_.readings if reading.nearest is None]
+        words += f" Does not come so far: {', '.join(far)}." if far else ""
+        near = [reading.nearest for reading in slice_.readings if reading.nearest]
+        found.append((f"equal-{n}", f"at {what}", words, near))
+    return [View(name, label, words, frozenset(map(id, points))) for name, label, words, points in found]
+
+
+def gallery(
+    results: Results, views: Sequence[View], prepared: Path, images_root: Path, settings: ReportSettings
+) -> list[Picture]:
+    """`settings.images` images drawn at random from the test split, in the order of the data set.
+
+    Where a setting was run with several seeds, the first one speaks. Raises UserError if a file is missing.
+    """
+    rows = rows_of(prepared / "images.parquet", ["image", "id", "file"], [("split", "==", "test")])
+    draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
+    rows = [rows[n] for n in sorted(draw.choice(len(rows), size=min(settings.images, len(rows)), replace=False))]
+    wanted = [row["image"] for row in rows]
+    if not wanted:
+        return []
+    human = _human(prepared, wanted)
+    said = _said(results, views, wanted)
+    return [
+        Picture(
+            row=row["image"],
+            id=row["id"],
+            file=row["file"],
+            image=_open(images_root / row["file"], LONGEST_SIDE),
+            human=tuple(human[row["image"]]),
+            said=tuple(said[row["image"]]),
+        )
+        for row in rows
+    ]
+
+
+def example_line(results: Results, choices: Sequence[Choice]) -> str | None:
+    """The line whose captions are shown along λ: of EXAMPLE or else of the method with the most settings.
+
+    Where a method has several lines, the one with its chosen setting. None where no line has two settings.
+    """
+    several = [curve for curve in curves(results) if len(curve.points) > 1]
+    wanted = [curve for curve in several if curve.method == EXAMPLE] or several
+    chosen = {id(choice.point) for choice in choices if choice.point}
+    ranked = [(any(id(point) in chosen for point in curve.points), len(curve.points)) for curve in wanted]
+    return wanted[ranked.index(max(ranked))].label if wanted else None
+
+
+def example_along(pictures: Sequence[Picture], line: str | None) -> tuple[Picture, list[Said]] | None:
+    """The picture of the gallery of which `line` says the most different things along λ, and what it says.
+
+    Highest λ first, as in the paper's Figure 5. Of pictures that tie, the first.
+    """
+    said = [(picture, [words for words in picture.said if words.line == line][::-1]) for picture in pictures]
+    said = [(picture, rows) for picture, rows in said if rows]
+    return max(said, key=lambda pair: len({words.caption for words in pair[1]}), default=None)
+
+
+def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -> dict[int, dict[str, str]]:
+    """The pictures, and the images that listeners found by their captions, by row; the most often found first.
+
+    Each has `src`, a small picture to be embedded once however often it is shown, and `text`, what a person says of it.
+    Where they are more than BUDGET characters, the rest is left out. Raises UserError if a file is missing.
+    """
+    often = Counter(row for picture in pictures for words in picture.said for row in words.found)
+    order = sorted(often, key=lambda row: (-often[row], row))
+    wanted = list(dict.fromkeys([*(picture.row for picture in pictures), *order]))
+    if not wanted:
+        return {}
+    rows = rows_of(prepared / "images.parquet", ["image", "file"], [("image", "in", wanted)])
+    files, human = {row["image"]: row["file"] for row in rows}, _human(prepared, wanted)
+    found, left = {}, BUDGET
+    for row in (row for row in wanted if row in files):
+        src = _data_uri(_open(images_root / files[row], THUMBNAIL), 70)
+        left -= len(src)
+        if left < 0:
+            break
+        found[row] = {"src": src, "text": next(iter(human[row]), "")}
+    return found
+
+
+def _said(results: Results, views: Sequence[View], images: Sequence[int]) -> dict[int, list[Said]]:
+    """What the first seed of every setting says of each of the images."""
+    points = [(curve.label, point) for curve in curves(results) for point in curve.points]
+    runs, first, style = [point.runs[0] for _, point in points], results.first.name, styles(results)
+    columns = {run.column("rank", judge) for run in runs for judge in results.judges}
+    columns |= {run.column("retrieved", first) for run in runs}
+    said: dict[int, list[Said]] = {image: [] for image in images}
+    for (line, point), run, rows in zip(points, runs, read_captions(runs, images, ["caption", *columns]), strict=True):
+        cider, ten = point.mean("test", "language", "CIDEr"), point.mean("test", *recall_by(first))
+        means = [f"CIDEr {cider:.3f}"] if cider is not None else []
+        means += [f"R@10 {ten:.1f}"] if ten is not None else []
+        for image in images:
+            row = rows.get(image) or {}
+            ranks = {judge: row.get(run.column("rank", judge)) for judge in results.judges}
+            if run.frozen:
+                ranks[ADAPTED] = None  # it is the own one
+            said[image].append(
+                Said(
+                    method=run.method,
+                    line=line,
+                    style=style[line],
+                    setting=", ".join(f"{SYMBOLS[key]} {setting(run, key)}" for key in SYMBOLS if key in run.settings),
+                    means=", ".join(means),
+                    caption=row.get("caption"),
+                    ranks=ranks,
+                    found=tuple(row.get(run.column("retrieved", first)) or ()),
+                    views=tuple(view.name for view in views if id(point) in view.points),
+                )
+            )
+    return said
+
+
+def _human(prepared: Path, images: Iterable[int]) -> dict[int, list[str]]:
+    texts: dict[int, list[str]] = defaultdict(list)
+    for row in rows_of(prepared / "captions.parquet", ["image", "text"], [("image", "in", list(images))]):
+        texts[row["image"]].append(row["text"])
+    return texts
+
+
+def _open(path: Path, longest: int) -> Image:
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as image:
+            image.draft("RGB", (longest, longest))  # a JPEG is decoded no larger than needed
+            picture = ImageOps.exif_transpose(image).convert("RGB")
+    except OSError as error:
+        raise UserError(f"{path}: the image cannot be read ({error}); put it back or prepare the data again.") from None
+    picture.thumbnail((longest, longest))
+    return picture
+
+
+def _data_uri(image: Image, quality: int) -> str:
+    out = io.BytesIO()
+    image.save(out, format="JPEG", quality=quality)
+    return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode("ascii")

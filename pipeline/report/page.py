@@ -1,0 +1,160 @@
+"""The report: one self-contained page, the same as Markdown, CSV and PNG."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pipeline.analysis.compare import compare
+from pipeline.analysis.judges import TEXT
+from pipeline.analysis.results import LANGUAGE, read_json, read_results, with_frozen_speakers
+from pipeline.analysis.selection import ReportSettings, choose_all, rule
+from pipeline.report import gallery, gradients
+from pipeline.report import quality_tables as quality
+from pipeline.report.comparison_tables import compact_comparison, comparison_tables
+from pipeline.report.drawing import Panel, panels_png, panels_svg, swatch
+from pipeline.report.export import comparison_csv, curve_csv, markdown, rho_csv
+from pipeline.report.figures import curve_panels, drift_panel, rho_panels
+from pipeline.report.pictures import along_png, gallery_png
+from pipeline.report.result_tables import compact_tables, human_table, results_table, runs_table
+from pipeline.report.tables import Column, Table, once
+from pipeline.runtime.files import sha256, write_atomically
+
+TEMPLATE = Path(__file__).parent / "template"
+
+
+def write_report(
+    sweep: Path,
+    evaluations: Sequence[Path],
+    prepared: Path,
+    images_root: Path | None,
+    out: Path,
+    settings: ReportSettings,
+    *,
+    crossed: Path | None = None,
+    observatory: Path | None = None,
+) -> None:
+    """Write the page, its tables, figures and numbers to `out`; equal inputs give equal bytes.
+
+    `sweep` holds cells.json and captions.parquet, each of `evaluations` metrics.json and captions.parquet, `prepared`
+    the prepared data set; the files named there lie below `images_root`, without which there is no gallery. `crossed`
+    is the file of every speaker before every listener, `observatory` that of the gradient estimators; each is left out
+    where there is none. Raises UserError if another one is missing.
+    """
+    results = read_results(sweep, evaluations, first=("pretrained", settings.control))
+    results = with_frozen_speakers(results, settings.frozen)
+    choices, comparison = choose_all(results, settings), compare(results, settings)
+    views = gallery.views(results, choices, comparison)
+    pictures = [] if images_root is None else gallery.gallery(results, views, prepared, images_root, settings)
+    along = gallery.example_along(pictures, gallery.example_line(results, choices))
+    matrix = read_json(crossed) if crossed and crossed.exists() else None
+    observed = gradients.read_observatory(observatory) if observatory and observatory.exists() else None
+    manifest = read_json(prepared / "manifest.json")
+    read = [*results.files, prepared / "manifest.json", crossed, observatory]
+    about = (quality.faithfulness_table, quality.diversity_table, quality.best_of_beam_table, quality.several_table)
+    found: dict[str, list[Table | None]] = {  # by the section they stand in
+        "results": [results_table(results, choices, TEXT)],
+        "reverse": [results_table(results, choices, "image_to_text")],
+        **comparison_tables(comparison),
+        "drift": [quality.drift_table(results, choices)],
+        "human": [human_table(results, choices)],
+        "crossed": [quality.crossed_table(matrix)] if matrix is not None else [],
+        "galleries": [quality.galleries_table(results, choices)],
+        "captions": [build(results, choices) for build in about],
+        "observatory": [*gradients.observatory_tables(observed)] if observed else [],
+        "runs": [runs_table(results, choices)],
+    }
+    tables = {name: [table for table in group if table] for name, group in found.items()}
+    drift = drift_panel(results, choices)
+    metrics = dict.fromkeys((settings.metric, *(name for name in LANGUAGE if results.has("language", name))))
+    figures = {  # the curves by what is on their x axis
+        **{name: curve_panels(results, choices, name) for name in metrics},
+        "rho": rho_panels(results, comparison),
+        "drift": [drift] if drift else [],
+        "plane": gradients.plane_panels(observed) if observed else [],
+        "claim": gradients.claim_panels(observed) if observed else [],
+    }
+    words = rule(results, settings)
+    files = {
+        "curve.csv": curve_csv(results),
+        "comparison.csv": comparison_csv(comparison),
+        "rho.csv": rho_csv(comparison),
+        "curve.png": panels_png(figures[settings.metric]),
+        "rho.png": panels_png(figures["rho"]) if figures["rho"] else None,
+        "along.png": along_png(*along, results.first) if along else None,
+        "gallery.png": gallery_png(pictures, results.first),
+        "table.md": markdown([*compact_tables(results, choices), *compact_comparison(comparison)], words),
+        "tables.md": markdown([table for group in tables.values() for table in group], words),
+        "report.html": _page(
+            figures,
+            results=results,
+            settings=settings,
+            rule=words,
+            tables=tables | _once(tables, ("cider", "recall", "rho")),
+            metrics=list(metrics),
+            along=along,
+            pictures=pictures,
+            views=views,
+            thumbnails={} if images_root is None else gallery.thumbnails(pictures, prepared, images_root),
+            manifest=manifest,
+            digests=_digests([path for path in read if path and path.exists()]),
+        ),
+    }
+    for name, content in files.items():
+        if content is not None:
+            write_atomically(out / name, content)
+
+
+def _page(figures: Mapping[str, Sequence[Panel]], **content: Any) -> str:
+    """The page as HTML; whatever comes from data is escaped, and its own policy forbids other scripts and fetching."""
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    results, said = content["results"], [words for picture in content["pictures"] for words in picture.said]
+    style, script = (Markup((TEMPLATE / f"page.{kind}").read_text("utf-8")) for kind in ("css", "js"))
+    styles = {
+        series.style.name: series.style for panels in figures.values() for each in panels for series in each.series
+    }
+    return environment.get_template("page.html").render(
+        content,
+        zip=zip,
+        asdict=asdict,
+        dumps=json.dumps,
+        style=style,
+        script=script,
+        hashes=[_hash(style), _hash(script)],
+        figures={name: panels_svg(panels, f"chart-{n}") for n, (name, panels) in enumerate(figures.items())},
+        swatches={name: swatch(style) for name, style in sorted(styles.items())},
+        rank_judges=[judge for judge in results.judges if any(words.ranks[judge] is not None for words in said)],
+        finds=any(words.found for words in said),
+        images=max((int(run.value("test", "images") or 0) for run in results.runs), default=0),
+    )
+
+
+def _once(tables: Mapping[str, Sequence[Table]], names: Sequence[str]) -> dict[str, list[Table]]:
+    """These groups of tables, a note once in all of them."""
+    fresh = iter(once(table for name in names for table in tables[name]))
+    return {name: [next(fresh) for _ in tables[name]] for name in names}
+
+
+def _digests(files: Sequence[Path]) -> Table:
+    columns = [Column("File", text=True), Column("SHA-256", text=True)]
+    rows = [["/".join(path.parts[-2:]), sha256(path)] for path in files]
+    return Table("digests", "SHA-256 of the measurements on this page", columns, rows)
+
+
+def _hash(text: str) -> str:
+    """As a content security policy names an inline script or style."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

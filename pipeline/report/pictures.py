@@ -1,0 +1,82 @@
+"""The gallery's pictures with their captions as PNG files, for slides and for README files."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.analysis.judges import Judge
+from pipeline.report.drawing import SOFT, plain, png
+from pipeline.report.gallery import Picture, Said
+
+PICTURES = 12  # at most
+COLUMNS = 3
+
+
+def gallery_png(pictures: Sequence[Picture], judge: Judge) -> bytes:
+    """The first pictures, three a row, and below each one caption a method, at its chosen setting."""
+    from matplotlib.figure import Figure
+
+    pictures = pictures[:PICTURES]
+    texts = [_lines(picture, judge) for picture in pictures]
+    rows = [range(n, min(n + COLUMNS, len(pictures))) for n in range(0, len(pictures), COLUMNS)] or [range(0)]
+    heights = [2.6 + 0.155 * max((len(texts[n]) for n in row), default=0) + 0.35 for row in rows]
+    figure = Figure(figsize=(4.0 * COLUMNS, sum(heights)), dpi=100)
+    grid = figure.subplots(len(rows), COLUMNS, squeeze=False, height_ratios=heights)
+    figure.subplots_adjust(left=0.005, right=0.995, top=1, bottom=0, wspace=0.02, hspace=0)
+    for axes in grid.flat:
+        axes.axis("off")
+    if pictures:
+        figure.text(0.995, 0.1 / sum(heights), _brackets(judge), ha="right", fontsize=7.5, color=SOFT)
+    for n, (picture, lines) in enumerate(zip(pictures, texts, strict=True)):
+        axes, height = grid.flat[n], heights[n // COLUMNS]
+        _photo(axes.inset_axes((0, 1 - 2.7 / height, 1, 2.6 / height)), picture)
+        _text(axes, 1 - 2.76 / height, lines, 7.5)
+    return png(figure)
+
+
+def along_png(picture: Picture, said: Sequence[Said], judge: Judge) -> bytes:
+    """One picture, and beside it what one method says of it along λ, the most discriminative first."""
+    from matplotlib.figure import Figure
+
+    texts = [_wrapped(_said(words.setting, words, judge), 70) for words in said]
+    texts.append(_wrapped(f"a person: {plain(picture.text)}", 70))
+    lines = [line for text in texts for line in (*text, "")]
+    figure = Figure(figsize=(9.6, max(2.7, 0.18 * (len(lines) + 2) + 0.3)), dpi=150)
+    photo, words = figure.subplots(1, 2, width_ratios=(1, 1.7))
+    figure.subplots_adjust(left=0.01, right=0.99, top=0.97, bottom=0.03, wspace=0.03)
+    _photo(photo, picture)
+    words.axis("off")
+    _text(words, 1, [f"{plain(said[0].line)}, {_brackets(judge)}", "", *lines], 9)
+    return png(figure)
+
+
+def _photo(axes: Any, picture: Picture) -> None:
+    axes.imshow(picture.image)
+    axes.set_anchor("NW")
+    axes.axis("off")
+
+
+def _text(axes: Any, y: float, lines: Sequence[str], size: float) -> None:
+    axes.text(0, y, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=size, linespacing=1.3)
+
+
+def _lines(picture: Picture, judge: Judge) -> list[str]:
+    """What stands below a picture, wrapped."""
+    said = [f"a person: {plain(picture.text)}"]
+    said += [_said(plain(words.line), words, judge) for words in picture.said if "chosen" in words.views]
+    return [line for text in said for line in _wrapped(text, 62)]
+
+
+def _said(who: str, words: Said, judge: Judge) -> str:
+    rank = words.ranks.get(judge.name)
+    return f"{who} [{'–' if rank is None else rank}]: {plain(words.caption or '–')}"
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent="   ")
+
+
+def _brackets(judge: Judge) -> str:
+    return f"in brackets the image's rank by the {judge.title.lower()}"

@@ -1,0 +1,182 @@
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.analysis.bootstrap import bleu, draw, interval, resample
+from pipeline.analysis.judges import recall_by
+from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.errors import UserError
+
+COUNTS = np.array([[4, 5, 4, 3, 2, 1, 3, 1, 1, 0], [6, 5, 6, 5, 4, 3, 6, 4, 3, 2]])
+
+
+def read(world):
+    return read_results(world.sweep, world.evaluations, first=("mle",))
+
+
+def run_of(results, method, **settings):
+    (found,) = [
+        run for run in results.runs
+        if run.method == method and all(run.settings.get(key) == value for key, value in settings.items())
+    ]  # fmt: skip
+    return found
+
+
+def test_every_resample_has_as_many_images_and_the_same_seed_draws_the_same():
+    drawn = draw(40, 300, seed=3)
+    assert drawn.shape == (300, 40)
+    assert (drawn.sum(1) == 40).all()
+    assert (drawn == draw(40, 300, seed=3)).all()
+    assert (drawn != draw(40, 300, seed=4)).any()
+    assert drawn.mean() == pytest.approx(1)
+    assert drawn.var() == pytest.approx(1 - 1 / 40, rel=0.05)  # binomial: n · 1/n · (1 − 1/n)
+
+
+def test_bleu_of_summed_counts_is_that_of_pycocoevalcap():
+    from pycocoevalcap.bleu.bleu_scorer import BleuScorer, cook_refs, cook_test
+
+    said = ["a dog runs in the snow", "two red cars", "a man on a horse rides"]
+    human = [["a brown dog runs through the snow", "a dog"], ["two red cars on it"], ["a man on a horse"]]
+    scorer, counts = BleuScorer(n=4), []
+    for text, references in zip(said, human, strict=True):
+        scorer += (text, references)
+        found = cook_test(text, cook_refs(references))
+        closest = min((abs(length - found["testlen"]), length) for length in found["reflen"])[1]
+        counts.append([found["testlen"], closest, *found["guess"], *found["correct"]])
+    expected, _ = scorer.compute_score(option="closest", verbose=0)
+    assert bleu(np.array(counts).sum(0)) == pytest.approx(expected)
+
+
+def test_bleu_by_hand():
+    # 10 words of 10: no penalty; 9/10 unigrams, 5/8 bigrams
+    assert bleu(COUNTS.sum(0))[:2] == pytest.approx([0.9, (0.9 * 5 / 8) ** 0.5])
+    # 4 words of 5: penalty e^(1 − 5/4)
+    assert bleu(COUNTS[0])[0] == pytest.approx(0.75 * np.exp(-0.25))
+    # 6 words of 5: longer than the reference is no gain
+    assert bleu(COUNTS[1])[0] == pytest.approx(1.0)
+    assert bleu(np.stack([COUNTS[0], COUNTS.sum(0)]))[1, 0] == pytest.approx(0.9)
+
+
+def test_resampled_numbers_are_those_of_the_images_drawn(full_world):
+    results = read(full_world)
+    samples = resample(results, resamples=50, seed=1)
+    run = run_of(results, "luo", **{"lambda": 0.8, "seed": 2})
+    rows = [row for row in pq.read_table(run.captions).to_pylist()
+            if (row["method"], row["cell"], row["split"]) == ("luo", run.cell, "test")]  # fmt: skip
+    chosen = draw(len(rows), 50, seed=1)[7].astype(int)
+    picked = [row for row, times in zip(rows, chosen, strict=True) for _ in range(times)]
+    assert len(picked) == len(rows)
+    expected = np.mean([row["CIDEr"] for row in picked])
+    assert samples.of(run, "language", "CIDEr")[7] == pytest.approx(expected)
+    expected = 100 * np.mean([row["rank_judge"] <= 5 for row in picked])
+    assert samples.of(run, *recall_by("judge", "R@5"))[7] == pytest.approx(expected)
+    expected = bleu(np.sum([row["bleu"] for row in picked], axis=0))[3]
+    assert samples.of(run, "language", "BLEU-4")[7] == pytest.approx(expected)
+
+
+def test_all_images_once_give_what_was_measured(full_world, monkeypatch):
+    from pipeline.analysis import bootstrap
+
+    monkeypatch.setattr(bootstrap, "draw", lambda images, resamples, seed: np.ones((resamples, images)))
+    results = with_frozen_speakers(read(full_world), ("luo",))
+    samples = resample(results, 1)
+    for run in results.runs:
+        wanted = [("language", name) for name in ("CIDEr", "METEOR", "ROUGE-L", "BLEU-1", "BLEU-4")]
+        wanted += [recall_by(judge, f"R@{k}") for judge in results.judges for k in (1, 5, 10)]
+        for keys in wanted:
+            assert samples.of(run, *keys) == pytest.approx([run.value("test", *keys)]), (run.method, keys)
+            place = [found for place, found in samples.numbers.items() if place[1:] == (run.speaker, run.cell)]
+            if keys[0] == "language":
+                assert place[0][keys][1] == pytest.approx(run.value("test", *keys)), keys  # no shift is needed
+            else:
+                own = (run.column("rank", keys[1]), *keys[2:])
+                assert place[0][own][1] == pytest.approx(run.value("test", *keys)), keys
+
+
+def test_single_runs_and_cells_share_their_resamples(full_world, make_full_cell):
+    entry = make_full_cell("mle", 0.96, 0.5, seed=1)
+    twin = entry | {"method": "zwilling", "captions": [row | {} for row in entry["captions"]]}
+    full_world.write([twin], [entry])
+    results = read(full_world)
+    samples = resample(results, resamples=20)
+    one, other = (samples.of(run_of(results, name), "language", "CIDEr") for name in ("mle", "zwilling"))
+    assert one == pytest.approx(other)
+    assert one.std() > 0
+
+
+def test_a_corpus_value_that_is_not_the_mean_shifts_all_resamples(full_world, make_full_cell):
+    entry = make_full_cell("mle", 0.96, 0.5, seed=1)
+    full_world.write([], [entry])
+    before = resample(read(full_world), 20).of(read(full_world).runs[0], "language", "METEOR")
+    entry["test"]["language"]["METEOR"] += 0.1
+    full_world.write([], [entry])
+    after = resample(read(full_world), 20).of(read(full_world).runs[0], "language", "METEOR")
+    assert after - before == pytest.approx(np.full(20, 0.1))
+
+
+def test_a_frozen_speakers_own_listener_is_the_adapted_one_in_every_resample(full_world):
+    results = with_frozen_speakers(read(full_world), ("mle",))
+    samples = resample(results, 20)
+    frozen, mle = run_of(results, "frozen_mle"), run_of(results, "mle")
+    own = samples.of(frozen, *recall_by("own"))
+    assert own == pytest.approx(samples.of(mle, *recall_by("adapted")))
+    assert (own != samples.of(mle, *recall_by("own"))).any()
+    assert samples.of(frozen, "language", "CIDEr") == pytest.approx(samples.of(mle, "language", "CIDEr"))
+
+
+def test_captions_without_scores_have_no_intervals_and_a_note_says_so(world):
+    results = read(world)
+    samples = resample(results, 10)
+    assert all(samples.of(run, "language", "CIDEr") is None for run in results.runs)
+    (note,) = samples.notes
+    methods = "mle, psst_multinomial, st_multinomial, luo"
+    assert note.startswith(f"No intervals for {methods}: captions.parquet has no scores")
+
+
+def test_other_test_images_are_left_out(full_world, make_full_cell):
+    small = make_full_cell("luo", 0.9, 0.5, images=(8, 16), seed=1)
+    full_world.write([small, make_full_cell("st", 0.9, 0.5, seed=1)], [make_full_cell("mle", 0.96, 0.5, seed=1)])
+    results = read(full_world)
+    samples = resample(results, 10)
+    assert samples.of(run_of(results, "luo"), "language", "CIDEr") is None
+    assert samples.of(run_of(results, "st"), "language", "CIDEr") is not None
+    assert samples.notes == ("No intervals for luo: captions of other test images than the first run's, or none.",)
+
+
+def test_ranks_that_are_missing_have_no_resamples(full_world, make_full_cell):
+    entry = make_full_cell("mle", 0.96, 0.5, seed=1)
+    entry["captions"][20]["rank_judge"] = None
+    full_world.write([], [entry])
+    results = read(full_world)
+    samples = resample(results, 10)
+    assert samples.of(results.runs[0], *recall_by("judge")) is None
+    assert samples.of(results.runs[0], *recall_by("own")) is not None
+    assert samples.of(results.runs[0], "language", "SPICE") is None
+
+
+def test_the_interval_is_the_middle_95_percent():
+    assert interval(np.arange(1001.0)) == (25.0, 975.0)
+
+
+def test_missing_and_broken_files_are_named(full_world, make_full_cell):
+    results = read(full_world)
+    (full_world.sweep / "captions.parquet").write_bytes(b"no parquet")
+    with pytest.raises(UserError, match=r"captions\.parquet: cannot be read"):
+        resample(results, 10)
+    (full_world.sweep / "captions.parquet").unlink()
+    with pytest.raises(UserError, match=r"captions\.parquet: no such file"):
+        resample(results, 10)
+    entry = make_full_cell("mle", 0.96, 0.5, seed=1)
+    for row in entry["captions"]:
+        row["bleu"] = row["bleu"][:3]
+    full_world.write([], [entry])
+    with pytest.raises(UserError, match="ten counts"):
+        resample(read(full_world), 10)
+
+
+def test_an_empty_bleu_row_is_refused(full_world, make_full_cell):
+    entry = make_full_cell("mle", 0.96, 0.5, seed=1)
+    entry["captions"][20]["bleu"] = None
+    full_world.write([], [entry])
+    with pytest.raises(UserError, match="ten counts"):
+        resample(read(full_world), 10)

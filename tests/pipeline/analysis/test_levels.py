@@ -1,0 +1,70 @@
+import pytest
+
+from pipeline.analysis.levels import cider_levels, highest_shared, recall_levels, shared
+from pipeline.analysis.results import read_results
+from pipeline.analysis.selection import ReportSettings
+from pipeline.analysis.tradeoff import curves
+
+
+def levels(world, make_cell, spans, control=None, **settings):
+    """CIDEr levels for curves with these ends on the test split."""
+    cells = [
+        make_cell(f"m{n}", cider - 0.01, 150.0 - 100 * cider, **{"lambda": cider, "seed": 1})
+        for n, ends in enumerate(spans) for cider in ends
+    ]  # fmt: skip
+    if control is not None:
+        cells.append(make_cell("mle", control - 0.01, 60.0, seed=1))
+    world.write(cells, [])
+    results = read_results(world.sweep, [])
+    return cider_levels(results, curves(results), ReportSettings(**settings))
+
+
+def test_the_range_most_share():
+    assert shared([(0.0, 2.0), (1.0, 3.0), (1.5, 4.0)]) == (1.0, 3.0)  # of three, two suffice
+    assert shared([(0.0, 2.0), (1.0, 3.0)]) == (1.0, 2.0)  # of two, one is not more than half
+    assert shared([(0.0, 1.0), (2.0, 3.0)]) is None
+    assert shared([(0.0, 1.0), (2.0, 5.0), (0.2, 0.6), (2.5, 3.0), (0.0, 5.0)]) == (2.5, 3.0)
+    assert shared([]) is None
+
+
+def test_the_control_and_its_share_where_most_curves_reach_them(world, make_cell):
+    found, words = levels(world, make_cell, [(0.8, 1.1), (0.7, 1.0), (0.5, 0.6)], control=0.9)
+    assert list(found) == pytest.approx([0.9, 0.855])
+    assert "mle has 0.900 on the test split; compared at 0.900 and 0.855 (95% of that)" in words
+
+
+def test_a_value_that_half_the_curves_miss_is_not_used(world, make_cell):
+    found, words = levels(world, make_cell, [(0.6, 0.88), (0.7, 0.88)], control=0.9)
+    assert list(found) == pytest.approx([0.855])
+    assert "compared at 0.855 (95% of that)," in words
+
+
+@pytest.mark.parametrize("yardstick", [None, 0.2])
+def test_else_quarters_of_the_shared_range(world, make_cell, yardstick):
+    found, words = levels(world, make_cell, [(0.6, 1.0), (0.6, 1.0), (0.9, 1.2)], control=yardstick)
+    assert list(found) == pytest.approx([0.9, 0.7])
+    assert "(0.600 to 1.000)" in words
+
+
+def test_nothing_in_common_and_what_is_given(world, make_cell):
+    found, words = levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.3)
+    assert found == ()
+    assert "no value" in words.lower()
+    found, words = levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.65, at_cider=(1.2, 1.13))
+    assert found == (1.2, 1.13)
+    assert "report.at_cider" in words
+
+
+def test_recalls_are_whole_percents_inside_the_shared_range(world, make_cell):
+    levels(world, make_cell, [(0.6, 1.0), (0.6, 1.0)])  # R@10 from 51 to 91 on the test split
+    results = read_results(world.sweep, [])
+    found, words = recall_levels(results, curves(results), ReportSettings())
+    assert list(found) == [81.0, 61.0]
+    assert "R@10" in words
+    assert recall_levels(results, curves(results), ReportSettings(at_recall=(80.0,), recall="R@5"))[0] == (80.0,)
+
+
+def test_the_highest_value_to_which_all_come():
+    assert highest_shared([(0.5, 0.98765), (0.6, 1.2)]) == 0.987
+    assert highest_shared([(0.5, 0.6), (0.7, 0.8)]) == 0.6
+    assert highest_shared([]) is None

@@ -1,0 +1,146 @@
+import json
+
+import pytest
+
+from pipeline.analysis.judges import recall_by
+from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.errors import UserError
+
+
+def test_missing_null_and_nan_are_none_and_zero_is_a_number(world, make_cell):
+    entry = make_cell("luo", 0.0, 50.0, seed=1)
+    entry["test"]["language"] |= {"METEOR": float("nan"), "BLEU-4": None}
+    del entry["test"]["judges"]["judge"]
+    world.write([entry], [])
+    (run,) = read_results(world.sweep, []).runs
+    assert run.value("val", "language", "CIDEr") == 0.0
+    assert run.value("test", "language", "METEOR") is None
+    assert run.value("test", "language", "BLEU-4") is None
+    assert run.value("test", *recall_by("judge")) is None
+
+
+def test_seeds_make_one_point_with_mean_and_sample_deviation(world, make_cell):
+    values = (0.8, 0.9, 1.0)
+    world.write([make_cell("luo", c, 50.0, **{"lambda": 0.5, "seed": n}) for n, c in enumerate(values)], [])
+    (point,) = read_results(world.sweep, []).points
+    assert point.seeds == (0, 1, 2)
+    assert point.mean("val", "language", "CIDEr") == pytest.approx(0.9)
+    assert point.spread("val", "language", "CIDEr") == pytest.approx(0.1)
+
+
+def test_a_seed_without_the_number_leaves_no_mean(world, make_cell):
+    world.write([make_cell("luo", c, 50.0, **{"lambda": 0.5, "seed": n}) for n, c in enumerate((0.8, None))], [])
+    (point,) = read_results(world.sweep, []).points
+    assert point.mean("val", "language", "CIDEr") is None
+    assert point.mean("val", *recall_by("own")) == 50.0
+
+
+def test_order_is_first_named_then_as_met_and_along_lambda(world, control, cells):
+    world.write(cells[::-1], [control])
+    results = read_results(world.sweep, world.evaluations, first=("pretrained", "mle"))
+    assert results.methods == ["mle", "luo", "st_multinomial", "psst_multinomial"]
+    assert [point.settings["lambda"] for point in results.of("psst_multinomial")] == [0.001, 0.005, 0.02]
+
+
+def test_a_single_run_with_a_cells_settings_counts_once_and_a_difference_is_noted(world, make_cell):
+    twin = make_cell("luo", 0.94, 70.0, **{"lambda": 0.5, "seed": 1})
+    world.write([twin], [json.loads(json.dumps(twin))])
+    same = read_results(world.sweep, [world.root / "evaluation" / "luo"])
+    assert len(same.runs) == 1
+    assert same.notes == ()
+    twin["test"]["language"]["CIDEr"] = 0.5
+    (world.root / "evaluation" / "luo" / "metrics.json").write_text(json.dumps(twin))
+    differing = read_results(world.sweep, [world.root / "evaluation" / "luo"])
+    assert len(differing.runs) == 1
+    assert "luo" in differing.notes[0]
+
+
+def test_a_guided_method_says_of_all_its_runs_how_far_they_are_guided(world, guided, control):
+    single = json.loads(json.dumps(next(entry for entry in guided if entry["settings"].get("gamma") == 1)))
+    del single["settings"]["gamma"]  # an evaluation says nothing of a gamma of 1
+    world.write([*guided, control], [single])
+    results = read_results(world.sweep, [world.root / "evaluation" / "guidance"], first=("mle",))
+    assert [point.settings["gamma"] for point in results.of("guidance")] == [1, 1.5, 2]
+    assert {point.settings["gamma"] for point in results.of("luo")} == {1, 1.5}
+    assert "gamma" not in results.of("mle")[0].settings
+    assert {method: results.dial(method) for method in results.methods} == {
+        "mle": "lambda", "guidance": "gamma", "luo": "lambda"
+    }  # fmt: skip
+    assert (results.varying("guidance"), results.varying("luo")) == ([], ["gamma"])
+    assert len({run.protocol for run in results.runs}) == 1
+
+
+def test_a_missing_or_broken_file_is_named(world):
+    (world.sweep / "cells.json").write_text("{")
+    with pytest.raises(UserError, match=r"cells\.json: not JSON"):
+        read_results(world.sweep, [])
+    (world.sweep / "cells.json").unlink()
+    with pytest.raises(UserError, match=r"cells\.json: no such file"):
+        read_results(world.sweep, [])
+
+
+def test_equal_settings_twice_and_no_results_at_all_are_refused(world, make_cell):
+    world.write([make_cell("luo", 0.9, 70.0, seed=1)] * 2, [])
+    with pytest.raises(UserError, match="same settings"):
+        read_results(world.sweep, [])
+    (world.sweep / "cells.json").write_text("[]")
+    with pytest.raises(UserError, match="no cell"):
+        read_results(world.sweep, [])
+
+
+def test_cells_without_a_name_and_files_of_an_older_version_are_refused(world, make_cell):
+    cell = make_cell("luo", 0.9, 70.0, seed=1)
+    path = world.sweep / "cells.json"
+    path.write_text(json.dumps([{key: value for key, value in cell.items() if key != "cell"}]))
+    with pytest.raises(UserError, match="cells with their names"):
+        read_results(world.sweep, [])
+    path.write_text(json.dumps([{**cell, "test": {"own": cell["test"]["judges"]["own"]}}]))
+    with pytest.raises(UserError, match="an older version wrote it"):
+        read_results(world.sweep, [])
+
+
+def test_the_adapted_listener_is_shown_where_it_judged(world, full_world):
+    assert list(read_results(world.sweep, []).judges) == ["own", "before", "judge"]
+    assert list(read_results(full_world.sweep, []).judges) == ["own", "adapted", "before", "judge"]
+
+
+def test_a_frozen_speaker_has_its_methods_captions_and_the_adapted_listener(full_world):
+    results = read_results(full_world.sweep, full_world.evaluations, first=("mle",))
+    frozen = with_frozen_speakers(results, ("luo", "mle", "unknown"))
+    assert frozen.methods[:2] == ["mle", "frozen_mle"]
+    assert frozen.methods[-2:] == ["luo", "frozen_luo"]
+    assert frozen.notes == ()
+    assert [point.settings for point in frozen.of("frozen_luo")] == [point.settings for point in results.of("luo")]
+    own, adapted = ("judges", "own"), ("judges", "adapted")
+    for split in ("val", "test"):
+        run, source = frozen.of("frozen_luo")[0].runs[1], results.of("luo")[0].runs[1]
+        for keys in (("text_to_image", "R@10"), ("image_to_text", "R@1")):
+            assert run.value(split, *own, *keys) == source.value(split, *adapted, *keys)
+            assert run.value(split, *own, "human", *keys) == source.value(split, *adapted, "human", *keys)
+            assert run.value(split, "judges", "judge", *keys) == source.value(split, "judges", "judge", *keys)
+        assert run.value(split, *recall_by("own", "R@1", "galleries", "random100")) == source.value(
+            split, *recall_by("adapted", "R@1", "galleries", "random100")
+        )
+        assert run.value(split, "language", "CIDEr") == source.value(split, "language", "CIDEr")
+    assert (run.speaker, run.cell, run.captions) == ("luo", source.cell, source.captions)
+    assert (run.column("rank", "own"), run.column("rank", "judge")) == ("rank_adapted", "rank_judge")
+    assert (run.column("retrieved", "own"), source.column("retrieved", "own")) == ("retrieved_adapted", "retrieved_own")
+    assert (source.column("rank", "own"), source.speaker) == ("rank_own", "luo")
+    assert results.of("luo")[0].runs[1].value("test", *recall_by("own")) is not None
+
+
+def test_without_an_adapted_listener_there_is_no_frozen_speaker_and_a_note(world):
+    results = read_results(world.sweep, world.evaluations, first=("mle",))
+    frozen = with_frozen_speakers(results, ("mle", "luo"))
+    assert frozen.methods == results.methods
+    assert frozen.notes == (
+        "frozen_mle, frozen_luo: settings without an adapted listener are left out; evaluate them again.",
+    )
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1 + 1e-10, 0), (1.001, 1)])
+def test_a_single_run_and_its_cell_differ_by_more_than_the_order_of_a_sum(world, make_cell, factor, told):
+    given = {"lambda": 0.5, "seed": 1}
+    world.write([make_cell("luo", 0.9, 70.0, **given)], [make_cell("luo", 0.9 * factor, 70.0, **given)])
+    notes = read_results(world.sweep, world.evaluations).notes
+    assert len([note for note in notes if "different numbers" in note]) == told

@@ -1,0 +1,71 @@
+import pytest
+
+from pipeline.analysis.results import read_results
+from pipeline.analysis.selection import Basis, ReportSettings, choose_all, naturalness_floor, rule
+
+SETTINGS = ReportSettings(min_cider_share=0.95)
+
+
+def pick(world, cells, evaluations=()):
+    world.write(cells, list(evaluations))
+    folders = [world.root / "evaluation" / entry["method"] for entry in evaluations]
+    results = read_results(world.sweep, folders)
+    return results, {choice.method: choice for choice in choose_all(results, SETTINGS)}
+
+
+def test_highest_recall_among_the_natural_enough(world, make_cell, control):
+    # the control has .96, so the floor is .912: .02 says most but too unnaturally, .005 is next
+    cells = [make_cell("luo", c, r, **{"lambda": lam, "seed": 1})
+             for lam, c, r in ((0.001, 0.95, 72.0), (0.005, 0.92, 84.0), (0.02, 0.80, 93.0))]  # fmt: skip
+    results, choices = pick(world, cells, [control])
+    assert naturalness_floor(results, SETTINGS) == pytest.approx(0.912)
+    assert choices["luo"].point.settings["lambda"] == 0.005
+    assert choices["luo"].basis is Basis.MET
+    assert choices["luo"].of == 3
+    assert "0.912" in rule(results, SETTINGS)
+
+
+def test_the_test_split_has_no_say(world, make_cell, control):
+    cells = [make_cell("luo", 0.95, r, **{"lambda": r, "seed": 1}) for r in (70.0, 80.0)]
+    cells[0]["test"]["judges"]["own"]["text_to_image"]["R@10"] = 99.0
+    _, choices = pick(world, cells, [control])
+    assert choices["luo"].point.settings["lambda"] == 80.0
+
+
+def test_none_natural_enough_takes_the_most_natural_and_says_so(world, make_cell, control):
+    cells = [make_cell("luo", c, r, **{"lambda": c, "seed": 1}) for c, r in ((0.7, 90.0), (0.8, 80.0))]
+    _, choices = pick(world, cells, [control])
+    assert choices["luo"].point.settings["lambda"] == 0.8
+    assert choices["luo"].basis is Basis.BELOW
+
+
+def test_exactly_the_floor_is_enough(world, make_cell):
+    cells = [make_cell("luo", c, r, **{"lambda": c, "seed": 1}) for c, r in ((0.95, 90.0), (0.96, 80.0))]
+    _, choices = pick(world, cells, [make_cell("mle", 1.0, 60.0, seed=1)])
+    assert choices["luo"].point.settings["lambda"] == 0.95
+
+
+def test_without_a_control_recall_alone_decides_and_the_rule_says_so(world, make_cell):
+    cells = [make_cell("luo", c, r, **{"lambda": c, "seed": 1}) for c, r in ((0.3, 90.0), (0.9, 80.0))]
+    results, choices = pick(world, cells)
+    assert choices["luo"].point.settings["lambda"] == 0.3
+    assert choices["luo"].basis is Basis.NO_CONTROL
+    assert "no validation CIDEr of the control mle" in rule(results, SETTINGS)
+
+
+def test_missing_validation_numbers_choose_nothing_unless_there_is_one_setting(world, make_cell, control):
+    cells = [make_cell("luo", None, 70.0, **{"lambda": lam, "seed": 1}) for lam in (0.1, 0.2)]
+    cells += [make_cell("st", 0.95, None, **{"lambda": 0.1, "seed": 1})]
+    _, choices = pick(world, cells, [control])
+    assert choices["luo"].point is None
+    assert choices["st"].point.settings["lambda"] == 0.1
+    assert choices["luo"].basis is choices["st"].basis is Basis.UNMEASURED
+
+
+def test_seeds_are_averaged_before_choosing(world, make_cell, control):
+    # one lucky seed of .1 has the highest recall, but the mean of .2 is higher
+    values = {(0.1, 1): 90.0, (0.1, 2): 60.0, (0.2, 1): 80.0, (0.2, 2): 82.0}
+    cells = [make_cell("luo", 0.95, r, **{"lambda": lam, "seed": seed}) for (lam, seed), r in values.items()]
+    _, choices = pick(world, cells, [control])
+    assert choices["luo"].point.settings["lambda"] == 0.2
+    assert len(choices["luo"].point.runs) == 2

@@ -1,0 +1,113 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.analysis.results import read_results
+from pipeline.analysis.tradeoff import curves, mixture
+
+
+def at(x, y, value):
+    weights, reached = mixture(np.array(x), np.array(y), value)
+    return float(weights @ np.array(y)), bool(reached)
+
+
+def isotonic(y):
+    """The falling sequence of least squares, by trying every way to cut y into blocks of one mean."""
+    best = None
+    for cuts in itertools.product((False, True), repeat=len(y) - 1):
+        blocks = np.split(np.array(y, dtype=float), [n + 1 for n, cut in enumerate(cuts) if cut])
+        fitted = np.concatenate([np.full(len(block), block.mean()) for block in blocks])
+        if np.all(np.diff(fitted) <= 1e-12):
+            loss = ((fitted - y) ** 2).sum()
+            if best is None or loss < best[0] - 1e-12:
+                best = loss, fitted
+    return best[1]
+
+
+def test_between_two_settings_the_curve_is_linear():
+    assert at([0.8, 1.0], [90.0, 70.0], 0.95) == (pytest.approx(75.0), True)
+    weights, _ = mixture(np.array([0.8, 1.0]), np.array([90.0, 70.0]), 0.95)
+    assert weights == pytest.approx([0.25, 0.75])
+
+
+def test_at_a_setting_stands_its_own_number_whatever_the_order():
+    assert at([1.0, 0.8, 0.9], [70.0, 90.0, 85.0], 0.9) == (pytest.approx(85.0), True)
+    assert at([0.9, 1.0, 0.8], [85.0, 70.0, 90.0], 0.95) == (pytest.approx(77.5), True)
+
+
+def test_settings_that_contradict_the_trade_off_are_pooled():
+    # .85 has less of both than .9: together 80 at either, so 85 halfway to .8, not 80 or 75
+    x, y = [0.8, 0.85, 0.9, 1.0], [90.0, 75.0, 85.0, 60.0]
+    assert at(x, y, 0.85) == (pytest.approx(80.0), True)
+    assert at(x, y, 0.875) == (pytest.approx(80.0), True)
+    assert at(x, y, 0.825) == (pytest.approx(85.0), True)
+    assert at(x, y, 0.95) == (pytest.approx(70.0), True)
+    weights, _ = mixture(np.array(x), np.array(y), 0.85)
+    assert weights == pytest.approx([0, 0.5, 0.5, 0])
+
+
+def test_beyond_the_measured_settings_the_end_has_all_weight_and_above_them_it_does_not_come():
+    for value, end, comes in ((0.79, [1.0, 0.0], True), (1.01, [0.0, 1.0], False)):
+        weights, reached = mixture(np.array([0.8, 1.0]), np.array([90.0, 70.0]), value)
+        assert reached == comes
+        assert weights.tolist() == end
+    for value in (0.8, 1.0):
+        assert at([0.8, 1.0], [90.0, 70.0], value)[1]
+
+
+def test_one_setting_is_a_curve_of_one_value():
+    assert at([0.9], [70.0], 0.9) == (70.0, True)
+    assert at([0.9], [70.0], 0.9 * (1 + 1e-12)) == (70.0, True)
+    assert at([0.9], [70.0], 0.91) == (70.0, False)
+
+
+def test_equal_values_are_one_place():
+    assert at([0.9, 0.9, 1.0], [80.0, 70.0, 60.0], 0.9) == (pytest.approx(75.0), True)
+    assert at([0.9, 0.9], [70.0, 80.0], 0.9) == (pytest.approx(75.0), True)
+    assert at([0.9, 0.9, 1.0], [80.0, 70.0, 60.0], 0.95) == (pytest.approx(67.5), True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=7))
+def test_the_values_at_the_settings_are_those_of_isotonic_regression(y):
+    x = np.arange(len(y), dtype=float)
+    found = [at(x, np.array(y, dtype=float), value)[0] for value in x]
+    assert found == pytest.approx(isotonic(y))
+
+
+def test_many_curves_at_once_give_what_each_gives_alone():
+    generator = np.random.default_rng(0)
+    x, y = generator.random((50, 6)), generator.random((50, 6))
+    values = generator.random(50)
+    weights, reached = mixture(x, y, values)
+    assert np.allclose(weights.sum(-1), 1)
+    assert (weights >= 0).all()
+    for n in range(50):
+        alone, there = mixture(x[n], y[n], values[n])
+        assert weights[n] == pytest.approx(alone)
+        assert reached[n] == there
+
+
+def test_settings_beside_lambda_make_curves_of_their_own(world, make_cell):
+    cells = [
+        make_cell("psst", 0.9, 70.0, **{"lambda": lam, "rho": rho, "mix": "caption", "seed": seed})
+        for lam in (0.1, 0.2) for rho in (0.25, 0.5) for seed in (1, 2)
+    ]  # fmt: skip
+    world.write([*cells, make_cell("luo", 0.9, 70.0, **{"lambda": 0.5, "feed": "soft", "seed": 1})], [])
+    found = curves(read_results(world.sweep, []))
+    assert [curve.label for curve in found] == ["psst ρ 0.25", "psst ρ 0.5", "luo"]
+    assert [point.settings["lambda"] for point in found[0].points] == [0.1, 0.2]
+    assert found[0].settings == {"rho": 0.25, "mix": "caption"}
+    assert [len(point.runs) for point in found[0].points] == [2, 2]
+
+
+def test_the_curve_of_guidance_runs_along_gamma_and_others_have_one_for_each_gamma(world, guided):
+    world.write(guided, [])
+    lines = {curve.label: [point.settings for point in curve.points] for curve in curves(read_results(world.sweep, []))}
+    assert [settings["gamma"] for settings in lines.pop("guidance")] == [1, 1.5, 2]
+    assert {label: [settings["lambda"] for settings in points] for label, points in lines.items()} == {
+        "luo γ 1": [0.5, 0.9], "luo γ 1.5": [0.5, 0.9]
+    }  # fmt: skip

@@ -1,0 +1,320 @@
+"""The page in a browser: Chromium without a window, opening the file as a reader would."""
+
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from pipeline.analysis.selection import ReportSettings
+from pipeline.report.page import write_report
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+SETTINGS = ReportSettings(images=4, frozen=("mle", "luo"))
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 760}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip(f"no browser on PATH: none of {', '.join(NAMES)}")
+    with playwright.sync_playwright() as driver:
+        # A container's root may not have Chromium's sandbox; the page is our own.
+        chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def report(full_report):
+    return full_report / "report.html"
+
+
+@pytest.fixture
+def open_page(browser, report):
+    """Opens the report; in the end fails for anything on the console and for any request beside the file."""
+    contexts, wrong = [], []
+
+    def opened(file=report, **options):
+        context = browser.new_context(**{"viewport": WIDE, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        url = file.as_uri()
+        page.on("request", lambda request: request.url.startswith(("data:", url)) or wrong.append(request.url))
+        page.goto(url)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+@pytest.fixture
+def page(open_page):
+    return open_page()
+
+
+def captions(page):
+    """What stands in the gallery now."""
+    return page.locator("article:visible tbody tr:visible td.text").all_inner_texts()
+
+
+def test_the_fixture_notices_requests_and_errors(browser, tmp_path, request):
+    file = tmp_path / "other.html"
+    file.write_text('<img src="file:///nowhere.png"><script>throw new Error("thrown")</script>')
+    context = browser.new_context()
+    page, seen = context.new_page(), []
+    page.on("pageerror", lambda error: seen.append(str(error)))
+    page.on("request", lambda request: seen.append(request.url))
+    page.goto(file.as_uri())
+    context.close()
+    assert "file:///nowhere.png" in seen
+    assert any("thrown" in text for text in seen)
+
+
+def test_hovering_shows_method_lambda_seeds_and_values(page):
+    panel = page.locator("#curve .panel:visible").first
+    marker = panel.locator('.point[aria-label^="luo, λ 0.8"] .reach')
+    marker.hover(force=True)
+    text = panel.locator(".readout").inner_text()
+    assert re.match(r"luo, λ 0\.8, seeds 1 2, CIDEr 0\.9\d\d±0\.\d+, R@10 [\d.]+±[\d.]+", text)
+
+
+def test_a_chart_is_read_by_keyboard(page):
+    panel = page.locator("#curve .panel:visible").first
+    panel.locator("svg").focus()
+    page.keyboard.press("ArrowRight")
+    first = panel.locator(".readout").inner_text()
+    assert first.startswith("mle, seed 1, CIDEr")
+    page.keyboard.press("ArrowRight")
+    second = panel.locator(".readout").inner_text()
+    assert second.startswith("frozen_mle")
+    page.keyboard.press("ArrowLeft")
+    assert panel.locator(".readout").inner_text() == first
+    page.keyboard.press("ArrowLeft")  # round to the last
+    assert panel.locator(".readout").inner_text().startswith("frozen_luo")
+
+
+def test_the_metric_is_switched(page):
+    def seen():
+        return page.locator("#curve svg[aria-roledescription]:visible title").evaluate_all(
+            "titles => titles.filter(t => t.id).map(t => t.textContent)"
+        )
+
+    assert all(title.endswith("against CIDEr") for title in seen())
+    page.get_by_role("radio", name="METEOR").check()
+    assert len(seen()) == 4
+    assert all(title.endswith("against METEOR") for title in seen())
+    page.keyboard.press("ArrowRight")
+    assert all(title.endswith("against ROUGE-L") for title in seen())
+
+
+def test_the_judge_is_switched_and_kept_when_the_metric_changes(page):
+    panels = page.locator("#curve .panel:visible")
+    assert panels.count() == 4
+    page.get_by_role("radio", name="Adapted listener").check()
+    assert panels.locator("h3").all_inner_texts() == ["Adapted listener"]
+    page.get_by_role("radio", name="BLEU-4").check()
+    assert panels.locator("h3").all_inner_texts() == ["Adapted listener"]
+    page.get_by_role("radio", name="all, side by side").check()
+    assert panels.count() == 4
+
+
+def test_a_line_is_hidden_by_its_name_and_left_out_by_the_keyboard(page):
+    button = page.locator("#curve .legend button", has_text=re.compile(r"^\s*mle$"))
+    points = page.locator('#curve .panel:visible .point[aria-label^="mle,"]:visible')
+    assert points.count() == 4
+    button.focus()
+    page.keyboard.press("Space")
+    assert button.get_attribute("aria-pressed") == "false"
+    assert points.count() == 0
+    panel = page.locator("#curve .panel:visible").first
+    panel.locator("svg").focus()
+    page.keyboard.press("ArrowRight")
+    assert panel.locator(".readout").inner_text().startswith("frozen_mle")
+    button.click()
+    assert points.count() == 4
+
+
+def test_an_image_is_picked_by_mouse_and_by_keyboard(page):
+    assert page.locator("article:visible").count() == 1
+    first = captions(page)
+    page.locator(".picker label").nth(2).click()
+    third = captions(page)
+    assert page.locator("article:visible").count() == 1
+    assert len(third) == len(first)
+    assert not set(first) & set(third)
+    page.keyboard.press("ArrowRight")
+    fourth = captions(page)
+    assert not set(fourth) & set(third)
+    page.keyboard.press("ArrowRight")  # round to the first
+    assert captions(page) == first
+
+
+def test_a_picked_image_is_announced(page):
+    status = page.get_by_role("status")
+    assert status.inner_text() == ""
+    page.locator(".picker input").nth(1).check()
+    name = page.locator("article:visible h3").inner_text()
+    assert status.inner_text().startswith(f"{name}, a <i>person</i> on image")
+    assert status.inner_text().endswith(f": {len(captions(page))} captions below.")
+
+
+def test_a_view_shows_some_settings_and_stays_for_the_next_image(page):
+    every = captions(page)
+    page.get_by_role("radio", name="chosen on validation").check()
+    chosen = captions(page)
+    assert len(chosen) == len(set(page.locator("#results table").first.locator("tbody th").all_inner_texts())) == 7
+    assert set(chosen) < set(every)
+    assert page.locator("p.view:visible").all_inner_texts() == ["One setting a method: the one chosen on validation."]
+    page.locator(".picker label").nth(1).click()
+    assert len(captions(page)) == 7
+
+
+def test_the_images_that_a_listener_finds_are_shown_the_right_one_framed(page):
+    rows = page.locator("article:visible tbody tr:visible")
+    ranks = [int(cells[1]) for cells in (row.locator("td").all_inner_texts() for row in rows.all())]
+    assert any(rank > 5 for rank in ranks)
+    for row, rank in zip(rows.all(), ranks, strict=True):
+        images = row.locator(".found img")
+        assert images.count() == 5
+        assert all(images.evaluate_all("all => all.map(i => i.complete && i.naturalWidth > 0)"))
+        right = [alt.startswith("the right image: ") for alt in images.evaluate_all("all => all.map(i => i.alt)")]
+        assert right == [n == rank - 1 for n in range(5)]
+
+
+def test_every_image_has_a_description_and_every_control_a_name(page):
+    assert page.locator("img:not([alt])").count() == 0
+    missing = page.evaluate(
+        """() => [...document.querySelectorAll("img")].filter(i => i.alt === "" && !i.closest(".picker")).length"""
+    )
+    assert missing == 0
+    names = page.locator("input, button, summary, a").evaluate_all(
+        "all => all.map(c => c.getAttribute('aria-label') || (c.closest('label') ?? c).textContent.trim())"
+    )
+    assert all(names)
+
+
+def test_tab_reaches_every_control_and_shows_where_it_is(page):
+    """A group of radio buttons is one stop, as everywhere; its arrow keys are tested above."""
+    wanted = page.evaluate(
+        """() => {
+          const all = [...document.querySelectorAll("a, button, summary, [tabindex='0'], input:checked")];
+          return all.map((c, n) => (c.dataset.stop = n, c)).filter(c => c.checkVisibility()).map(c => c.dataset.stop);
+        }"""
+    )
+    reached, unseen = [], []
+    for _ in range(len(wanted) + 1):
+        page.keyboard.press("Tab")
+        found = page.evaluate(
+            """() => {
+              const at = document.activeElement, drawn = at.matches("input") ? at.nextElementSibling : at;
+              return [at.dataset.stop ?? null, getComputedStyle(drawn).outlineStyle, at.outerHTML.slice(0, 80)];
+            }"""
+        )
+        reached.append(found[0])
+        if found[0] is not None and found[1] == "none":
+            unseen.append(found[2])
+    assert set(wanted) <= set(reached)
+    assert unseen == []
+
+
+def test_the_skip_link_leads_to_the_content(page):
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    assert page.locator(".skip").bounding_box()["x"] >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_window_scrolls_tables_and_not_the_page(open_page, scheme):
+    page = open_page(viewport=NARROW, color_scheme=scheme)
+    for summary in page.locator("summary:visible").all():
+        summary.click()
+    assert page.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
+    boxes = page.locator(".scroll:visible").evaluate_all("all => all.map(b => [b.scrollWidth, b.clientWidth])")
+    assert any(inside > outside for inside, outside in boxes)
+    assert all(outside <= NARROW["width"] for _, outside in boxes)
+    assert page.locator(".panel:visible").evaluate_all("all => Math.max(...all.map(p => p.clientWidth))") <= 360
+
+
+CONTRAST = """() => {
+  const rgba = (text) => {
+    const numbers = text.match(/[\\d.]+/g).map(Number);
+    const scale = text.startsWith("color(srgb") ? 255 : 1;
+    return [...numbers.slice(0, 3).map(v => v * scale), numbers[3] ?? 1];
+  };
+  const over = (top, below) => [0, 1, 2].map(n => top[n] * top[3] + below[n] * (1 - top[3]));
+  const light = (colour) => {
+    const [r, g, b] = colour.map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const behind = (element) => {
+    const layers = [];
+    for (let at = element; at; at = at.parentElement) layers.unshift(rgba(getComputedStyle(at).backgroundColor));
+    return layers.reduce((below, top) => over(top, below), [255, 255, 255]);
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.checkVisibility()) continue;
+    if (element.closest("script, style, title, desc")) continue;
+    const style = getComputedStyle(element), ground = behind(element);
+    const ink = over(rgba(element.closest("svg") ? style.fill : style.color), ground);
+    const [a, b] = [light(ink), light(ground)].sort((x, y) => y - x);
+    found.push([(a + .05) / (b + .05), walker.currentNode.data.trim().slice(0, 40)]);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(open_page, scheme):
+    page = open_page(color_scheme=scheme)
+    found = page.evaluate(CONTRAST)
+    assert len(found) > 500
+    assert [(round(ratio, 2), text) for ratio, text in found if ratio < 4.5] == []
+
+
+def test_dark_mode_is_dark(open_page):
+    def ground(scheme):
+        page = open_page(color_scheme=scheme)
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    assert ground("light") == "rgb(255, 255, 255)"
+    assert max(map(int, re.findall(r"\d+", ground("dark")))) < 40
+
+
+def test_without_scripts_the_curve_and_all_pictures_are_there(open_page):
+    page = open_page(java_script_enabled=False)
+    assert page.locator("#curve .panel").locator("visible=true").count() == 4
+    assert page.locator("article").locator("visible=true").count() == SETTINGS.images
+    assert page.locator("fieldset").locator("visible=true").count() == 0
+    assert page.locator("article .found .right").first.inner_text().endswith("✓")
+
+
+def test_bare_captions_and_three_judges_make_a_page_without_errors(world, open_page, tmp_path):
+    out = tmp_path / "three"
+    settings = replace(SETTINGS, frozen=())
+    write_report(world.sweep, world.evaluations, world.prepared, world.images, out, settings)
+    page = open_page(out / "report.html")
+    assert page.locator("#curve .panel:visible").count() == 3
+    assert page.locator("article:visible .found").count() == 0
+
+
+def test_a_page_without_pictures_works(full_world, open_page, tmp_path):
+    out = tmp_path / "bare"
+    settings = replace(SETTINGS, images=0)
+    write_report(full_world.sweep, full_world.evaluations, full_world.prepared, full_world.images, out, settings)
+    page = open_page(out / "report.html")
+    page.get_by_role("radio", name="METEOR").check()
+    assert page.locator("#curve .panel:visible").count() == 4
+    assert page.locator("#gallery").inner_text().startswith("What they say")

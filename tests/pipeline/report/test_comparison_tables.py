@@ -1,0 +1,141 @@
+import re
+
+import pytest
+
+from pipeline.analysis.compare import compare
+from pipeline.analysis.judges import recall_by
+from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.selection import ReportSettings
+from pipeline.report.comparison_tables import (
+    at_cider_table,
+    at_recall_table,
+    compact_comparison,
+    comparison_tables,
+    rho_table,
+    significance_table,
+)
+
+
+def compared(world, **settings):
+    results = with_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), ("mle", "luo"))
+    return compare(results, ReportSettings(**settings))
+
+
+def all_tables(comparison):
+    return [table for group in comparison_tables(comparison).values() for table in group if table]
+
+
+def cells_of(table, row):
+    labels = [f"{column.group} {column.label}".strip() for column in table.columns]
+    (found,) = [cells for cells in table.rows if cells[0].rstrip("‡§") == row]
+    return dict(zip(labels, found, strict=True))
+
+
+def test_recall_at_equal_cider_stands_with_its_interval_and_seeds(full_world):
+    comparison = compared(full_world)
+    slice_ = comparison.at_cider[1]
+    table = at_cider_table(comparison, slice_)
+    row = cells_of(table, "st_multinomial")
+    (reading,) = [reading for reading in slice_.readings if reading.curve.label == "st_multinomial"]
+    found = reading.estimates[recall_by("judge")]
+    assert row["Independent judge R@10"] == f"{found.value:.1f} [{found.interval[0]:.1f}, {found.interval[1]:.1f}]"
+    assert row["± over seeds R@10 judge"] == f"{found.spread:.1f} (2)"
+    assert "CIDEr 0.912" in table.caption
+    assert len(row) == 1 + 4 * 3 + 2
+
+
+def test_a_curve_that_does_not_reach_the_value_has_dashes_and_its_range_is_noted(full_world):
+    comparison = compared(full_world, at_cider=(0.99,))
+    table = at_cider_table(comparison, comparison.at_cider[0])
+    assert set(cells_of(table, "luo").values()) == {"luo", "–"}
+    (note,) = [note for note in table.notes if note.startswith("Not reached")]
+    assert "luo 0.860 to 0.970" in note
+    assert "mle 0.960;" in note
+    assert "psst" not in note
+
+
+def test_the_rule_and_the_resamples_are_said_under_the_tables(full_world):
+    comparison = compared(full_world)
+    notes = " ".join(at_cider_table(comparison, comparison.at_cider[0]).notes)
+    assert "mle has 0.960 on the test split" in notes
+    assert "1,000 resamples of the test images" in notes
+    assert "same share of that of mle" in notes
+    recall = " ".join(at_recall_table(comparison, comparison.at_recall[0]).notes)
+    assert "quarters" in recall
+    assert "same share" not in recall
+
+
+def test_differences_carry_interval_mark_and_p(full_world):
+    comparison = compared(full_world)
+    slice_ = comparison.at_cider[1]
+    table = significance_table(comparison, slice_)
+    row = cells_of(table, "luo")
+    assert re.fullmatch(r"−\d+\.\d \[−\d+\.\d, −\d+\.\d\]\*", row["Own listener Δ R@10"])
+    assert row["Own listener p"] == f"{slice_.differences['luo']['own'].p:.3f}"
+    unclear = [label for label, found in slice_.differences.items() if not found["judge"].clear]
+    assert all(not cells_of(table, label)["Independent judge Δ R@10"].endswith("*") for label in unclear)
+    assert slice_.reference.label in table.caption
+    assert any(f"all {sum(map(len, slice_.differences.values()))} differences" in note for note in table.notes)
+
+
+def test_language_at_equal_recall(full_world):
+    comparison = compared(full_world, at_recall=(80.0,))
+    table = at_recall_table(comparison, comparison.at_recall[0])
+    row = cells_of(table, "st_multinomial")
+    assert list(row)[1:] == ["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "± over seeds CIDEr"]
+    assert re.fullmatch(r"0\.\d{3} \[0\.\d{3}, \d\.\d{3}\]", row["CIDEr"])
+    assert "R@10 80%" in table.caption
+
+
+def test_a_line_a_rho(full_world):
+    comparison = compared(full_world)
+    table = rho_table(comparison, comparison.along_rho[0])
+    assert [row[0].rstrip("‡") for row in table.rows] == ["0", "0.25", "0.5", "0.75", "1"]
+    assert f"CIDEr {comparison.along_rho[0].level:.3f}" in table.caption
+
+
+def test_all_tables_have_rows_of_one_length_different_names_and_the_protocol(full_world):
+    comparison = compared(full_world)
+    tables = all_tables(comparison)
+    assert len(tables) == 2 + 2 + 2 + 1
+    assert len({table.name for table in tables}) == len(tables)
+    for table in [*tables, *compact_comparison(comparison)]:
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+        assert any(note.startswith("Protocol: gallery test 40") for note in table.notes)
+        assert re.fullmatch(r"[\w-]+", table.name)
+        assert table.warning == ""
+
+
+def test_two_protocols_are_announced_in_every_table_that_mixes_them(full_world, make_full_cell):
+    cells = [make_full_cell(m, c, t, **{"lambda": c, "seed": 1})
+             for m in ("luo", "st") for c, t in ((0.9, 0.8), (1.0, 0.6))]  # fmt: skip
+    for entry in cells[:2]:
+        entry["signature"] = entry["signature"].replace("beam 2", "greedy")
+    full_world.write(cells, [])
+    for folder in full_world.evaluations:
+        (folder / "metrics.json").unlink()
+    comparison = compare(read_results(full_world.sweep, []), ReportSettings())
+    tables = all_tables(comparison)
+    tables += compact_comparison(comparison)
+    assert len(tables) == 6 + 4
+    for table in tables:
+        assert "2 protocols" in table.warning
+        assert {row[0].rstrip("‡]").rpartition(" ")[2] for row in table.rows} <= {"[A", "[B"}
+
+
+def test_without_single_captions_scores_there_are_numbers_without_intervals_and_no_differences(world):
+    comparison = compared(world)
+    tables = all_tables(comparison)
+    assert not [table for table in tables if table.name.startswith("significance")]
+    table = at_cider_table(comparison, comparison.at_cider[0])
+    assert "[" not in "".join(cell for row in table.rows for cell in row)
+    assert any(note.startswith("No intervals for mle") for note in table.notes)
+    assert "Adapted listener" not in {column.group for column in table.columns}
+
+
+@pytest.mark.parametrize("levels", [(), None])
+def test_no_levels_make_no_tables(world, make_cell, levels):
+    world.write([make_cell("luo", 0.9, 70.0, seed=1)], [])
+    comparison = compare(read_results(world.sweep, []), ReportSettings(at_cider=levels, at_recall=levels))
+    assert comparison_tables(comparison) == {"cider": [], "recall": [], "rho": []}
+    assert compact_comparison(comparison) == []

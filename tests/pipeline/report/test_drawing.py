@@ -1,0 +1,130 @@
+import io
+from dataclasses import replace
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+from PIL import Image
+
+from pipeline.report.drawing import COLOURS, MARKERS, Panel, Series, Spot, Style, panels_png, panels_svg, swatch
+
+RISING = Series("a & b", Style(1, 0), tuple(Spot(x, 10 * x, f"a, x {x:g}") for x in (0.0, 1.0, 4.0)))
+NOISY = Series(
+    "noisy $x$",
+    Style(2, 3, dashed=True),
+    (Spot(2.0, 30.0, "<b>", bars=(1.0, 3.0, 25.0, 35.0), seeds=((1.5, 28.0), (2.5, 32.0)), tag="λ 2", chosen=True),),
+)
+ONE = Panel("own", "Own listener", "across →", "up →", (RISING, NOISY), level=(5.0, 5.0), level_words="people")
+OTHER = Panel("judge", "Judge", "across →", "up →", (RISING, replace(NOISY, spots=())))
+EMPTY = replace(OTHER, series=())
+
+
+def parsed(panels, name="chart"):
+    return [ElementTree.fromstring(f"<svg>{drawn}</svg>") for _, drawn in panels_svg(panels, name)]
+
+
+def points(svg, line):
+    """Places of the markers of a line, and their labels."""
+    groups = [group for each in svg.iter("g") if each.get("data-line") == str(line) for group in each
+              if group.get("class") == "point"]  # fmt: skip
+    return [(float(g.find("use").get("x")), float(g.find("use").get("y")), g.get("aria-label")) for g in groups]
+
+
+def test_places_are_linear_in_the_values_and_shared_by_the_panels():
+    one, other = parsed([ONE, OTHER])
+    found = points(one, 0)
+    assert found == points(other, 0)
+    (x0, y0, label), (x1, y1, _), (x4, y4, _) = found
+    assert label == "a, x 0"
+    assert (x4 - x1) / (x1 - x0) == pytest.approx(3, rel=0.01)
+    assert (y4 - y1) / (y1 - y0) == pytest.approx(3, rel=0.01)
+    assert x4 > x0
+    assert y4 < y0  # up is more
+    assert points(other, 1) == []
+    assert [place[2] for place in points(one, 1)] == ["<b>"]
+    for group in one.iter("g"):
+        if group.get("class") == "point":
+            circle, marker = group.find("circle"), group.find("use")
+            assert (circle.get("cx"), circle.get("cy")) == (marker.get("x"), marker.get("y"))
+            assert group.find("title").text == group.get("aria-label")
+
+
+def test_bars_seeds_ring_and_band_are_drawn_with_their_line():
+    (svg,) = parsed([ONE])
+    groups = [group for group in svg.iter("g") if group.get("data-line") == "1"]
+    bars, seeds, ring, line = groups
+    x, y, _ = points(svg, 1)[0]
+    numbers = [float(word) for word in bars.find("path").get("d").split() if word not in "ML"]
+    assert numbers[1] == numbers[3] == y
+    assert numbers[4] == numbers[6] == x
+    assert (numbers[0] + numbers[2]) / 2 == pytest.approx(x, abs=0.1)  # from 1 to 3 round 2
+    assert len(list(seeds.iter("use"))) == 2
+    assert [(float(use.get("x")), float(use.get("y"))) for use in ring.iter("use")] == [(x, y)]
+    assert line.find("path").get("stroke-dasharray")
+    assert any("people" in (text.text or "") for text in svg.iter("text"))
+    without = parsed([replace(ONE, level=None)])[0]
+    assert len(list(without.iter("path"))) == len(list(svg.iter("path"))) - 1
+
+
+def test_ticks_are_round_numbers_and_hidden_from_those_who_listen():
+    (svg,) = parsed([ONE])
+    across, up = [group for group in svg.iter("g") if group.get("aria-hidden") == "true"]
+    for axis in (across, up):
+        values = [float(text.text.replace("−", "-")) for text in list(axis.iter("text"))[:-1]]
+        assert 3 <= len(values) <= 8
+        steps = {round(b - a, 9) for a, b in pairwise(values)}
+        assert len(steps) == 1
+        assert steps <= {0.5, 1.0, 5.0, 10.0}
+
+
+def test_what_stands_in_the_page_has_no_style_of_its_own_no_other_address_and_ids_of_its_own():
+    one, other = parsed([ONE, OTHER])
+    for svg in (one, other):
+        for element in svg.iter():
+            assert ":" not in element.tag
+            assert not {"style", "clip-path", "font-family"} & set(element.attrib)
+            assert "#" not in element.get("fill", "") + element.get("stroke", "")
+    ids = [{element.get("id") for element in svg.iter() if element.get("id")} for svg in (one, other)]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    assert {use.get("href") for use in one.iter("use")} <= {f"#{name}" for name in ids[0]}
+    assert {use.get("fill") for use in one.iter("use")} >= {"var(--c1)", "var(--c2)"}
+
+
+def test_one_point_and_nothing_at_all_can_be_drawn():
+    (svg,) = parsed([replace(ONE, series=(replace(RISING, spots=RISING.spots[:1]),))])
+    assert len(points(svg, 0)) == 1
+    (svg,) = parsed([EMPTY])
+    assert any(text.text == "not measured" for text in svg.iter("text"))
+
+
+def test_a_swatch_is_a_line_and_its_marker_and_colours_and_markers_start_again():
+    drawn = ElementTree.fromstring(f"<svg>{swatch(Style(2, 3, dashed=True))}</svg>")
+    assert len(list(drawn.iter("use"))) == 1
+    (line,) = [path for path in drawn.iter("path") if not path.get("id")]
+    assert line.get("stroke-dasharray")
+    assert line.get("stroke") == "var(--c2)"
+    assert Style(0, 0).look == Style(len(COLOURS), len(MARKERS)).look
+    assert Style(0, 0).name != Style(0, 0, dashed=True).name
+
+
+def size(png):
+    with Image.open(io.BytesIO(png)) as image:
+        assert "Software" not in image.info
+        return image.size
+
+
+def test_as_png_panels_stand_side_by_side_and_four_in_two_rows():
+    first = panels_png([ONE, OTHER, OTHER])
+    assert first == panels_png([ONE, OTHER, OTHER])
+    wide, high = size(first)
+    assert size(panels_png([ONE, OTHER, OTHER, OTHER]))[0] == pytest.approx(wide * 2 / 3, abs=1)
+    assert size(panels_png([ONE]))[0] == 825
+    long = replace(ONE, series=tuple(replace(RISING, label=f"a rather long label {n}") for n in range(6)))
+    assert size(panels_png([long]))[1] > high  # more lines of the legend
+
+
+def test_what_is_drawn_is_seen_in_the_png():
+    assert panels_png([EMPTY]) != panels_png([ONE]) != panels_png([replace(ONE, level=None)])
+    untagged = replace(ONE, series=(RISING, replace(NOISY, spots=(replace(NOISY.spots[0], tag=""),))))
+    assert panels_png([untagged]) != panels_png([ONE])

@@ -1,0 +1,134 @@
+import pytest
+
+from pipeline.analysis.compare import Comparison, Estimate, Reading, Slice
+from pipeline.analysis.judges import recall_by
+from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.analysis.tradeoff import curves
+from pipeline.report.figures import curve_panels, drift_panel, rho_panels, styles
+
+
+def read(world):
+    results = read_results(world.sweep, world.evaluations, first=("mle",))
+    return results, choose_all(results, ReportSettings())
+
+
+def test_a_panel_a_judge_a_line_a_method_a_spot_a_setting(world):
+    panels = curve_panels(*read(world))
+    assert [panel.name for panel in panels] == ["own", "before", "judge"]
+    own, before, judge = panels
+    assert {series.label: len(series.spots) for series in own.series} == {
+        "mle": 1, "psst_multinomial": 3, "st_multinomial": 3, "luo": 2
+    }  # fmt: skip
+    psst = own.series[1]
+    assert [spot.tag for spot in psst.spots] == ["λ 0.001", "λ 0.005", "λ 0.02"]
+    assert [spot.chosen for spot in psst.spots] == [False, True, False]
+    assert psst.spots[0].x == pytest.approx(0.975)  # the test split: (.96 + .97) / 2 + .01
+    assert psst.spots[0].y == pytest.approx(74.5)
+    # .97 and .98 are .00707 apart from their mean by the sample's deviation, 74 and 75 are .707
+    assert psst.spots[0].bars == pytest.approx((0.96793, 0.98207, 73.793, 75.207), rel=1e-4)
+    assert len(psst.spots[0].seeds) == 2
+    assert (before.level, judge.level) == ((61.0, 61.0), (41.0, 41.0))
+    assert judge.series[1].spots[0].y == pytest.approx(54.5)
+
+
+def test_spots_of_guidance_say_gamma(world, guided):
+    world.write(guided, [])
+    found = {series.label: series.spots for series in curve_panels(*read(world))[0].series}
+    assert [spot.tag for spot in found["guidance"]] == ["γ 1", "γ 1.5", "γ 2"]
+    assert found["guidance"][2].label.startswith("guidance, λ 0, γ 2, seed 1, ")
+    assert [spot.tag for spot in found["luo γ 1.5"]] == ["λ 0.5", "λ 0.9"]
+
+
+def test_hovering_gives_the_settings_seeds_and_values(world):
+    label = curve_panels(*read(world))[0].series[1].spots[1].label
+    assert (
+        label == "psst_multinomial, λ 0.005, ρ 0.25, seeds 1 2, CIDEr 0.945±0.007, R@10 86.5±0.7, chosen on validation"
+    )
+
+
+def test_a_varied_rho_makes_a_line_each(world, make_cell):
+    cells = [make_cell("psst", 0.9, 70.0, **{"lambda": 0.1, "rho": rho, "seed": 1}) for rho in (0.0, 0.5)]
+    world.write(cells, [])
+    results = read_results(world.sweep, [])
+    assert [series.label for series in curve_panels(results, [])[0].series] == ["psst ρ 0", "psst ρ 0.5"]
+
+
+def test_what_was_not_measured_is_not_drawn(world, make_cell):
+    entry = make_cell("luo", 0.9, 70.0, **{"lambda": 0.5, "seed": 1})
+    del entry["test"]["judges"]["judge"], entry["test"]["judges"]["own"]["human"]
+    lost = make_cell("luo", None, 80.0, **{"lambda": 0.9, "seed": 1})
+    del lost["test"]["judges"]["judge"], lost["test"]["judges"]["own"]["human"]
+    world.write([entry, lost], [])
+    results = read_results(world.sweep, [])
+    own, before = curve_panels(results, [])  # nobody asked the independent judge
+    assert len(own.series[0].spots) == len(before.series[0].spots) == 1
+    assert own.level is None
+    nothing = curve_panels(results, [], metric="SPICE")
+    assert [panel.name for panel in nothing] == ["own", "before", "judge"]
+    assert all(panel.empty for panel in nothing)
+
+
+def test_a_colour_a_method_a_marker_a_curve_and_a_frozen_speaker_is_its_method_dashed(full_world):
+    results = with_frozen_speakers(read_results(full_world.sweep, full_world.evaluations, first=("mle",)), ["luo"])
+    style = styles(results)
+    assert len({style[curve.label].marker for curve in curves(results)}) == len(curves(results)) == 10
+    rhos = [style[f"psst_multinomial ρ {rho}"] for rho in ("0", "0.25", "0.5", "0.75", "1")]
+    assert len({one.colour for one in rhos}) == 1
+    assert style["psst_multinomial"] == rhos[0]
+    assert style["frozen_luo"].colour == style["luo"].colour
+    assert (style["frozen_luo"].dashed, style["luo"].dashed) == (True, False)
+
+
+def test_a_frozen_speaker_is_drawn_where_it_differs_from_its_method(full_world):
+    results = with_frozen_speakers(read_results(full_world.sweep, full_world.evaluations, first=("mle",)), ["luo"])
+    panels = {panel.name: panel for panel in curve_panels(results, [])}
+    assert list(panels) == ["own", "adapted", "before", "judge"]
+    spots = {name: {series.label: series.spots for series in panel.series} for name, panel in panels.items()}
+    assert [spot.y for spot in spots["own"]["frozen_luo"]] == [spot.y for spot in spots["adapted"]["luo"]]
+    assert len(spots["own"]["frozen_luo"]) == 3
+    assert not spots["judge"]["frozen_luo"]
+
+
+def test_drift_sets_human_captions_against_the_speakers(world):
+    panel = drift_panel(*read(world))
+    assert panel.level == (61.0, 61.0)
+    luo = panel.series[3]
+    assert [(spot.x, spot.y) for spot in luo.spots] == [(71.0, 60.0), (79.0, 60.0)]
+    assert luo.spots[1].label == "luo, λ 0.9, seed 1, own captions R@10 79.0, human captions R@10 60.0"
+
+
+def test_drift_needs_human_captions(world, make_cell):
+    entry = make_cell("luo", 0.9, 70.0, **{"lambda": 0.5, "seed": 1})
+    del entry["test"]["judges"]["own"]["human"]
+    world.write([entry], [])
+    assert drift_panel(read_results(world.sweep, []), []) is None
+
+
+def rho_series(world, found):
+    """A comparison whose only content is `found`: for each ρ of PSST the estimates by judge."""
+    results = read_results(world.sweep, world.evaluations, first=("mle",))
+    lines = [curve for curve in curves(results) if curve.method == "psst_multinomial"]
+    readings = tuple(
+        Reading(line, None, line.points[0], {recall_by(judge): value for judge, value in one.items()})
+        for line, one in zip(lines, found, strict=True)
+    )
+    series = Slice("CIDEr", 0.9, readings)
+    return results, Comparison((), (), (series,), None, results.judges, ("own", "judge"), 0)
+
+
+def test_recall_against_rho_has_its_intervals(full_world):
+    found = [{"own": Estimate(70.0 + n, (68.0 + n, 73.0 + n)), "judge": Estimate(50.0 - n)} for n in range(5)]
+    own, judge = rho_panels(*rho_series(full_world, found))
+    (line,) = own.series
+    assert line.label == "psst_multinomial at CIDEr 0.900"
+    assert [spot.x for spot in line.spots] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert [spot.y for spot in line.spots] == [70.0, 71.0, 72.0, 73.0, 74.0]
+    assert line.spots[1].bars == (0.25, 0.25, 69.0, 74.0)
+    assert line.spots[1].label == "psst_multinomial at CIDEr 0.900, ρ 0.25, R@10 71.0 [69.0, 74.0]"
+    assert judge.series[0].spots[1].bars is None
+
+
+def test_a_judge_who_saw_no_rho_has_no_panel(full_world):
+    found = [{"own": Estimate(70.0)}] * 5
+    assert [panel.name for panel in rho_panels(*rho_series(full_world, found))] == ["own"]

@@ -1,0 +1,182 @@
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from pipeline.analysis.compare import compare
+from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.errors import UserError
+from pipeline.report import gallery as module
+from pipeline.report.gallery import example_along, example_line, gallery, thumbnails, views
+
+SETTINGS = ReportSettings(images=5)
+LEVELS = ReportSettings(images=3, at_cider=(0.9,), at_recall=(80.0, 200.0))
+
+
+def read(world):
+    results = with_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), ["luo"])
+    return results, views(results, choose_all(results, SETTINGS), compare(results, SETTINGS))
+
+
+def drawn(world, **changes):
+    return gallery(*read(world), world.prepared, world.images, replace(SETTINGS, **changes))
+
+
+def test_pictures_are_of_the_test_split_with_every_settings_caption(world):
+    pictures = drawn(world)
+    assert len(pictures) == 5
+    numbers = [int(picture.id) - 100 for picture in pictures]
+    assert numbers == sorted(numbers)
+    assert min(numbers) >= 4
+    first, n = pictures[0], numbers[0]
+    assert first.human == (f"a <i>person</i> on image {n}", f"the <i>person</i> on image {n}")
+    assert first.image.size == (64, 48)
+    psst = [words for words in first.said if words.method == "psst_multinomial"]
+    assert [words.setting for words in psst] == ["λ 0.001, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.02, ρ 0.25"]
+    assert psst[1].caption.startswith("psst_multinomial says lambda 0.005 rho 0.25 seed 1 of")
+    assert psst[1].means == "CIDEr 0.945, R@10 86.5"  # of both seeds
+    assert psst[1].views[:2] == ("all", "chosen")
+    assert "chosen" not in psst[0].views
+    assert psst[1].ranks == {"own": n + 1, "before": n + 2, "judge": None}
+    assert all(words.found == () for words in first.said)
+
+
+def test_settings_of_one_curve_stand_together(full_world):
+    lines = [words.line for words in drawn(full_world, images=1)[0].said]
+    assert len(lines) == 1 + 5 * 4 + 4 + 4 + 3 + 3
+    assert sum(a != b for a, b in pairwise(lines)) + 1 == len(set(lines)) == 10
+
+
+def test_what_the_own_listener_finds_is_kept_with_the_right_rank(full_world):
+    for picture in drawn(full_world):
+        for words in picture.said:
+            assert len(words.found) == 5
+            rank = words.ranks["own"]
+            assert (picture.row in words.found) == (rank <= 5)
+            if rank <= 5:
+                assert words.found[rank - 1] == picture.row
+
+
+def test_a_frozen_speaker_says_the_same_to_its_adapted_listener(full_world):
+    for picture in drawn(full_world):
+        luo, frozen = ([words for words in picture.said if words.method == m] for m in ("luo", "frozen_luo"))
+        assert [words.caption for words in luo] == [words.caption for words in frozen]
+        assert [words.ranks["adapted"] for words in luo] == [words.ranks["own"] for words in frozen]
+        assert [words.ranks["judge"] for words in luo] == [words.ranks["judge"] for words in frozen]
+        assert all(words.ranks["adapted"] is None for words in frozen)
+
+
+def test_thumbnails_are_one_an_image_the_pictures_first(full_world):
+    pictures = drawn(full_world)
+    made = thumbnails(pictures, full_world.prepared, full_world.images)
+    rows = [picture.row for picture in pictures]
+    assert list(made)[:5] == rows
+    assert set(made) == {*rows, *(row for picture in pictures for words in picture.said for row in words.found)}
+    assert all(thumbnail["src"].startswith("data:image/jpeg;base64,") for thumbnail in made.values())
+    assert made[rows[0]]["text"] == f"a <i>person</i> on image {rows[0]}"
+
+
+def test_thumbnails_keep_to_their_budget_and_the_least_found_go(full_world, monkeypatch):
+    pictures = drawn(full_world)
+    everything = thumbnails(pictures, full_world.prepared, full_world.images)
+    budget = sum(len(thumbnail["src"]) for thumbnail in list(everything.values())[:9])
+    monkeypatch.setattr(module, "BUDGET", budget)
+    assert list(thumbnails(pictures, full_world.prepared, full_world.images)) == list(everything)[:9]
+    assert thumbnails([], full_world.prepared, full_world.images) == {}
+
+
+def test_the_seed_draws_and_more_than_there_are_gives_all(world):
+    def ids(**changes):
+        return [picture.id for picture in drawn(world, **changes)]
+
+    assert ids() == ids()
+    assert len({tuple(ids(seed=seed)) for seed in range(5)}) > 1
+    assert ids(images=99) == [str(n) for n in range(104, 112)]
+
+
+def test_an_image_without_a_caption_has_none(world):
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    path = world.root / "evaluation" / "mle" / "captions.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.filter(pc.field("image") != 7), path)
+    pictures = drawn(world, images=99)
+    (seven,) = [picture for picture in pictures if picture.id == "107"]
+    assert seven.said[0].caption is None
+    assert set(seven.said[0].ranks.values()) == {None}
+    assert seven.said[1].caption is not None
+
+
+def test_a_large_picture_is_made_small(world):
+    from PIL import Image
+
+    for n in range(12):
+        Image.new("RGB", (900, 300)).save(world.images / f"{n}.jpg")
+    assert drawn(world)[0].image.size == (320, 107)
+
+
+def test_missing_files_are_named(world):
+    results, seen = read(world)
+    for n in range(12):
+        (world.images / f"{n}.jpg").write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"\d\.jpg: the image cannot be read"):
+        gallery(results, seen, world.prepared, world.images, SETTINGS)
+    (world.sweep / "captions.parquet").unlink()
+    with pytest.raises(UserError, match=r"captions\.parquet: no such file"):
+        gallery(results, seen, world.prepared, world.images, SETTINGS)
+
+
+def viewed(world):
+    results = read_results(world.sweep, world.evaluations, first=("mle",))
+    choices = choose_all(results, LEVELS)
+    return results, choices, views(results, choices, compare(results, LEVELS))
+
+
+def test_a_view_shows_the_settings_nearest_to_a_level(world):
+    results, _, found = viewed(world)
+    by_name = {view.name: view for view in found}
+    assert list(by_name) == ["all", "chosen", "equal-0", "equal-1", "equal-2"]
+    assert [view.label for view in found[2:]] == ["at CIDEr 0.900", "at R@10 80%", "at R@10 200%"]
+
+    def shown(name):
+        points = [point for point in results.points if id(point) in by_name[name].points]
+        return {(point.method, point.settings.get("lambda")) for point in points}
+
+    assert len(shown("all")) == 9
+    assert len(shown("chosen")) == 4
+    # test CIDEr of PSST: .975, .945, .825; of ST: .95, .92, .80; Luo ends at .91, mle has .97 alone
+    # these two lie above .9, so they have at least what they have there
+    assert shown("equal-0") == {("psst_multinomial", 0.005), ("st_multinomial", 0.005), ("luo", 0.9), ("mle", None)}
+    assert "own listener" not in by_name["equal-0"].words
+    # test R@10 of PSST: 74.5, 86.5, 95.5; of ST: 70, 82, 91; Luo ends at 79
+    assert shown("equal-1") == {("psst_multinomial", 0.001), ("st_multinomial", 0.005)}
+    assert "R@10 80% (own listener)" in by_name["equal-1"].words
+    assert shown("equal-2") == set()
+
+
+def test_the_example_is_psst_with_the_chosen_rho(full_world):
+    results, choices, _ = viewed(full_world)
+    (chosen,) = [choice.point for choice in choices if choice.method == "psst_multinomial"]
+    assert example_line(results, choices) == f"psst_multinomial ρ {chosen.settings['rho']:g}"
+
+
+def test_another_method_is_the_example_where_psst_was_not_run(world, make_cell):
+    cells = [make_cell("luo", 0.9, 70.0, **{"lambda": lam, "seed": 1}) for lam in (0.5, 0.9)]
+    world.write(cells, [])
+    results = read_results(world.sweep, world.evaluations)
+    assert example_line(results, []) == "luo"
+    world.write(cells[:1], [])
+    assert example_line(read_results(world.sweep, world.evaluations), []) is None
+
+
+def test_the_example_picture_has_the_most_different_captions_highest_lambda_first(world):
+    results, _, seen = viewed(world)
+    pictures = gallery(results, seen, world.prepared, world.images, LEVELS)
+    same = replace(pictures[0], said=tuple(replace(words, caption="the same") for words in pictures[0].said))
+    picture, said = example_along([same, *pictures[1:]], "psst_multinomial")
+    assert picture is pictures[1]
+    assert [words.setting for words in said] == ["λ 0.02, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.001, ρ 0.25"]
+    assert example_along(pictures, None) is None
+    assert example_along([], "psst_multinomial") is None

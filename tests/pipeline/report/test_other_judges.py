@@ -1,0 +1,80 @@
+"""The judges are those that the evaluations have: here the own listener and one that nobody here has heard of."""
+
+import csv
+import re
+
+import pytest
+
+from pipeline.analysis.compare import compare
+from pipeline.analysis.judges import recall_by
+from pipeline.analysis.results import read_results
+from pipeline.analysis.selection import ReportSettings, choose_all, rule
+from pipeline.report.figures import drift_panel
+from pipeline.report.page import write_report
+
+SETTINGS = ReportSettings(images=2, frozen=("luo",))
+
+
+@pytest.fixture(params=[("own", "clip"), ("clip",)], ids="+".join)
+def judges(request):
+    return request.param
+
+
+@pytest.fixture
+def other(full_world, make_full_cell, judges):
+    """Two methods along λ and the control, judged by `judges` alone; clip sees what the independent judge sees."""
+    source = {"own": "own", "clip": "judge"}
+    steps = ((0.001, 1.00, 0.55), (0.005, 0.97, 0.70), (0.02, 0.88, 0.95))
+    cells = [
+        make_full_cell(method, natural, telling - lift, **{"lambda": lam, "rho": rho, "seed": 1})
+        for lam, natural, telling in steps
+        for method, rho, lift in (("psst_multinomial", 0.0, 0.1), ("psst_multinomial", 0.5, 0.0), ("luo", None, 0.05))
+    ]
+    control = make_full_cell("mle", 0.96, 0.5, seed=1)
+    for entry in (*cells, control):
+        for split in ("val", "test"):
+            entry[split]["judges"] = {judge: entry[split]["judges"][source[judge]] for judge in judges}
+        entry["captions"] = [
+            {name: value for name, value in row.items() if not name.startswith(("rank_", "retrieved_"))}
+            | {f"{what}_{judge}": row[f"{what}_{source[judge]}"] for judge in judges for what in ("rank", "retrieved")}
+            for row in entry["captions"]
+        ]
+    full_world.write(cells, [control])
+    return full_world
+
+
+def test_the_first_judge_chooses_and_is_what_curves_are_read_by(other, judges):
+    results = read_results(other.sweep, other.evaluations, first=("mle",))
+    assert list(results.judges) == list(judges)
+    assert results.first.title == {"own": "Own listener", "clip": "clip"}[judges[0]]
+    assert results.judges["clip"].words == "clip"
+    luo = {choice.method: choice.point for choice in choose_all(results, SETTINGS)}["luo"]
+    natural = [p for p in results.of("luo") if p.mean("val", "language", "CIDEr") >= 0.95 * 0.96]
+    assert luo is max(natural, key=lambda point: point.mean("val", *recall_by(judges[0])))
+    assert f"R@10 ({results.first.title.lower()})" in rule(results, SETTINGS)
+    comparison = compare(results, SETTINGS)
+    assert {judge for found in comparison.at_cider[0].differences.values() for judge in found} == set(judges)
+    assert (drift_panel(results, []) is None) == ("own" not in judges)
+
+
+def test_page_tables_figures_and_gallery_show_them_and_no_other(other, judges, tmp_path):
+    write_report(other.sweep, other.evaluations, other.prepared, other.images, tmp_path, SETTINGS)
+    html = (tmp_path / "report.html").read_text()
+    assert set(re.findall(r'data-judge="(\w+)"', html)) - {"drift"} == set(judges)
+    assert '<span class="hidden">rank by listener </span>clip</th>' in html
+    assert f">{ {'own': 'Own listener', 'clip': 'clip'}[judges[0]] } finds</th>" in html
+    assert 'class="found"><span class="thumb' in html
+    for name in ("table.md", "tables.md"):
+        text = (tmp_path / name).read_text()
+        assert "R@10 clip" in text
+        assert ("R@10 own" in text) == ("own" in judges)
+        assert not re.search(r"R@10 (before|adapted|judge)\b|Listener before R|Independent judge", text)
+    assert "Drift of the listener" not in (tmp_path / "tables.md").read_text()
+    with (tmp_path / "curve.csv").open() as lines:
+        row = next(csv.DictReader(lines))
+    assert {name for name in row if name.startswith("R@10 ")} == {f"R@10 {judge}" for judge in judges}
+    with (tmp_path / "rho.csv").open() as lines:
+        assert {row["judge"] for row in csv.DictReader(lines)} == set(judges)
+    assert (tmp_path / "rho.png").stat().st_size > 1000
+    if "own" in judges:  # the system of a frozen speaker needs the adapted listener
+        assert "frozen_luo: settings without an adapted listener are left out" in html

@@ -1,0 +1,49 @@
+import io
+from dataclasses import replace
+
+import pytest
+from PIL import Image
+
+from pipeline.analysis.compare import compare
+from pipeline.analysis.judges import described
+from pipeline.analysis.results import read_results
+from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.report.gallery import example_along, gallery, views
+from pipeline.report.pictures import along_png, gallery_png
+
+SETTINGS, OWN = ReportSettings(images=5), described("own")
+
+
+def read(world, settings=SETTINGS):
+    results = read_results(world.sweep, world.evaluations, first=("mle",))
+    choices = choose_all(results, settings)
+    pictures = gallery(results, views(results, choices, compare(results, settings)), world.prepared, world.images,
+                       settings)  # fmt: skip
+    return results, choices, pictures
+
+
+def size(png):
+    with Image.open(io.BytesIO(png)) as image:
+        assert "Software" not in image.info
+        return image.size
+
+
+@pytest.mark.parametrize("images", [0, 1, 5])
+def test_the_gallery_is_made_for_any_number_and_deterministic(world, images):
+    pictures = read(world, replace(SETTINGS, images=images))[2]
+    assert gallery_png(pictures, OWN) == gallery_png(pictures, OWN)
+
+
+def test_the_gallery_shows_the_chosen_settings_of_twelve_pictures_at_most(world):
+    pictures = read(world)[2]
+    unchosen = [replace(p, said=tuple(w for w in p.said if "chosen" in w.views)) for p in pictures]
+    assert gallery_png(unchosen, OWN) == gallery_png(pictures, OWN)
+    assert gallery_png(pictures * 3, OWN) == gallery_png((pictures * 3)[:12], OWN)
+
+
+def test_one_picture_along_lambda(world):
+    along = example_along(read(world)[2], "psst_multinomial")
+    png = along_png(*along, OWN)
+    assert png == along_png(*along, OWN)
+    assert size(png)[0] == 1440
+    assert png != along_png(along[0], along[1][:1], OWN)

@@ -1,0 +1,161 @@
+import json
+
+import pytest
+
+from pipeline.analysis.judges import human_by, recall_by
+from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.errors import UserError
+from pipeline.report.quality_tables import (
+    best_of_beam_table,
+    crossed_table,
+    diversity_table,
+    drift,
+    drift_table,
+    faithfulness_table,
+    galleries_table,
+    several_table,
+)
+
+SEVERAL = {
+    "samples": {"captions": 5, "CIDEr": 0.74, "Div-1": 0.57, "Div-2": 0.78, "mBLEU-4": 0.06},
+    "beams": {
+        "captions": 4, "CIDEr": 1.02, "Div-1": 0.27, "Div-2": 0.35, "mBLEU-4": 0.8,
+        "best": {"METEOR": 0.26, "CIDEr": 1.15, "BLEU-4": 0.3},
+    },
+}  # fmt: skip
+
+
+def read(world, frozen=("mle",)):
+    results = read_results(world.sweep, world.evaluations, first=("mle",))
+    results = with_frozen_speakers(results, frozen)
+    return results, choose_all(results, ReportSettings())
+
+
+def cells_of(table, row):
+    labels = [f"{column.group} {column.label}".strip() for column in table.columns]
+    (found,) = [cells for cells in table.rows if cells[0] == row]
+    return dict(zip(labels, found, strict=True))
+
+
+def test_galleries_beside_the_whole_split(full_world):
+    results, choices = read(full_world)
+    row = cells_of(galleries_table(results, choices), "mle")
+    (run,) = results.of("mle")[0].runs
+    assert row["Whole split R@10 judge"] == f"{run.value('test', *recall_by('judge')):.1f}"
+    among = run.value("test", *recall_by("own", "R@1", "galleries", "similar100"))
+    assert row["100 similar images R@1 own"] == f"{among:.1f}"
+    assert not any("1,000" in label for label in row)  # the split is not larger
+    frozen = cells_of(galleries_table(results, choices), "frozen_mle")
+    adapted = run.value("test", *recall_by("adapted", "R@10", "galleries", "random100"))
+    assert frozen["100 random images R@10 own"] == f"{adapted:.1f}"
+
+
+def test_the_gallery_of_a_thousand_where_it_was_measured(full_world, make_full_cell):
+    entry = make_full_cell("mle", 0.96, 0.5, seed=1)
+    entry["test"]["judges"]["own"]["galleries"]["1000"] = {"R@1": 1.0, "R@5": 2.0, "R@10": 3.25}
+    full_world.write([], [entry])
+    row = cells_of(galleries_table(*read(full_world)), "mle")
+    assert (row["1,000 images R@10 own"], row["1,000 images R@10 judge"]) == ("3.2", "–")
+
+
+def test_faithfulness_by_kind(full_world):
+    table = faithfulness_table(*read(full_world))
+    row = cells_of(table, "mle")
+    assert (row["All facts true"], row["All facts told"], row["All facts claims"]) == ("0.700", "0.300", "2.00")
+    assert (row["Colour true"], row["Count told"]) == ("0.750", "0.400")
+
+
+def test_diversity_and_drift(full_world):
+    results, choices = read(full_world)
+    row = cells_of(diversity_table(results, choices), "mle")
+    assert (row["words"], row["vocabulary"], row["Div-1"], row["Div-2"]) == ("8.2", "120", "0.110", "0.330")
+    (run,) = results.of("mle")[0].runs
+    own, before = (run.value("test", *human_by(judge)) for judge in ("own", "before"))
+    assert drift(results.of("mle")[0]) == [own - before]
+    row = cells_of(drift_table(results, choices), "mle")
+    assert row == {
+        "Listener of": "mle", "before": f"{before:.1f}", "after": f"{own:.1f}", "drift": f"{own - before:.1f}"
+    }  # fmt: skip
+
+
+def test_a_loss_is_below_zero_and_a_seed_without_the_number_leaves_a_dash(world):
+    table = drift_table(*read(world))
+    assert cells_of(table, "luo")["drift"] == "−1.0"
+    assert cells_of(table, "psst_multinomial")["drift"] == "−1.0±0.0"
+
+
+def test_old_files_have_no_table_of_what_they_lack(world):
+    results, choices = read(world)
+    assert galleries_table(results, choices) is None
+    assert faithfulness_table(results, choices) is None
+    assert [column.label for column in diversity_table(results, choices).columns] == [
+        "Method", "words", "distinct", "repeats", "no end"
+    ]  # fmt: skip
+
+
+def test_protocols_stand_below_and_different_ones_are_announced(full_world, make_full_cell):
+    entry = make_full_cell("luo", 0.96, 0.5, seed=1)
+    entry["signature"] = entry["signature"].replace("beam 2", "greedy")
+    full_world.write([entry], [make_full_cell("mle", 0.96, 0.5, seed=1)])
+    results, choices = read(full_world)
+    for build in (galleries_table, faithfulness_table, diversity_table, drift_table):
+        table = build(results, choices)
+        assert "2 protocols" in table.warning
+        assert [row[0] for row in table.rows] == ["mle [A]", "frozen_mle [A]", "luo [B]"]
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def test_crossed_listeners_are_means_over_seeds(full_world):
+    crossed = json.loads(full_world.crossed.read_text())
+    table = crossed_table(crossed)
+    row = cells_of(table, "luo")
+    assert row["Listener before"] == "56.0±1.4"
+    assert row["Own listener of luo"] == "59.0±1.4"
+    assert cells_of(table, "mle")["Own listener of luo"] == "–"
+    assert table.shades == [[0, 1, 1, None, 2, 3], [3, 3, 4, 4, 5, 5], [5, 6, 6, 7, 7, 8]]  # 51 … 66
+    assert "judge: an independent judge" in table.notes[1]
+    crossed["matrix"][0][0] = [50.0, None]
+    assert cells_of(crossed_table(crossed), "mle")["Listener before"] == "–"
+
+
+@pytest.mark.parametrize("broken", [{}, {"captions": ["mle"], "listeners": ["own"], "matrix": [[]]}, {"captions": 3}])
+def test_a_broken_crossed_file_is_one_line(full_world, broken):
+    with pytest.raises(UserError, match=r"crossed\.json: not captions"):
+        crossed_table(broken)
+    crossed = json.loads(full_world.crossed.read_text())
+    crossed["matrix"][1][1] = 5.0
+    with pytest.raises(UserError, match=r"crossed\.json"):
+        crossed_table(crossed)
+
+
+def test_both_tables_of_the_paper(full_world, make_full_cell):
+    entry = make_full_cell("mle", 0.96, 0.5, seed=1)
+    entry["test"]["several"] = SEVERAL
+    full_world.write([make_full_cell("luo", 0.96, 0.6, **{"lambda": 0.5, "seed": 1})], [entry])
+    results, choices = read(full_world, frozen=())
+    best, several = best_of_beam_table(results, choices), several_table(results, choices)
+    assert [column.label for column in best.columns] == ["Method", "METEOR", "CIDEr"]  # nobody measured SPICE
+    assert best.rows == [["mle", "0.260", "1.150"], ["luo", "–", "–"]]
+    assert several.groups == [("", 1), ("Random sampling", 4), ("Beam search", 4)]
+    assert several.rows[0] == ["mle", "0.740", "0.570", "0.780", "0.060", "1.020", "0.270", "0.350", "0.800"]
+    assert several.rows[1] == ["luo", *["–"] * 8]
+    assert several.notes[0].startswith("5 drawn at random, and the 4 best of a beam")
+
+
+def test_what_nobody_measured_has_no_table(full_world):
+    results, choices = read(full_world)
+    assert best_of_beam_table(results, choices) is None
+    assert several_table(results, choices) is None
+
+
+def test_self_bleu_and_likelihood_stand_beside_repetition_where_they_are_known(full_world, make_full_cell):
+    labels = [column.label for column in diversity_table(*read(full_world)).columns]
+    assert not {"Self-BLEU", "log p"} & set(labels)
+    entry = make_full_cell("mle", 0.96, 0.5, seed=1)
+    entry["test"]["diversity"] |= {"Self-BLEU": 0.7, "human_log_likelihood": -2.25}
+    full_world.write([], [entry])
+    table = diversity_table(*read(full_world))
+    row = dict(zip((column.label for column in table.columns), table.rows[0], strict=True))
+    assert (row["Self-BLEU"], row["log p"], row["repeats"]) == ("0.700", "-2.250", "0.050")
+    assert any(note.startswith("log p:") for note in table.notes)

@@ -1,0 +1,132 @@
+"""Small data sets on disk, and a web server that can be told to misbehave."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+WORDS = ["a red ball", "the red ball", "one ball", "a big red ball on grass", "a ball"]
+
+
+@pytest.fixture
+def karpathy(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
+    """Writes a Karpathy-form file of `count` images, changed by `change`, and the images that were in it before."""
+
+    def write(count: int = 8, change: Callable[[dict], None] = lambda data: None) -> tuple[Path, Path]:
+        folder = tmp_path / "images"
+        splits = ["train", "restval", "val", "test"]
+        images = [
+            {
+                "filename": f"{i}.jpg",
+                "filepath": "part" if i % 2 else "",
+                "imgid": i,
+                "split": splits[i % 4],
+                "sentences": [
+                    {"raw": f"{WORDS[k]}.", "tokens": WORDS[k].split(), "imgid": i, "sentid": 5 * i + k}
+                    for k in range(1 + i % 5)
+                ],
+            }
+            for i in range(count)
+        ]
+        for i, image in enumerate(images):
+            path = folder / image["filepath"] / image["filename"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pixels = np.random.default_rng(i).integers(0, 256, (24, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(path)
+        data = {"dataset": "balls", "images": images}
+        change(data)
+        annotations = tmp_path / "dataset_balls.json"
+        annotations.write_text(json.dumps(data, indent=1))
+        return annotations, folder
+
+    return write
+
+
+class Web:
+    """A web server on this machine; what it does wrong is queued for an address, one behaviour a request."""
+
+    def __init__(self, server: ThreadingHTTPServer) -> None:
+        self.address = f"http://127.0.0.1:{server.server_port}"
+        self.files: dict[str, bytes] = {}
+        self.faults: dict[str, list[Callable[[BaseHTTPRequestHandler, bytes], None]]] = {}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        path = request.path.lstrip("/")
+        self.asked.append((path, dict(request.headers)))
+        body = self.files.get(path, b"")
+        if self.faults.get(path):
+            self.faults[path].pop(0)(request, body)
+        elif path in self.files:
+            self.honest(request, body)
+        else:
+            request.send_error(404)
+
+    def ranges(self) -> list[str | None]:
+        """The range of each request, in order."""
+        return [headers.get("Range") for _, headers in self.asked]
+
+    @staticmethod
+    def honest(request: BaseHTTPRequestHandler, body: bytes, cut: int | None = None) -> None:
+        """Ranges, If-Range and ETag as the standard has them; `cut`: so many bytes, and the connection ends."""
+        etag = f'"{hashlib.md5(body).hexdigest()}"'
+        asked = request.headers.get("Range")
+        start = 0
+        if asked and request.headers.get("If-Range", etag) == etag:
+            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(body):
+                request.send_error(416)
+                return
+            request.send_response(206)
+            request.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+        else:
+            request.send_response(200)
+        request.send_header("ETag", etag)
+        request.send_header("Content-Length", str(len(body) - start))
+        request.end_headers()
+        request.wfile.write(body[start:] if cut is None else body[start : start + cut])
+
+    @classmethod
+    def cutting(cls, cut: int) -> Callable[[BaseHTTPRequestHandler, bytes], None]:
+        """`cut` bytes of what was asked for, then the end."""
+        return lambda request, body: cls.honest(request, body, cut)
+
+    @staticmethod
+    def sending(
+        status: int, headers: dict[str, str] | None = None, content: bytes | None = None
+    ) -> Callable[[BaseHTTPRequestHandler, bytes], None]:
+        """This very answer, whatever was asked; `content` is the file where it is left out."""
+
+        def behaviour(request: BaseHTTPRequestHandler, body: bytes) -> None:
+            request.send_response(status)
+            for name, value in (headers or {}).items():
+                request.send_header(name, value)
+            request.end_headers()
+            request.wfile.write(body if content is None else content)
+
+        return behaviour
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            web.answer(self)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    web = Web(server)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield web
+    server.shutdown()
+    server.server_close()
+    thread.join()
