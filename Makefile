@@ -2,6 +2,7 @@
 # make results [PROFILE=flickr8k_results]  the whole comparison: all methods, λ, ρ and seeds of a profile, in parallel
 # make data [DATASET=coco]        fetch a corpus of the papers; without DATASET: which there are, how big, whose licence
 # make observatory                bias, noise and cost of every gradient estimator, exactly; needs no data
+# make profile PROFILE=coco       write params.yaml alone
 # make test                       install, run all tests
 # make bench                      the benchmarks, each figure beside its peer's
 # make check                      format, lint, types, layers, workflow files, documents against results/
@@ -72,6 +73,7 @@ check: $(INSTALLED)
 	snakemake --lint
 	snakemake --lint -s features.smk
 	dvc dag > /dev/null
+	python -m pytest tests/test_params.py -k git_keeps
 
 fmt: $(INSTALLED)
 	ruff format .
@@ -88,20 +90,10 @@ clean:
 
 setup: $(INSTALLED)
 
-# Copies the profile over params.yaml; a params.yaml that is no profile is somebody's work and is kept beside it.
-profile:
+# A params.yaml that is no profile is somebody's work and is kept beside the new one.
+profile: $(INSTALLED)
 ifneq ($(PROFILE),)
-	@new="profiles/$(PROFILE).yaml"; all=$$(grep -l '^seed:' profiles/*.yaml); \
-	grep -qxF "$$new" <<< "$$all" || \
-		{ echo "PROFILE=$(PROFILE): no such profile; there are: $$(basename -s .yaml $$all | xargs)"; exit 1; }; \
-	if ! cmp -s params.yaml "$$new"; then \
-		known=; for one in $$all; do if cmp -s params.yaml "$$one"; then known=yes; fi; done; \
-		if test -f params.yaml && test -z "$$known"; then \
-			keep=params.yaml.bak; n=1; while test -e "$$keep"; do n=$$((n + 1)); keep="params.yaml.bak$$n"; done; \
-			mv params.yaml "$$keep"; echo "params.yaml was changed by hand: it is kept as $$keep"; \
-		fi; \
-		cp "$$new" params.yaml; echo "params.yaml is now the profile $(PROFILE)"; \
-	fi
+	@python -m pipeline.config.overlays "$(PROFILE)"
 endif
 
 # pip's own find-links go to uv too: a machine that keeps wheels of its own (of torch for the CPU, say) uses them.

@@ -108,7 +108,7 @@ def stepping(name: str, agents: Agents, batch: Batch) -> Callable[[], None]:
         method: Method = matching(agents.listener, Hinge(agents.listener))
     else:
         method = METHODS[name](agents, Objective(), LAMBDA[name])
-    settings = Optimisation(epochs=1, learning_rate=1e-9)
+    settings = Optimisation(epochs=1, learning_rate=1e-9, clip_value=0.1)
     adams = {role: Adam(agent) for role, agent in method.agents.items()}
     at = 0
 

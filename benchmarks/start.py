@@ -21,6 +21,9 @@ from pathlib import Path
 import yaml
 from printed import table
 
+from pipeline.config.overlays import whole
+from pipeline.config.reading import parse_yaml
+
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOW = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefile", ".dvc/config", ".dvcignore")
 STAGES = {  # command line → module and function whose first call or answer is the first batch
@@ -95,7 +98,7 @@ def _workflow(folder: Path, images: int) -> None:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, target)
-    params = yaml.safe_load((ROOT / "profiles" / "scenes.yaml").read_text(encoding="utf-8"))
+    params = parse_yaml(whole("scenes", ROOT / "profiles"), "scenes")
     params["draw"]["scenes"] |= {"images": images, "size": 64, "val": images // 5, "test": images // 5}
     params["prepare"]["min_count"] = 1
     params["features"]["detector"] |= {"epochs": 1, "width": 4}

@@ -12,16 +12,17 @@ def run(stage: Stage) -> None:
     """Train and write the listener of a frozen speaker."""
     from pipeline.tracking import recorder
     from pipeline.training.fit import fit
+    from pipeline.training.optimisation import Optimisation
     from pipeline.workflow.build_data import data
     from pipeline.workflow.build_pretraining import adaptation
-    from pipeline.workflow.build_training import optimisation, training_of
+    from pipeline.workflow.build_training import training_of
 
     section = stage.params.adapt
     prepared, store = data(stage.root)
     method, cider = adaptation(section, stage.model, stage.root, prepared, stage.device)
-    settled = optimisation(section.optimisation)
+    settled = Optimisation(**section.optimisation.plain())
     training = training_of(method, cider, settled, prepared, store, stage.seed, stage.device)
-    names = ("prepared", "features", "models/listener/weights.safetensors")
+    names = ("prepared", "features", "pretrained/listener/weights.safetensors")
     inputs = [*(stage.root / name for name in names), stage.model / "weights.safetensors"]
     checkpoints = stage.root / "checkpoints" / stage.key(inputs)
     with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:

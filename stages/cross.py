@@ -27,7 +27,7 @@ def run(stage: Stage) -> None:
     prepared, store = data(stage.root)
     inputs = [stage.root / name for name in ("prepared", "features", "sweep")]
     with recorder.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
-        matrix = crossing(chosen, prepared, store, stage.root, stage.device)
+        matrix = crossing(chosen, p.evaluate.judges.plain(), prepared, store, stage.root, stage.device)
         write_atomically(stage.out / "crossed.json", json.dumps(matrix, indent=1) + "\n")
         record.outputs([stage.out / "crossed.json"])
 

@@ -20,15 +20,18 @@ def run(stage: Stage) -> None:
     from pipeline.runtime.files import atomic_path, write_atomically
     from pipeline.tracking import recorder
     from pipeline.workflow.build_data import data
-    from pipeline.workflow.build_evaluation import evaluated, evaluation_of, flat_numbers
+    from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, judges_of, speaker_in
 
     assert stage.instance is not None
     p = stage.params.evaluate
     settings = method_settings(stage.params, stage.instance)
     prepared, store = data(stage.root)
-    speaker, judges = evaluated(stage.model, stage.root)
-    names = ("prepared", "features", "models/listener/weights.safetensors", "models/judge/weights.safetensors")
-    inputs = [*(stage.root / name for name in names), stage.model / "weights.safetensors"]
+    speaker = speaker_in(stage.model)
+    judges = judges_of(p.judges.plain(), stage.model, stage.root, store, stage.device)
+    inputs = [
+        *(stage.root / name for name in ("prepared", "features", "pretrained")),
+        stage.model / "weights.safetensors",
+    ]
     with (
         recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record,
         evaluation_of(p, prepared, store, judges, stage.device) as evaluation,

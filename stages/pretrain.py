@@ -1,6 +1,6 @@
 """Train a listener, a speaker or an independent judge on human captions.
 
-python -m stages.pretrain --role listener → data/models/listener: weights, history and metrics.
+python -m stages.pretrain --role listener → data/pretrained/listener: weights, history and metrics.
 """
 
 import sys
@@ -14,9 +14,10 @@ def run(stage: Stage) -> None:
 
     from pipeline.tracking import recorder
     from pipeline.training.fit import fit
+    from pipeline.training.optimisation import Optimisation
     from pipeline.workflow.build_data import data
     from pipeline.workflow.build_pretraining import pretraining
-    from pipeline.workflow.build_training import optimisation, training_of
+    from pipeline.workflow.build_training import training_of
 
     assert stage.instance is not None
     section = stage.params.pretrain[stage.instance]
@@ -24,7 +25,7 @@ def run(stage: Stage) -> None:
     prepared, store = data(stage.root)
     torch.manual_seed(seed)
     method, cider = pretraining(section, stage.instance, prepared, store, stage.device)
-    settled = optimisation(section.optimisation)
+    settled = Optimisation(**section.optimisation.plain())
     training = training_of(method, cider, settled, prepared, store, seed, stage.device)
     inputs = [stage.root / "prepared", stage.root / "features"]
     with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:

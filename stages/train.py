@@ -17,16 +17,16 @@ def run(stage: Stage) -> None:
     from pipeline.training.fit import fit
     from pipeline.workflow.build_data import data
     from pipeline.workflow.build_joint import method_of
-    from pipeline.workflow.build_training import optimisation, training_of
+    from pipeline.workflow.build_training import training_of
 
     assert stage.instance is not None
     settings = method_settings(stage.params, stage.instance)
     prepared, store = data(stage.root)
     torch.manual_seed(stage.seed)  # a critic is drawn
     method, cider = method_of(settings, stage.root, prepared, stage.device)
-    settled = optimisation(settings.optimisation)
-    training = training_of(method, cider, settled, prepared, store, stage.seed, stage.device)
-    names = ("prepared", "features", "models/speaker/weights.safetensors", "models/listener/weights.safetensors")
+    training = training_of(method, cider, settings.optimisation, prepared, store, stage.seed, stage.device)
+    speaker = f"pretrained/{settings.speaker}/weights.safetensors"
+    names = ("prepared", "features", speaker, "pretrained/listener/weights.safetensors")
     inputs = [stage.root / name for name in names]
     with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
         fit(training, stage.out, stage.root / "checkpoints" / stage.key(inputs), record, stage.checkpoint_seconds)

@@ -10,6 +10,7 @@ from pipeline.channels.forced import Forced, ScheduledSampling
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
 from pipeline.channels.words import Beam, Greedy, Multinomial
+from pipeline.composition import joint
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method, Term, Turns
 from pipeline.composition.pretraining import frozen_speaker, teacher_forcing
@@ -201,7 +202,7 @@ def test_luo_is_reinforce_on_the_mixed_reward(toy):
     agents = toy.agents()
     mixed = Method(
         agents.roles,
-        (Term("mixture", 1.0, Mixture(agents), Objective().by_likelihood()),),
+        (Term("mixture", 1.0, Mixture(agents), joint.by_likelihood(Objective())),),
         Turns((frozenset({"speaker"}),)),
     )
     same(gradients(luo(toy.agents(), Objective(), lam), batch), gradients(mixed, batch))

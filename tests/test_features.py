@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import save_file
+from whole_profiles import profile
 
 from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.workflow import stage as door
@@ -75,7 +76,7 @@ def world(tmp_path, monkeypatch):
         source = ROOT / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
         copy(source, tmp_path / name, **({"ignore": shutil.ignore_patterns("__pycache__")} if source.is_dir() else {}))
-    params = yaml.safe_load((ROOT / "profiles" / "scenes.yaml").read_text())
+    params = profile("scenes")
     params["draw"]["scenes"] = {"images": 30, "size": 64, "val": 6, "test": 6}
     params["prepare"]["min_count"] = 2
     params["features"] = FEATURES
@@ -132,5 +133,5 @@ def test_snakemake_sees_in_shards_what_one_process_sees(world):
 
 @pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b", "1/2/3"])
 def test_a_shard_that_is_none_is_told_in_one_line(given, capsys):
-    assert door.main("features", pytest.fail, ["--params", str(ROOT / "profiles/scenes.yaml"), "--shard", given]) == 2
+    assert door.main("features", pytest.fail, ["--params", str(ROOT / "params.yaml"), "--shard", given]) == 2
     assert capsys.readouterr().err == f"--shard {given}: must read K/N, the K-th of N parts, as in 1/8\n"

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from feature_checksums import verify
 from PIL import Image
+from whole_profiles import profile
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
@@ -77,7 +78,7 @@ def world(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
     own_data(tmp_path / "own")
-    params = yaml.safe_load((ROOT / "profiles" / "scenes.yaml").read_text())
+    params = profile("scenes")
     params["prepare"] |= {
         "dataset": "own",
         "root": "own",

@@ -17,6 +17,7 @@ import torch
 import yaml
 from PIL import Image, ImageDraw
 from safetensors.torch import load_file
+from whole_profiles import profile
 
 from pipeline.workflow import stage as door
 
@@ -63,7 +64,7 @@ def small(params: dict) -> dict:
 def photos(tmp_path, monkeypatch) -> Path:
     """A working folder with the photos where the profile wants them; the folder of the photos."""
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    params = yaml.safe_load((ROOT / "profiles/folder.yaml").read_text(encoding="utf-8"))
+    params = profile("folder")
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(small(params)))
     folder = tmp_path / "data/external/photos"
     draw_photos(folder)

@@ -3,55 +3,93 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal
 
 import pytest
 import yaml
+from every_method import METHODS
+from pydantic import ValidationError
+from whole_profiles import NAMES, profile, profile_text
 
+from pipeline import methods
+from pipeline.channels.scheduled_sampling import ScheduledSampling
+from pipeline.composition.objective import Objective
 from pipeline.config.load import load, method_settings
+from pipeline.config.overlays import whole
 from pipeline.config.reading import parse_yaml
-from pipeline.config.schema import Objective, Optimisation
 from pipeline.errors import UserError
+from pipeline.evaluation.set_sizes import SetSizes
+from pipeline.training.optimisation import Optimisation
 from pipeline.workflow.stage import main
 
 ROOT = Path(__file__).parents[1]
-PROFILES = sorted(path for path in (ROOT / "profiles").glob("*.yaml") if path.name != "environment.yaml")
 
 
-def mle(agents: object, objective: object, lam: float = 0.0) -> None: ...
+OWN = """
+from __future__ import annotations
+
+from typing import Literal
+
+from pipeline.ranges import Share
 
 
-def luo(agents: object, objective: object, lam: float) -> None: ...
-
-
-def psst_multinomial(
+def own(
     agents: object,
     objective: object,
-    lam: float,
-    rho: float = 0.25,
-    mix: Literal["caption", "token"] = "caption",
+    lam: Share,
+    by: float = 1.0,
     samples: int = 2,
     centred: bool = False,
+    mix: Literal["caption", "token"] = "caption",
 ) -> None: ...
 
 
-METHODS = {"mle": mle, "psst_multinomial": psst_multinomial, "st_multinomial": luo, "luo": luo}
+def untyped(agents, objective, tau=1.0): ...
+
+
+def taken(agents, objective, gamma: float = 2.0): ...
+
+
+def unknown(agents, objective, speaker: Speaker): ...
+
+
+def opaque(agents, objective, one: type(lambda: 0)): ...
+
+
+def _hidden(agents, objective): ...
+"""
+
+
+@pytest.fixture
+def user_methods(tmp_path, monkeypatch):
+    """A second folder of methods, as if its files lay in pipeline/methods: `own`, and two that cannot be imported."""
+    folder = tmp_path / "methods"
+    folder.mkdir()
+    (folder / "own.py").write_text(OWN)
+    (folder / "unfinished.py").write_text("def unfinished(agents, objective:\n")
+    (folder / "elsewhere.py").write_text("import nothing_of_this_name\n")
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(folder)])
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("pipeline.methods.")]:
+        if not (ROOT / f"{name.replace('.', '/')}.py").exists():
+            del sys.modules[name]
+            vars(methods).pop(name.rpartition(".")[2], None)
 
 
 @pytest.fixture
 def params(tmp_path):
     """Path of a copy of the scenes profile."""
     path = tmp_path / "params.yaml"
-    path.write_text((ROOT / "profiles/scenes.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    path.write_text(profile_text("scenes"), encoding="utf-8")
     return path
 
 
 def refused(path: Path, *overrides: str) -> str:
     with pytest.raises(UserError) as caught:
-        load(path, overrides, methods=METHODS)
+        load(path, overrides)
     line = str(caught.value)
     assert "\n" not in line
     return line
@@ -120,13 +158,18 @@ STRICT = [
     ("methods.luo.gamma=1.5", "methods.luo.gamma", "1.5", "set pretrain.speaker.image_dropout to 0.1"),
     ("sweep.grid.luo.gamma=[1, 2]", "sweep.grid.luo.gamma", "2", "set pretrain.speaker.image_dropout to 0.1"),
     ("pretrain.speaker.dropout=1.0", "pretrain.speaker.dropout", "1.0", "at least 0, below 1"),
-    ("pretrain.speaker.scheduled_sampling={start: 0}", "pretrain.speaker.scheduled_sampling.every", "missing", "whole"),
+    ("pretrain.listener.recover={patience: 3}", "pretrain.listener.recover.steps", "missing", "a whole number"),
+    ("pretrain.speaker.scheduled_sampling={evry: 3}", "speaker.scheduled_sampling.evry", "3", "did you mean every?"),
+    ("pretrain.speaker.scheduled_sampling={by: 2}", "speaker.scheduled_sampling.by", "2", "a number from 0 to 1"),
+    ("pretrain.speaker.scheduled_sampling=often", "pretrain.speaker.scheduled_sampling", '"often"', "most or null"),
+    ("evaluate.several={samples: 5, beams: 1}", "evaluate.several.beams", "1", "at least 2"),
+    ("evaluate.several={samples: 5}", "evaluate.several.beams", "missing", "a whole number, at least 2"),
     ("train.optimisation.epochs=-1", "train.optimisation.epochs", "-1", "at least 0"),
     ("train.optimisation.epochs=true", "train.optimisation.epochs", "true", "a whole number"),
     ("train.optimisation.epochs=1.5", "train.optimisation.epochs", "1.5", "a whole number"),
     ("train.optimisation.learning_rate=fast", "train.optimisation.learning_rate", '"fast"', "a number, above 0"),
     ("train.optimisation.learning_rate=1e999", "train.optimisation.learning_rate", "Infinity", "a number"),
-    ("train.optimisation.learning_rate=.nan", "train.optimisation.learning_rate", ".nan", "a number"),
+    ("train.optimisation.learning_rate=.nan", "train.optimisation.learning_rate", "NaN", "a number"),
     ("train.optimisation.schedule=step", "train.optimisation", "step", "decay_every"),
     ("train.objective.margin=true", "train.objective.margin", "true", "a number"),
     ("train.objective.marginn=0.2", "train.objective.marginn", "0.2", "did you mean margin?"),
@@ -140,16 +183,28 @@ STRICT = [
     ("methods.psst_multinomial.rho=1.5", "methods.psst_multinomial.rho", "1.5", "a number from 0 to 1"),
     ("methods.psst_multinomial.rho=-0.1", "methods.psst_multinomial.rho", "-0.1", "a number from 0 to 1"),
     ("methods.luo.lambda=1.01", "methods.luo.lambda", "1.01", "a number from 0 to 1"),
-    ("methods.luo.rho=0.5", "methods.luo.rho", "0.5", "allowed: method, train, lambda"),
-    ("methods.luo={}", "methods.luo.lambda", "missing", "a number from 0 to 1"),
+    ("methods.luo.rho=0.5", "methods.luo.rho", "0.5", "allowed: from, method, train, lambda"),
+    ("methods.st_multinomial.lambda=1.5", "methods.st_multinomial.lambda", "1.5", "a number from 0 to 1"),
+    ("methods.luo={from: luo}", "methods.luo.lambda", "missing", "a number from 0 to 1"),
     ("methods.psst_multinomial.mix=word", "methods.psst_multinomial.mix", '"word"', "caption | token"),
-    ("methods.psst_multinomial.samples=true", "methods.psst_multinomial.samples", "true", "a whole number"),
-    ("methods.psst_multinomial.centred=1", "methods.psst_multinomial.centred", "1", "true or false"),
+    ("methods.own={from: own, lambda: 1, samples: true}", "methods.own.samples", "true", "a whole number"),
+    ("methods.own={from: own, lambda: 1, by: fast}", "methods.own.by", '"fast"', "a number"),
+    ("methods.own={from: own, lambda: 1, centred: 1}", "methods.own.centred", "1", "true or false"),
     ("methods.psst_multinomial.roh=0.5", "methods.psst_multinomial.roh", "0.5", "did you mean rho?"),
-    ("methods.psst={}", "methods.psst", "unknown method", "allowed: mle"),
-    ("methods.own={method: luuo}", "methods.own.method", "luuo", "did you mean luo?"),
-    ("methods.speaker={method: mle}", "methods.speaker", "taken", "otherwise"),
-    ("methods.a-b={method: mle}", "methods.a-b", "not allowed", "letters, digits"),
+    ("methods.psst={}", "methods.psst.from", "missing", "a module of pipeline/methods; allowed: gu"),
+    ("methods.psst={from: pssst}", "methods.psst.from", '"pssst"', "did you mean psst? allowed: gu"),
+    ("methods.psst={from: null}", "methods.psst.from", "null", "is no module of pipeline/methods; allowed: gu"),
+    ("methods.psst={from: psst}", "methods.psst", "pipeline/methods/psst.py", "allowed: psst_gumbel, psst_multinomial"),
+    ("methods.own={from: luo, method: luuo}", "methods.own.method", "luuo", "did you mean luo?"),
+    ("methods.own={from: own, method: _hidden}", "methods.own.method", '"_hidden"', "allowed: opaque, own, taken"),
+    ("methods.own={from: own, method: untyped}", "pipeline/methods/own.py", "tau of untyped", "write tau: float"),
+    ("methods.own={from: own, method: taken}", "pipeline/methods/own.py", "gamma of taken", "call it otherwise"),
+    ("methods.own={from: own, method: unknown}", "pipeline/methods/own.py", "NameError", "'Speaker' is not defined"),
+    ("methods.own={from: own, method: opaque}", "pipeline/methods/own.py", "PydanticSchemaG", "function"),
+    ("methods.own={from: unfinished}", "methods/unfinished.py", "SyntaxError", "(unfinished.py, line 1)"),
+    ("methods.own={from: elsewhere}", "methods/elsewhere.py", "ModuleNotFoundError", "nothing_of_this_name"),
+    ("methods.speaker={from: likelihood, method: mle}", "methods.speaker", "taken", "otherwise"),
+    ("methods.a-b={from: likelihood, method: mle}", "methods.a-b", "not allowed", "letters, digits"),
     ("methods.luo.train.objective.anchr=1", "methods.luo.train.objective.anchr", "1", "did you mean anchor?"),
     ("methods.luo.train.objective.anchor=-1", "methods.luo.train.objective.anchor", "-1", "at least 0"),
     ("methods.luo.train=3", "methods.luo.train", "3", "a mapping"),
@@ -158,7 +213,10 @@ STRICT = [
     ("sweep.seeds=1", "sweep.seeds", "1", "a list"),
     ("sweep.seeds=[1, 1]", "sweep.seeds", "1", "twice"),
     ("sweep.grid.luo.lambda=[0.5, 2]", "sweep.grid.luo.lambda", "2", "a number from 0 to 1"),
-    ("sweep.grid.luo.lambda=0.5", "sweep.grid.luo: lambda", "0.5", "a list"),
+    ("sweep.grid.luo.lambda=0.5", "sweep.grid.luo.lambda", "0.5", "a list, each a number from 0 to 1"),
+    ("sweep.grid.luo.lambda=[0.5, 0.5]", "sweep.grid.luo.lambda", "0.5", "twice"),
+    ("sweep.grid.luo.lambda=[]", "sweep.grid.luo.lambda", "[]", "not empty"),
+    ("sweep.grid.luo=3", "sweep.grid.luo", "a list of such grids", "{lambda: [0.1, 0.2]}"),
     ("sweep.grid.luo.seed=[1, -1]", "sweep.grid.luo.seed", "-1", "at least 0"),
     ("sweep.grid.luo=[{lambda: [0.5]}, 3]", "sweep.grid.luo", "a list of such grids", "{lambda: [0.1, 0.2]}"),
     ("sweep.grid.luo.rho=[0.5]", "sweep.grid.luo.rho", "unknown key", "allowed: lambda"),
@@ -172,7 +230,9 @@ STRICT = [
 
 
 @pytest.mark.parametrize(("override", "key", "value", "allowed"), STRICT, ids=[row[0] for row in STRICT])
-def test_a_wrong_value_is_one_line_with_key_value_and_what_is_allowed(params, override, key, value, allowed):
+def test_a_wrong_value_is_one_line_with_key_value_and_what_is_allowed(
+    params, user_methods, override, key, value, allowed
+):
     line = refused(params, override)
     assert line.startswith(f"--set {override}: ")
     said = line.removeprefix(f"--set {override}: ")
@@ -186,12 +246,15 @@ def test_the_same_mistake_in_the_file_names_the_file(params):
     assert refused(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"
 
 
-def test_a_missing_key_is_told_and_one_that_may_be_null_may_be_left_out(params):
+def test_a_missing_key_is_told_and_one_that_may_be_null_or_has_a_default_may_be_left_out(params):
     text = params.read_text()
+    params.write_text(text.replace("    epochs: 5\n", ""))
+    assert "train.optimisation.epochs is missing: a whole number, at least 0" in refused(params)
     params.write_text(text.replace("    margin: 0.2\n    hinge", "    hinge"))
-    assert "train.objective.margin is missing: a number, at least 0" in refused(params)
-    params.write_text(text.replace("  weights: null # of a timm network: hub, or a safetensors file\n", ""))
-    assert load(params, methods=METHODS).features.weights is None
+    assert load(params).train.objective.margin == Objective().margin
+    params.write_text(re.sub(r"  weights: null .*\n", "", text))
+    assert "weights" not in params.read_text()
+    assert load(params).features.weights is None
 
 
 def test_a_file_of_ones_own_needs_neither_images_nor_a_network(params):
@@ -199,7 +262,7 @@ def test_a_file_of_ones_own_needs_neither_images_nor_a_network(params):
         "prepare={dataset: coco, format: cocotalk, root: a, annotations: {json: b, labels: c}, max_words: 16}",
         "features={network: imported, imported: {form: tsv, regions: [d, e], regions_kept: 36}}",
     ]
-    loaded = load(params, overrides, methods=METHODS)
+    loaded = load(params, overrides)
     assert (loaded.prepare.images, loaded.prepare.min_count, loaded.prepare.document_frequencies) == (None,) * 3
     assert loaded.for_stage("features", dvc_yaml=ROOT / "dvc.yaml").features.plain()["imported"]["regions"] == [
         "d",
@@ -248,49 +311,64 @@ def test_malformed_overrides_are_told(params, override):
         ("-.5", -0.5),
         ("012", 12),
         ("no", "no"),
-        ("1_000", "1_000"),
+        ("0o17", 15),
+        ("1_000", 1000),
         ("1:30", "1:30"),
     ],
 )
 def test_scalars_are_read_as_dvc_reads_them(text, value):
-    from ruamel.yaml import YAML
+    from dvc.utils.serialize import parse_yaml as parse_as_dvc
 
     assert parse_yaml(f"a: {text}", "here") == {"a": value}
-    if text != "1_000":  # ruamel.yaml keeps this one habit of YAML 1.1
-        assert YAML(typ="safe").load(f"a: {text}") == {"a": value}
+    assert parse_as_dvc(f"a: {text}", "here") == {"a": value}
 
 
 def test_whole_numbers_and_exponents_pass_where_a_number_is_wanted(params):
-    loaded = load(params, ["train.objective.margin=1", "train.optimisation.learning_rate=1e-4"], methods=METHODS)
+    loaded = load(params, ["train.objective.margin=1", "train.optimisation.learning_rate=1e-4"])
     assert loaded.train.objective.margin == 1
     assert loaded.train.optimisation.learning_rate == 1e-4
 
 
 def test_overrides_win_over_the_file_and_later_ones_over_earlier_ones(params):
-    loaded = load(params, ["seed=2", "train.optimisation.epochs=3", "seed=4", "sweep.seeds=[5, 6]"], methods=METHODS)
+    loaded = load(params, ["seed=2", "train.optimisation.epochs=3", "seed=4", "sweep.seeds=[5, 6]"])
     assert (loaded.seed, loaded.train.optimisation.epochs, loaded.sweep.seeds) == (4, 3, (5, 6))
-    assert load(params, methods=METHODS).seed == 1
+    assert load(params).seed == 1
 
 
 def test_a_block_holds_the_defaults_of_its_composition(params):
-    given = ["methods.psst_multinomial.lambda=0.005", "methods.own={method: psst_multinomial, lambda: 1}"]
-    blocks = load(params, given, methods=METHODS).methods
-    defaults = {"mix": "caption", "samples": 2, "centred": False, "train": {}, "gamma": 1.0}
-    assert blocks["psst_multinomial"] == {"method": "psst_multinomial", "lambda": 0.005, "rho": 0.75, **defaults}
-    assert blocks["own"] == {"method": "psst_multinomial", "lambda": 1.0, "rho": 0.25, **defaults}
+    given = ["methods.psst_multinomial.lambda=0.005", "methods.mine={from: psst, method: psst_multinomial, lambda: 1}"]
+    blocks = load(params, given).methods
+    defaults = {"from": "psst", "method": "psst_multinomial", "mix": "caption", "feed": "distribution", "train": {}}
+    assert blocks["psst_multinomial"] == {"lambda": 0.005, "rho": 0.75, "gamma": 1.0, **defaults}
+    assert blocks["mine"] == {"lambda": 1.0, "rho": 0.25, "gamma": 1.0, **defaults}
+
+
+@pytest.mark.parametrize("by", [0.5, 3, -1.5])
+def test_an_option_of_a_new_method_is_what_its_annotation_says_whatever_its_name(params, user_methods, by):
+    block = load(params, [f"methods.own={{from: own, lambda: 1, by: {by}}}"]).methods["own"]
+    assert block["by"] == by
+    assert isinstance(block["by"], float)
+
+
+def test_a_new_method_is_a_file(params, user_methods):
+    (user_methods / "mine.py").write_text("def mine(agents: object, objective: object, tau: float = 0.5) -> str: ...\n")
+    loaded = load(params, ["methods.mine={from: mine}", "sweep.grid={mine: {tau: [1, 2]}}"])
+    settings = method_settings(loaded.for_stage("train", "mine", dvc_yaml=ROOT / "dvc.yaml"), "mine")
+    assert settings.composition.__module__ == "pipeline.methods.mine"
+    assert settings.arguments == {"tau": 0.5}
 
 
 def test_a_speaker_is_guided_where_a_null_image_is_learned(params):
     given = ["pretrain.speaker.image_dropout=0.1", "methods.luo.gamma=2"]
-    loaded = load(params, given, methods=METHODS)
+    loaded = load(params, given)
     assert loaded.pretrain.speaker.image_dropout == 0.1
     view = loaded.for_stage("evaluate", "luo", dvc_yaml=ROOT / "dvc.yaml")
     assert method_settings(view, "luo").gamma == 2
     assert method_settings(view, "luo").arguments == {"lam": 0.95}
-    assert load(params, methods=METHODS).pretrain.speaker.image_dropout == 0
-    assert load(params, ["methods.guidance={gamma: 1.5}"]).methods["guidance"]["image_dropout"] == 0.1
+    assert load(params).pretrain.speaker.image_dropout == 0
+    assert load(params, ["methods.guidance={from: guidance, gamma: 1.5}"]).methods["guidance"]["image_dropout"] == 0.1
     with pytest.raises(UserError, match=r"guidance\.gamma = 1\.5 needs a null image"):
-        load(params, ["methods.guidance={gamma: 1.5, image_dropout: 0.0}"])
+        load(params, ["methods.guidance={from: guidance, gamma: 1.5, image_dropout: 0.0}"])
 
 
 REWARDS = [
@@ -301,7 +379,7 @@ REWARDS = [
 
 @pytest.mark.parametrize(("option", "value"), REWARDS)
 def test_a_reward_is_a_name_or_a_mapping_of_weights(params, option, value):
-    loaded = load(params, [f"methods.mine={{method: pg_spider, {option}}}"])
+    loaded = load(params, [f"methods.mine={{from: spider, method: pg_spider, {option}}}"])
     assert loaded.methods["mine"]["reward"] == value
     settings = method_settings(loaded.for_stage("train", "mine", dvc_yaml=ROOT / "dvc.yaml"), "mine")
     assert settings.arguments["reward"] == value
@@ -311,7 +389,7 @@ def test_a_reward_is_a_name_or_a_mapping_of_weights(params, option, value):
 @pytest.mark.parametrize("wrong", ["blue", "{BLUE: 1}", "{CIDEr: much}", "[CIDEr]"])
 def test_another_reward_is_one_line(params, wrong):
     with pytest.raises(UserError) as caught:
-        load(params, [f"methods.mixer={{reward: {wrong}}}"])
+        load(params, [f"methods.mixer={{from: mixer, reward: {wrong}}}"])
     line = str(caught.value)
     assert "\n" not in line
     assert "methods.mixer.reward" in line
@@ -320,33 +398,34 @@ def test_another_reward_is_one_line(params, wrong):
 
 def test_numbers_of_continuations_and_critics_have_a_range(params):
     with pytest.raises(UserError, match=r"methods.pg_spider.continuations = 0 is not allowed: .* at least 1"):
-        load(params, ["methods.pg_spider={continuations: 0}"])
+        load(params, ["methods.pg_spider={from: spider, continuations: 0}"])
     with pytest.raises(UserError, match=r"methods.mixer.forced = -1 is not allowed"):
-        load(params, ["methods.mixer={forced: -1}"])
+        load(params, ["methods.mixer={from: mixer, forced: -1}"])
 
 
 def test_parameters_are_frozen(params):
-    from pydantic import ValidationError
-
+    loaded = load(params)
     with pytest.raises(ValidationError, match="frozen"):
-        load(params, methods=METHODS).train.optimisation.epochs = 3
+        loaded.seed = 3
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        loaded.train.optimisation.epochs = 3
 
 
-def test_the_schema_has_the_fields_of_what_it_feeds():
-    from pipeline.composition.joint import Objective as Shared
-    from pipeline.training.optimisation import Optimisation as Fed
+def test_settings_come_as_what_takes_them(params):
+    given = ["pretrain.speaker.scheduled_sampling={start: 2}", "evaluate.several={samples: 3, beams: 2}"]
+    loaded = load(params, [*given, "train.optimisation={epochs: 3}", "train.objective={}"])
+    assert loaded.train.optimisation == Optimisation(epochs=3)
+    assert loaded.train.objective == Objective()
+    assert loaded.pretrain.speaker.scheduled_sampling == ScheduledSampling(start=2)
+    assert loaded.evaluate.several == SetSizes(samples=3, beams=2)
+    settings = method_settings(loaded.for_stage("train", "luo", dvc_yaml=ROOT / "dvc.yaml"), "luo")
+    assert (settings.optimisation, settings.objective) == (Optimisation(epochs=3), Objective())
 
-    assert set(Optimisation.model_fields) == {field.name for field in dataclasses.fields(Fed)}
-    of_the_score = {"eos_in_reward", "document_frequencies"}  # they choose how CIDEr-D is built
-    assert (
-        set(Objective.model_fields) - of_the_score
-        == {field.name for field in dataclasses.fields(Shared)} - of_the_score
-    )
 
-
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.stem)
-def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(profile):
-    loaded = load(profile)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, tmp_path):
+    (tmp_path / "params.yaml").write_text(profile_text(name), encoding="utf-8")
+    loaded = load(tmp_path / "params.yaml")
     tree = loaded.model_dump(mode="json")
     for stage, block in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items():
         foreach = block.get("foreach")
@@ -359,8 +438,7 @@ def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(profil
 
 @pytest.mark.parametrize("data", ["scenes", "flickr8k"])
 def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
-    files = [ROOT / f"profiles/{name}.yaml" for name in (data, f"{data}_results")]
-    small, whole = (yaml.safe_load(file.read_text(encoding="utf-8")) for file in files)
+    small, whole = profile(data), profile(f"{data}_results")
     assert small.keys() == whole.keys()
     levels = {"at_cider": None, "at_recall": None}
     small["report"], whole["report"] = ({**tree["report"], **levels} for tree in (small, whole))
@@ -369,12 +447,7 @@ def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
 
 
 def test_every_method_is_in_a_comparison_on_scenes():
-    from pipeline.methods import METHODS
-
-    small, paper, beyond = (
-        yaml.safe_load((ROOT / f"profiles/{name}.yaml").read_text(encoding="utf-8"))
-        for name in ("scenes", "scenes_results", "scenes_beyond")
-    )
+    small, paper, beyond = map(profile, ("scenes", "scenes_results", "scenes_beyond"))
     assert {key for key in small if small[key] != beyond[key]} == {"methods", "sweep", "evaluate", "report"}
     assert set(beyond["methods"]) == set(beyond["sweep"]["grid"])
     compared = paper["methods"] | beyond["methods"]
@@ -382,16 +455,13 @@ def test_every_method_is_in_a_comparison_on_scenes():
 
 
 def test_comparisons_on_photos_share_all_that_comes_before_them():
-    photos, more = (
-        yaml.safe_load((ROOT / f"profiles/{name}.yaml").read_text(encoding="utf-8"))
-        for name in ("flickr8k_results", "flickr8k_beyond")
-    )
+    photos, more = map(profile, ("flickr8k_results", "flickr8k_beyond"))
     assert {key for key in photos if photos[key] != more[key]} == {"methods", "sweep", "evaluate", "report"}
     assert set(more["methods"]) == set(more["sweep"]["grid"])
 
 
 def test_scenes_is_the_default_profile():
-    assert [path.stem for path in PROFILES] == [
+    assert NAMES == [
         "coco",
         "flickr30k",
         "flickr8k",
@@ -402,10 +472,10 @@ def test_scenes_is_the_default_profile():
         "scenes_beyond",
         "scenes_results",
     ]
-    assert load(ROOT / "profiles/scenes.yaml").prepare.dataset == "scenes"
+    assert profile("scenes")["prepare"]["dataset"] == "scenes"
 
 
-def test_the_params_that_git_keeps_are_the_profile_scenes():
+def test_the_params_that_git_keeps_are_the_profile_scenes(tmp_path):
     """A user's own params.yaml may differ."""
 
     def kept(path: str) -> str:
@@ -414,7 +484,9 @@ def test_the_params_that_git_keeps_are_the_profile_scenes():
             pytest.skip(f"git does not keep {path} here")
         return shown.stdout
 
-    assert kept("params.yaml") == kept("profiles/scenes.yaml")
+    for name in ("base", "scenes"):
+        (tmp_path / f"{name}.yaml").write_text(kept(f"profiles/{name}.yaml"), encoding="utf-8")
+    assert kept("params.yaml") == whole("scenes", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -429,9 +501,9 @@ def test_the_params_that_git_keeps_are_the_profile_scenes():
     ],
 )
 def test_annotations_take_the_shape_of_their_form(params, overrides):
-    assert load(params, overrides, methods=METHODS).prepare.corrupt == ()
+    assert load(params, overrides).prepare.corrupt == ()
     with pytest.raises(UserError, match="prepare: format"):
-        load(params, [*overrides, "prepare.format=karpathy", "prepare.splits=s"], methods=METHODS)
+        load(params, [*overrides, "prepare.format=karpathy", "prepare.splits=s"])
 
 
 # Handing out
@@ -465,7 +537,7 @@ def hand_out(params, tmp_path):
     path = tmp_path / "dvc.yaml"
     path.write_text(DVC)
     overrides = ["features.options={pad_type: same}", "methods.luo.train={objective: {margin: 0.7}}"]
-    loaded = load(params, overrides, methods=METHODS)
+    loaded = load(params, overrides)
     return lambda stage, instance=None: loaded.for_stage(stage, instance, dvc_yaml=path)
 
 
@@ -545,7 +617,7 @@ def test_stages_and_instances_that_are_not_there_are_told(hand_out, stage, insta
 
 def test_a_methods_own_train_values_lie_over_the_train_section(hand_out):
     luo_ = method_settings(hand_out("each", "luo"), "luo")
-    assert luo_.composition == "luo"
+    assert luo_.composition is METHODS["luo"]
     own = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["methods"]["luo"]["lambda"]
     assert luo_.arguments == {"lam": own}
     assert luo_.shown == {"lambda": own}

@@ -13,6 +13,7 @@ import torch
 import yaml
 from feature_checksums import verify
 from safetensors.torch import save_file
+from whole_profiles import profile
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
@@ -108,7 +109,7 @@ def test_published_files_go_through_prepare_and_every_extractor(corpus, real_dat
     root = tmp_path / "data/external" / corpus
     root.mkdir(parents=True)
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    params = yaml.safe_load((ROOT / "profiles/flickr8k.yaml").read_text())
+    params = profile("flickr8k")
     expected = {"expect": COUNTS, "min_count": 1}
     params["prepare"] |= {"dataset": corpus, "root": str(root), **CORPORA[corpus](real_data, root), **expected}
     monkeypatch.chdir(tmp_path)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from whole_profiles import profile
 
 from pipeline.workflow import stage as door
 
@@ -28,7 +29,7 @@ METHODS = ("mle", "psst_multinomial", "st_multinomial", "luo")
 
 def toy_params() -> dict:
     """The scenes profile, as small as it goes."""
-    params = yaml.safe_load((ROOT / "profiles" / "scenes.yaml").read_text())
+    params = profile("scenes")
     params["draw"]["scenes"] = {"images": 30, "size": 64, "val": 6, "test": 6}
     params["prepare"]["min_count"] = 2
     params["features"]["detector"] |= {"epochs": 1, "width": 4}

@@ -7,24 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from pipeline.channels.words import Named, Step, Worded, draw
+from pipeline.channels.named import Named
+from pipeline.channels.scheduled_sampling import ScheduledSampling
+from pipeline.channels.words import Step, Worded, draw
 from pipeline.numbers import Numbers
 from pipeline.types import Batch, Symbol
-
-
-@dataclass(frozen=True)
-class ScheduledSampling(Named):
-    """The share of words that the speaker hears of itself while being forced: `by` more after each `every` epochs."""
-
-    start: int = 0
-    every: int = 5
-    by: float = 0.05
-    most: float = 0.25
-    named = ("start", "every", "by", "most")
-
-    def share(self, epoch: int) -> float:
-        """The share in `epoch`; 0 up to and including epoch `start` (self-critical.pytorch)."""
-        return 0.0 if epoch <= self.start else min(self.most, self.by * ((epoch - self.start) // self.every))
 
 
 @dataclass(frozen=True)

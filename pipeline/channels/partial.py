@@ -8,8 +8,9 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor
 
+from pipeline.channels.named import Named
 from pipeline.channels.straight_through import StraightThrough
-from pipeline.channels.words import Named, Step
+from pipeline.channels.words import Step
 from pipeline.numbers import Numbers
 from pipeline.runtime import devices
 from pipeline.types import Batch, Symbol

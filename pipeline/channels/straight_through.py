@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Generator, Tensor
 
-from pipeline.channels.words import Named, Step, draw
+from pipeline.channels.named import Named
+from pipeline.channels.words import Step, draw
 from pipeline.numbers import Numbers
 from pipeline.types import Batch, Symbol
 

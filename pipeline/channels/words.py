@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
 
+from pipeline.channels.named import Named
 from pipeline.errors import UserError
 from pipeline.numbers import Numbers
 from pipeline.types import Batch, Symbol
@@ -21,21 +21,6 @@ def draw(logits: Tensor, uniform: Tensor) -> Tensor:
     cumulative = logits.softmax(-1).cumsum(-1)
     index = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).squeeze(-1)
     return index.clamp_(max=logits.shape[-1] - 1)
-
-
-class Named:
-    """A channel whose random stream has a stated name: its class, and the options `named`.
-
-    So another option, or another repr, changes no caption of an old seed.
-    """
-
-    named: ClassVar[tuple[str, ...]]
-
-    @property
-    def stream(self) -> str:
-        options = ((name, getattr(self, name)) for name in self.named)
-        stated = (f"{name}={value.stream if isinstance(value, Named) else repr(value)}" for name, value in options)
-        return f"{type(self).__name__}({', '.join(stated)})"
 
 
 class Worded(Named):

@@ -1,15 +1,15 @@
-"""What methods of joint training share: who plays, the objective's settings, and the trade-off of two ends."""
+"""What methods of joint training share: who plays, what the objective's settings mean, the trade-off of two ends."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import nn
 
 from pipeline.channels.forced import Forced
 from pipeline.channels.words import Greedy, Multinomial
 from pipeline.composition.method import CRITIC, JOINT, LISTENER, SPEAKER, Method, Term, Turns
+from pipeline.composition.objective import Expecting, Objective
 from pipeline.estimators.baselines import ByBatch, ByGroup, Centred, GroupMean, LeaveOneOut, SelfCritical
 from pipeline.estimators.learned import Learned, Regression
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, Raw, ScoreFunction
@@ -22,8 +22,6 @@ from pipeline.protocols import Baseline, Channel, Credit, Estimator, Scaling, Sc
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import Cider, Given
 from pipeline.types import Words
-
-Expecting = Literal["greedy", "leave_one_out", "group", "ground_truth", "none"]
 
 
 @dataclass(frozen=True)
@@ -41,64 +39,34 @@ class Agents:
         return {"speaker": self.speaker, "listener": self.listener}
 
 
-@dataclass(frozen=True)
-class Objective:
-    """What all methods of one comparison share; the defaults are the papers' (PAPERS.md has the evidence)."""
+def hinge_of(objective: Objective, listener: Listener) -> Hinge:
+    """The hinge with the objective's margin and negatives."""
+    return Hinge(listener, objective.margin, objective.hinge)
 
-    margin: float = 0.2
-    """Of the hinge: 0.2 in the code of all compared systems; PSST's Eq. 4 prints 1."""
-    hinge: Literal["hardest", "all"] = "hardest"
-    """Negatives: the hardest of the batch, or the mean over all of it."""
-    reduction: Literal["sum", "mean"] = "sum"
-    """Of a differentiable score over the batch; the sum is why the paper's λ are tiny."""
-    greedy_dropout: bool = False
-    """Whether the greedy baseline keeps its dropout, as the published code does."""
-    centre: bool = False
-    """Whether advantages are centred over the batch."""
-    anchor: float = 0.0
-    """Weight, times 1 − λ, of the cross-entropy of a human caption; none of the papers has it."""
-    ending: Literal["constant", "soft"] = "constant"
-    """How a listener hears the EOS that ends a caption: without a gradient, or like any word."""
-    normalise: bool = False
-    """Whether each term's gradient is scaled to norm 1, agent by agent, before it is weighted: one λ scale for all."""
-    samples: int = 1
-    """Captions an image that score-function terms draw; to compare with each other they need two or more."""
-    baseline: Expecting = "greedy"
-    """What such terms expect of a caption: the score of the greedy one, the mean over the image's other samples or over
-    all of them, the score of the human caption, nothing."""
-    scaling: Literal["none", "group", "batch"] = "none"
-    """What their advantages are divided by: the standard deviation over the image's samples (GRPO), or over the batch,
-    term by term, so that λ weighs terms of one scale."""
-    control: Literal["none", "relax"] = "none"
-    """Whether each such term has a control variate that is learned beside (RELAX)."""
 
-    def hinge_of(self, listener: Listener) -> Hinge:
-        return Hinge(listener, self.margin, self.hinge)
+def expecting(objective: Objective, baseline: Expecting) -> Baseline:
+    """The baseline of that name."""
+    named: dict[Expecting, Baseline] = {
+        "greedy": SelfCritical(Greedy(dropout=objective.greedy_dropout)),
+        "leave_one_out": LeaveOneOut(),
+        "group": GroupMean(),
+        "ground_truth": SelfCritical(Forced(learns=False)),
+        "none": NoBaseline(),
+    }
+    return named[baseline]
 
-    def greedy(self) -> SelfCritical:
-        """The baseline of self-critical training: the score of the greedy caption."""
-        return SelfCritical(Greedy(dropout=self.greedy_dropout))
 
-    def expecting(self, baseline: Expecting) -> Baseline:
-        """The baseline of that name."""
-        named: dict[Expecting, Baseline] = {
-            "greedy": self.greedy(),
-            "leave_one_out": LeaveOneOut(),
-            "group": GroupMean(),
-            "ground_truth": SelfCritical(Forced(learns=False)),
-            "none": NoBaseline(),
-        }
-        return named[baseline]
-
-    def by_likelihood(self, baseline: Expecting | None = None, channel: Multinomial | None = None) -> ScoreFunction:
-        """REINFORCE on ordinary samples; `baseline` and `channel` where they are other than the objective's."""
-        expected = self.expecting(self.baseline if baseline is None else baseline)
-        scalings: dict[str, Scaling] = {"none": Raw(), "group": ByGroup(), "batch": ByBatch()}
-        return ScoreFunction(
-            Multinomial(self.samples) if channel is None else channel,
-            Centred(expected) if self.centre else expected,
-            scaling=scalings[self.scaling],
-        )
+def by_likelihood(
+    objective: Objective, baseline: Expecting | None = None, channel: Multinomial | None = None
+) -> ScoreFunction:
+    """REINFORCE on ordinary samples; `baseline` and `channel` where they are other than the objective's."""
+    expected = expecting(objective, baseline or objective.baseline)
+    scalings: dict[str, Scaling] = {"none": Raw(), "group": ByGroup(), "batch": ByBatch()}
+    return ScoreFunction(
+        Multinomial(objective.samples) if channel is None else channel,
+        Centred(expected) if objective.centre else expected,
+        scaling=scalings[objective.scaling],
+    )
 
 
 def tradeoff(
@@ -114,10 +82,10 @@ def tradeoff(
     The hinge crosses by `discriminability`, CIDEr-D by likelihood; with `objective.anchor` the cross-entropy of a human
     caption is a third term. With `listening` the listener learns the hinge by that estimator, the speaker by the other.
     """
-    hinge = objective.hinge_of(agents.listener)
+    hinge = hinge_of(objective, agents.listener)
     terms = [
         Term("discriminability", lam, hinge, discriminability, SPEAKER if listening else SPEAKER | LISTENER),
-        Term("naturalness", 1 - lam, Cider(agents.cider), objective.by_likelihood(), SPEAKER),
+        Term("naturalness", 1 - lam, Cider(agents.cider), by_likelihood(objective), SPEAKER),
         Term("anchor", (1 - lam) * objective.anchor, Given(), ScoreFunction(Forced()), SPEAKER),
     ]
     if listening:
@@ -145,7 +113,7 @@ def with_critic(
     critic = Critic(agents.speaker.hidden, hidden)
     expected = Learned(critic, channel)
     terms = (
-        Term("discriminability", lam, objective.hinge_of(agents.listener), objective.by_likelihood(), SPEAKER),
+        Term("discriminability", lam, hinge_of(objective, agents.listener), by_likelihood(objective), SPEAKER),
         Term("naturalness", 1 - lam, score, ScoreFunction(channel, expected, credit=credit, words=words), SPEAKER),
         Term("critic", 1.0, score, Regression(channel, critic, credit, words), CRITIC),
     )

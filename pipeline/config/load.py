@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import copy
 import inspect
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import GenericAlias
+from typing import Annotated, Any
 
 from pydantic import ValidationError, create_model
 
-from pipeline.config.reading import did_you_mean, one_line, override, read_mapping
-from pipeline.config.schema import Name, Objective, Optimisation, Section, Sections, Seeds, Train
+from pipeline import methods
+from pipeline.composition.objective import Objective
+from pipeline.config.reading import did_you_mean, keys_of, one_line, override, read_mapping, shown
+from pipeline.config.schema import Each, Section, Sections, Seeds, Train
 from pipeline.config.views import View, listed_keys
 from pipeline.errors import UserError
 from pipeline.ranges import NonNegative
+from pipeline.training.optimisation import Optimisation
 
 OWN = ("from", "method", "train", "gamma")  # keys of every block of `methods`; the others are its composition's options
 
@@ -51,10 +56,9 @@ class MethodSettings:
 def method_settings(view: View, name: str) -> MethodSettings:
     """The settings of `methods.<name>`: its options, and the train section with the block's `train:` laid over it."""
     block = view.methods[name].plain()
-    train = Train.model_validate(_laid_over(view.train.plain(), block.pop("train")))
-    composition, gamma = _composition(block.pop("from"), block.pop("method")), block.pop("gamma")
-    arguments = {"lam" if key == "lambda" else key: value for key, value in block.items()}
-    return MethodSettings(composition, arguments, train.optimisation, train.objective, gamma)
+    train = Train.model_validate(_laid_over(view.train.plain(), block["train"]))
+    arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in OWN}
+    return MethodSettings(_composition(name, block), arguments, train.optimisation, train.objective, block["gamma"])
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Params:
@@ -78,35 +82,25 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
         keys = ("methods", name)
         if name in ("speaker", "listener", "judge"):
             raise refuse(keys, f"methods.{name}: the name is taken by {name}'s pretraining; call the method otherwise")
-        _checked(Named, {key: block[key] for key in ("from", "method") if key in block}, keys, refuse)
         try:
-            schemas[name] = _schema(name, block["from"], block.get("method", name))
+            schemas[name] = _schema(name, block)
         except UserError as mistake:
-            raise refuse(keys, f"methods.{name}: {mistake}") from None
+            raise refuse(keys, str(mistake)) from None
+        except Exception as error:  # in the method's own file
+            said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise refuse(keys, f"methods.{name}: pipeline/methods/{block['from']}.py: {said}") from error
         blocks[name] = _checked(schemas[name], block, keys, refuse).model_dump()
-        train = _laid_over(raw["train"], blocks[name]["train"])
-        _checked(Train, train, (*keys, "train"), refuse)
+        _checked(Train, _laid_over(raw["train"], blocks[name]["train"]), (*keys, "train"), refuse)
     for name, options in ((name, one) for name, grids in params.sweep.grid.items() for one in grids):
         place = ("sweep", "grid", name)
         if name not in blocks:
             raise refuse(place, f"unknown method sweep.grid.{name}; {did_you_mean(name, blocks)}")
-        allowed = [key for key in schemas[name].model_fields if key not in OWN[:3]]
-        for option, values in options.items():
-            if option == "seed":
-                _checked(Seeds, {"seed": values}, place, refuse)
-                continue
-            if option not in allowed:
-                raise refuse(
-                    (*place, option), f"unknown key {'.'.join(place)}.{option}; {did_you_mean(option, allowed)}"
-                )
-            for value in values:
-                _checked(schemas[name], params.methods[name] | {option: value}, place, refuse)
+        _checked(_grid(schemas[name]), options, place, refuse)
     _check_null_image(params, blocks, refuse)
     for key, names in (("control", [params.report.control]), ("frozen", params.report.frozen)):
         for name in names if blocks else ():
             if name not in blocks:
-                line = f"report.{key} = {name} is no method; {did_you_mean(name, blocks)}"
-                raise refuse(("report", key), line)
+                raise refuse(("report", key), f"report.{key} = {name} is no method; {did_you_mean(name, blocks)}")
     return params.model_copy(update={"methods": blocks})
 
 
@@ -130,42 +124,47 @@ def _checked(
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        keys, line = one_line(error, model, raw)
-        if below:  # the line names keys of the block; put the block before them
-            name = ".".join(keys)
-            line = line.replace(name, ".".join((*below, *keys)), 1) if name else f"{'.'.join(below)}: {line}"
-        raise refuse((*below, *keys), line) from None
+        raise refuse(*one_line(error, model, raw, below)) from None
 
 
-Named = create_model("Named", __base__=Section, **{"from": (Name, ...), "method": (Name, "")})  # where a composition is
-
-
-def _composition(module: str, name: str) -> Callable[..., Any]:
-    """The function `name` of pipeline/methods/`module`.py; imports torch."""
-    modules = sorted(file.stem for file in (Path(__file__).parents[1] / "methods").glob("[!_]*.py"))
+def _composition(name: str, block: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function that the block `name` asks for: `method`, or else `name`, in the module `from`; imports torch."""
+    module, method = block.get("from"), block.get("method", name)
+    modules = [found.name for found in pkgutil.iter_modules(methods.__path__)]
     if module not in modules:
-        raise UserError(f"from = {module}: no such file in pipeline/methods; {did_you_mean(module, modules)}")
-    functions = dict(inspect.getmembers(import_module(f"pipeline.methods.{module}"), inspect.isfunction))
-    named = {key: f for key, f in functions.items() if f.__module__.endswith(f".{module}") and not key.startswith("_")}
-    if name not in named:
-        raise UserError(f"unknown method {name} in pipeline/methods/{module}.py; {did_you_mean(name, named)}")
-    return named[name]
+        wrong = f"from = {shown(module)} is no" if "from" in block else "from is missing: a"
+        raise UserError(f"methods.{name}.{wrong} module of pipeline/methods; {did_you_mean(str(module), modules)}")
+    functions = dict(inspect.getmembers(import_module(f"{methods.__name__}.{module}"), inspect.isfunction))
+    own = {key: f for key, f in functions.items() if f.__module__.endswith(f".{module}") and not key.startswith("_")}
+    if method not in list(own):
+        key = f"{name}.method = {shown(method)}" if "method" in block else name
+        raise UserError(f"methods.{key} is no method of pipeline/methods/{module}.py; {did_you_mean(str(method), own)}")
+    return own[method]
 
 
-def _schema(name: str, module: str, method: str) -> type[Section]:
+def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
     """The block of a composition: its keyword options under their own names (lam is `lambda`), and what all take."""
-    fields: dict[str, Any] = {"from": (str, ...), "method": (str, method), "train": (dict[str, Any], {})}
-    for option in inspect.signature(_composition(module, method), eval_str=True).parameters.values():
+    composition = _composition(name, block)
+    fields: dict[str, Any] = {"from": (str, ...), "method": (str, name), "train": (dict[str, Any], {})}
+    for option in inspect.signature(composition, eval_str=True).parameters.values():
         if option.name in ("agents", "objective"):
             continue
+        place = f"pipeline/methods/{block['from']}.py: option {option.name} of {composition.__name__}"
         if option.annotation is option.empty:
-            raise UserError(
-                f"option {option.name} of {method} in {module}.py has no type; write {option.name}: float, say"
-            )
+            raise UserError(f"{place} has no type; write {option.name}: float, say, or a range of pipeline/ranges.py")
+        if option.name in OWN:
+            raise UserError(f"{place}: every method has a key of this name; call it otherwise")
         default = ... if option.default is option.empty else option.default
         fields["lambda" if option.name == "lam" else option.name] = (option.annotation, default)
     fields["gamma"] = (NonNegative, 1.0)
     return create_model(name, __base__=Section, **fields)
+
+
+def _grid(schema: type[Section]) -> type[Section]:
+    """What a grid of a method may say: a list of values for each of its options, and seeds of its own."""
+    kinds = {key: GenericAlias(tuple, (kind, ...)) for key, kind in keys_of(schema).items() if key not in OWN[:3]}
+    lists: dict[str, Any] = {key: (Annotated[kind, *Each], ()) for key, kind in kinds.items()}
+    return create_model(schema.__name__, __base__=Section, **lists, seed=(Seeds, ()))
 
 
 def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

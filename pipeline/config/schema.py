@@ -1,12 +1,20 @@
-"""The schema of params.yaml: each section's keys, types and ranges. A key that may be null may be left out."""
+"""The schema of params.yaml: each section's keys, types and ranges. A key with a default, null mostly, may be left out.
+
+What a part of the pipeline takes as a dataclass is declared there alone, in a module that does not import torch.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import CoreSchema
 
+from pipeline.channels.scheduled_sampling import ScheduledSampling
+from pipeline.composition.objective import Objective
+from pipeline.evaluation.set_sizes import SetSizes
 from pipeline.ranges import Count, Dropped, Natural, NonNegative, Positive, Share
+from pipeline.training.optimisation import Optimisation
 
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]  # it names stages and folders
@@ -26,6 +34,14 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
+    @model_validator(mode="after")
+    def _values_go_together(self) -> Self:
+        self._check()
+        return self
+
+    def _check(self) -> None:
+        """Raise ValueError where values that are allowed do not go together."""
+
 
 class Scenes(Section):
     """How many scenes to draw, and how large (pixels a side)."""
@@ -35,11 +51,9 @@ class Scenes(Section):
     val: Count
     test: Count
 
-    @model_validator(mode="after")
-    def _some_are_left(self) -> Self:
+    def _check(self) -> None:
         if self.val + self.test >= self.images:
             raise ValueError(f"val {self.val} and test {self.test} leave nothing of images {self.images} to train on")
-        return self
 
 
 class Shares(Section):
@@ -49,11 +63,9 @@ class Shares(Section):
     test: Annotated[float, Field(gt=0, lt=1)]
     seed: Natural
 
-    @model_validator(mode="after")
-    def _some_are_left(self) -> Self:
+    def _check(self) -> None:
         if self.val + self.test >= 1:
             raise ValueError(f"val {self.val} and test {self.test} leave nothing to train on")
-        return self
 
 
 class Expect(Section):
@@ -95,8 +107,7 @@ class Prepare(Section):
     expect: Expect | None = None
     corrupt: Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(_different)] = ()
 
-    @model_validator(mode="after")
-    def _annotations_are_of_the_form(self) -> Self:
+    def _check(self) -> None:
         match self.format, self.annotations:
             case ("karpathy" | "folder", str()):
                 fits = self.splits is None
@@ -112,15 +123,9 @@ class Prepare(Section):
                 fits = False
         if not fits or (self.shares is not None and self.format != "folder"):
             raise ValueError(FORMS[self.format])
-        return self
-
-    @model_validator(mode="after")
-    def _words_are_counted_or_brought(self) -> Self:
         if (self.min_count is None) != (self.format == "cocotalk"):
-            raise ValueError(
-                "min_count is needed where words are counted; format cocotalk brings its own: min_count: null"
-            )
-        return self
+            needed = "min_count is needed where words are counted"
+            raise ValueError(f"{needed}; format cocotalk brings its own: min_count: null")
 
 
 class Detector(Section):
@@ -140,11 +145,9 @@ class Imported(Section):
     pooled: Text | None = None
     regions_kept: Count
 
-    @model_validator(mode="after")
-    def _only_tsv_files_are_several(self) -> Self:
+    def _check(self) -> None:
         if not isinstance(self.regions, str) and self.form != "tsv":
             raise ValueError(f"regions is one path for form {self.form}; only tsv takes a list of files")
-        return self
 
 
 Channels = Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
@@ -158,16 +161,12 @@ class Boxes(Section):
     most: Count | None = None
     threshold: Share | None = None
 
-    @model_validator(mode="after")
-    def _one_way_or_the_other(self) -> Self:
-        adaptive = (self.least, self.most, self.threshold)
-        if (self.fixed is None) != all(value is not None for value in adaptive) or (
-            self.fixed is not None and any(value is not None for value in adaptive)
-        ):
+    def _check(self) -> None:
+        given = [value is not None for value in (self.fixed, self.least, self.most, self.threshold)]
+        if given not in ([True, False, False, False], [False, True, True, True]):
             raise ValueError("boxes is {fixed: 36} or {least: 10, most: 100, threshold: 0.2}")
         if self.least is not None and self.most is not None and self.least > self.most:
             raise ValueError(f"least {self.least} is more than most {self.most}")
-        return self
 
 
 class Features(Section):
@@ -188,74 +187,70 @@ class Features(Section):
     detector: Detector | None = None
     imported: Imported | None = None
 
-    @model_validator(mode="after")
-    def _imported_features_need_no_network(self) -> Self:
+    def _check(self) -> None:
+        own, detects = self.network == "word_detector", self.network.startswith("fasterrcnn_")
         if (self.network == "imported") != (self.imported is not None):
             raise ValueError("an imported: block goes with network imported, and with no other")
-        if self.imported is None:
-            if self.image_size is None or self.batch is None:
-                raise ValueError(f"network {self.network} needs image_size and batch")
-            return self
-        for name in type(self).model_fields:
-            if name not in ("network", "imported") and getattr(self, name):
-                raise ValueError(f"network imported takes no {name}: the features are there already")
-        return self
-
-    @model_validator(mode="after")
-    def _network_has_what_it_needs(self) -> Self:
-        if self.network == "imported":
-            return self
-        own = self.network == "word_detector"
+        if self.imported is not None:
+            given = [
+                name for name in type(self).model_fields if name not in ("network", "imported") and getattr(self, name)
+            ]
+            if given:
+                raise ValueError(f"network imported takes no {given[0]}: the features are there already")
+            return
+        if self.image_size is None or self.batch is None:
+            raise ValueError(f"network {self.network} needs image_size and batch")
         if own and (self.weights is not None or self.detector is None):
             raise ValueError("network word_detector takes weights: null and a detector: block")
         if not own and (self.weights is None or self.detector is not None):
             raise ValueError(f"network {self.network} takes weights: hub or a safetensors file, and detector: null")
-        detects = self.network.startswith("fasterrcnn_")
         if detects and (self.boxes is None or self.cells is not None):
             raise ValueError(f"network {self.network} takes boxes: {{fixed: 36}}, say, and cells: null")
         if not detects and self.boxes is not None:
             raise ValueError(f"network {self.network} detects nothing: boxes: null")
-        return self
 
 
-class Optimisation(Section):
-    """How parameters move: Adam, a schedule in epochs, what is clipped, and which epoch is kept."""
+class _FromMapping:
+    """Lets a mapping be a dataclass, which pydantic's strict mode (`true` is no number) takes instances alone for."""
 
-    epochs: Natural
-    batch: Count
-    learning_rate: Positive
-    schedule: Literal["step", "cosine", "constant"]
-    decay: Share | None = None
-    decay_every: Count | None = None
-    clip_value: Positive | None = None
-    clip_norm: Positive | None = None
-    select: str
-    validate_every: Natural
-    patience: Count | None = None
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        resolved = cast(dict[str, Any], handler.resolve_ref_schema(schema))
+        resolved["strict"] = False  # of the mapping; its fields stay as strict as the section
+        return schema
 
-    @model_validator(mode="after")
-    def _steps_are_given(self) -> Self:
-        if self.schedule == "step" and (self.decay is None or self.decay_every is None):
-            raise ValueError("schedule step needs decay and decay_every (epochs)")
-        if self.select != "last" and self.validate_every == 0:
-            raise ValueError(f"select {self.select} needs validations: set validate_every to 1 or more epochs")
-        if self.patience is not None and self.select == "last":
-            raise ValueError("patience needs a validation metric to wait for: set select to one, recall@10 say")
-        return self
+
+Given = _FromMapping()
 
 
 def _selects(*metrics: str) -> AfterValidator:
-    """Optimisation whose `select` is `last` or one of the metrics that this training validates."""
+    """Optimisation that has what it needs, and whose `select` is `last` or a metric that this training validates."""
 
     def check(optimisation: Optimisation) -> Optimisation:
-        if optimisation.select not in ("last", *metrics):
-            raise ValueError(f"select = {optimisation.select} is not allowed: {' | '.join(('last', *metrics))}")
+        select = optimisation.select
+        if optimisation.schedule == "step" and (optimisation.decay is None or optimisation.decay_every is None):
+            raise ValueError("schedule step needs decay and decay_every (epochs)")
+        if select != "last" and optimisation.validate_every == 0:
+            raise ValueError(f"select {select} needs validations: set validate_every to 1 or more epochs")
+        if optimisation.patience is not None and select == "last":
+            raise ValueError("patience needs a validation metric to wait for: set select to one, recall@10 say")
+        if select not in ("last", *metrics):
+            raise ValueError(f"select = {select} is not allowed: {' | '.join(('last', *metrics))}")
         return optimisation
 
     return AfterValidator(check)
 
 
 RECALL = ("recall@1", "recall@5", "recall@10")
+
+
+class Matching(Section):
+    """What a listener learns to match captions and images by."""
+
+    objective: Literal["infonce", "hinge"]
+    margin: NonNegative
+    temperature: Positive
+    negatives: Literal["hardest", "all"]
 
 
 class Recover(Section):
@@ -265,29 +260,16 @@ class Recover(Section):
     steps: Count
 
 
-class Listener(Section):
+class Listener(Matching):
     """A listener and its pretraining; `seed` is added to the global one."""
 
     encoder: Literal["gru", "bag"]
     words: Count
     hidden: Count
-    objective: Literal["infonce", "hinge"]
-    margin: NonNegative
-    temperature: Positive
-    negatives: Literal["hardest", "all"]
     warmup_epochs: Natural
     recover: Recover | None = None
     seed: Natural
-    optimisation: Annotated[Optimisation, _selects("rsum", *RECALL)]
-
-
-class ScheduledSampling(Section):
-    """From epoch `start` on, `by` more own words every `every` epochs, up to the share `most`."""
-
-    start: Natural
-    every: Count
-    by: Share
-    most: Share
+    optimisation: Annotated[Optimisation, Given, _selects("rsum", *RECALL)]
 
 
 class Speaker(Section):
@@ -301,9 +283,9 @@ class Speaker(Section):
     layers: Count | None = None
     heads: Count | None = None
     dropout: Dropped
-    scheduled_sampling: ScheduledSampling | None = None
+    scheduled_sampling: Annotated[ScheduledSampling, Given] | None = None
     image_dropout: Dropped = 0.0
-    optimisation: Annotated[Optimisation, _selects("cider")]
+    optimisation: Annotated[Optimisation, Given, _selects("cider")]
 
     @model_validator(mode="after")
     def _sizes_are_of_the_architecture(self) -> Self:
@@ -326,50 +308,17 @@ class Pretrain(Section):
     judge: Listener
 
 
-class Objective(Section):
-    """What joint training optimises, where the papers leave it open."""
-
-    margin: NonNegative
-    hinge: Literal["hardest", "all"]
-    reduction: Literal["sum", "mean"]
-    eos_in_reward: bool
-    document_frequencies: Literal["train", "batch"]
-    greedy_dropout: bool
-    centre: bool
-    anchor: NonNegative
-    ending: Literal["constant", "soft"]
-    normalise: bool = False
-    samples: Count = 1
-    baseline: Literal["greedy", "leave_one_out", "group", "ground_truth", "none"] = "greedy"
-    scaling: Literal["none", "group", "batch"] = "none"
-    control: Literal["none", "relax"] = "none"
-
-
 class Train(Section):
     """Joint training."""
 
-    optimisation: Annotated[Optimisation, _selects("cider", *RECALL)]
-    objective: Objective
+    optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL)]
+    objective: Annotated[Objective, Given]
 
 
-class Adapt(Section):
+class Adapt(Matching):
     """How a listener gets used to a speaker that stays as it is: one budget for the speakers of all methods."""
 
-    objective: Literal["infonce", "hinge"]
-    margin: NonNegative
-    temperature: Positive
-    negatives: Literal["hardest", "all"]
-    optimisation: Annotated[Optimisation, _selects("cider", *RECALL)]
-
-
-Set = Annotated[int, Field(ge=2)]  # captions of one image that are compared with each other
-
-
-class Several(Section):
-    """How many captions of an image are drawn at random, and how many are taken from a beam of that width."""
-
-    samples: Set
-    beams: Set
+    optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL)]
 
 
 class Evaluate(Section):
@@ -378,29 +327,19 @@ class Evaluate(Section):
     beam: Count
     metrics: Annotated[tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"], ...], *Each]
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
-    several: Several | None = None
+    several: Annotated[SetSizes, Given] | None = None
 
 
-Options = dict[str, tuple[Any, ...]]
+Seeds = Annotated[tuple[Natural, ...], *Each]
+Options = dict[str, Any]
 
 
 def _grids(value: Any) -> tuple[Options, ...]:
     """A method's grids as params.yaml has them: one mapping of options to lists of values, or several of them."""
-    grids = value if isinstance(value, list | tuple) else [value]
+    grids = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not grids or not all(isinstance(grid, dict) for grid in grids):
         raise ValueError("options and their lists of values, as in {lambda: [0.1, 0.2]}, or a list of such grids")
-    for grid in grids:
-        for option, values in grid.items():
-            if not isinstance(values, list | tuple) or not values:
-                raise ValueError(f"{option} = {values} is not allowed: a list of values, not empty")
-            _different(tuple(values))
-    return tuple({option: tuple(values) for option, values in grid.items()} for grid in grids)
-
-
-class Seeds(Section):
-    """The seeds of one grid."""
-
-    seed: Annotated[tuple[Natural, ...], *Each]
+    return grids
 
 
 class Sweep(Section):
@@ -410,7 +349,7 @@ class Sweep(Section):
     is what the time of a grid is foretold from as long as no cell has run here.
     """
 
-    seeds: Annotated[tuple[Natural, ...], *Each]
+    seeds: Seeds
     grid: dict[Name, Annotated[Any, AfterValidator(_grids)]]
     seconds: Positive | None = None
 
@@ -444,10 +383,8 @@ class Sections(Section):
     sweep: Sweep
     report: Report
 
-    @model_validator(mode="after")
-    def _a_network_has_images_to_see(self) -> Self:
+    def _check(self) -> None:
         if self.prepare.images is None and self.features.network != "imported":
             raise ValueError(
                 f"prepare.images = null goes with features.network: imported; {self.features.network} needs the images"
             )
-        return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,14 +18,20 @@ class Node(Mapping[str, Any]):
     What is not listed for the stage raises a UserError; what is read is remembered in the view.
     """
 
-    __slots__ = ("_keys", "_view")
+    __slots__ = ("_inner", "_keys", "_view")
 
-    def __init__(self, view: View, keys: Keys) -> None:
-        self._view = view
-        self._keys = keys
+    def __init__(self, view: View, keys: Keys, inner: Mapping[str, Any]) -> None:
+        self._view, self._keys, self._inner = view, keys, inner
 
     def __getitem__(self, key: str) -> Any:
-        return self._view._get((*self._keys, key))
+        keys = (*self._keys, key)
+        if key not in self._inner:
+            raise self._view.refusal(keys)
+        value = self._inner[key]
+        if isinstance(value, Mapping):
+            return Node(self._view, keys, value)
+        self._view.read.add(".".join(keys))
+        return tuple(value) if isinstance(value, list) else value
 
     def __getattr__(self, key: str) -> Any:
         if key.startswith("_"):  # copy, pickle and inspect ask for these
@@ -32,89 +39,75 @@ class Node(Mapping[str, Any]):
         return self[key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._view._names(self._keys)
+        return key in self._inner
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._view._names(self._keys))
+        return iter(self._inner)
 
     def __len__(self) -> int:
-        return len(self._view._names(self._keys))
+        return len(self._inner)
 
     def __repr__(self) -> str:
         return f"<parameters {'.'.join(self._keys) or 'of ' + self._view.stage}>"
 
     def plain(self) -> dict[str, Any]:
         """Everything listed below here as nested dicts and lists that JSON can hold; all of it counts as read."""
-        return {key: value.plain() if isinstance(value, Node) else _listed(value) for key, value in self.items()}
+        self._view.read.update(_flat(self._inner, self._keys))
+        return copy.deepcopy(dict(self._inner))
 
 
 class View(Node):
-    """The parameters of one stage. `read`: dotted keys read so far; `listed`: keys and prefixes that dvc.yaml names."""
+    """The parameters of one stage. `listed`: keys and prefixes that dvc.yaml names; `read`: dotted keys read so far."""
 
-    __slots__ = ("_tree", "listed", "read", "stage")
+    __slots__ = ("_tree", "read", "stage")
 
     def __init__(self, tree: Mapping[str, Any], listed: tuple[str, ...], stage: str) -> None:
-        super().__init__(self, ())
-        self._tree = tree
-        self.listed = listed
-        self.stage = stage
+        self._tree, self.stage = tree, stage
         self.read: set[str] = set()
-        for key in listed:
-            self._find(tuple(key.split(".")))
+        paths = [tuple(key.split(".")) for key in listed]
+        for missing in filter(None, map(self._missing, paths)):
+            raise missing
+        super().__init__(self, (), _part(tree, paths))
 
     def plain(self) -> dict[str, Any]:
         """Everything listed as nested dicts, without counting it as read (for records)."""
-        nested: dict[str, Any] = {}
-        for key, value in self._leaves(()):
-            *sections, last = key.split(".")
-            inner = nested
-            for section in sections:
-                inner = inner.setdefault(section, {})
-            inner[last] = value
-        return nested
+        return copy.deepcopy(dict(self._inner))
 
     def flat(self) -> dict[str, Any]:
         """Every listed value by its dotted key, without counting it as read (for digests)."""
-        return dict(self._leaves(()))
+        return _flat(self._inner)
 
-    def _leaves(self, keys: Keys) -> Iterator[tuple[str, Any]]:
-        for name in self._names(keys):
-            inner = self._find((*keys, name))
-            if isinstance(inner, Mapping):
-                yield from self._leaves((*keys, name))
-            else:
-                yield ".".join((*keys, name)), inner
+    def refusal(self, keys: Keys) -> UserError:
+        """Why `keys` cannot be had."""
+        stage = self.stage.partition("@")[0]
+        unlisted = f"{self.stage} may not read {'.'.join(keys)}: list it under params of {stage} in dvc.yaml"
+        return self._missing(keys) or UserError(unlisted)
 
-    def _names(self, keys: Keys) -> list[str]:
-        inner = self._find(keys)
-        return [name for name in inner if self._allows((*keys, name))] if isinstance(inner, Mapping) else []
-
-    def _allows(self, keys: Keys) -> bool:
-        """Whether `keys` lies at, below or on the way to a listed key."""
-        for listed in (tuple(key.split(".")) for key in self.listed):
-            shared = min(len(keys), len(listed))
-            if keys[:shared] == listed[:shared]:
-                return True
-        return False
-
-    def _find(self, keys: Keys) -> Any:
+    def _missing(self, keys: Keys) -> UserError | None:
         inner: Any = self._tree
         for i, key in enumerate(keys):
-            if not isinstance(inner, Mapping) or key not in inner:
-                names = inner if isinstance(inner, Mapping) else ()
-                raise UserError(f"{self.stage}: no parameter {'.'.join(keys[: i + 1])}; {did_you_mean(key, names)}")
+            names = inner if isinstance(inner, Mapping) else ()
+            if key not in names:
+                return UserError(f"{self.stage}: no parameter {'.'.join(keys[: i + 1])}; {did_you_mean(key, names)}")
             inner = inner[key]
-        return inner
+        return None
 
-    def _get(self, keys: Keys) -> Any:
-        value = self._find(keys)
-        if not self._allows(keys):
-            stage = self.stage.partition("@")[0]
-            raise UserError(f"{self.stage} may not read {'.'.join(keys)}: list it under params of {stage} in dvc.yaml")
-        if isinstance(value, Mapping):
-            return Node(self, keys)
-        self.read.add(".".join(keys))
-        return tuple(value) if isinstance(value, list) else value
+
+def _part(tree: Any, keys: list[Keys]) -> Any:
+    """What of `tree` lies at or below `keys`."""
+    if () in keys:
+        return tree
+    inner = {name: [key[1:] for key in keys if key[0] == name] for name in tree}
+    return {name: _part(tree[name], below) for name, below in inner.items() if below}
+
+
+def _flat(tree: Mapping[str, Any], above: Keys = ()) -> dict[str, Any]:
+    """The values of a nested mapping by their dotted keys."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        keys = (*above, name)
+        found |= _flat(value, keys) if isinstance(value, Mapping) else {".".join(keys): value}
+    return found
 
 
 def listed_keys(
@@ -148,7 +141,3 @@ def _instances(foreach: Any, tree: Mapping[str, Any]) -> list[str]:
             inner = inner[part]
         foreach = inner
     return [str(name) for name in foreach]
-
-
-def _listed(value: Any) -> Any:
-    return [_listed(item) for item in value] if isinstance(value, tuple | list) else value

@@ -16,13 +16,12 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import galleries, judge
+from pipeline.evaluation.judges import Captions, Judge, galleries, verdict
 from pipeline.evaluation.likelihood import human_log_likelihood
 from pipeline.evaluation.several import Sets, Several, measured
 from pipeline.metrics.diversity import diversity, self_bleu
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.decoder import Decoder
-from pipeline.models.listener import Listener
 from pipeline.scenes.facts import Scene
 from pipeline.scenes.faithfulness import faithfulness
 from pipeline.types import Batch
@@ -39,7 +38,7 @@ class Evaluation:
 
     prepared: Prepared
     store: FeatureStore
-    judges: Mapping[str, Listener]
+    judges: Mapping[str, Judge]
     language: LanguageScorer
     beam: int
     device: torch.device
@@ -75,12 +74,13 @@ class Evaluation:
             "file": self.prepared.files.take(rows).to_pylist(),
             "caption": texts,
         }
-        for name, listener in self.judges.items():
-            verdict = judge(listener, tokens, torch.arange(len(rows)), pooled, self.device, distractors)
-            of_people = judge(listener, human, owners, pooled, self.device).recalls()
-            results["judges"][name] = {**verdict.recalls(), "galleries": verdict.galleries, "human": of_people}
-            columns[f"rank_{name}"] = verdict.by_caption.tolist()
-            columns[f"retrieved_{name}"] = rows[verdict.retrieved].tolist()
+        gallery = torch.from_numpy(rows)
+        for name, judge in self.judges.items():
+            found = verdict(judge, Captions(tokens, texts), torch.arange(len(rows)), gallery, distractors)
+            of_people = verdict(judge, human, owners, gallery).recalls()
+            results["judges"][name] = {**found.recalls(), "galleries": found.galleries, "human": of_people}
+            columns[f"rank_{name}"] = found.by_caption.tolist()
+            columns[f"retrieved_{name}"] = rows[found.retrieved].tolist()
         columns |= {name: each.tolist() for name, each in language.per_caption.items() if name not in BLEU}
         if language.bleu_counts is not None:
             columns["bleu"] = language.bleu_counts.tolist()
@@ -99,9 +99,9 @@ class Evaluation:
             if missing is not None:
                 raise UserError(f"{self.prepared.folder}: no facts of image {missing}; run the prepare stage again")
             scenes = [self.facts[name] for name in columns["id"]]
-            found = faithfulness(texts, scenes)
-            results["faithfulness"] = found.summary()
-            columns |= found.columns()
+            truth = faithfulness(texts, scenes)
+            results["faithfulness"] = truth.summary()
+            columns |= truth.columns()
             repeated = [scene for scene, people in zip(scenes, references, strict=True) for _ in people]
             results["human_faithfulness"] = faithfulness(list(chain.from_iterable(references)), repeated).summary()
         return results, columns
@@ -111,9 +111,9 @@ class Evaluation:
         self.not_computed |= lacking
         return found
 
-    def _human(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """All human captions (C, T) of the images `rows`, and the place of each one's image among them."""
+    def _human(self, rows: np.ndarray) -> tuple[Captions, torch.Tensor]:
+        """All human captions of the images `rows`, and the place of each one's image among them."""
         references = self.prepared.references(rows)
         there = references.any(-1)
-        tokens = torch.from_numpy(references[there]).long()
-        return tokens, torch.from_numpy(np.nonzero(there)[0])
+        texts = [text for row in rows for text in self.prepared.texts(row)]
+        return Captions(torch.from_numpy(references[there]).long(), texts), torch.from_numpy(np.nonzero(there)[0])

@@ -1,14 +1,16 @@
-"""A listener as a judge: does it find the image among all images, and the caption among all captions?"""
+"""Judges: does one find the image among all images, and the caption among all captions?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from pipeline.metrics.retrieval import random_distractors, recall, search, similar_distractors
+from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.types import Message, caption_mask
 
@@ -49,24 +51,81 @@ def galleries(pooled: Tensor) -> dict[str, Tensor]:
     return found
 
 
-@torch.no_grad()
-def judge(
-    listener: Listener,
-    tokens: Tensor,
+@dataclass(frozen=True)
+class Captions:
+    """N captions as the speaker's ids (N, T) and as text: a judge hears one or the other."""
+
+    tokens: Tensor
+    texts: Sequence[str]
+
+
+class Judge(Protocol):
+    """Who looks for the image from the caption, and for the caption from the image, with eyes and words of its own."""
+
+    def hear(self, said: Captions) -> Tensor:
+        """(N, D) of length 1: the captions; equal ones are heard alike to the bit."""
+
+    def look(self, rows: Tensor) -> Tensor:
+        """(M, D) of length 1: the images `rows` (M,) of the prepared data set."""
+
+
+@dataclass(frozen=True)
+class ListenerJudge:
+    """A listener, which hears ids; `pooled` gives the vectors (M, P) of images that it was trained on."""
+
+    listener: Listener
+    pooled: Callable[[Tensor], Tensor]
+    device: torch.device
+
+    @torch.no_grad()
+    def hear(self, said: Captions) -> Tensor:
+        """Equal captions are heard once: at two places of a batch, or by another number of threads, they would differ
+        in the last digit, and not tie."""
+        listener = self.listener.to(self.device).eval()
+        distinct, which = torch.unique(said.tokens, dim=0, return_inverse=True)
+        heard = [_hear(listener, part.to(self.device)) for part in distinct.split(AT_ONCE)]
+        return torch.cat(heard)[which.to(self.device)]
+
+    @torch.no_grad()
+    def look(self, rows: Tensor) -> Tensor:
+        listener = self.listener.to(self.device).eval()
+        return torch.cat([listener.see(self.pooled(part).to(self.device)) for part in rows.split(AT_ONCE)])
+
+
+@dataclass(frozen=True)
+class TextJudge:
+    """A dual encoder, which hears text."""
+
+    encoder: DualEncoder
+    device: torch.device
+
+    @torch.no_grad()
+    def hear(self, said: Captions) -> Tensor:
+        encoder, distinct = self.encoder.to(self.device).eval(), sorted(set(said.texts))
+        parts = [distinct[first : first + AT_ONCE] for first in range(0, len(distinct), AT_ONCE)]
+        heard, place = torch.cat([encoder.hear(part) for part in parts]), {text: i for i, text in enumerate(distinct)}
+        return heard[torch.tensor([place[text] for text in said.texts], device=self.device)]
+
+    @torch.no_grad()
+    def look(self, rows: Tensor) -> Tensor:
+        return self.encoder.to(self.device).look(rows.to(self.device))
+
+
+def verdict(
+    judge: Judge,
+    said: Captions,
     images: Tensor,
-    pooled: Tensor,
-    device: torch.device,
+    gallery: Tensor,
     distractors: Mapping[str, Tensor] | None = None,
 ) -> Verdict:
-    """Rank captions `tokens` (N, T), caption i of image `images[i]`, against the gallery `pooled` (M, P).
+    """Rank captions, caption i of the image at place `images[i]` of the `gallery` (M,) of images, against all of it.
 
     Every image has a caption. Of an image's captions the one that the image ranks best counts (PSST's and VSE++'s
     protocol for human captions). `distractors`: smaller galleries, as `galleries` gives them.
     """
-    listener = listener.to(device).eval()
-    heard, seen = hear(listener, tokens, device), see(listener, pooled, device)
-    among = {name: rows.to(device) for name, rows in (distractors or {}).items()}
-    found = search(heard, seen, images.to(device), among=among, shown=SHOWN)
+    heard, seen = judge.hear(said), judge.look(gallery)
+    among = {name: rows.to(heard.device) for name, rows in (distractors or {}).items()}
+    found = search(heard, seen, images.to(heard.device), among=among, shown=SHOWN)
     return Verdict(
         found.by_caption.cpu(),
         found.first.cpu(),
@@ -74,22 +133,6 @@ def judge(
         recall(found.by_image),
         {name: recall(ranks) for name, ranks in found.among.items()},
     )
-
-
-@torch.no_grad()
-def hear(listener: Listener, tokens: Tensor, device: torch.device) -> Tensor:
-    """(N, H): captions `tokens` (N, T) as the listener, on `device`, hears them; equal ones are heard once.
-
-    So they tie: heard at two places of a batch, or by another number of threads, they would differ in the last digit.
-    """
-    distinct, which = torch.unique(tokens, dim=0, return_inverse=True)
-    return torch.cat([_hear(listener, part.to(device)) for part in distinct.split(AT_ONCE)])[which.to(device)]
-
-
-@torch.no_grad()
-def see(listener: Listener, pooled: Tensor, device: torch.device) -> Tensor:
-    """(M, H): images `pooled` (M, P) as the listener, on `device`, sees them."""
-    return torch.cat([listener.see(part.to(device)) for part in pooled.split(AT_ONCE)])
 
 
 def _hear(listener: Listener, tokens: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pipeline.channels.words import Beam, Multinomial
+from pipeline.evaluation.set_sizes import SetSizes
 from pipeline.metrics.diversity import set_diversity
 from pipeline.metrics.java import NotComputedError
 from pipeline.metrics.language import LanguageScorer
@@ -24,12 +24,8 @@ from pipeline.vocabulary import Vocabulary
 Sets = list[list[str]]  # images → captions
 
 
-@dataclass(frozen=True)
-class Several:
-    """How many captions an image: `samples` drawn at random, and the best `beams` of a beam of that width."""
-
-    samples: int
-    beams: int
+class Several(SetSizes):
+    """The sets of that many captions an image."""
 
     def captions(
         self, speaker: Decoder, batches: Callable[[], Iterable[Batch]], vocabulary: Vocabulary, device: torch.device

@@ -9,7 +9,7 @@ import torch
 
 from pipeline.channels.words import Greedy
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import judge
+from pipeline.evaluation.judges import Captions, ListenerJudge, verdict
 from pipeline.metrics.cider import CiderD
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
@@ -45,9 +45,11 @@ class Validation:
 
     def _recall(self, tokens: torch.Tensor, pooled: torch.Tensor, both_ways: bool) -> dict[str, float]:
         assert self.listener is not None
-        verdict = judge(self.listener, tokens, torch.arange(len(tokens)), pooled, self.device)
-        there = {f"recall@{k}": verdict.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
+        images = torch.arange(len(tokens))
+        judge = ListenerJudge(self.listener, lambda rows: pooled[rows], self.device)
+        found = verdict(judge, Captions(tokens, ()), images, images)
+        there = {f"recall@{k}": found.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
         if not both_ways:
             return there
-        back = {f"recall@{k}_of_captions": verdict.image_to_text[f"R@{k}"] for k in (1, 5, 10)}
+        back = {f"recall@{k}_of_captions": found.image_to_text[f"R@{k}"] for k in (1, 5, 10)}
         return there | back | {"rsum": sum(there.values()) + sum(back.values())}

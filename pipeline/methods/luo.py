@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pipeline.composition.joint import Agents, Objective, tradeoff
+from pipeline.composition.joint import Agents, Objective, by_likelihood, tradeoff
 from pipeline.composition.method import SPEAKER_ONLY, Method
 from pipeline.ranges import Share
 
 
 def luo(agents: Agents, objective: Objective, lam: Share) -> Method:
     """REINFORCE on the hinge and on CIDEr-D with the same samples, each minus its greedy baseline."""
-    return tradeoff(agents, objective, lam, objective.by_likelihood(), SPEAKER_ONLY)
+    return tradeoff(agents, objective, lam, by_likelihood(objective), SPEAKER_ONLY)

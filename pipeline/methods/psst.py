@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.channels.partial import Feed, Mix, PartialSampling
 from pipeline.channels.straight_through import Gumbel, StraightThrough
-from pipeline.composition.joint import Agents, Expecting, Objective, through_words, tradeoff
+from pipeline.composition.joint import Agents, Expecting, Objective, by_likelihood, through_words, tradeoff
 from pipeline.composition.method import ALTERNATE, Method
 from pipeline.estimators.surrogate import Detached
 from pipeline.ranges import Positive, Share
@@ -37,7 +37,7 @@ def psst_gumbel(
     return through_words(agents, objective, lam, channel)
 
 
-def st_multinomial(agents: Agents, objective: Objective, lam: float) -> Method:
+def st_multinomial(agents: Agents, objective: Objective, lam: Share) -> Method:
     """Straight-through samples only: PSST with ρ = 0."""
     return through_words(agents, objective, lam, StraightThrough(ending=objective.ending))
 
@@ -57,5 +57,5 @@ def reinforce(
 
     CIDEr-D keeps the objective's baseline.
     """
-    speaking = objective.by_likelihood(baseline)
+    speaking = by_likelihood(objective, baseline)
     return tradeoff(agents, objective, lam, speaking, ALTERNATE, Detached(speaking.channel))

@@ -7,7 +7,7 @@ No listener takes part. Losses are means over words, so they are the paper's div
 from __future__ import annotations
 
 from pipeline.channels.words import Multinomial
-from pipeline.composition.joint import Agents, Objective
+from pipeline.composition.joint import Agents, Objective, by_likelihood
 from pipeline.composition.method import SPEAKER_ONLY, Method, Term
 from pipeline.errors import UserError
 from pipeline.estimators.surrogate import Pathwise
@@ -43,13 +43,13 @@ def sll_sle(
         raise UserError(f"sll_sle: samples = {samples}; distances tell captions apart where there are 3 or more")
     channel = Multinomial(samples)
     # 2: both captions of a pair are the speaker's (Eq. 13)
-    apart = objective.by_likelihood("group", channel)
+    apart = by_likelihood(objective, "group", channel)
     exploration = Term("exploration", 2 * (1 - alpha), SetDistance(), apart)
     return _exploring(agents, objective, _precision(agents, objective, channel, alpha * scale / PRINTED), exploration)
 
 
 def _precision(agents: Agents, objective: Objective, channel: Multinomial, weight: float) -> Term:
-    return Term("naturalness", weight, Cider(agents.cider), objective.by_likelihood(channel=channel))
+    return Term("naturalness", weight, Cider(agents.cider), by_likelihood(objective, channel=channel))
 
 
 def _exploring(agents: Agents, objective: Objective, *terms: Term) -> Method:

@@ -13,14 +13,15 @@ from pipeline.errors import UserError
 from pipeline.models.att2in import Att2in
 from pipeline.models.critic import Controls, Critic
 from pipeline.models.decoder import Decoder
+from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.guided import Guided
 from pipeline.models.listener import Listener
 from pipeline.models.transformer import Transformer
 from pipeline.runtime.files import write_atomically
 
-Agent = Decoder | Listener | Critic | Controls
+Agent = Decoder | Listener | DualEncoder | Critic | Controls
 KINDS: dict[str, Callable[..., Agent]] = {
-    kind.__name__: kind for kind in (Att2in, Transformer, Guided, Listener, Critic, Controls)
+    kind.__name__: kind for kind in (Att2in, Transformer, Guided, Listener, DualEncoder, Critic, Controls)
 }
 
 
@@ -61,5 +62,8 @@ def load_agent(path: Path, name: str) -> Agent:
 
 def _build(made: Mapping[str, Any]) -> Agent:
     """An agent of its kind and arguments, of which one may be an agent in its turn."""
-    arguments = {name: _build(value) if isinstance(value, dict) else value for name, value in made["arguments"].items()}
+    arguments = dict(made["arguments"])
+    for name, value in arguments.items():
+        if isinstance(value, dict) and "kind" in value:
+            arguments[name] = _build(value)
     return KINDS[made["kind"]](**arguments)

@@ -5,31 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from torch import nn
+from pipeline.ranges import Count, Natural, Positive, Share
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)
 class Optimisation:
     """Settings of one training run."""
 
-    epochs: int
-    batch: int = 128
-    learning_rate: float = 5e-4
+    epochs: Natural
+    batch: Count = 128
+    learning_rate: Positive = 5e-4
     schedule: Literal["step", "cosine", "constant"] = "constant"
-    decay: float | None = None
+    decay: Share | None = None
     """Of `step`: the factor after each `decay_every` epochs."""
-    decay_every: int | None = None
-    clip_value: float | None = 0.1
+    decay_every: Count | None = None
+    clip_value: Positive | None = None
     """Every element of a gradient is clamped to ± this (DiscCaptioning)."""
-    clip_norm: float | None = None
+    clip_norm: Positive | None = None
     """The norm of an agent's whole gradient is scaled down to this (VSE++)."""
     select: str = "last"
     """`last`, or the validation metric whose best epoch is kept."""
-    validate_every: int = 1
+    validate_every: Natural = 1
     """Epochs between validations; 0 for none."""
-    patience: int | None = None
+    patience: Count | None = None
     """Validations without a better `select` after which training ends; None: it goes on to the last epoch."""
 
     def rate(self, step: int, steps_an_epoch: int) -> float:
@@ -49,10 +52,12 @@ class Optimisation:
 
     def clip(self, parameters: Iterable[nn.Parameter]) -> None:
         """Limit gradients in place."""
+        from torch.nn.utils import clip_grad_norm_, clip_grad_value_  # settings are checked before torch is there
+
         parameters = [p for p in parameters if p.grad is not None]
         if not parameters:  # whose turn it is has nothing to learn
             return
         if self.clip_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, self.clip_norm)
+            clip_grad_norm_(parameters, self.clip_norm)
         if self.clip_value is not None:
-            nn.utils.clip_grad_value_(parameters, self.clip_value)
+            clip_grad_value_(parameters, self.clip_value)

@@ -12,16 +12,21 @@ from pipeline.analysis.captions import texts
 from pipeline.analysis.results import Point, Run
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
-from pipeline.evaluation.cross_play import crossed
-from pipeline.models.listener import Listener
-from pipeline.models.weights import load_agent
+from pipeline.evaluation.cross_play import cross_play
+from pipeline.evaluation.judges import Captions
+from pipeline.workflow.build_evaluation import ADAPTED, OWN, judge_in, judges_of
 
 
 def crossing(
-    chosen: Mapping[str, Point], prepared: Prepared, store: FeatureStore, root: Path, device: torch.device
+    chosen: Mapping[str, Point],
+    judges: Mapping[str, str],
+    prepared: Prepared,
+    store: FeatureStore,
+    root: Path,
+    device: torch.device,
 ) -> dict[str, Any]:
-    """R@10 of each chosen method's test captions by each one's listener, by `before` and `judge`, and by the listener
-    that got used to that speaker (`adapted`).
+    """R@10 of each chosen method's test captions by each one's listener, by the pretrained ones of `judges`, and by the
+    listener that got used to that speaker (`adapted`), if that is among them.
 
     There is a value for each seed that all of the methods were run with, or one for the first run of each.
     """
@@ -30,22 +35,22 @@ def crossing(
     rounds: list[dict[str, Run]] = [{m: by_seed[seed] for m, by_seed in runs.items()} for seed in shared]
     rounds = rounds or [{m: next(iter(by_seed.values())) for m, by_seed in runs.items()}]
     rows = prepared.rows("test")
-    pooled = torch.from_numpy(store.pooled(rows))
-    common = {
-        name: _listener(root / "models" / folder) for name, folder in (("before", "listener"), ("judge", "judge"))
-    }
-    readers = [*common, *runs, "adapted"]
+    gallery = torch.from_numpy(rows)
+    pretrained = {name: which for name, which in judges.items() if which not in (OWN, ADAPTED)}
+    common = judges_of(pretrained, root, root, store, device)
+    adapts = [name for name, which in judges.items() if which == ADAPTED]
+    readers = [*common, *runs, *adapts]
     matrix: list[list[list[float]]] = [[[] for _ in readers] for _ in runs]
     for by_method in rounds:
-        said = {method: _tokens(texts(run, rows.tolist()), prepared) for method, run in by_method.items()}
-        found = crossed(said, common, pooled, device)
+        said = {method: _said(texts(run, rows.tolist()), prepared) for method, run in by_method.items()}
+        found = cross_play(said, common, gallery)
         for reader, run in by_method.items():
             folder = root / "cells" / run.method / run.cell if run.cell else root / "models" / run.method
-            own = crossed(said, {reader: _listener(folder)}, pooled, device)
-            adapted = crossed({reader: said[reader]}, {"adapted": _listener(folder / "adapted")}, pooled, device)
+            own = cross_play(said, {reader: judge_in(folder, store, device)}, gallery)
+            used_to_it = {name: judge_in(folder / "adapted", store, device) for name in adapts}
             for method in by_method:
                 found[method] |= own[method]
-            found[reader] |= adapted[reader]
+            found[reader] |= cross_play({reader: said[reader]}, used_to_it, gallery)[reader]
         for row, method in zip(matrix, by_method, strict=True):
             for values, reader in zip(row, readers, strict=True):
                 values.append(found[method][reader])
@@ -60,16 +65,10 @@ def crossing(
     }
 
 
-def _listener(folder: Path) -> Listener:
-    listener = load_agent(folder / "weights.safetensors", "listener")
-    assert isinstance(listener, Listener)
-    return listener
-
-
-def _tokens(captions: Sequence[str], prepared: Prepared) -> torch.Tensor:
-    """(M, T): captions as ids."""
+def _said(captions: Sequence[str], prepared: Prepared) -> Captions:
+    """Captions as a file has them, as ids, too."""
     tokens = torch.zeros(len(captions), prepared.max_words, dtype=torch.int64)
     for row, caption in zip(tokens, captions, strict=True):
         words = prepared.vocabulary.encode(caption.split())
         row[: len(words)] = torch.tensor(words)
-    return tokens
+    return Captions(tokens, captions)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.composition.joint import Agents, Objective
+from pipeline.composition.joint import Agents
 from pipeline.composition.method import Method
 from pipeline.composition.relaxed import relaxed
 from pipeline.data.prepared import Prepared
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 def method_of(settings: MethodSettings, root: Path, prepared: Prepared, device: torch.device) -> tuple[Method, CiderD]:
     """A method of joint training, from the pretrained speaker and listener below `root`, and its CIDEr-D."""
-    objective = settings.objective.model_dump()
-    scorer = cider(prepared, objective.pop("eos_in_reward"), objective.pop("document_frequencies"))
-    speaker = load_agent(root / "models" / "speaker" / "weights.safetensors", "speaker")
-    listener = load_agent(root / "models" / "listener" / "weights.safetensors", "listener")
+    objective = settings.objective
+    scorer = cider(prepared, objective.eos_in_reward, objective.document_frequencies)
+    speaker = load_agent(root / "pretrained" / settings.speaker / "weights.safetensors", "speaker")
+    listener = load_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
     agents = Agents(speaker, listener, scorer.to(device), texts(prepared))
-    composed = settings.composition(agents, Objective(**objective), **settings.arguments)
-    if settings.objective.control == "relax":
+    composed = settings.composition(agents, objective, **settings.arguments)
+    if objective.control == "relax":
         composed = relaxed(composed)
     return replace(composed, gamma=settings.gamma), agents.cider
 

@@ -69,7 +69,7 @@ def adaptation(
 ) -> tuple[Method, CiderD]:
     """The pretrained listener below `root` gets used to the speaker in the folder `model`."""
     speaker = load_agent(model / "weights.safetensors", "speaker")
-    listener = load_agent(root / "models" / "listener" / "weights.safetensors", "listener")
+    listener = load_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
     return frozen_speaker(speaker, listener, _plain_score(section, listener)), cider(prepared).to(device)

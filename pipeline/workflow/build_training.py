@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
-
 import torch
 
 from pipeline.composition.method import Method
@@ -20,11 +17,6 @@ from pipeline.training.optimisation import Optimisation
 
 VALIDATION_BATCH = 256
 WORTH_THREADS = 2_000_000  # parameters; a smaller model's operations end sooner than threads meet
-
-
-def optimisation(section: Any) -> Optimisation:
-    """From a params node or a checked block."""
-    return Optimisation(**{f.name: getattr(section, f.name) for f in fields(Optimisation)})
 
 
 def training_of(

@@ -32,7 +32,7 @@ OUT = {
     "draw": "raw/{}",
     "prepare": "prepared",
     "features": "features",
-    "pretrain": "models/{}",
+    "pretrain": "pretrained/{}",
     "train": "models/{}",
     "adapt": "models/{}/adapted",
     "evaluate": "evaluation/{}",

@@ -85,9 +85,11 @@ def cells(params: Mapping[str, Any]) -> list[Cell]:
 def dependencies(stage: str, workflow: Mapping[str, Any], method: Mapping[str, Any]) -> list[Path]:
     """What dvc.yaml (`workflow`) has under `deps:` of a stage of methods, without the model, which is the cell's.
 
-    `method`: its block in params.yaml, which says where its composition comes from.
+    `method`: its block in params.yaml, which says where its composition comes from and which speaker it begins with.
     """
-    listed = [path.replace("${item.from}", method["from"]) for path in workflow["stages"][stage]["do"]["deps"]]
+    listed = workflow["stages"][stage]["do"]["deps"]
+    for key in ("from", "speaker"):
+        listed = [path.replace(f"${{item.{key}}}", str(method.get(key, ""))) for path in listed]
     return [Path(path) for path in listed if "${" not in path]
 
 

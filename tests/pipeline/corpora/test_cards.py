@@ -1,12 +1,8 @@
-from pathlib import Path
-
 import pytest
-import yaml
+from whole_profiles import profile
 
 from pipeline.corpora import cards
 from pipeline.errors import UserError
-
-PROFILES = Path(__file__).parents[3] / "profiles"
 
 WHOLE = """
 title = "Balls"
@@ -43,7 +39,7 @@ def test_a_card_is_whole_and_its_numbers_agree(name):
 
 @pytest.mark.parametrize("name", cards.names())
 def test_a_card_brings_what_its_profile_reads(name):
-    prepare = yaml.safe_load((PROFILES / f"{name}.yaml").read_text())["prepare"]
+    prepare = profile(name)["prepare"]
     card = cards.load(name)
     assert prepare["root"] == f"data/external/{name}"
     assert prepare["annotations"] in [entry.file for entry in card.by_hand if not entry.optional]

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import torch
 
-from pipeline.evaluation.cross_play import crossed
+from pipeline.evaluation.cross_play import cross_play
+from pipeline.evaluation.judges import Captions, ListenerJudge
 
 CPU = torch.device("cpu")
 
@@ -24,7 +25,12 @@ class Shifted(torch.nn.Module):
 def test_every_listener_reads_every_speaker():
     numbers = torch.arange(30)
     captions = {"plain": numbers[:, None], "shifted": ((numbers - 4) % 30)[:, None]}
-    found = crossed(captions, {"naive": Shifted(0), "used to it": Shifted(4)}, torch.zeros(30, 1), CPU)
+    said = {name: Captions(tokens, ()) for name, tokens in captions.items()}
+    judges = {
+        name: ListenerJudge(Shifted(by), lambda rows: torch.zeros(30, 1), CPU)
+        for name, by in (("naive", 0), ("used to it", 4))
+    }
+    found = cross_play(said, judges, numbers)
     # who hears another image's number ranks its own last: 28 others tie with it, and that one is better
     assert found == {
         "plain": {"naive": 100.0, "used to it": 0.0},

@@ -5,10 +5,16 @@ import torch
 
 from pipeline.channels.words import Beam, Greedy
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import galleries, hear, judge
+from pipeline.evaluation.judges import Captions, ListenerJudge, TextJudge, galleries, verdict
 from pipeline.evaluation.validation import Validation
 
 CPU = torch.device("cpu")
+
+
+def found_by(listener, tokens, owners, distractors=None):
+    """How a listener judges captions (N, T) of eight images."""
+    judge = ListenerJudge(listener, lambda rows: torch.zeros(len(rows), 1), CPU)
+    return verdict(judge, Captions(tokens, ()), owners, torch.arange(8), distractors)
 
 
 class Reader(torch.nn.Module):
@@ -25,27 +31,27 @@ def test_recalls_both_ways_by_hand():
     """Image 0 has two captions, which say 7 and 3; image 1 says 1, image 2 says 1, the others their own number."""
     tokens = torch.tensor([[7, 0], [3, 0], [1, 0], [1, 0], [3, 0], [4, 0], [5, 0], [6, 0], [7, 0]])
     owners = torch.tensor([0, 0, 1, 2, 3, 4, 5, 6, 7])
-    verdict = judge(Reader(), tokens, owners, torch.zeros(8, 1), CPU)
+    found = found_by(Reader(), tokens, owners)
     # where a caption names another image, that one is better and the other six tie: the rank is the last
-    assert verdict.by_caption.tolist() == [8, 8, 1, 8, 1, 1, 1, 1, 1]
-    assert verdict.text_to_image["R@1"] == pytest.approx(100 * 6 / 9)
+    assert found.by_caption.tolist() == [8, 8, 1, 8, 1, 1, 1, 1, 1]
+    assert found.text_to_image["R@1"] == pytest.approx(100 * 6 / 9)
     # images 1, 3 and 7 find their caption, but another's ties with it: rank 2. Images 4, 5, 6: rank 1.
     # image 0: all captions of others score as its own (0): 7 others, rank 8. Image 2 likewise: 8 others, rank 9.
-    assert verdict.image_to_text["R@1"] == pytest.approx(100 * 3 / 8)
-    assert verdict.image_to_text["R@5"] == pytest.approx(100 * 6 / 8)
-    assert verdict.image_to_text["mean_rank"] == pytest.approx((8 + 2 + 9 + 2 + 1 + 1 + 1 + 2) / 8)
+    assert found.image_to_text["R@1"] == pytest.approx(100 * 3 / 8)
+    assert found.image_to_text["R@5"] == pytest.approx(100 * 6 / 8)
+    assert found.image_to_text["mean_rank"] == pytest.approx((8 + 2 + 9 + 2 + 1 + 1 + 1 + 2) / 8)
 
 
 def test_smaller_galleries_and_what_comes_first():
     tokens = torch.tensor([[0], [1], [2], [3], [4], [6], [5], [7]])
     distractors = {"easy": torch.tensor([[1], [0], [0], [0], [0], [0], [0], [0]])}
-    verdict = judge(Reader(), tokens, torch.arange(8), torch.zeros(8, 1), CPU, distractors)
-    assert verdict.text_to_image["R@1"] == pytest.approx(75.0)
+    found = found_by(Reader(), tokens, torch.arange(8), distractors)
+    assert found.text_to_image["R@1"] == pytest.approx(75.0)
     # images 5 and 6, whose captions name each other, tie with image 0: rank 2 of two
-    assert verdict.galleries["easy"]["R@1"] == pytest.approx(75.0)
-    assert verdict.galleries["easy"]["mean_rank"] == pytest.approx((6 + 2 * 2) / 8)
-    assert verdict.retrieved.shape == (8, 5)
-    assert verdict.retrieved[:, 0].tolist() == [0, 1, 2, 3, 4, 6, 5, 7]
+    assert found.galleries["easy"]["R@1"] == pytest.approx(75.0)
+    assert found.galleries["easy"]["mean_rank"] == pytest.approx((6 + 2 * 2) / 8)
+    assert found.retrieved.shape == (8, 5)
+    assert found.retrieved[:, 0].tolist() == [0, 1, 2, 3, 4, 6, 5, 7]
 
 
 def test_galleries_are_there_where_there_are_images_enough():
@@ -66,9 +72,9 @@ def test_a_listener_to_whom_everything_is_alike_ranks_last(toy):
         def hear(self, message):
             return torch.ones(len(message), 4)
 
-    verdict = judge(Deaf(), torch.ones(8, 2, dtype=torch.int64), torch.arange(8), torch.zeros(8, 1), CPU)
-    assert verdict.by_caption.tolist() == [8] * 8
-    assert verdict.image_to_text["R@1"] == 0
+    found = found_by(Deaf(), torch.ones(8, 2, dtype=torch.int64), torch.arange(8))
+    assert found.by_caption.tolist() == [8] * 8
+    assert found.image_to_text["R@1"] == 0
 
 
 def test_captions_come_in_the_order_of_the_images_whatever_the_batches(toy):
@@ -100,7 +106,7 @@ def test_what_is_looked_at_depends_on_who_learns(toy):
     assert len(alone) == 7
 
 
-class Restless:
+class Restless(torch.nn.Module):
     """A listener to whom a caption sounds a little different at each place of a batch, as rounding has it."""
 
     def hear(self, message):
@@ -109,7 +115,26 @@ class Restless:
 
 def test_equal_captions_are_heard_once_and_come_back_in_their_places():
     tokens = torch.tensor([[5, 0], [2, 0], [5, 0], [7, 0], [2, 0]])
-    heard = hear(Restless(), tokens, CPU)
+    heard = ListenerJudge(Restless(), None, CPU).hear(Captions(tokens, ()))
     assert torch.equal(heard[0], heard[2])
     assert torch.equal(heard[1], heard[4])
     assert heard.argmax(1).tolist() == tokens[:, 0].tolist()
+
+
+def test_a_judge_that_reads_text_hears_what_was_said_and_not_its_ids():
+    class Encoder(torch.nn.Module):
+        def hear(self, texts):
+            return torch.eye(8)[[int(text.split()[-1]) for text in texts]]
+
+        def look(self, rows):
+            return torch.eye(8)[rows]
+
+    texts = [f"number {i}" for i in (0, 1, 2, 3, 4, 6, 5, 7)]
+    found = verdict(TextJudge(Encoder(), CPU), Captions(torch.zeros(8, 2), texts), torch.arange(8), torch.arange(8))
+    assert found.text_to_image["R@1"] == pytest.approx(75.0)
+    some = torch.tensor([2, 0])  # a gallery of its own, and captions that are alike
+    found = verdict(
+        TextJudge(Encoder(), CPU), Captions(torch.zeros(3, 2), ["0", "2", "0"]), torch.tensor([1, 0, 1]), some
+    )
+    assert found.by_caption.tolist() == [1, 1, 1]
+    assert found.retrieved[:, 0].tolist() == [1, 0, 1]

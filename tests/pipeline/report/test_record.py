@@ -7,9 +7,9 @@ from printed import table
 
 from pipeline.errors import UserError
 from pipeline.report import documents
+from pipeline.report.export import markdown
 from pipeline.report.record import record, tables_in
 from pipeline.report.result_file import Printed, read_result
-from pipeline.report.export import markdown
 from pipeline.report.tables import Column, Table
 from pipeline.runtime.files import sha256
 

@@ -12,14 +12,17 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from whole_profiles import profile
 
 from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
 from pipeline.models.att2in import Att2in
+from pipeline.models.critic import Critic
 from pipeline.models.listener import Listener
 from pipeline.models.weights import load_agent, save_agents
 from pipeline.workflow import stage as door
 from pipeline.workflow.build_data import cider
-from pipeline.workflow.build_evaluation import evaluated
+from pipeline.workflow.build_evaluation import judges_of, speaker_in
 from pipeline.workflow.build_pretraining import adaptation
 from stages import prepare
 
@@ -41,7 +44,7 @@ def prepared(folder: Path, held_out: list[list[str]]) -> Prepared:
         sentences = [{"raw": text, "tokens": text.split()} for text in texts]
         images.append({"filename": f"{i}.png", "imgid": i, "split": split, "sentences": sentences})
     (raw / "dataset.json").write_text(json.dumps({"images": images}))
-    params = yaml.safe_load((ROOT / "profiles" / "scenes.yaml").read_text())
+    params = profile("scenes")
     params["prepare"] |= {"root": str(raw), "annotations": "dataset.json", "min_count": 0, "max_words": 4}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     (folder / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
@@ -94,16 +97,15 @@ def listener(seed: int) -> Listener:
 @pytest.fixture
 def models(tmp_path) -> Path:
     """A root below which all agents that there may be are others; the model that is looked at is in `models/luo`."""
-    folder = tmp_path / "models"
     agents = {
-        "listener": {"listener": listener(1)},
-        "speaker": {"speaker": speaker(2)},
-        "judge": {"listener": listener(3)},
-        "luo": {"speaker": speaker(4), "listener": listener(5)},
-        "luo/adapted": {"listener": listener(6)},
+        "pretrained/listener": {"listener": listener(1)},
+        "pretrained/speaker": {"speaker": speaker(2)},
+        "pretrained/judge": {"listener": listener(3)},
+        "models/luo": {"speaker": speaker(4), "listener": listener(5)},
+        "models/luo/adapted": {"listener": listener(6)},
     }
     for name, each in agents.items():
-        save_agents(folder / name / "weights.safetensors", each)
+        save_agents(tmp_path / name / "weights.safetensors", each)
     return tmp_path
 
 
@@ -115,16 +117,21 @@ def same(agent: torch.nn.Module, folder: Path, role: str) -> bool:
 
 def test_the_pretrained_listener_gets_used_to_a_method_s_speaker(models, data):
     section = SimpleNamespace(objective="hinge", margin=0.2, negatives="hardest")
-    folder = models / "models"
-    agents = adaptation(section, folder / "luo", models, data, CPU)[0].agents
-    assert same(agents["listener"], folder / "listener", "listener")
-    assert same(agents["speaker"], folder / "luo", "speaker")
+    agents = adaptation(section, models / "models/luo", models, data, CPU)[0].agents
+    assert same(agents["listener"], models / "pretrained/listener", "listener")
+    assert same(agents["speaker"], models / "models/luo", "speaker")
 
 
-def test_each_judge_is_the_listener_it_is_called(models):
-    folder = models / "models"
-    spoken, judges = evaluated(folder / "luo", models)
-    assert same(spoken, folder / "luo", "speaker")
-    places = {"own": "luo", "adapted": "luo/adapted", "before": "listener", "judge": "judge"}
-    assert judges.keys() == places.keys()
-    assert all(same(judges[name], folder / place, "listener") for name, place in places.items())
+def test_each_judge_is_the_one_that_it_is_called(models):
+    assert same(speaker_in(models / "models/luo"), models / "models/luo", "speaker")
+    chosen = {"own": "own", "used to it": "adapted", "before": "listener", "other": "judge"}
+    judges = judges_of(chosen, models / "models/luo", models, None, CPU)
+    places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
+    assert list(judges) == list(chosen)
+    assert all(same(j.listener, models / p, "listener") for j, p in zip(judges.values(), places, strict=True))
+
+
+def test_what_cannot_judge_is_told_in_one_line(models):
+    save_agents(models / "pretrained/critic/weights.safetensors", {"listener": Critic(4, 2)})
+    with pytest.raises(UserError, match=r"pretrained/critic: a Critic is no judge"):
+        judges_of({"critic": "critic"}, models, models, None, CPU)

@@ -1,0 +1,132 @@
+"""Profiles: profiles/NAME.yaml says what differs from the profile that it lies `over`, and in the end from base.yaml.
+
+python -m pipeline.config.overlays NAME writes params.yaml, a whole file. Its lines are those of the profiles, comments
+included: ruamel.yaml says where each key stands, and nothing is written anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.reading import compose, did_you_mean, read_text
+from pipeline.errors import UserError
+from pipeline.runtime.files import write_atomically
+
+PROFILES, PARAMS = Path("profiles"), Path("params.yaml")
+NO_PROFILES = ("base", "environment")
+WHOLE = (("draw",), ("methods",), ("sweep", "grid"))  # replaced as one value, like what stands in braces
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A key as it is written, without its indentation."""
+
+    above: list[str]  # comments and blank lines
+    line: str
+    comment: str  # at the end of that line
+    rest: list[str]  # the other lines of a value that is no section
+    section: dict[str, Entry]  # laid over key by key
+
+
+def names(folder: Path = PROFILES) -> list[str]:
+    """The profiles in `folder`."""
+    return sorted(path.stem for path in folder.glob("*.yaml") if path.stem not in NO_PROFILES)
+
+
+def whole(name: str, folder: Path = PROFILES) -> str:
+    """The parameter file that the profile `name` stands for; a mistake in a profile is a UserError."""
+    if name not in names(folder):
+        raise UserError(f"PROFILE={name}: no such profile; {did_you_mean(name, names(folder))}")
+    profile = _profile(folder / f"{name}.yaml", ())
+    return "\n".join([*profile.above, *_written(profile.section)]) + "\n"
+
+
+def _profile(path: Path, above: tuple[str, ...]) -> Entry:
+    """A profile over those that it lies over, `above` those that lie over it; the comment at its head is the file's."""
+    text = read_text(path)
+    tree, lines = compose(text, str(path)), text.splitlines()
+    section = _section(lines, tree, 0, ()) if tree else {}
+    head = section[next(iter(section))].above if section else lines
+    own = Entry([line for line in head if line], "", "", [], section)
+    head.clear()
+    if path.stem == "base":
+        return own
+    over = section.pop("over").line.partition(":")[2].strip() if "over" in section else "base"
+    if over in (path.stem, *above) or over not in ("base", *names(path.parent)):
+        raise UserError(f"{path}: over: {over} is no other profile; {did_you_mean(over, names(path.parent))}")
+    return _laid(_profile(path.with_name(f"{over}.yaml"), (path.stem, *above)), own, str(path))
+
+
+def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...]) -> dict[str, Entry]:
+    """The keys of a mapping that has one a line; the comments above the first one start at line `begin`."""
+    found = {}
+    for key, value in tree.value:
+        first, column, place = key.start_mark.line, key.start_mark.column, (*keys, key.value)
+        block = isinstance(value.value, list) and not value.flow_style
+        section = block and value.id == "mapping" and place not in WHOLE
+        stop = len(lines[first]) if value.end_mark.line > first else value.end_mark.column
+        stop = key.end_mark.column + 1 if block else stop
+        found[key.value] = Entry(
+            above=[line.strip() for line in lines[begin:first]],
+            line=lines[first][column:stop].rstrip(),
+            comment=lines[first][stop:].strip(),
+            rest=[] if section else [line[column:] for line in lines[first + 1 : _end(value)]],
+            section=_section(lines, value, first + 1, place) if section else {},
+        )
+        begin = _end(value)
+    return found
+
+
+def _end(tree: Any) -> int:
+    """The line behind a value; comments that follow a block belong to the next key."""
+    if isinstance(tree.value, list) and tree.value and not tree.flow_style:
+        last = tree.value[-1]
+        return _end(last[1] if isinstance(last, tuple) else last)
+    return tree.end_mark.line + bool(tree.end_mark.column)
+
+
+def _laid(below: Entry, above: Entry, place: str) -> Entry:
+    """`above` over `below`; a comment stays where `above` has no other in its place."""
+    merged = dict(below.section)
+    for key, entry in above.section.items():
+        under = merged.get(key, entry)
+        if under.section and not entry.section:
+            raise UserError(f"{place}: {key} is a section: write its keys one a line, below it")
+        merged[key] = _laid(under, entry, place)
+    lead = above.above if any(above.above) else below.above
+    return replace(above, above=lead, comment=above.comment or below.comment, section=merged)
+
+
+def _written(section: dict[str, Entry], depth: int = 0) -> Iterator[str]:
+    for entry in section.values():
+        for line in (*entry.above, f"{entry.line} {entry.comment}", *entry.rest):
+            yield ("  " * depth + line).rstrip()
+        yield from _written(entry.section, depth + 1)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`NAME`: write that profile to params.yaml; one that is no profile is somebody's work and is kept beside it."""
+    try:
+        if len(arguments) != 1:
+            raise UserError(f"usage: python -m pipeline.config.overlays NAME; there are {', '.join(names())}")
+        text, there = whole(arguments[0]), read_text(PARAMS) if PARAMS.exists() else None
+        if there not in (None, text) and there not in map(whole, names()):
+            kept = next(path for n in count(1) if not (path := Path(f"{PARAMS}.bak{n if n > 1 else ''}")).exists())
+            PARAMS.rename(kept)
+            print(f"{PARAMS} was changed by hand: it is kept as {kept}")
+        if there != text:
+            write_atomically(PARAMS, text)
+            print(f"{PARAMS} is now the profile {arguments[0]}")
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

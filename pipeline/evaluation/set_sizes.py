@@ -1,0 +1,18 @@
+"""How many captions of an image are compared with each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
+
+Some = Annotated[int, Ge(2)]
+
+
+@dataclass(frozen=True)
+class SetSizes:
+    """How many captions an image: `samples` drawn at random, and the best `beams` of a beam of that width."""
+
+    samples: Some
+    beams: Some

@@ -1,0 +1,22 @@
+"""The profiles, as whole parameter files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import overlays
+from pipeline.config.reading import parse_yaml
+
+FOLDER = Path(__file__).parents[1] / "profiles"
+NAMES = overlays.names(FOLDER)
+
+
+def profile_text(name: str) -> str:
+    """What `make profile` writes to params.yaml."""
+    return overlays.whole(name, FOLDER)
+
+
+def profile(name: str) -> dict[str, Any]:
+    """The parameters."""
+    return parse_yaml(profile_text(name), name)
