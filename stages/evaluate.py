@@ -20,7 +20,8 @@ def run(stage: Stage) -> None:
     from pipeline.runtime.files import atomic_path, write_atomically
     from pipeline.tracking import recorder
     from pipeline.workflow.build_data import data
-    from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, judges_of, speaker_in
+    from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, speaker_in
+    from pipeline.workflow.build_judges import judges_of
 
     assert stage.instance is not None
     p = stage.params.evaluate

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from whole_profiles import NAMES, profile, profile_text
 
 from pipeline import methods
-from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.composition.objective import Objective
 from pipeline.config.load import load, method_settings
 from pipeline.config.overlays import whole
@@ -183,7 +182,7 @@ STRICT = [
     ("methods.psst_multinomial.rho=1.5", "methods.psst_multinomial.rho", "1.5", "a number from 0 to 1"),
     ("methods.psst_multinomial.rho=-0.1", "methods.psst_multinomial.rho", "-0.1", "a number from 0 to 1"),
     ("methods.luo.lambda=1.01", "methods.luo.lambda", "1.01", "a number from 0 to 1"),
-    ("methods.luo.rho=0.5", "methods.luo.rho", "0.5", "allowed: from, method, train, lambda"),
+    ("methods.luo.rho=0.5", "methods.luo.rho", "0.5", "allowed: from, method, speaker, train, lambda"),
     ("methods.st_multinomial.lambda=1.5", "methods.st_multinomial.lambda", "1.5", "a number from 0 to 1"),
     ("methods.luo={from: luo}", "methods.luo.lambda", "missing", "a number from 0 to 1"),
     ("methods.psst_multinomial.mix=word", "methods.psst_multinomial.mix", '"word"', "caption | token"),
@@ -203,7 +202,12 @@ STRICT = [
     ("methods.own={from: own, method: opaque}", "pipeline/methods/own.py", "PydanticSchemaG", "function"),
     ("methods.own={from: unfinished}", "methods/unfinished.py", "SyntaxError", "(unfinished.py, line 1)"),
     ("methods.own={from: elsewhere}", "methods/elsewhere.py", "ModuleNotFoundError", "nothing_of_this_name"),
-    ("methods.speaker={from: likelihood, method: mle}", "methods.speaker", "taken", "otherwise"),
+    ("methods.luo.speaker=listener", "methods.luo.speaker", "listener", "allowed: speaker"),
+    ("pretrain.other={architecture: lstm}", "pretrain.other.architecture", '"lstm"', "att2in | transformer"),
+    ("pretrain.speaker.heads=4", "pretrain.speaker", "architecture att2in takes the sizes", "attention"),
+    ("pretrain.clip={network: resnet, weights: hub, images: a, image_size: 9}", "pretrain.clip", "resnet", "open_clip"),
+    ("evaluate.judges.own=nobody", "evaluate.judges.own", "nobody", "allowed: own, adapted, listener, judge"),
+    ("evaluate.judges.own=speaker", "evaluate.judges.own", "speaker", "is nobody who judges"),
     ("methods.a-b={from: likelihood, method: mle}", "methods.a-b", "not allowed", "letters, digits"),
     ("methods.luo.train.objective.anchr=1", "methods.luo.train.objective.anchr", "1", "did you mean anchor?"),
     ("methods.luo.train.objective.anchor=-1", "methods.luo.train.objective.anchor", "-1", "at least 0"),
@@ -338,7 +342,8 @@ def test_overrides_win_over_the_file_and_later_ones_over_earlier_ones(params):
 def test_a_block_holds_the_defaults_of_its_composition(params):
     given = ["methods.psst_multinomial.lambda=0.005", "methods.mine={from: psst, method: psst_multinomial, lambda: 1}"]
     blocks = load(params, given).methods
-    defaults = {"from": "psst", "method": "psst_multinomial", "mix": "caption", "feed": "distribution", "train": {}}
+    defaults = {"from": "psst", "method": "psst_multinomial", "speaker": "speaker", "mix": "caption"}
+    defaults |= {"feed": "distribution", "train": {}}
     assert blocks["psst_multinomial"] == {"lambda": 0.005, "rho": 0.75, "gamma": 1.0, **defaults}
     assert blocks["mine"] == {"lambda": 1.0, "rho": 0.25, "gamma": 1.0, **defaults}
 
@@ -361,11 +366,11 @@ def test_a_new_method_is_a_file(params, user_methods):
 def test_a_speaker_is_guided_where_a_null_image_is_learned(params):
     given = ["pretrain.speaker.image_dropout=0.1", "methods.luo.gamma=2"]
     loaded = load(params, given)
-    assert loaded.pretrain.speaker.image_dropout == 0.1
+    assert loaded.pretrain["speaker"]["image_dropout"] == 0.1
     view = loaded.for_stage("evaluate", "luo", dvc_yaml=ROOT / "dvc.yaml")
     assert method_settings(view, "luo").gamma == 2
     assert method_settings(view, "luo").arguments == {"lam": 0.95}
-    assert load(params).pretrain.speaker.image_dropout == 0
+    assert load(params).pretrain["speaker"]["image_dropout"] == 0
     assert load(params, ["methods.guidance={from: guidance, gamma: 1.5}"]).methods["guidance"]["image_dropout"] == 0.1
     with pytest.raises(UserError, match=r"guidance\.gamma = 1\.5 needs a null image"):
         load(params, ["methods.guidance={from: guidance, gamma: 1.5, image_dropout: 0.0}"])
@@ -416,7 +421,7 @@ def test_settings_come_as_what_takes_them(params):
     loaded = load(params, [*given, "train.optimisation={epochs: 3}", "train.objective={}"])
     assert loaded.train.optimisation == Optimisation(epochs=3)
     assert loaded.train.objective == Objective()
-    assert loaded.pretrain.speaker.scheduled_sampling == ScheduledSampling(start=2)
+    assert loaded.pretrain["speaker"]["scheduled_sampling"]["start"] == 2
     assert loaded.evaluate.several == SetSizes(samples=3, beams=2)
     settings = method_settings(loaded.for_stage("train", "luo", dvc_yaml=ROOT / "dvc.yaml"), "luo")
     assert (settings.optimisation, settings.objective) == (Optimisation(epochs=3), Objective())
@@ -585,6 +590,7 @@ def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(han
         "train.objective.margin",
         "features.options.pad_type",
         "evaluate.beam",
+        *(f"evaluate.judges.{name}" for name in ("own", "adapted", "before", "judge")),
         "evaluate.metrics",
         "evaluate.several",
         "evaluate.splits",
@@ -656,7 +662,7 @@ def test_a_stage_knows_its_instance_seed_and_folders(workplace):
     assert (changed.seed, changed.params.methods.luo["lambda"], changed.out) == (3, 0.5, Path("x"))
     assert stage_of("evaluate", "--method", "luo").model == Path("data/models/luo")
     assert stage_of("evaluate", "--method", "luo", "--model", "y").model == Path("y")
-    assert stage_of("pretrain", "--role", "judge").out == Path("data/models/judge")
+    assert stage_of("pretrain", "--role", "judge").out == Path("data/pretrained/judge")
     assert stage_of("draw", "--dataset", "scenes").out == Path("data/raw/scenes")
     assert stage_of("prepare").out == Path("data/prepared")
 

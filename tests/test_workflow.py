@@ -41,10 +41,10 @@ def toy_params() -> dict:
     params["train"]["optimisation"] |= once
     params["adapt"]["optimisation"] |= once
     params["methods"] = {
-        "mle": {"from": "likelihood"},
-        "psst_multinomial": {"from": "psst", "lambda": 0.005, "rho": 0.25},
-        "st_multinomial": {"from": "psst", "lambda": 0.005},
-        "luo": {"from": "luo", "lambda": 0.9},
+        "mle": {"from": "likelihood", "speaker": "speaker"},
+        "psst_multinomial": {"from": "psst", "speaker": "speaker", "lambda": 0.005, "rho": 0.25},
+        "st_multinomial": {"from": "psst", "speaker": "speaker", "lambda": 0.005},
+        "luo": {"from": "luo", "speaker": "speaker", "lambda": 0.9},
     }
     params["evaluate"]["metrics"] = ["BLEU", "ROUGE-L", "CIDEr", "SPICE"]  # METEOR takes seconds to start
     params["sweep"]["grid"] = {"psst_multinomial": {"lambda": [0.002]}, "luo": {"lambda": [0.5]}}
@@ -184,7 +184,7 @@ def test_a_method_of_ten_lines_is_in_curves_tables_and_report_without_another_ed
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     code = readme.split("## Add a method in ten lines")[1].split("```python\n")[1].split("```")[0]
     (folder / "pipeline/methods/both.py").write_text(code, encoding="utf-8")
-    change(folder, "methods", "both", to={"from": "both", "lambda": 0.9})
+    change(folder, "methods", "both", to={"from": "both", "speaker": "speaker", "lambda": 0.9})
     change(folder, "sweep", "grid", to={"both": {"lambda": [0.7, 0.9]}})
     began = time.time()
     assert set(ran(succeed(folder, "dvc", "repro"))) == behind("both")

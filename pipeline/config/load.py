@@ -17,13 +17,20 @@ from pydantic import ValidationError, create_model
 from pipeline import methods
 from pipeline.composition.objective import Objective
 from pipeline.config.reading import did_you_mean, keys_of, one_line, override, read_mapping, shown
-from pipeline.config.schema import Each, Section, Sections, Seeds, Train
+from pipeline.config.schema import Each, Listener, Name, Section, Sections, Seeds, Speaker, Train, pretrained
 from pipeline.config.views import View, listed_keys
 from pipeline.errors import UserError
 from pipeline.ranges import NonNegative
 from pipeline.training.optimisation import Optimisation
 
-OWN = ("from", "method", "train", "gamma")  # keys of every block of `methods`; the others are its composition's options
+OWN_LISTENER, ADAPTED_LISTENER = "own", "adapted"  # judges that a method trains
+OWN = (
+    "from",
+    "method",
+    "speaker",
+    "train",
+    "gamma",
+)  # keys of every block of `methods`; the others are its composition's options
 
 
 class Params(Sections):
@@ -45,6 +52,7 @@ class MethodSettings:
     optimisation: Optimisation
     objective: Objective
     gamma: float  # guidance of the trained speaker
+    speaker: str  # whom it begins with, by the name in `pretrain`
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -58,7 +66,9 @@ def method_settings(view: View, name: str) -> MethodSettings:
     block = view.methods[name].plain()
     train = Train.model_validate(_laid_over(view.train.plain(), block["train"]))
     arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in OWN}
-    return MethodSettings(_composition(name, block), arguments, train.optimisation, train.objective, block["gamma"])
+    return MethodSettings(
+        _composition(name, block), arguments, train.optimisation, train.objective, block["gamma"], block["speaker"]
+    )
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Params:
@@ -77,11 +87,16 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
         return UserError(f"{where[-1] if where else path}: {line}")
 
     params = _checked(Params, raw, (), refuse)
+    kinds = {name: pretrained(block) for name, block in params.pretrain.items()}
+    learned = {
+        name: _checked(kinds[name], block, ("pretrain", name), refuse) for name, block in params.pretrain.items()
+    }
+    params = params.model_copy(update={"pretrain": {name: section.model_dump() for name, section in learned.items()}})
+    _check_judges(params, kinds, refuse)
+    speakers = [name for name, kind in kinds.items() if kind is Speaker]
     blocks, schemas = {}, {}
     for name, block in params.methods.items():
         keys = ("methods", name)
-        if name in ("speaker", "listener", "judge"):
-            raise refuse(keys, f"methods.{name}: the name is taken by {name}'s pretraining; call the method otherwise")
         try:
             schemas[name] = _schema(name, block)
         except UserError as mistake:
@@ -90,6 +105,9 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
             said = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise refuse(keys, f"methods.{name}: pipeline/methods/{block['from']}.py: {said}") from error
         blocks[name] = _checked(schemas[name], block, keys, refuse).model_dump()
+        if (speaker := blocks[name]["speaker"]) not in speakers:
+            line = f"methods.{name}.speaker = {speaker} is no speaker of pretrain; {did_you_mean(speaker, speakers)}"
+            raise refuse((*keys, "speaker"), line)
         _checked(Train, _laid_over(raw["train"], blocks[name]["train"]), (*keys, "train"), refuse)
     for name, options in ((name, one) for name, grids in params.sweep.grid.items() for one in grids):
         place = ("sweep", "grid", name)
@@ -104,17 +122,28 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
     return params.model_copy(update={"methods": blocks})
 
 
+def _check_judges(params: Params, kinds: Mapping[str, type[Section]], refuse: Callable[..., UserError]) -> None:
+    """Refuse what leaves joint training without a listener, or an evaluation with a judge that nobody pretrains."""
+    if kinds.get("listener") is not Listener:
+        raise refuse(("pretrain",), "pretrain.listener is missing: the listener that joint training begins with")
+    there = [OWN_LISTENER, ADAPTED_LISTENER, *(name for name, kind in kinds.items() if kind is not Speaker)]
+    for name, judge in params.evaluate.judges.items():
+        if judge not in there:
+            keys = ("evaluate", "judges", name)
+            raise refuse(keys, f"{'.'.join(keys)} = {judge} is nobody who judges; {did_you_mean(judge, there)}")
+
+
 def _check_null_image(params: Params, blocks: Mapping[str, Any], refuse: Callable[..., UserError]) -> None:
     """Refuse to guide a speaker that has learned no null image."""
     for name, block in blocks.items():
-        if params.pretrain.speaker.image_dropout or block.get("image_dropout"):
+        if params.pretrain[block["speaker"]]["image_dropout"] or block.get("image_dropout"):
             continue
         grids = params.sweep.grid.get(name, ())
         swept = [gamma for grid in grids for gamma in grid.get("gamma", ())]
         for keys, gammas in (("methods", name, "gamma"), [block["gamma"]]), (("sweep", "grid", name, "gamma"), swept):
             for gamma in gammas:
                 if gamma != 1:
-                    needed = "needs a null image; set pretrain.speaker.image_dropout to 0.1, say"
+                    needed = f"needs a null image; set pretrain.{block['speaker']}.image_dropout to 0.1, say"
                     raise refuse(keys, f"{'.'.join(keys)} = {gamma:g} {needed}")
 
 
@@ -145,7 +174,8 @@ def _composition(name: str, block: Mapping[str, Any]) -> Callable[..., Any]:
 def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
     """The block of a composition: its keyword options under their own names (lam is `lambda`), and what all take."""
     composition = _composition(name, block)
-    fields: dict[str, Any] = {"from": (str, ...), "method": (str, name), "train": (dict[str, Any], {})}
+    fields: dict[str, Any] = {"from": (str, ...), "method": (str, name), "speaker": (Name, "speaker")}
+    fields["train"] = (dict[str, Any], {})
     for option in inspect.signature(composition, eval_str=True).parameters.values():
         if option.name in ("agents", "objective"):
             continue
@@ -162,7 +192,7 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
 
 def _grid(schema: type[Section]) -> type[Section]:
     """What a grid of a method may say: a list of values for each of its options, and seeds of its own."""
-    kinds = {key: GenericAlias(tuple, (kind, ...)) for key, kind in keys_of(schema).items() if key not in OWN[:3]}
+    kinds = {key: GenericAlias(tuple, (kind, ...)) for key, kind in keys_of(schema).items() if key not in OWN[:4]}
     lists: dict[str, Any] = {key: (Annotated[kind, *Each], ()) for key, kind in kinds.items()}
     return create_model(schema.__name__, __base__=Section, **lists, seed=(Seeds, ()))
 

@@ -5,6 +5,7 @@ What a part of the pipeline takes as a dataclass is declared there alone, in a m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
@@ -275,7 +276,7 @@ class Listener(Matching):
 class Speaker(Section):
     """A speaker and its pretraining; where images are dropped, it learns a null image, which guidance needs."""
 
-    architecture: Literal["att2in", "transformer"] = "att2in"
+    architecture: Literal["att2in", "transformer"]
     words: Count | None = None
     hidden: Count
     attention: Count | None = None
@@ -300,12 +301,24 @@ class Speaker(Section):
         return self
 
 
-class Pretrain(Section):
-    """Who learns before the joint training."""
+class Pretrained(Section):
+    """A judge that was trained elsewhere: a network of open_clip, and where the images are that it is to see."""
 
-    listener: Listener
-    speaker: Speaker
-    judge: Listener
+    network: Text
+    weights: Text
+    options: dict[str, Any] = {}
+    images: Text
+    image_size: Count
+    batch: Count = 64
+
+    def _check(self) -> None:
+        if not self.network.startswith("open_clip/"):
+            raise ValueError(f"network = {self.network} is no judge: open_clip/NETWORK.WEIGHTS, by open_clip's names")
+
+
+def pretrained(block: Mapping[str, Any]) -> type[Section]:
+    """What a block of `pretrain` is, by the key that it must have: a speaker, a judge from elsewhere, or a listener."""
+    return Speaker if "architecture" in block else Pretrained if "network" in block else Listener
 
 
 class Train(Section):
@@ -327,6 +340,7 @@ class Evaluate(Section):
     beam: Count
     metrics: Annotated[tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"], ...], *Each]
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
+    judges: dict[Name, Name]
     several: Annotated[SetSizes, Given] | None = None
 
 
@@ -369,13 +383,13 @@ class Report(Section):
 
 
 class Sections(Section):
-    """The whole file; the blocks of `methods` have a schema each, the signature of their composition."""
+    """The whole file; a block of `methods` has the signature of its composition as its schema."""
 
     seed: Natural
     draw: dict[Literal["scenes"], Scenes]
     prepare: Prepare
     features: Features
-    pretrain: Pretrain
+    pretrain: dict[Name, dict[str, Any]]
     train: Train
     adapt: Adapt
     methods: dict[Name, dict[str, Any]]

@@ -75,6 +75,8 @@ class ClipNetwork(GridNetwork):
         shown = {key: own[key] for key in ("size", "interpolation", "resize_mode", "mean", "std")}
         transform = image_transform_v2(PreprocessCfg(**own), is_train=False)
         super().__init__(model, transform, settings, settings.described(source, shown), device)
+        self.architecture = architecture
+        self.options = {key: value for key, value in given.items() if key != "force_preprocess_cfg"}
         self._tokens = open_clip.get_tokenizer(architecture, context_length=model.context_length)
 
     def _see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:

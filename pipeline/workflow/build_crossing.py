@@ -14,7 +14,7 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.cross_play import cross_play
 from pipeline.evaluation.judges import Captions
-from pipeline.workflow.build_evaluation import ADAPTED, OWN, judge_in, judges_of
+from pipeline.workflow.build_judges import ADAPTED, OWN, judge_in, judges_of
 
 
 def crossing(

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 def pretraining(
-    section: Node, role: str, prepared: Prepared, store: FeatureStore, device: torch.device
+    section: Node, prepared: Prepared, store: FeatureStore, device: torch.device
 ) -> tuple[Method, CiderD | None]:
-    """The method that pretrains `role` (listener, speaker or judge) with the settings of its section.
+    """The method that pretrains a speaker or a listener with the settings of its section.
 
     And the metric of its captions on the validation split, if it says any.
     """
     words = len(prepared.vocabulary)
-    if role == "speaker":
+    if "architecture" in section:
         schedule = section.scheduled_sampling
         kind = ARCHITECTURES[section.architecture]
         own = {name: section[name] for name in inspect.signature(kind).parameters if name in section}

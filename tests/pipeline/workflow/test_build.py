@@ -22,7 +22,8 @@ from pipeline.models.listener import Listener
 from pipeline.models.weights import load_agent, save_agents
 from pipeline.workflow import stage as door
 from pipeline.workflow.build_data import cider
-from pipeline.workflow.build_evaluation import judges_of, speaker_in
+from pipeline.workflow.build_evaluation import speaker_in
+from pipeline.workflow.build_judges import judges_of
 from pipeline.workflow.build_pretraining import adaptation
 from stages import prepare
 
