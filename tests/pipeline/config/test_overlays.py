@@ -52,7 +52,6 @@ draw: {}
 note: >-
   what is new
   here
-
 train:
   epochs: 1.5e+2 # [P] says so
   rate: 5e-4
