@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipeline.analysis.bootstrap import Resamples, interval, resample
-from pipeline.analysis.judges import Judge, Keys, recall_by
-from pipeline.analysis.levels import CIDER, cider_levels, highest_shared, recall_levels, span
-from pipeline.analysis.results import LANGUAGE, Point, Results
+from pipeline.analysis.judges import Keys, recall_by
+from pipeline.analysis.levels import cider_levels, highest_shared, recall_levels, span
+from pipeline.analysis.results import CIDER, LANGUAGE, Point, Results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import SAME, Curve, curves, mixture
 
@@ -73,12 +73,11 @@ class Slice:
 class Comparison:
     """What the curves say of the methods."""
 
+    results: Results
     at_cider: tuple[Slice, ...]
     at_recall: tuple[Slice, ...]
     along_rho: tuple[Slice, ...]  # of a method each: its curves of every ρ, at the highest CIDEr to which all come
     control: str | None  # whose CIDEr the fixed ones are a share of in every resample; None: they are constants
-    judges: Mapping[str, Judge]
-    ends: Sequence[str]  # the first judge and the last
     resamples: int
     notes: tuple[str, ...] = ()
 
@@ -106,12 +105,11 @@ def compare(results: Results, settings: ReportSettings) -> Comparison:
     reference, fixed = _reference(results, lines, settings), recall_by(results.first.name, settings.recall)
     language = [("language", name) for name in LANGUAGE]
     return Comparison(
+        results,
         at_cider=tuple(at_cider(lines, cider, cider_rule, reference) for cider in ciders),
         at_recall=tuple(at_recall(level) for level in recalls),
         along_rho=tuple(at_cider(*along) for method in results.methods for along in _along_rho(method, lines)),
         control=settings.control if _moving(1.0, control, samples) is not None else None,
-        judges=results.judges,
-        ends=results.ends,
         resamples=samples.count,
         notes=samples.notes,
     )

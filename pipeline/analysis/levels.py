@@ -7,16 +7,14 @@ from itertools import pairwise
 from math import floor
 
 from pipeline.analysis.judges import recall_by
-from pipeline.analysis.results import Results
+from pipeline.analysis.results import CIDER, Results, means
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import SAME, Curve
-
-CIDER = ("language", "CIDEr")
 
 
 def span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
     """The lowest and the highest value that the curve's settings have (seeds averaged); None if it was not measured."""
-    values = [value for point in curve.points if (value := point.mean("test", *keys)) is not None]
+    values = means(curve.points, "test", *keys)
     return (min(values), max(values)) if values else None
 
 
@@ -29,8 +27,7 @@ def cider_levels(results: Results, curves: Sequence[Curve], settings: ReportSett
     if settings.at_cider is not None:
         return settings.at_cider, "Values of CIDEr as set in report.at_cider."
     spans = _spans(curves, CIDER)
-    measured = [value for point in results.of(settings.control) if (value := point.mean("test", *CIDER)) is not None]
-    if measured:
+    if measured := means(results.of(settings.control), "test", *CIDER):
         most, found = max(measured), {}
         for share in (1.0, settings.min_cider_share):
             if _most(spans, share * most):

@@ -16,6 +16,7 @@ from pipeline.errors import UserError
 
 SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ"}
 MISSING = "–"
+CIDER = ("language", "CIDEr")
 LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
 
 
@@ -145,9 +146,19 @@ class Results:
         return [point for point in self.points if point.method == method]
 
 
+def means(points: Iterable[Point], split: str, *keys: str) -> list[float]:
+    """Those that are known."""
+    return [value for point in points if (value := point.mean(split, *keys)) is not None]
+
+
 def setting(point: Point | Run | None, name: str) -> str:
     value = None if point is None else point.settings.get(name)
     return MISSING if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def named(point: Point | Run, name: str) -> str:
+    """The setting with its symbol before it."""
+    return f"{SYMBOLS.get(name, name)} {setting(point, name)}"
 
 
 def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] = ()) -> Results:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pipeline.analysis.judges import Keys, recall_by
-from pipeline.analysis.results import Point, Results
+from pipeline.analysis.results import CIDER, Point, Results, means
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def naturalness_floor(results: Results, settings: ReportSettings) -> float | Non
 
     A control that was run with several settings counts with the best of them.
     """
-    measured = [value for point in results.of(settings.control) if (value := _cider(point)) is not None]
+    measured = means(results.of(settings.control), "val", *CIDER)
     return settings.min_cider_share * max(measured) if measured else None
 
 
@@ -67,7 +67,7 @@ def _choose(method: str, points: Sequence[Point], floor: float | None, recall: K
     measured = [
         (found, cider, point)
         for point in points
-        if (found := point.mean("val", *recall)) is not None and (cider := _cider(point)) is not None
+        if (found := point.mean("val", *recall)) is not None and (cider := point.mean("val", *CIDER)) is not None
     ]
     if not measured:
         return Choice(method, points[0] if len(points) == 1 else None, Basis.UNMEASURED, len(points))
@@ -91,7 +91,3 @@ def rule(results: Results, settings: ReportSettings) -> str:
         f"whose CIDEr is at least {floor:.3f}, {settings.min_cider_share:.0%} of that of {settings.control}; if none "
         "is, the one with the highest CIDEr, marked *. Seeds are averaged before choosing."
     )
-
-
-def _cider(point: Point) -> float | None:
-    return point.mean("val", "language", "CIDEr")

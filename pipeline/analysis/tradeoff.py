@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.analysis.results import SYMBOLS, Point, Results, setting
+from pipeline.analysis.results import Point, Results, Run, named
 
 SAME = 1e-9  # relative; nearer numbers are the same number, summed in another order
 
@@ -32,6 +32,10 @@ class Curve:
     method: str
     settings: Mapping[str, Any]  # without the dial and the seed
     points: tuple[Point, ...]
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for point in self.points for run in point.runs]
 
 
 def curves(results: Results) -> list[Curve]:
@@ -46,7 +50,7 @@ def curves(results: Results) -> list[Curve]:
         varying = results.varying(method)
         for points in lines.values():
             fixed = {name: value for name, value in points[0].settings.items() if name != dial}
-            names = [method, *(f"{SYMBOLS.get(name, name)} {setting(points[0], name)}" for name in varying)]
+            names = [method, *(named(points[0], name) for name in varying)]
             found.append(Curve(" ".join(names), method, fixed, tuple(points)))
     return found
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.analysis.compare import SHORT_OFTEN, Comparison, Difference, Reading, Slice
-from pipeline.analysis.judges import Judge, Keys, recall_by
-from pipeline.analysis.results import LANGUAGE, MISSING, Run, setting
+from pipeline.analysis.compare import SHORT_OFTEN, Comparison, Reading, Slice
+from pipeline.analysis.judges import Keys, recall_by
+from pipeline.analysis.results import LANGUAGE, Run, setting
 from pipeline.report.tables import RECALLS, Column, Table, filled, number
 
 
@@ -29,11 +29,11 @@ def compact_comparison(comparison: Comparison) -> list[Table]:
 
 def at_cider_table(comparison: Comparison, slice_: Slice, compact: bool = False) -> Table:
     """Recall by every judge where each curve has the same CIDEr (the paper's Tables 2 and 3)."""
-    judges = comparison.judges.values()
+    judges = comparison.results.judges.values()
     columns = [_estimate(name, recall_by(judge.name, name), 1, judge.title) for judge in judges for name in RECALLS]
-    columns += [_spread(f"R@10 {judge}", recall_by(judge), 1) for judge in comparison.ends]
+    columns += [_spread(f"R@10 {judge}", recall_by(judge), 1) for judge in comparison.results.ends]
     if compact:
-        columns = [_estimate(f"R@10 {judge}", recall_by(judge), 1) for judge in comparison.judges]
+        columns = [_estimate(f"R@10 {judge}", recall_by(judge), 1) for judge in comparison.results.judges]
     caption = f"Recall at equal naturalness, CIDEr {slice_.level:.3f}: in %, test split, from caption to image"
     return filled(
         "equal-cider-compact" if compact else f"equal-cider-{_slug(slice_)}",
@@ -49,7 +49,7 @@ def at_recall_table(comparison: Comparison, slice_: Slice) -> Table:
     measured = {keys[1] for reading in slice_.readings for keys in reading.estimates}
     metrics = [name for name in LANGUAGE if name in measured or name == "CIDEr"]
     columns = [_estimate(name, ("language", name), 3) for name in metrics]
-    level, by = f"{slice_.fixed} {slice_.level:.4g}%", _first(comparison).title.lower()
+    level, by = f"{slice_.fixed} {slice_.level:.4g}%", comparison.results.first.title.lower()
     return filled(
         f"equal-recall-{_slug(slice_)}",
         f"Naturalness at equal discriminability, {level} ({by}): test split",
@@ -67,8 +67,8 @@ def significance_table(comparison: Comparison, slice_: Slice, compact: bool = Fa
         _difference(slice_, judge.name, f"R@10 {judge.name}", f"p {judge.name}")
         if compact
         else _difference(slice_, judge.name, "Δ R@10", "p", judge.title)
-        for judge in comparison.judges.values()
-        if judge.name in comparison.ends or not compact
+        for judge in comparison.results.judges.values()
+        if judge.name in comparison.results.ends or not compact
     ]
     shown = [reading for reading in slice_.readings if reading.curve.label in slice_.differences]
     count = sum(map(len, slice_.differences.values()))
@@ -83,15 +83,15 @@ def significance_table(comparison: Comparison, slice_: Slice, compact: bool = Fa
             f"p is two-sided, from the resamples' standard deviation, and Holm-adjusted for all {count} differences "
             "(of every judge); the intervals are not adjusted. Training again would add the spread over seeds.",
         ],
-        beside=_runs(next(reading for reading in slice_.readings if reading.curve is slice_.reference)),
+        beside=slice_.reference.runs,
     )
 
 
 def rho_table(comparison: Comparison, slice_: Slice) -> Table:
     """R@10 of one method against ρ at one CIDEr (the paper's Figure 4)."""
-    columns = [_estimate(judge.title, recall_by(judge.name), 1, "R@10") for judge in comparison.judges.values()]
-    first, method = _first(comparison).name, slice_.readings[0].curve.method
-    rows = [(setting(each.curve.points[0], "rho") + _mark(each), _runs(each), each) for each in slice_.readings]
+    columns = [_estimate(judge.title, recall_by(judge.name), 1, "R@10") for judge in comparison.results.judges.values()]
+    first, method = comparison.results.first.name, slice_.readings[0].curve.method
+    rows = [(setting(each.curve.points[0], "rho") + _mark(each), each.curve.runs, each) for each in slice_.readings]
     return filled(
         f"rho-{method}",
         f"{method}: R@10 in % against ρ, at CIDEr {slice_.level:.3f}, test split",
@@ -108,7 +108,7 @@ def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
         yield slice_.rule
     yield (
         "Read from each method's curve along λ (seeds averaged): settings that contradict the trade-off of CIDEr and "
-        f"R@10 ({_first(comparison).title.lower()}) are pooled, between neighbours it is linear, beyond the last "
+        f"R@10 ({comparison.results.first.title.lower()}) are pooled, between neighbours it is linear, beyond the last "
         "setting there is none."
     )
     estimates = [estimate for reading in slice_.readings for estimate in reading.estimates.values()]
@@ -147,11 +147,11 @@ def _ends(reading: Reading, digits: int) -> str:
 def _estimate(label: str, keys: Keys, digits: int, group: str = "") -> Column:
     """The estimate of a reading with its interval."""
 
-    def show(reading: Reading) -> str:
+    def show(reading: Reading) -> str | None:
         if (found := reading.estimates.get(keys)) is None:
-            return MISSING
-        ends = [number(end, digits) for end in found.interval or ()]
-        return number(found.value, digits) + (f" [{', '.join(ends)}]" if ends else "")
+            return None
+        ends = ", ".join(number(end, digits) for end in found.interval or ())
+        return number(found.value, digits) + (f" [{ends}]" if ends else "")
 
     return Column(label, group, show)
 
@@ -159,9 +159,9 @@ def _estimate(label: str, keys: Keys, digits: int, group: str = "") -> Column:
 def _spread(label: str, keys: Keys, digits: int) -> Column:
     """The deviation over the seeds of a reading, and how many they are."""
 
-    def show(reading: Reading) -> str:
+    def show(reading: Reading) -> str | None:
         found = reading.estimates.get(keys)
-        return MISSING if found is None or found.spread is None else f"{number(found.spread, digits)} ({found.seeds})"
+        return f"{number(found.spread, digits)} ({found.seeds})" if found and found.spread is not None else None
 
     return Column(label, "± over seeds", show)
 
@@ -169,18 +169,15 @@ def _spread(label: str, keys: Keys, digits: int) -> Column:
 def _difference(slice_: Slice, judge: str, label: str, p: str, group: str = "") -> tuple[Column, Column]:
     """The difference of a reading from the reference, with its interval, and its p-value."""
 
-    def of(reading: Reading) -> Difference | None:
-        return slice_.differences[reading.curve.label].get(judge)
-
-    def value(reading: Reading) -> str:
-        if (found := of(reading)) is None:
-            return MISSING
+    def value(reading: Reading) -> str | None:
+        if (found := slice_.differences[reading.curve.label].get(judge)) is None:
+            return None
         low, high = map(_signed, found.interval)
         return f"{_signed(found.value)} [{low}, {high}]{'*' if found.clear else ''}"
 
-    def probability(reading: Reading) -> str:
-        found = of(reading)
-        return MISSING if found is None else "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
+    def probability(reading: Reading) -> str | None:
+        found = slice_.differences[reading.curve.label].get(judge)
+        return found and ("<0.001" if found.p < 0.001 else f"{found.p:.3f}")
 
     return Column(label, group, value), Column(p, group, probability)
 
@@ -197,15 +194,7 @@ def _mark(reading: Reading) -> str:
 
 
 def _rows(readings: Sequence[Reading]) -> list[tuple[str, list[Run], Reading]]:
-    return [(reading.curve.label + _mark(reading), _runs(reading), reading) for reading in readings]
-
-
-def _runs(reading: Reading) -> list[Run]:
-    return [run for point in reading.curve.points for run in point.runs]
-
-
-def _first(comparison: Comparison) -> Judge:
-    return comparison.judges[comparison.ends[0]]
+    return [(reading.curve.label + _mark(reading), reading.curve.runs, reading) for reading in readings]
 
 
 def _slug(slice_: Slice) -> str:

@@ -98,7 +98,9 @@ def panels_png(panels: Sequence[Panel]) -> bytes:
     for axes in grid.flat[len(panels) :]:
         axes.axis("off")
     for n, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
-        _draw(axes, panel, panels, left=n % columns == 0)
+        _draw(axes, panel, panels)
+        axes.set_ylabel(panel.up if n % columns == 0 else "")
+        axes.tick_params(labelbottom=n + columns >= len(panels))  # where no panel is below
         axes.set_title(plain(panel.title), fontsize=10, loc="left")
         for series in panel.series:
             _tag(axes, series, ends=len(panel.series) <= CROWD)
@@ -151,8 +153,8 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _draw(axes: Any, panel: Panel, panels: Sequence[Panel], left: bool = True) -> None:
-    """The panel with scales that fit all of `panels`; only those on the left say what goes up."""
+def _draw(axes: Any, panel: Panel, panels: Sequence[Panel]) -> None:
+    """The panel, with scales that fit all of `panels`."""
     from matplotlib.ticker import MaxNLocator
 
     spots = [spot for each in panels for series in each.series for spot in series.spots]
@@ -161,7 +163,7 @@ def _draw(axes: Any, panel: Panel, panels: Sequence[Panel], left: bool = True) -
     axes.set_xlim(_limits(xs))
     axes.set_ylim(_limits(ys + [value for each in panels if each.level for value in each.level]))
     axes.set_xlabel(panel.across, color=INK)
-    axes.set_ylabel(panel.up if left else "", color=INK)
+    axes.set_ylabel(panel.up, color=INK)
     axes.grid(color=RULE, linewidth=0.8)
     axes.tick_params(length=0, labelcolor=SOFT, labelsize=9)
     axes.set_axisbelow(True)

@@ -58,7 +58,7 @@ def comparison_csv(comparison: Comparison) -> str:
     `fixed` is what is equal, at `at`; `difference`, its interval and p (Holm-adjusted) are against `reference`.
     """
     slices = [(slice_.fixed, slice_) for slice_ in comparison.at_cider]
-    slices += [(f"{slice_.fixed} {comparison.ends[0]}", slice_) for slice_ in comparison.at_recall]
+    slices += [(f"{slice_.fixed} {comparison.results.first.name}", slice_) for slice_ in comparison.at_recall]
     rows = []
     for fixed, slice_ in slices:
         for reading in slice_.readings:
@@ -83,7 +83,7 @@ def rho_csv(comparison: Comparison) -> str:
         | _numbers(found)
         for slice_ in comparison.along_rho
         for reading in slice_.readings
-        for judge in comparison.judges
+        for judge in comparison.results.judges
         if (found := reading.estimates.get(recall_by(judge)))
     ]
     return as_csv(["method", "CIDEr", "rho", "judge", *NUMBERS], rows)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pipeline.analysis.compare import Comparison
 from pipeline.analysis.judges import BEFORE, OWN, Keys, human_by, recall_by
-from pipeline.analysis.results import SYMBOLS, Point, Results, setting
+from pipeline.analysis.results import Point, Results, named
 from pipeline.analysis.selection import Choice
 from pipeline.analysis.tradeoff import curves
 from pipeline.report.drawing import Panel, Series, Spot, Style
@@ -75,7 +75,7 @@ def rho_panels(results: Results, comparison: Comparison) -> list[Panel]:
     Bars are 95 % intervals over the test images. Nothing where no method was measured at several values of ρ.
     """
     style, panels = styles(results), []
-    for judge in comparison.ends:
+    for judge in results.ends:
         lines = []
         for slice_ in comparison.along_rho:
             method = slice_.readings[0].curve.method
@@ -88,7 +88,7 @@ def rho_panels(results: Results, comparison: Comparison) -> list[Panel]:
                     spots.append(Spot(rho, found.value, words, bars=(rho, rho, *ends) if ends else None))
             lines.append(Series(label, style[method], tuple(spots)))
         across, up = "ρ: share of captions heard as distributions →", "R@10: found more often →"
-        panels.append(Panel(judge, comparison.judges[judge].title, across, up, tuple(lines)))
+        panels.append(Panel(judge, results.judges[judge].title, across, up, tuple(lines)))
     return [panel for panel in panels if not panel.empty]
 
 
@@ -115,7 +115,7 @@ def _series(
         several, dial = len(point.runs) > 1, results.dial(point.method)
         keys = dict.fromkeys(("lambda", "rho", dial, *results.varying(point.method)))
         seeds = " ".join(str(seed) for seed in point.seeds if seed is not None) or "–"
-        words = [point.method, *(_named(point, key) for key in keys if key in point.settings)]
+        words = [point.method, *(named(point, key) for key in keys if key in point.settings)]
         words += [f"{'seeds' if several else 'seed'} {seeds}"]
         words += [f"{x_words[0]} {number(x, x_words[1], dx)}", f"{y_words[0]} {number(y, y_words[1], dy)}"]
         return Spot(
@@ -124,23 +124,15 @@ def _series(
             label=", ".join([*words, *(["chosen on validation"] if id(point) in chosen else [])]),
             bars=(x - dx, x + dx, y - dy, y + dy) if dx is not None and dy is not None else None,
             seeds=tuple((run.value("test", *across), run.value("test", *up)) for run in point.runs) if several else (),  # type: ignore[misc]
-            tag=_named(point, dial) if dial in point.settings else "",
+            tag=named(point, dial) if dial in point.settings else "",
             chosen=id(point) in chosen,
         )
 
-    return tuple(
-        Series(curve.label, style[curve.label], tuple(filter(None, map(spot, curve.points))))
-        if frozen or not style[curve.label].dashed
-        else Series(curve.label, style[curve.label], ())
-        for curve in curves(results)
-    )
+    shown = {curve.label: curve.points if frozen or not style[curve.label].dashed else () for curve in curves(results)}
+    return tuple(Series(label, style[label], tuple(filter(None, map(spot, points)))) for label, points in shown.items())
 
 
 def _band(results: Results, keys: Keys) -> tuple[float, float] | None:
     """The least and the greatest of the runs' numbers."""
-    known: Iterable[float] = [value for run in results.runs if (value := run.value("test", *keys)) is not None]
+    known = [value for run in results.runs if (value := run.value("test", *keys)) is not None]
     return (min(known), max(known)) if known else None
-
-
-def _named(point: Point, key: str) -> str:
-    return f"{SYMBOLS.get(key, key)} {setting(point, key)}"

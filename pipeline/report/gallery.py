@@ -19,7 +19,7 @@ import numpy as np
 from pipeline.analysis.captions import read_captions, rows_of
 from pipeline.analysis.compare import Comparison
 from pipeline.analysis.judges import ADAPTED, recall_by
-from pipeline.analysis.results import SYMBOLS, Point, Results, setting
+from pipeline.analysis.results import SYMBOLS, Point, Results, named
 from pipeline.analysis.selection import Choice, ReportSettings
 from pipeline.analysis.tradeoff import curves
 from pipeline.errors import UserError
@@ -39,7 +39,6 @@ BUDGET = 2_000_000  # characters of all thumbnails: the page stays small enough 
 class Said:
     """One setting's caption of an image and the image's rank among all, by each judge (1 is best)."""
 
-    method: str
     line: str  # the figures' label and style
     style: Style
     setting: str
@@ -56,7 +55,6 @@ class Picture:
 
     row: int
     id: str
-    file: str
     image: Image
     human: tuple[str, ...]
     said: tuple[Said, ...]
@@ -117,18 +115,10 @@ def gallery(
     wanted = [row["image"] for row in rows]
     if not wanted:
         return []
-    human = _human(prepared, wanted)
-    said = _said(results, views, wanted)
+    human, said = _human(prepared, wanted), _said(results, views, wanted)
     return [
-        Picture(
-            row=row["image"],
-            id=row["id"],
-            file=row["file"],
-            image=_open(images_root / row["file"], LONGEST_SIDE),
-            human=tuple(human[row["image"]]),
-            said=tuple(said[row["image"]]),
-        )
-        for row in rows
+        Picture(n, row["id"], _open(images_root / row["file"], LONGEST_SIDE), tuple(human[n]), tuple(said[n]))
+        for n, row in zip(wanted, rows, strict=True)
     ]
 
 
@@ -195,10 +185,9 @@ def _said(results: Results, views: Sequence[View], images: Sequence[int]) -> dic
                 ranks[ADAPTED] = None  # it is the own one
             said[image].append(
                 Said(
-                    method=run.method,
                     line=line,
                     style=style[line],
-                    setting=", ".join(f"{SYMBOLS[key]} {setting(run, key)}" for key in SYMBOLS if key in run.settings),
+                    setting=", ".join(named(run, key) for key in SYMBOLS if key in run.settings),
                     means=", ".join(means),
                     caption=row.get("caption"),
                     ranks=ranks,

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from pipeline.analysis.results import MISSING, read_json
+from pipeline.analysis.results import read_json
 from pipeline.report.drawing import Panel, Series, Spot, Style
 from pipeline.report.export import as_csv
 from pipeline.report.tables import Column, Table, filled, number
@@ -122,14 +122,14 @@ def _accuracy_table(found: Observatory) -> Table:
         return Column(key, show=show)
 
     def cost(samples: int) -> Column:
-        def show(row: Observed) -> str:
+        def show(row: Observed) -> str | None:
             other = same.get((row.words, samples))
-            return MISSING if other is None or other.ms is None else number(other.ms * other.mean("variance"), 0)
+            return number(other.ms * other.mean("variance"), 0) if other and other.ms is not None else None
 
         return Column(f"K={samples}", "variance × ms", show)
 
     def dial(key: str) -> Column:
-        return Column(SYMBOLS[key], show=lambda row: f"{row.settings[key]:g}" if key in row.settings else MISSING)
+        return Column(SYMBOLS[key], show=lambda row: f"{row.settings[key]:g}" if key in row.settings else None)
 
     columns = [*map(dial, SYMBOLS), ranged("bias"), ranged("cosine")]
     columns += [Column("length", show=lambda row: number(row.mean("length"), 2))]

@@ -124,9 +124,7 @@ def _page(figures: Mapping[str, Sequence[Panel]], **content: Any) -> str:
     )
     results, said = content["results"], [words for picture in content["pictures"] for words in picture.said]
     style, script = (Markup((TEMPLATE / f"page.{kind}").read_text("utf-8")) for kind in ("css", "js"))
-    styles = {
-        series.style.name: series.style for panels in figures.values() for each in panels for series in each.series
-    }
+    styles = {line.style.name: line.style for figure in figures.values() for panel in figure for line in panel.series}
     return environment.get_template("page.html").render(
         content,
         zip=zip,
@@ -135,7 +133,7 @@ def _page(figures: Mapping[str, Sequence[Panel]], **content: Any) -> str:
         style=style,
         script=script,
         hashes=[_hash(style), _hash(script)],
-        figures={name: panels_svg(panels, f"chart-{n}") for n, (name, panels) in enumerate(figures.items())},
+        figures={name: panels_svg(panels, f"f{n}") for n, (name, panels) in enumerate(figures.items())},
         swatches={name: swatch(style) for name, style in sorted(styles.items())},
         rank_judges=[judge for judge in results.judges if any(words.ranks[judge] is not None for words in said)],
         finds=any(words.found for words in said),

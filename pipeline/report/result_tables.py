@@ -8,14 +8,10 @@ from dataclasses import replace
 from pipeline.analysis.judges import ADAPTED, TEXT, recall_by
 from pipeline.analysis.results import LANGUAGE, SYMBOLS, Point, Results, setting
 from pipeline.analysis.selection import Basis, Choice
+from pipeline.report.quality_tables import DIVERSITY
 from pipeline.report.tables import Column, Table, dial, filled, mean, measured, median, of_choices, ranks
 
-DIVERSITY = {
-    "words_per_caption": "words",
-    "distinct_captions": "distinct",
-    "repetition": "repeats",
-    "unfinished": "no end",
-}
+CAPTIONS = ("words_per_caption", "distinct_captions", "repetition", "unfinished")
 SEEDS = Column("seeds", "Chosen", lambda point: str(len(point.runs)))
 
 
@@ -38,13 +34,10 @@ def results_table(results: Results, choices: Sequence[Choice], direction: str = 
 
 def human_table(results: Results, choices: Sequence[Choice]) -> Table:
     """Human captions through each chosen setting's judges; own listeners differ, the others should not."""
-    return filled(
-        "human",
-        "Human captions of the test split through the same judges: recall in % and median rank (med.)",
-        [(choice.method, choice.point.runs, choice.point) for choice in choices if choice.point],
-        [column for judge in results.judges.values() for column in ranks(judge.name, judge.title, "human", TEXT)],
-        head="Listener of",
-    )
+    rows = [(choice.method, choice.point.runs, choice.point) for choice in choices if choice.point]
+    columns = [column for judge in results.judges.values() for column in ranks(judge.name, judge.title, "human", TEXT)]
+    caption = "Human captions of the test split through the same judges: recall in % and median rank (med.)"
+    return filled("human", caption, rows, columns, head="Listener of")
 
 
 def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
@@ -56,10 +49,7 @@ def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     columns += [measured(f"R@10 {first}", recall_by(first), 1, "Validation", "val")]
     columns += [measured("CIDEr", ("language", "CIDEr"), 3, "Test")]
     columns += [measured(f"R@10 {judge}", recall_by(judge), 1, "Test") for judge in results.judges]
-    columns += [
-        measured(label, ("diversity", key), 1 if label == "words" else 3, "Test captions")
-        for key, label in DIVERSITY.items()
-    ]
+    columns += [measured(DIVERSITY[key][0], ("diversity", key), DIVERSITY[key][1], "Test captions") for key in CAPTIONS]
     return filled(
         "runs",
         "One line a model; recall in %, from caption to image",

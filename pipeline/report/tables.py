@@ -16,14 +16,14 @@ RECALLS = ("R@1", "R@5", "R@10")
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, and what stands below it: the text `show` makes of what a row is of.
+    """A heading, and what stands below it: the text `show` makes of what a row is of, or else a dash.
 
     Neighbours with one group stand under a common heading.
     """
 
     label: str
     group: str = ""
-    show: Callable[[Any], str] = str
+    show: Callable[[Any], str | None] = str
     text: bool = False  # text is set flush left, numbers flush right
 
 
@@ -96,7 +96,7 @@ def filled(
     """
     protocols = Protocols([*(run for _, runs, _ in rows for run in runs), *beside])
     cells = [
-        [called + protocols.mark(runs), *(MISSING if of is None else column.show(of) for column in columns)]
+        [called + protocols.mark(runs), *((of and column.show(of)) or MISSING for column in columns)]
         for called, runs, of in rows
     ]
     columns = [Column(head, text=True), *columns]

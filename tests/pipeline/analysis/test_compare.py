@@ -7,8 +7,7 @@ import pytest
 from pipeline.analysis.bootstrap import Resamples, resample
 from pipeline.analysis.compare import compare, holm, read
 from pipeline.analysis.judges import recall_by
-from pipeline.analysis.levels import CIDER
-from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.results import CIDER, read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import curves
 from pipeline.report.comparison_tables import rho_table
@@ -147,7 +146,7 @@ def test_differences_are_paired_and_holm_adjusted(full_world):
         math.erfc(abs(each.estimates[keys].value - base.estimates[keys].value)
                   / np.std(each.resampled[keys] - base.resampled[keys], ddof=1) / math.sqrt(2))
         for each in slice_.readings if each.curve.label in slice_.differences
-        for keys in map(recall_by, comparison.judges)
+        for keys in map(recall_by, comparison.results.judges)
     ]  # fmt: skip
     flat = [each.p for by_judge in slice_.differences.values() for each in by_judge.values()]
     assert flat == pytest.approx(holm(raw))
@@ -230,7 +229,7 @@ def test_captions_without_scores_are_compared_without_intervals(world):
     assert readings
     assert all(estimate.interval is None for reading in readings for estimate in reading.estimates.values())
     assert all(not slice_.differences for slice_ in comparison.at_cider)
-    assert "adapted" not in comparison.judges
+    assert "adapted" not in comparison.results.judges
     assert comparison.control is None
 
 

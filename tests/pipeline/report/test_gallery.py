@@ -32,7 +32,7 @@ def test_pictures_are_of_the_test_split_with_every_settings_caption(world):
     first, n = pictures[0], numbers[0]
     assert first.human == (f"a <i>person</i> on image {n}", f"the <i>person</i> on image {n}")
     assert first.image.size == (64, 48)
-    psst = [words for words in first.said if words.method == "psst_multinomial"]
+    psst = [words for words in first.said if words.line == "psst_multinomial"]
     assert [words.setting for words in psst] == ["λ 0.001, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.02, ρ 0.25"]
     assert psst[1].caption.startswith("psst_multinomial says lambda 0.005 rho 0.25 seed 1 of")
     assert psst[1].means == "CIDEr 0.945, R@10 86.5"  # of both seeds
@@ -60,7 +60,7 @@ def test_what_the_own_listener_finds_is_kept_with_the_right_rank(full_world):
 
 def test_a_frozen_speaker_says_the_same_to_its_adapted_listener(full_world):
     for picture in drawn(full_world):
-        luo, frozen = ([words for words in picture.said if words.method == m] for m in ("luo", "frozen_luo"))
+        luo, frozen = ([words for words in picture.said if words.line == m] for m in ("luo", "frozen_luo"))
         assert [words.caption for words in luo] == [words.caption for words in frozen]
         assert [words.ranks["adapted"] for words in luo] == [words.ranks["own"] for words in frozen]
         assert [words.ranks["judge"] for words in luo] == [words.ranks["judge"] for words in frozen]
