@@ -26,7 +26,7 @@ from pipeline.features.extract import extract, open_network
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.images import open_image
 from pipeline.features.networks import TORCHVISION, torchvision_model
-from pipeline.features.torchvision_cpu import declare_operators
+from pipeline.runtime.torchvision_cpu import declare_operators
 
 NETWORKS = ("mobilenetv2_100", "resnet101", "open_clip/ViT-B-32", DETECTOR)
 

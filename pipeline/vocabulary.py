@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 EOS = 0
 UNK_WORD = "UNK"
@@ -18,6 +19,7 @@ class Vocabulary:
     """The words that a speaker can say, in order of their ids, UNK the last of them."""
 
     words: tuple[str, ...]
+    reads_text: ClassVar[bool] = False  # whether captions are encoded from their text, or from their words
 
     @classmethod
     def count(cls, captions: Iterable[Sequence[str]], more_than: int) -> Vocabulary:

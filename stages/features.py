@@ -14,9 +14,13 @@ from pipeline.workflow.stage import Stage, main
 
 
 def inputs(stage: Stage) -> list[Path]:
-    """What the features are made from, beside the images themselves: the prepared data, and a file of weights."""
-    weights = stage.params.features.weights
-    return [stage.root / "prepared", *([Path(weights)] if weights and Path(weights).is_file() else [])]
+    """What features are made from, beside images: the prepared data, and a file of weights or a captioner's folder."""
+    p = stage.params.features
+    brought = [Path(p.weights)] if p.weights and Path(p.weights).is_file() else []
+    captioner = Path(p.network.removeprefix("hub/"))
+    if p.network.startswith("hub/") and captioner.is_dir():
+        brought.append(captioner)
+    return [stage.root / "prepared", *brought]
 
 
 def run(stage: Stage) -> None:

@@ -18,7 +18,8 @@ def run(stage: Stage) -> None:
     import pyarrow.parquet as pq
 
     from pipeline.data.prepared import Prepared, write_prepared
-    from pipeline.metrics.cider import document_frequencies
+    from pipeline.data.tokens import Tokens
+    from pipeline.metrics.cider import MAX_ID, document_frequencies
     from pipeline.metrics.frequency_file import read_document_frequencies
     from pipeline.readers import Known, read_corpus
     from pipeline.runtime.files import atomic_path, write_atomically
@@ -42,12 +43,15 @@ def run(stage: Stage) -> None:
             plain["shares"],
             Known(expected, plain["corrupt"]),
         )
+        if p.tokenizer is not None:
+            texts = (caption.text for image in corpus.images for caption in image.captions)
+            corpus = replace(corpus, vocabulary=Tokens.fetch(p.tokenizer, stage.out, texts, MAX_ID))
         counted = None if p.document_frequencies is None else root / p.document_frequencies
         if counted is not None:
             if not counted.is_file():
                 raise UserError(f"{counted}: the file of document frequencies is missing; null counts them here")
             corpus = replace(corpus, sources=(*corpus.sources, counted))
-        write_prepared(corpus, stage.out, p.min_count, p.max_words, p.count_words, words)
+        write_prepared(corpus, stage.out, p.min_count, p.max_words, p.count_words, words, p.tokenizer)
         if (root / FACTS).exists():
             write_atomically(stage.out / FACTS, (root / FACTS).read_bytes())
         prepared = Prepared.load(stage.out)

@@ -4,6 +4,7 @@ python -m stages.pretrain --role listener → data/pretrained/listener: weights,
 """
 
 import sys
+from pathlib import Path
 
 from pipeline.config.views import Node
 from pipeline.workflow.stage import Stage, main
@@ -31,6 +32,8 @@ def run(stage: Stage) -> None:
     settled = Optimisation(**section.optimisation.plain())
     training = training_of(method, cider, settled, prepared, store, seed, stage.device)
     inputs = [stage.root / "prepared", stage.root / "features"]
+    if "model" in section and section.model and Path(section.model).is_dir():
+        inputs.append(Path(section.model))
     with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
         fit(training, stage.out, stage.root / "checkpoints" / stage.key(inputs), record, stage.checkpoint_seconds)
 

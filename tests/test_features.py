@@ -17,7 +17,7 @@ import yaml
 from safetensors.torch import save_file
 from whole_profiles import profile
 
-from pipeline.features.torchvision_cpu import declare_operators
+from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.workflow import stage as door
 
 ROOT = Path(__file__).parents[1]

@@ -468,6 +468,7 @@ def test_comparisons_on_photos_share_all_that_comes_before_them():
 def test_scenes_is_the_default_profile():
     assert NAMES == [
         "coco",
+        "coco_blip",
         "flickr30k",
         "flickr8k",
         "flickr8k_beyond",

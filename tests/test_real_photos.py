@@ -17,8 +17,8 @@ from whole_profiles import profile
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
-from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.runtime.files import sha256
+from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.workflow import stage as door
 
 ROOT = Path(__file__).parents[1]

@@ -92,7 +92,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
         name: _checked(kinds[name], block, ("pretrain", name), refuse) for name, block in params.pretrain.items()
     }
     params = params.model_copy(update={"pretrain": {name: section.model_dump() for name, section in learned.items()}})
-    _check_judges(params, kinds, refuse)
+    _check_pretrained(params, kinds, refuse)
     speakers = [name for name, kind in kinds.items() if kind is Speaker]
     blocks, schemas = {}, {}
     for name, block in params.methods.items():
@@ -122,10 +122,15 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
     return params.model_copy(update={"methods": blocks})
 
 
-def _check_judges(params: Params, kinds: Mapping[str, type[Section]], refuse: Callable[..., UserError]) -> None:
-    """Refuse what leaves joint training without a listener, or an evaluation with a judge that nobody pretrains."""
+def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]], refuse: Callable[..., UserError]) -> None:
+    """Refuse pretraining that leaves out the listener or a judge, or that does not fit what comes before it."""
     if kinds.get("listener") is not Listener:
         raise refuse(("pretrain",), "pretrain.listener is missing: the listener that joint training begins with")
+    for name, block in params.pretrain.items():
+        model, before = block.get("model"), (params.prepare.tokenizer, params.features.network)
+        if model and before != (model, f"hub/{model}"):
+            needed = f"goes with prepare.tokenizer: {model} and features.network: hub/{model}"
+            raise refuse(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
     there = [OWN_LISTENER, ADAPTED_LISTENER, *(name for name, kind in kinds.items() if kind is not Speaker)]
     for name, judge in params.evaluate.judges.items():
         if judge not in there:

@@ -103,6 +103,7 @@ class Prepare(Section):
     shares: Shares | None = None
     min_count: Natural | None = None
     max_words: Count
+    tokenizer: Text | None = None
     count_words: Literal["train", "all"] = "train"
     document_frequencies: Text | None = None
     expect: Expect | None = None
@@ -124,9 +125,11 @@ class Prepare(Section):
                 fits = False
         if not fits or (self.shares is not None and self.format != "folder"):
             raise ValueError(FORMS[self.format])
-        if (self.min_count is None) != (self.format == "cocotalk"):
+        if self.tokenizer is not None and self.format == "cocotalk":
+            raise ValueError("tokenizer reads captions as they were written, which format cocotalk does not have")
+        if (self.min_count is None) != (self.format == "cocotalk" or self.tokenizer is not None):
             needed = "min_count is needed where words are counted"
-            raise ValueError(f"{needed}; format cocotalk brings its own: min_count: null")
+            raise ValueError(f"{needed}; format cocotalk and a tokenizer bring their own: min_count: null")
 
 
 class Detector(Section):
@@ -172,7 +175,7 @@ class Boxes(Section):
 
 class Features(Section):
     """The network that sees the images: word_detector, fasterrcnn_resnet50_fpn_v2, torchvision/… (its classifiers),
-    open_clip/….… (network and weights), any of timm, or imported: what another one saw.
+    open_clip/….… (network and weights), hub/… (a captioner's), any of timm, or imported: what another one saw.
     """
 
     network: Text
@@ -199,7 +202,7 @@ class Features(Section):
             if given:
                 raise ValueError(f"network imported takes no {given[0]}: the features are there already")
             return
-        if self.image_size is None or self.batch is None:
+        if self.batch is None or (self.image_size is None and not self.network.startswith("hub/")):
             raise ValueError(f"network {self.network} needs image_size and batch")
         if own and (self.weights is not None or self.detector is None):
             raise ValueError("network word_detector takes weights: null and a detector: block")
@@ -273,12 +276,25 @@ class Listener(Matching):
     optimisation: Annotated[Optimisation, Given, _selects("rsum", *RECALL)]
 
 
-class Speaker(Section):
-    """A speaker and its pretraining; where images are dropped, it learns a null image, which guidance needs."""
+class Lora(Section):
+    """Low-rank updates that learn in place of a model's weights; targets null: of all its linear layers."""
 
-    architecture: Literal["att2in", "transformer"]
+    rank: Count
+    alpha: Positive
+    targets: Annotated[tuple[Text, ...], *Each] | None = None
+
+
+class Speaker(Section):
+    """A speaker and its pretraining; where images are dropped, it learns a null image, which guidance needs.
+
+    With architecture hub it is the captioner `model` of transformers, whose weights learn, or with `lora` those.
+    """
+
+    architecture: Literal["att2in", "transformer", "hub"]
+    model: Text | None = None
+    lora: Lora | None = None
     words: Count | None = None
-    hidden: Count
+    hidden: Count | None = None
     attention: Count | None = None
     encoder_layers: Natural | None = None
     layers: Count | None = None
@@ -288,17 +304,21 @@ class Speaker(Section):
     image_dropout: Dropped = 0.0
     optimisation: Annotated[Optimisation, Given, _selects("cider")]
 
-    @model_validator(mode="after")
-    def _sizes_are_of_the_architecture(self) -> Self:
-        sizes = {"att2in": ("words", "attention"), "transformer": ("encoder_layers", "layers", "heads")}
-        for kind, names in sizes.items():
-            for name in names:
-                if (getattr(self, name) is None) == (kind == self.architecture):
-                    takes = ", ".join(("hidden", *sizes[self.architecture]))
-                    raise ValueError(f"architecture {self.architecture} takes the sizes {takes}, and no other")
-        if self.heads and self.hidden % self.heads:
+    def _check(self) -> None:
+        sizes = {
+            "att2in": ("hidden", "words", "attention"),
+            "transformer": ("hidden", "encoder_layers", "layers", "heads"),
+            "hub": ("model",),
+        }
+        for name in {name for names in sizes.values() for name in names}:
+            if (getattr(self, name) is None) == (name in sizes[self.architecture]):
+                takes = ", ".join(sizes[self.architecture])
+                what = "takes" if self.architecture == "hub" else "takes the sizes"
+                raise ValueError(f"architecture {self.architecture} {what} {takes}, and no other")
+        if self.lora is not None and self.architecture != "hub":
+            raise ValueError(f"lora goes with architecture hub, not with {self.architecture}")
+        if self.heads and self.hidden and self.hidden % self.heads:
             raise ValueError(f"hidden {self.hidden} cannot be divided among {self.heads} heads")
-        return self
 
 
 class Pretrained(Section):

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.corpus import SPLITS, Corpus
+from pipeline.data.corpus import SPLITS, Caption, Corpus
+from pipeline.data.tokens import TOKENIZER, load_vocabulary
 from pipeline.errors import UserError
 from pipeline.runtime.files import sha256, write_atomically
 from pipeline.vocabulary import Vocabulary
@@ -32,13 +33,15 @@ def write_prepared(
     max_words: int,
     count_words: Literal["train", "all"] = "train",
     words: int | None = None,
+    tokenizer: str | None = None,
 ) -> dict[str, Any]:
     """Write images.parquet, captions.parquet, vocabulary.json and manifest.json into `out`; returns the manifest.
 
     The vocabulary is the corpus' own, or holds the words seen more than `min_count` times as annotated (in captions of
     skipped images, too) in the training split, or with `count_words` all in all splits, as ImageCaptioning.pytorch
     counts; where `words` is known and another number, UNK included, that is a UserError. `tokens` are clipped at
-    `max_words`, `words` are not. The manifest is written last: where it stands, the rest is whole.
+    `max_words`, `words` are not. With `tokenizer`, its name, the corpus' vocabulary is its tokens, whose files are in
+    `out` already. The manifest is written last: where it stands, the rest is whole.
     """
     out = Path(out)
     if corpus.cut is not None and max_words > corpus.cut:
@@ -68,7 +71,7 @@ def write_prepared(
             "image": np.repeat(np.arange(len(images)), [len(image.captions) for image in images]),
             "text": [caption.text for caption in captions],
             "words": [caption.words for caption in captions],
-            "tokens": [vocabulary.encode(caption.words[:max_words]) for caption in captions],
+            "tokens": [_encoded(caption, vocabulary)[:max_words] for caption in captions],
         },
         schema=CAPTIONS,
     )
@@ -84,6 +87,8 @@ def write_prepared(
     # only what is not the rule is told: where all is as it always was, the manifest is so, too, to the byte
     if count_words != "train":
         manifest["settings"]["count_words"] = count_words
+    if tokenizer is not None:
+        manifest["tokenizer"] = {"name": tokenizer, "sha256": sha256(out / TOKENIZER)}
     if corpus.skipped:
         manifest["skipped"] = [image.file for image in corpus.skipped]
     (out / "manifest.json").unlink(missing_ok=True)
@@ -115,7 +120,7 @@ class Prepared:
             manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
             images = read_columns(folder / "images.parquet", IMAGES.names)
             captions = read_columns(folder / "captions.parquet", ["image", "tokens"])
-            vocabulary = Vocabulary.load(folder / "vocabulary.json")
+            vocabulary = load_vocabulary(folder)
         except FileNotFoundError as error:
             raise UserError(f"{error.filename or folder}: the data are not prepared; run the prepare stage") from None
         splits = np.array([SPLITS.index(split) for split in images["split"].to_pylist()], np.int8)
@@ -190,6 +195,10 @@ def _counted(corpus: Corpus, min_count: int, count_words: Literal["train", "all"
         where = "all splits" if count_words == "all" else "the training split"
         raise UserError(f"{corpus.sources[0]}: no word occurs more than {min_count} times in {where}; lower min_count")
     return vocabulary
+
+
+def _encoded(caption: Caption, vocabulary: Vocabulary) -> list[int]:
+    return vocabulary.encode(caption.text.split() if vocabulary.reads_text else caption.words)
 
 
 def _padded(tokens: pa.ListArray, width: int) -> np.ndarray:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from pipeline.errors import UserError
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.features.weights import HUB, hugging_face_file, load_local, short
+from pipeline.runtime.torchvision_cpu import declare_operators
 
 OPEN_CLIP = "open_clip/"
 

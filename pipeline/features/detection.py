@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pipeline.features.extractor import NetworkSettings, Seen
 from pipeline.features.networks import torchvision_model
-from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.features.weights import load_torchvision
+from pipeline.runtime.torchvision_cpu import declare_operators
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -25,6 +25,8 @@ from pipeline.errors import UserError
 from pipeline.features.clip import OPEN_CLIP, ClipNetwork
 from pipeline.features.detection import DETECTOR, FasterRCNN
 from pipeline.features.extractor import Extractor, NetworkSettings
+from pipeline.features.hub import PREFIX as CAPTIONER
+from pipeline.features.hub import HubNetwork
 from pipeline.features.images import open_image
 from pipeline.features.networks import TORCHVISION, TimmNetwork, TorchvisionNetwork
 from pipeline.features.projection import Projection
@@ -126,10 +128,11 @@ def extract(
 
 
 def open_network(settings: NetworkSettings, device: torch.device | str = "cpu") -> Extractor:
-    """The network of a name: torchvision/…, open_clip/…, fasterrcnn_resnet50_fpn_v2, or any of timm."""
+    """The network of a name: torchvision/…, open_clip/…, hub/…, fasterrcnn_resnet50_fpn_v2, or any of timm."""
     if settings.network == DETECTOR:
         return FasterRCNN(settings, device)
-    kinds = {TORCHVISION: TorchvisionNetwork, OPEN_CLIP: ClipNetwork}
+    kinds: dict[str, Callable[..., Extractor]]
+    kinds = {TORCHVISION: TorchvisionNetwork, OPEN_CLIP: ClipNetwork, CAPTIONER: HubNetwork}
     kind = next((kind for prefix, kind in kinds.items() if settings.network.startswith(prefix)), TimmNetwork)
     return kind(settings, device)
 

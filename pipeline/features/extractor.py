@@ -26,7 +26,7 @@ class NetworkSettings:
     """
 
     network: str
-    image_size: int  # pixels
+    image_size: int = 0  # pixels; 0, where hub/… sees: what its processor says
     weights: str = HUB  # or a safetensors file
     options: Mapping[str, Any] = field(default_factory=dict)
     mean: Sequence[float] | None = None

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from pipeline.errors import UserError
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.features.weights import HUB, hugging_face_file, load_local, load_torchvision, short
+from pipeline.runtime.torchvision_cpu import declare_operators
 
 if TYPE_CHECKING:
     from PIL import Image

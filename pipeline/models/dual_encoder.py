@@ -21,7 +21,7 @@ class DualEncoder(nn.Module):
 
     def __init__(self, architecture: str, options: dict[str, Any], images: int, size: int) -> None:
         """`architecture` and `options` as open_clip.create_model takes them."""
-        from pipeline.features.torchvision_cpu import declare_operators
+        from pipeline.runtime.torchvision_cpu import declare_operators
 
         super().__init__()
         declare_operators()

@@ -15,13 +15,14 @@ from pipeline.models.critic import Controls, Critic
 from pipeline.models.decoder import Decoder
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.guided import Guided
+from pipeline.models.hub import Hub
 from pipeline.models.listener import Listener
 from pipeline.models.transformer import Transformer
 from pipeline.runtime.files import write_atomically
 
 Agent = Decoder | Listener | DualEncoder | Critic | Controls
 KINDS: dict[str, Callable[..., Agent]] = {
-    kind.__name__: kind for kind in (Att2in, Transformer, Guided, Listener, DualEncoder, Critic, Controls)
+    kind.__name__: kind for kind in (Att2in, Transformer, Hub, Guided, Listener, DualEncoder, Critic, Controls)
 }
 
 
@@ -62,8 +63,9 @@ def load_agent(path: Path, name: str) -> Agent:
 
 def _build(made: Mapping[str, Any]) -> Agent:
     """An agent of its kind and arguments, of which one may be an agent in its turn."""
-    arguments = dict(made["arguments"])
-    for name, value in arguments.items():
-        if isinstance(value, dict) and "kind" in value:
-            arguments[name] = _build(value)
+    arguments = {name: _build(value) if _is_agent(value) else value for name, value in made["arguments"].items()}
     return KINDS[made["kind"]](**arguments)
+
+
+def _is_agent(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"kind", "arguments"}

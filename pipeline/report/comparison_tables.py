@@ -177,7 +177,9 @@ def _difference(slice_: Slice, judge: str, label: str, p: str, group: str = "") 
 
     def probability(reading: Reading) -> str | None:
         found = slice_.differences[reading.curve.label].get(judge)
-        return found and ("<0.001" if found.p < 0.001 else f"{found.p:.3f}")
+        if found is None:
+            return None
+        return "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
 
     return Column(label, group, value), Column(p, group, probability)
 

@@ -102,7 +102,7 @@ def _dials(results: Results) -> list[str]:
 
 def _three(judge: str) -> Column:
     shown = [mean(name, recall_by(judge, name)) for name in ("R@1", "R@5")] + [median(judge)]
-    return Column(f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) for column in shown))
+    return Column(f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) or "–" for column in shown))
 
 
 def _images(results: Results) -> str:

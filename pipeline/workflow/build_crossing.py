@@ -69,6 +69,6 @@ def _said(captions: Sequence[str], prepared: Prepared) -> Captions:
     """Captions as a file has them, as ids, too."""
     tokens = torch.zeros(len(captions), prepared.max_words, dtype=torch.int64)
     for row, caption in zip(tokens, captions, strict=True):
-        words = prepared.vocabulary.encode(caption.split())
+        words = prepared.vocabulary.encode(caption.split())[: prepared.max_words]
         row[: len(words)] = torch.tensor(words)
     return Captions(tokens, captions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from pipeline.composition.joint import Agents
 from pipeline.composition.method import Method
 from pipeline.composition.relaxed import relaxed
+from pipeline.data.corpus import tokenise
 from pipeline.data.prepared import Prepared
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.texts import Texts
@@ -40,4 +42,10 @@ def method_of(settings: MethodSettings, root: Path, prepared: Prepared, device: 
 
 def texts(prepared: Prepared) -> Texts:
     """Metrics that read text, against all human captions, unclipped."""
-    return Texts(prepared.vocabulary.decode, lambda image: [" ".join(words) for words in prepared.words(image)])
+    vocabulary = prepared.vocabulary
+
+    def decode(tokens: Sequence[int]) -> str:
+        said = vocabulary.decode(tokens)
+        return " ".join(tokenise(said)) if vocabulary.reads_text else said
+
+    return Texts(decode, lambda image: [" ".join(words) for words in prepared.words(image)])

@@ -11,9 +11,12 @@ from pipeline.composition.method import Method
 from pipeline.composition.pretraining import frozen_speaker, matching, teacher_forcing
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
+from pipeline.data.tokens import Tokens
+from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
+from pipeline.models.hub import Hub
 from pipeline.models.listener import Listener
 from pipeline.models.transformer import Transformer
 from pipeline.models.weights import load_agent
@@ -39,15 +42,31 @@ def pretraining(
     words = len(prepared.vocabulary)
     if "architecture" in section:
         schedule = section.scheduled_sampling
-        kind = ARCHITECTURES[section.architecture]
-        own = {name: section[name] for name in inspect.signature(kind).parameters if name in section}
-        speaker = kind(words, store.regions_shape[1], max_words=prepared.max_words, **own)
+        speaker = _speaker(section, prepared, store)
         scheduled = None if schedule is None else ScheduledSampling(**schedule.plain())
         method = teacher_forcing({"speaker": speaker}, scheduled, section.image_dropout)
         return method, cider(prepared).to(device)
     listener = Listener(words, store.pooled_size, section.words, section.hidden, section.encoder)
     steps = max(1, len(prepared.rows("train")) // section.optimisation.batch)
     return matching(listener, _matching_score(section, listener, steps)), None
+
+
+def _speaker(section: Node, prepared: Prepared, store: FeatureStore) -> Decoder:
+    vocabulary, size = prepared.vocabulary, store.regions_shape[1]
+    if section.architecture != "hub":
+        kind = ARCHITECTURES[section.architecture]
+        own = {name: section[name] for name in inspect.signature(kind).parameters if name in section}
+        return kind(len(vocabulary), size, max_words=prepared.max_words, **own)
+    if not isinstance(vocabulary, Tokens):
+        raise UserError("architecture hub speaks its tokenizer's tokens: set prepare.tokenizer, run the prepare stage")
+    lora = section.lora.plain() if section.lora else None
+    speaker = Hub.pretrained(section.model, vocabulary.numbers, prepared.max_words, section.dropout, lora)
+    if speaker.region_size != size:
+        raise UserError(
+            f"{section.model} sees regions of {speaker.region_size} numbers, and the features have {size}: set "
+            f"features.network to hub/{section.model} and run the features stage again"
+        )
+    return speaker
 
 
 def _matching_score(section: Node, listener: Listener, steps_an_epoch: int) -> Score:

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from pipeline.errors import UserError
 from pipeline.features.clip import ClipNetwork
 from pipeline.features.extractor import NetworkSettings
-from pipeline.features.torchvision_cpu import declare_operators
+from pipeline.runtime.torchvision_cpu import declare_operators
 
 NAME = "open_clip/ViT-S-32-alt"
 SMALL = {

@@ -10,7 +10,7 @@ from pipeline.errors import UserError
 from pipeline.features.detection import DETECTOR, FasterRCNN, choose_regions, stands
 from pipeline.features.extract import extract
 from pipeline.features.extractor import NetworkSettings
-from pipeline.features.torchvision_cpu import declare_operators, plain_nms
+from pipeline.runtime.torchvision_cpu import declare_operators, plain_nms
 
 FEW = {"rpn_pre_nms_top_n_test": 60, "rpn_post_nms_top_n_test": 40}
 

@@ -15,8 +15,8 @@ from pipeline.features.extract import extract, open_network
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.images import open_image
 from pipeline.features.networks import TimmNetwork
-from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.runtime.files import sha256
+from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.vocabulary import Vocabulary
 
 WORDS = NetworkSettings("word_detector", 32)

@@ -8,8 +8,8 @@ from safetensors.torch import save_file
 from pipeline.errors import UserError
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.networks import TimmNetwork, TorchvisionNetwork
-from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.runtime.files import sha256
+from pipeline.runtime.torchvision_cpu import declare_operators
 
 SMALL = "mobilenetv3_small_050"
 

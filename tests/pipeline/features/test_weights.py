@@ -9,9 +9,9 @@ from safetensors.torch import save_file
 from pipeline.errors import UserError
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.networks import TimmNetwork
-from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.features.weights import load_torchvision
 from pipeline.runtime.files import sha256
+from pipeline.runtime.torchvision_cpu import declare_operators
 
 TINY, REPOSITORY = "test_resnet", "models--timm--test_resnet.r160_in1k"
 

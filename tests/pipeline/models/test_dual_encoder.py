@@ -15,9 +15,9 @@ from pipeline.evaluation.judges import Captions, TextJudge
 from pipeline.features.clip import ClipNetwork
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.images import open_image
-from pipeline.features.torchvision_cpu import declare_operators
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.weights import load_agent, save_agents
+from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.workflow.build_dual_encoder import dual_encoder
 
 SMALL = {

@@ -4,12 +4,12 @@ import sys
 import pytest
 import torch
 
-from pipeline.features.torchvision_cpu import declare_operators, plain_nms
+from pipeline.runtime.torchvision_cpu import declare_operators, plain_nms
 
 
 def test_torchvision_and_timm_can_be_imported_in_a_fresh_process():
     code = (
-        "from pipeline.features.torchvision_cpu import declare_operators; declare_operators(); declare_operators();"
+        "from pipeline.runtime.torchvision_cpu import declare_operators; declare_operators(); declare_operators();"
         "import torch, torchvision, timm; print(torch.ops.torchvision.nms.default._schema)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,0 +1,77 @@
+"""The vision tower of a captioner of transformers: what its text side, as a speaker (pipeline/models/hub.py), sees."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.errors import UserError
+from pipeline.features.extractor import GridNetwork, NetworkSettings
+from pipeline.features.weights import HUB, short
+from pipeline.runtime.hub import captioner, library
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+PREFIX = "hub/"
+TOWERS = {"blip": "vision_model", "git": "git.image_encoder", "vision-encoder-decoder": "encoder"}
+
+
+class HubNetwork(GridNetwork):
+    """A captioner's vision tower (Extractor): the regions are its last hidden states, the class token among them.
+
+    The vector is the tower's pooled output, or the mean of the regions where it has none. Images are squashed to the
+    square that the model's processor names, with its mean and deviation, unless others are given.
+    """
+
+    memory_format = torch.preserve_format
+
+    def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
+        """Named hub/NAME, of the hub or of a folder. UserError for another kind of model, or an image_size that it does
+        not take.
+        """
+        name = settings.network.removeprefix(PREFIX)
+        if settings.weights != HUB or settings.options or settings.cells is not None:
+            raise UserError(f"features: network {settings.network} takes weights: hub, options: {{}} and cells: null")
+        whole = captioner(name)
+        tower = whole.get_submodule(TOWERS[whole.config.model_type])
+        library()
+        from transformers.image_processing_base import ImageProcessingMixin
+
+        own, _ = ImageProcessingMixin.get_image_processor_dict(name)
+        size = settings.image_size or min(own["size"].values())
+        given = {"mean": tuple(own["image_mean"]), "std": tuple(own["image_std"]), **settings.normalisation}
+        shown = {"input_size": (3, size, size), "interpolation": own.get("resample", 3), **given}
+        mean, std = (torch.tensor(given[key]).view(3, 1, 1) for key in ("mean", "std"))
+
+        def transform(image: Image.Image) -> Tensor:
+            squashed = np.asarray(image.resize((size, size), shown["interpolation"]))
+            return (torch.from_numpy(squashed.copy()).permute(2, 0, 1) / 255 - mean) / std
+
+        self._pools = whole.has_pooler
+        source = {"source": name, "sha256": _digest(tower)}
+        settings = replace(settings, image_size=size)
+        try:
+            super().__init__(tower, transform, settings, settings.described(source, shown), device)
+        except (ValueError, RuntimeError) as error:
+            raise UserError(f"features.image_size: {name} does not take {size} pixels ({short(error)})") from None
+
+    def _see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        seen: Any = self.model(pixel_values=pixels)
+        pooled, regions = getattr(seen, "pooler_output", None), seen.last_hidden_state
+        if pooled is None or not self._pools:
+            pooled = regions.mean(1)
+        return pooled.flatten(1), regions.transpose(1, 2).unsqueeze(-1)
+
+
+def _digest(tower: torch.nn.Module) -> str:
+    """SHA-256 of all weights, in the order of their names."""
+    found = hashlib.sha256()
+    for _, value in sorted(tower.state_dict().items()):
+        found.update(value.contiguous().numpy().tobytes())
+    return found.hexdigest()

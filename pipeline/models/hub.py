@@ -1,0 +1,278 @@
+"""Pretrained captioners of transformers as decoders: BLIP, GIT, and any VisionEncoderDecoderModel.
+
+The vision tower stays in the stage `features` (pipeline/features/hub.py), frozen; here is what speaks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.errors import UserError
+from pipeline.models.decoder import Decoder, Dropout
+from pipeline.runtime import devices
+from pipeline.runtime.hub import captioner, library
+from pipeline.types import Batch, caption_mask
+
+Pairs = tuple[tuple[Tensor, Tensor], ...]  # of each layer: keys and values (n, heads, t, d)
+
+
+@dataclass(frozen=True)
+class HubState:
+    """Of n captions."""
+
+    said: Pairs  # of the words so far; GIT's begin with those of the regions
+    seen: Pairs  # of the regions, for attention to them; GIT has none
+    words: int  # how many words have been heard
+    regions: Tensor  # (1, R, D): of any image
+
+
+class Regions(nn.Module):
+    """In place of GIT's vision tower: what it is given has been seen already, (n, 1, R, D)."""
+
+    def forward(self, seen: Tensor, **options: Any) -> SimpleNamespace:
+        return SimpleNamespace(last_hidden_state=seen.squeeze(1))
+
+
+class Hub(Decoder):
+    """A captioner's text side, its vocabulary in our order: EOS, words, BOS.
+
+    Input and output embeddings are taken out of the model, as `word` and `logit`; where the model shares one table they
+    begin as equal and learn apart. All between is the model's own code and weights. Its dropouts are 0: what drops
+    numbers is the unroll, before the output layer. Regions are the vision tower's hidden states, equally many of every
+    image; a null image is one learned vector in the place of each.
+
+    With LoRA, `{rank, alpha, targets}` (targets null: all linear layers), only its weights learn, and a null image.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        config: dict[str, Any],
+        max_words: int = 16,
+        dropout: float = 0.0,
+        lora: dict[str, Any] | None = None,
+        null_image: bool = False,
+    ) -> None:
+        """`config`: the whole captioner's, as transformers writes it, without dropout (`plain_config`)."""
+        text, project = _built(config)
+        heard, spoken = _ends(text)
+        arguments = {"vocabulary": vocabulary, "config": config, "max_words": max_words, "dropout": dropout}
+        super().__init__(vocabulary, spoken.in_features, max_words, dropout, arguments)
+        self.prefix = config["model_type"] == "git"
+        self.region_size: int = config["encoder" if "encoder" in config else "vision_config"]["hidden_size"]
+        self.text, self.project = text, project
+        self.word = nn.Embedding(vocabulary + 2, heard.embedding_dim)
+        self.logit = nn.Linear(spoken.in_features, vocabulary + 1)
+        self.lora: dict[str, Any] | None = None
+        if lora is not None:
+            self.add_lora(lora)
+        if null_image:
+            self.add_null_image()
+
+    @classmethod
+    def pretrained(
+        cls, name: str, numbers: Sequence[int], max_words: int, dropout: float, lora: dict[str, Any] | None
+    ) -> Self:
+        """The captioner `name`, of the hub or of a folder; `numbers` (V,): its own ids of our words.
+
+        UserError where it cannot be read, or the words are not its tokenizer's.
+        """
+        whole = captioner(name)
+        end, begin = _end_and_begin(whole)
+        text, project = _text(whole)
+        heard, spoken = _ends(text)
+        if {end, begin} & set(numbers) or max(end, begin, *numbers) >= len(heard.weight):
+            raise UserError(
+                f"{name}: the prepared captions are not of its tokens; set prepare.tokenizer to {name} in params.yaml "
+                "and run the prepare stage again"
+            )
+        made = cls(len(numbers), plain_config(whole), max_words, dropout)
+        made.text.load_state_dict(text.state_dict())
+        if made.project is not None and project is not None:
+            made.project.load_state_dict(project.state_dict())
+        ids = torch.tensor([end, *numbers, begin])
+        with torch.no_grad():
+            made.word.weight.copy_(heard(ids))  # its output: some tables are scaled
+            made.logit.weight.copy_(spoken.weight[ids[:-1]])
+            made.logit.bias.zero_() if spoken.bias is None else made.logit.bias.copy_(spoken.bias[ids[:-1]])
+        if lora is not None:
+            made.add_lora(lora)
+        return made
+
+    def add_lora(self, lora: dict[str, Any]) -> None:
+        """Let a product of two small matrices learn beside each of the linear layers `targets`, and all else rest."""
+        try:
+            from peft import LoraConfig, inject_adapter_in_model
+        except ImportError:
+            raise UserError("pretrain.speaker.lora needs peft: pip install 'saywhich[hub]'") from None
+        targets = lora["targets"] or "all-linear"
+        made = LoraConfig(r=lora["rank"], lora_alpha=lora["alpha"], target_modules=targets)
+        try:
+            inject_adapter_in_model(made, self.text)
+        except ValueError as error:
+            raise UserError(f"pretrain.speaker.lora.targets: {str(error).splitlines()[0][:160]}") from None
+        self.lora = self.arguments["lora"] = lora
+        self.requires_grad_(True)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """With LoRA all but its weights and the null image stay as they are, whoever's turn it is."""
+        for name, parameter in self.named_parameters():
+            parameter.requires_grad_(requires_grad and (self.lora is None or "lora_" in name or name == "null"))
+        return self
+
+    def add_null_image(self) -> None:
+        if self.null is None:
+            self.null = nn.Parameter(torch.zeros(self.region_size))
+            self.arguments["null_image"] = True
+
+    def see(self, batch: Batch) -> Tensor:
+        """(B, R, D): the regions, as wide as the text side wants them; what a mask hides of an image is seen, too."""
+        seen = batch.regions
+        if self.null is not None:
+            seen = torch.where(batch.region_mask.any(1).view(-1, 1, 1), seen, self.null)
+        return seen if self.project is None else self.project(seen)
+
+    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> HubState:
+        """Every layer makes its keys and values of the regions once per image, beside a word that nobody hears."""
+        silence = seen.new_zeros(len(seen), 1, self.word.embedding_dim)
+        _, said, of_regions = self._hear(silence, seen, HubState((), (), 0, seen[:1]))
+        said = tuple((keys[:, :, :-1], values[:, :, :-1]) for keys, values in said) if self.prefix else ()
+        state = HubState(said, of_regions, 0, seen[:1])
+        rows = torch.arange(len(seen) * width, device=seen.device) // width
+        return state if width == 1 else self.select(state, rows)
+
+    def step(self, heard: Tensor, state: HubState) -> tuple[Tensor, HubState]:
+        seen = state.regions.expand(len(heard), -1, -1)  # its keys and values are there: only the shape is looked at
+        hidden, said, _ = self._hear(heard.unsqueeze(1), seen, state)
+        return hidden[:, -1], replace(state, said=said, words=state.words + 1)
+
+    def select(self, state: HubState, rows: Tensor, same_images: bool = False) -> HubState:
+        moved = replace(state, said=_rows(state.said, rows))
+        return moved if same_images else replace(moved, seen=_rows(state.seen, rows))
+
+    def read(self, batch: Batch, seen: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
+        """The words are known, so all of them are heard at once."""
+        tokens, mask = batch.captions, caption_mask(batch.captions)
+        longest = int(mask.sum(1).max()) if devices.synchronous(tokens.device) else tokens.shape[1]
+        before = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
+        hidden = self._hear(self.word(before), seen)[0][:, -longest:]
+        places = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
+        if devices.synchronous(tokens.device):
+            kept = mask[:, :longest]
+            return hidden[kept], places[kept]
+        return hidden.flatten(0, 1), places.flatten()
+
+    def _hear(self, words: Tensor, seen: Tensor, state: HubState | None = None) -> tuple[Tensor, Pairs, Pairs]:
+        """Hidden states of `words` (n, t, E) after `state`, and keys and values of what was said and seen by then.
+
+        Without a state nothing is remembered.
+        """
+        options: dict[str, Any] = {"inputs_embeds": words.clone(), "use_cache": state is not None}  # some add in place
+        if not self.prefix:
+            options["encoder_hidden_states"] = seen
+        elif state is None or not state.said:
+            options["pixel_values"] = seen.unsqueeze(1)
+        if state is None:
+            return self.text(**options).logits, (), ()
+        said, of_regions = _cache(state.said), _cache(state.seen)
+        options["past_key_values"] = said
+        if not self.prefix:
+            options["past_key_values"] = library().EncoderDecoderCache(said, of_regions)
+        else:  # words are counted without the regions before them
+            options["position_ids"] = torch.arange(words.shape[1], device=words.device).unsqueeze(0) + state.words
+        hidden = self.text(**options).logits
+        return hidden, _pairs(said), _pairs(of_regions)
+
+
+def plain_config(whole: Any) -> dict[str, Any]:
+    """The config of a captioner as JSON has it, without dropout and without the folder that it was read from."""
+
+    def plain(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: plain(inner, name) for name, inner in value.items() if name != "_name_or_path"}
+        return 0.0 if "drop" in key and isinstance(value, float) else value
+
+    return plain(json.loads(whole.config.to_json_string(use_diff=False)))
+
+
+def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
+    """The text side of a captioner, of random weights, and what fits regions to it."""
+    hub = library()
+    made = hub.AutoConfig.for_model(**config)
+    if config["model_type"] == "blip":
+        return hub.BlipTextLMHeadModel(made.text_config), None
+    if config["model_type"] == "git":
+        made.vision_config.num_hidden_layers = 0
+        return _text(hub.GitForCausalLM(made))
+    text, project = hub.AutoModelForCausalLM.from_config(made.decoder), None
+    if made.encoder.hidden_size != text.config.hidden_size and not _takes(text.config):
+        project = nn.Linear(made.encoder.hidden_size, text.config.hidden_size)
+    return text, project
+
+
+def _text(whole: Any) -> tuple[Any, nn.Linear | None]:
+    """The same of a whole captioner."""
+    if whole.config.model_type == "blip":
+        return whole.text_decoder, None
+    if whole.config.model_type == "git":
+        whole.git.image_encoder = Regions()
+        return whole, None
+    return whole.decoder, getattr(whole, "enc_to_dec_proj", None)
+
+
+def _takes(config: Any) -> bool:
+    """Whether a decoder attends to regions of another size than its own."""
+    return getattr(config, "cross_attention_hidden_size", None) is not None
+
+
+def _ends(text: Any) -> tuple[Any, Any]:
+    """Input and output embeddings, which are taken out: the model's logits are then the states before the latter."""
+    heard, spoken = text.get_input_embeddings(), text.get_output_embeddings()
+    names = {module: name for name, module in text.named_modules()}
+    for module in (heard, spoken):
+        holder, _, name = names[module].rpartition(".")
+        setattr(text.get_submodule(holder), name, nn.Identity())
+    holder = text.get_submodule(names[spoken].rpartition(".")[0])
+    if isinstance(getattr(holder, "bias", None), nn.Parameter):  # BERT's has another name for the same
+        holder.bias = None
+    return heard, spoken
+
+
+def _end_and_begin(whole: Any) -> tuple[int, int]:
+    """The model's own ids of EOS and BOS, those that its `generate` has."""
+    if whole.config.model_type == "blip":
+        return whole.config.text_config.sep_token_id, whole.config.text_config.bos_token_id
+    made = whole.generation_config
+    begin = made.bos_token_id if made.decoder_start_token_id is None else made.decoder_start_token_id
+    end = made.eos_token_id[0] if isinstance(made.eos_token_id, list) else made.eos_token_id
+    if begin is None or end is None:
+        raise UserError(f"{whole.name_or_path}: its config names no token that begins a caption, or none that ends one")
+    return end, begin
+
+
+def _cache(pairs: Pairs) -> Any:
+    """The model's own cache of keys and values; it puts others in their place, and leaves `pairs` as they are."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    cache = DynamicCache()
+    for keys, values in pairs:
+        layer = DynamicLayer()
+        layer.lazy_initialization(keys, values)
+        layer.keys, layer.values = keys, values
+        cache.layers.append(layer)
+    return cache
+
+
+def _pairs(cache: Any) -> Pairs:
+    return tuple((layer.keys, layer.values) for layer in cache.layers)
+
+
+def _rows(pairs: Pairs, rows: Tensor) -> Pairs:
+    return tuple((keys[rows], values[rows]) for keys, values in pairs)

@@ -1,0 +1,175 @@
+"""A pretrained captioner goes through the real stages: its tokens, its tower's regions, pretraining, joint training."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file
+from test_own_photos import draw_photos
+from tiny_captioners import IMAGE, REGIONS, WORDS, write_captioner
+
+from pipeline.config.load import load
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
+from pipeline.workflow import build_joint
+from pipeline.workflow import stage as door
+
+pytestmark = pytest.mark.skipif(
+    find_spec("transformers") is None or find_spec("peft") is None,
+    reason="captioners need the extra: pip install 'saywhich[hub]'",
+)
+ROOT = Path(__file__).parents[1]
+
+
+def run(name: str, *arguments: str) -> int:
+    return door.main(name, importlib.import_module(f"stages.{name}").run, arguments)
+
+
+def small(params: dict) -> dict:
+    """The profile folder with the captioner in place of its network and its speaker, one epoch of everything."""
+    params["prepare"]["shares"]["seed"] = 4  # six of these photos to train on, two for val, two for test
+    params["prepare"] |= {"tokenizer": "captioner", "min_count": None, "max_words": 8}
+    params["features"] = {"network": "hub/captioner", "weights": "hub", "batch": 4}
+    once = {"epochs": 1, "validate_every": 1}
+    speaker = params["pretrain"]["speaker"]
+    params["pretrain"]["speaker"] = {
+        "architecture": "hub",
+        "model": "captioner",
+        "lora": {"rank": 2, "alpha": 4},
+        "dropout": 0.1,
+        "optimisation": speaker["optimisation"] | once,
+    }
+    for role in ("listener", "judge"):
+        params["pretrain"][role] |= {"words": 8, "hidden": 8}
+        params["pretrain"][role]["optimisation"] |= once
+    for section in ("train", "adapt"):
+        params[section]["optimisation"] |= once
+    params["evaluate"]["metrics"] = ["CIDEr"]
+    return params
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch) -> Path:
+    """A working folder with ten photos, and a tiny BLIP in the folder `captioner`."""
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    params = yaml.safe_load((ROOT / "profiles/folder.yaml").read_text(encoding="utf-8"))
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(small(params)))
+    folder = tmp_path / "data/external/photos"
+    draw_photos(folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    write_captioner("blip", tmp_path / "captioner")
+    return folder
+
+
+def test_a_captioner_goes_from_its_folder_to_an_evaluated_speaker(photos):
+    assert run("prepare") == 0
+    prepared = Prepared.load(Path("data/prepared"))
+    assert prepared.vocabulary.words == (*WORDS, "[UNK]")
+    assert prepared.manifest["tokenizer"]["name"] == "captioner"
+    row = [prepared.file(image) for image in range(10)].index("0.jpg")
+    # "A red ball, on white.", its comma and its full stop unknown; "the ball is red"
+    assert prepared.captions(row) == [[1, 3, 8, 16, 10, 11, 16], [2, 8, 12, 3]]
+    assert prepared.vocabulary.decode([2, 13, 14, 15, 8, 0, 5]) == "the whites ball"
+    assert run("features") == 0
+    store = FeatureStore(Path("data/features"))
+    assert (store.pooled_size, store.regions_shape) == (24, (REGIONS, 24))
+    for role in ("listener", "speaker", "judge"):
+        assert run("pretrain", "--role", role) == 0
+    shutil.rmtree("captioner")  # nobody needs it, nor its tokenizer, from here on
+    for stage in ("train", "adapt", "evaluate"):
+        assert run(stage, "--method", "psst_multinomial") == 0
+    learned, before = (
+        load_file(Path("data/models") / role / "weights.safetensors") for role in ("psst_multinomial", "speaker")
+    )
+    moved = {name for name in before if name.startswith("speaker.") and not torch.equal(before[name], learned[name])}
+    assert moved
+    assert all("lora_" in name for name in moved)
+    metrics = json.loads(Path("data/evaluation/psst_multinomial/metrics.json").read_text())
+    assert metrics["test"]["images"] == 2
+    said = pq.read_table("data/evaluation/psst_multinomial/captions.parquet")["caption"].to_pylist()
+    assert len(said) == 4
+    assert any(said)
+    assert not any("##" in text for text in said)
+    read = FeatureStore(Path("data/features")).manifest
+    assert read["network"] == "hub/captioner"
+
+
+def test_rewards_that_read_text_read_words_without_punctuation(photos, monkeypatch):
+    assert run("prepare") == 0
+    texts, asked = build_joint.texts(Prepared.load(Path("data/prepared"))), []
+    monkeypatch.setattr(texts, "_compute", lambda metric, said, human: asked.extend((*said, *human[0])) or [0.5])
+    texts.score("METEOR", torch.tensor([[1, 3, 13, 14, 15, 10, 16, 0]]), torch.tensor([0]))
+    assert asked[0] == "a red whites on unk"
+    assert set(asked[1].split()) <= {*WORDS}
+
+
+def test_the_tower_sees_squashed_images_as_its_processor_has_them(photos):
+    from pipeline.features.extract import open_network
+    from pipeline.features.extractor import NetworkSettings
+
+    network = open_network(NetworkSettings("hub/captioner"))
+    image = Image.fromarray(np.arange(IMAGE * IMAGE * 3, dtype=np.uint8).reshape(IMAGE, IMAGE, 3))
+    pixels = network.prepare(image)
+    torch.testing.assert_close(pixels[1, 2, 5], torch.tensor((np.asarray(image)[2, 5, 1] / 255 - 0.5) / 0.25).float())
+    assert network.prepare(Image.new("RGB", (100, 30))).shape == (3, IMAGE, IMAGE)
+    with torch.no_grad():
+        wanted = network.model(pixel_values=pixels[None])
+    seen = network([pixels])
+    torch.testing.assert_close(seen.regions, wanted.last_hidden_state)
+    torch.testing.assert_close(seen.pooled, wanted.pooler_output)
+    assert network.description["preprocessing"]["mean"] == (0.5, 0.5, 0.5)
+    with pytest.raises(UserError, match=r"features.image_size: captioner does not take 40 pixels"):
+        open_network(NetworkSettings("hub/captioner", 40))
+    with pytest.raises(UserError, match=r"takes weights: hub, options: {} and cells: null"):
+        open_network(NetworkSettings("hub/captioner", cells=2))
+
+
+def test_a_vocabulary_too_large_is_cut_to_what_captions_use(photos):
+    from pipeline.data.tokens import Tokens
+
+    cut = Tokens.fetch("captioner", Path("cut"), ["a red ball", "the red box"], 10)
+    assert cut.words == ("a", "the", "red", "ball", "box", "[UNK]")
+    assert cut.encode(["the", "green", "box"]) == [2, 6, 5]
+    with pytest.raises(UserError, match="5 different tokens, and 3 are possible"):
+        Tokens.fetch("captioner", Path("cut"), ["a red ball", "the red box"], 3)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("prepare.tokenizer=", "min_count is needed"),
+        ("prepare.min_count=1", "min_count is needed where words are counted"),
+        ("features={network: hub/other, weights: hub, batch: 4}", "goes with prepare.tokenizer: captioner and"),
+        ("pretrain.speaker.hidden=8", "architecture hub takes model, and no other"),
+        ("pretrain.speaker.model=", "architecture hub takes model, and no other"),
+        ("pretrain.speaker.lora.rank=0", "a whole number, at least 1"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(photos, override, message):
+    with pytest.raises(UserError, match=message) as caught:
+        load(Path("params.yaml"), [override])
+    assert "\n" not in str(caught.value)
+
+
+def test_only_captioners_have_lora():
+    with pytest.raises(UserError, match="lora goes with architecture hub, not with att2in"):
+        load(ROOT / "profiles/folder.yaml", ["pretrain.speaker.lora={rank: 2, alpha: 4}"])
+
+
+def test_without_the_extra_one_line_says_how_to_install_it(photos, monkeypatch, capfd):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert run("prepare") == 2
+    assert capfd.readouterr().err.strip().endswith("need transformers: pip install 'saywhich[hub]'")
