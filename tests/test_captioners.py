@@ -18,6 +18,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from test_own_photos import draw_photos
 from tiny_captioners import IMAGE, REGIONS, WORDS, write_captioner
+from whole_profiles import profile, profile_text
 
 from pipeline.config.load import load
 from pipeline.data.feature_store import FeatureStore
@@ -64,7 +65,7 @@ def small(params: dict) -> dict:
 def photos(tmp_path, monkeypatch) -> Path:
     """A working folder with ten photos, and a tiny BLIP in the folder `captioner`."""
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    params = yaml.safe_load((ROOT / "profiles/folder.yaml").read_text(encoding="utf-8"))
+    params = profile("folder")
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(small(params)))
     folder = tmp_path / "data/external/photos"
     draw_photos(folder)
@@ -92,7 +93,8 @@ def test_a_captioner_goes_from_its_folder_to_an_evaluated_speaker(photos):
     for stage in ("train", "adapt", "evaluate"):
         assert run(stage, "--method", "psst_multinomial") == 0
     learned, before = (
-        load_file(Path("data/models") / role / "weights.safetensors") for role in ("psst_multinomial", "speaker")
+        load_file(Path("data") / name / "weights.safetensors")
+        for name in ("models/psst_multinomial", "pretrained/speaker")
     )
     moved = {name for name in before if name.startswith("speaker.") and not torch.equal(before[name], learned[name])}
     assert moved
@@ -164,9 +166,10 @@ def test_what_does_not_go_together_is_one_line(photos, override, message):
     assert "\n" not in str(caught.value)
 
 
-def test_only_captioners_have_lora():
+def test_only_captioners_have_lora(tmp_path):
+    (tmp_path / "params.yaml").write_text(profile_text("folder"), encoding="utf-8")
     with pytest.raises(UserError, match="lora goes with architecture hub, not with att2in"):
-        load(ROOT / "profiles/folder.yaml", ["pretrain.speaker.lora={rank: 2, alpha: 4}"])
+        load(tmp_path / "params.yaml", ["pretrain.speaker.lora={rank: 2, alpha: 4}"])
 
 
 def test_without_the_extra_one_line_says_how_to_install_it(photos, monkeypatch, capfd):

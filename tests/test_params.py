@@ -273,7 +273,7 @@ def test_a_file_of_ones_own_needs_neither_images_nor_a_network(params):
         "e",
     ]
     line = refused(params, overrides[0], "prepare.min_count=5", overrides[1])
-    assert "format cocotalk brings its own: min_count: null" in line
+    assert "format cocotalk and a tokenizer bring their own: min_count: null" in line
 
 
 @pytest.mark.parametrize(
@@ -477,6 +477,7 @@ def test_scenes_is_the_default_profile():
         "scenes",
         "scenes_beyond",
         "scenes_results",
+        "scenes_transformer",
     ]
     assert profile("scenes")["prepare"]["dataset"] == "scenes"
 
