@@ -1,4 +1,4 @@
-"""Say what each image of a split is, and let four judges look for the images.
+"""Say what each image of a split is, and let its judges look for the images.
 
 python -m stages.evaluate --method psst_multinomial → data/evaluation/psst_multinomial: metrics and captions.
 """

@@ -177,9 +177,7 @@ def _difference(slice_: Slice, judge: str, label: str, p: str, group: str = "") 
 
     def probability(reading: Reading) -> str | None:
         found = slice_.differences[reading.curve.label].get(judge)
-        if found is None:
-            return None
-        return "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
+        return None if found is None else "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
 
     return Column(label, group, value), Column(p, group, probability)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.analysis.judges import ADAPTED, TEXT, recall_by
-from pipeline.analysis.results import LANGUAGE, SYMBOLS, Point, Results, setting
+from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, setting
 from pipeline.analysis.selection import Basis, Choice
 from pipeline.report.quality_tables import DIVERSITY
 from pipeline.report.tables import Column, Table, dial, filled, mean, measured, median, of_choices, ranks
@@ -102,7 +102,7 @@ def _dials(results: Results) -> list[str]:
 
 def _three(judge: str) -> Column:
     shown = [mean(name, recall_by(judge, name)) for name in ("R@1", "R@5")] + [median(judge)]
-    return Column(f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) or "–" for column in shown))
+    return Column(f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) or MISSING for column in shown))
 
 
 def _images(results: Results) -> str:

@@ -96,7 +96,7 @@ def filled(
     """
     protocols = Protocols([*(run for _, runs, _ in rows for run in runs), *beside])
     cells = [
-        [called + protocols.mark(runs), *((of and column.show(of)) or MISSING for column in columns)]
+        [called + protocols.mark(runs), *((None if of is None else column.show(of)) or MISSING for column in columns)]
         for called, runs, of in rows
     ]
     columns = [Column(head, text=True), *columns]
