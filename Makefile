@@ -30,12 +30,12 @@ repro: $(INSTALLED) profile
 	@echo
 	@echo "The report: data/report/report.html"
 
-# The grid holds all that is compared, so the single runs of dvc repro are not made; their old evaluations step aside.
+# The grid holds all that is compared, so the single runs of dvc repro are not made, and their evaluations step aside.
 results: $(INSTALLED) profile
-	@python -m pipeline.workflow.sweep foretell
-	@rm -rf data/evaluation && mkdir -p data/evaluation
-	@dvc repro sweep
-	@dvc repro --single-item cross report
+	@python -m pipeline.workflow.sweep estimate
+	@aside=data/evaluation.aside; back() { if test -d $$aside; then rm -rf data/evaluation; mv $$aside data/evaluation; fi; }; \
+	back; if test -d data/evaluation; then mv data/evaluation $$aside; fi; trap back EXIT; mkdir -p data/evaluation; \
+	dvc repro sweep; dvc repro --single-item cross report
 	@echo
 	@cat data/report/table.md
 	@echo

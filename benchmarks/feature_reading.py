@@ -4,7 +4,7 @@
 
 Writes made-up features (--images 113287: 16.7 GB, and as much again for h5py), then reads an epoch of shuffled batches
 without training: first cold, the file dropped from the page cache, then warm, each way of reading in a process of its
-own. Then trains for --step seconds a batch (asleep, as one who waits for a GPU) on what `Batches` reads ahead.
+own. Then trains for --step seconds per batch (asleep, as one who waits for a GPU) on what `Batches` reads ahead.
 Memory is that of the process: its own, and the pages of files that it maps.
 """
 
@@ -58,7 +58,7 @@ WAYS = {"by position (ours)": ours, "NumPy memory map": memory_map, "h5py, a chu
 
 @dataclass(frozen=True)
 class Captions:
-    """As much of the prepared data as `Batches` asks for: one caption an image."""
+    """As much of the prepared data as `Batches` asks for: one caption per image."""
 
     folder: Path
     images: int
@@ -139,7 +139,7 @@ def alone(call: Callable, *arguments: object) -> tuple:
 def read_epoch(
     folder: Path, opener: Callable[[Path], Read], images: int, batch: int, most: int
 ) -> tuple[float, float, float, float, float]:
-    """Median seconds a batch, cold and warm, warm ones of the processor's, and the most memory, own and mapped."""
+    """Median seconds per batch, cold and warm, warm ones of the processor's, and the most memory, own and mapped."""
     torch.set_num_threads(1)
     forget(folder)
     read, times, memory = opener(folder), [], (0.0, 0.0)

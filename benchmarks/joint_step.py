@@ -49,7 +49,7 @@ LAMBDA = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--methods", nargs="+", default=["psst_multinomial", "luo", "reinforce", "mle", "listener"])
-    parser.add_argument("--lengths", nargs="+", type=int, default=[16, 10], choices=(16, 10), help="words a caption")
+    parser.add_argument("--lengths", nargs="+", type=int, default=[16, 10], choices=(16, 10), help="words per caption")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--times", type=int, default=4, help="steps, of which the fastest counts")

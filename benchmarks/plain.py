@@ -67,13 +67,13 @@ def unrolled(
             heard = F.one_hot(symbol.index, speaker.vocabulary + 1).to(silence)
             soft, hard = channel.relax(logits, symbol.noise, symbol.index), heard
             mixed = channel.distribution(logits, symbol.noise, symbol.index)
-            whole = torch.zeros(total, 1, dtype=torch.bool, device=batch.device)
-            if symbol.whole is not None:
-                whole[symbol.whole] = True
-            heard = torch.where(whole, mixed, soft + (hard - soft).detach())
+            full = torch.zeros(total, 1, dtype=torch.bool, device=batch.device)
+            if symbol.full is not None:
+                full[symbol.full] = True
+            heard = torch.where(full, mixed, soft + (hard - soft).detach())
             heard = torch.where(symbol.through.unsqueeze(1), heard, hard)
-            if symbol.onward:
-                words = torch.where(whole, mixed @ speaker.word.weight[:-1], words)
+            if symbol.feeds_full:
+                words = torch.where(full, mixed @ speaker.word.weight[:-1], words)
             said.append(torch.where(ended.unsqueeze(1), silence, heard))
         ended = index == 0
         if ended.all():
@@ -89,7 +89,7 @@ def speak(speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, seen
     images = torch.arange(len(tokens), device=tokens.device) // channel.samples
     heard = None
     if channel.relaxes:
-        heard = Said(whole=Places(torch.arange(tokens.numel(), device=tokens.device), said.flatten(0, 1)))
+        heard = Said(full=Places(torch.arange(tokens.numel(), device=tokens.device), said.flatten(0, 1)))
     return Message(tokens, caption_mask(tokens), images, channel.samples, log_probs, heard, entropies)
 
 

@@ -27,9 +27,9 @@ class Numbers:
     def like(self, x: Tensor, rows: Tensor | None = None, width: int = 1) -> Tensor:
         """One for each element of `x` (N, …), the `rows` (N,) of the captions here; None: all.
 
-        `width`: captions an image.
+        `width`: captions per image.
         """
         device = x.device if self.rng is None else self.rng.device
-        drawn = torch.rand(self.batch.whole * width, *x.shape[1:], generator=self.rng, dtype=x.dtype, device=device)
+        drawn = torch.rand(self.batch.total * width, *x.shape[1:], generator=self.rng, dtype=x.dtype, device=device)
         first = self.batch.first * width
         return drawn[first : first + len(x)] if rows is None else drawn[rows + first]

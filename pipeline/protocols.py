@@ -24,7 +24,7 @@ class Channel(Protocol):
 
     @property
     def width(self) -> int:
-        """Captions an image that are unrolled; the first `samples` of them stay. Greater than `samples` in beams."""
+        """Captions per image that are unrolled; the first `samples` of them stay. Greater than `samples` in beams."""
 
     @property
     def learns(self) -> bool:
@@ -67,7 +67,7 @@ class Score(Protocol):
         """Whether a gradient runs through `message.said` or `entropies`, and the score's own parameters."""
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        """(N,) one number a caption."""
+        """(N,) one number per caption."""
 
 
 class Rollouts(Protocol):
@@ -97,11 +97,11 @@ class Baseline(Protocol):
 
     @property
     def least(self) -> int:
-        """Captions an image that it takes."""
+        """Captions per image that it takes."""
 
     @property
     def by_word(self) -> bool:
-        """Whether there is one number a word, (N, T), not one a caption."""
+        """Whether there is one number per word, (N, T), not one per caption."""
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         """(N,), or (N, T) before each word, for captions whose scores are `value` (N,)."""
@@ -112,7 +112,7 @@ class Credit(Protocol):
 
     @property
     def by_word(self) -> bool:
-        """Whether there is one number a word, (N, T), not one a caption."""
+        """Whether there is one number per word, (N, T), not one per caption."""
 
     def __call__(self, value: Tensor, score: Score, channel: Channel, rollouts: Rollouts) -> Tensor:
         """(N,), or (N, T) for each word, of captions through `channel` whose scores are `value` (N,)."""
@@ -123,7 +123,7 @@ class Scaling(Protocol):
 
     @property
     def least(self) -> int:
-        """Captions an image that it takes."""
+        """Captions per image that it takes."""
 
     def __call__(self, advantage: Tensor, rollouts: Rollouts) -> Tensor:
         """(N,) from `advantage` (N,)."""

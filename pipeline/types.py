@@ -17,7 +17,7 @@ Report = dict[str, Tensor]
 """Detached scalars worth logging, by name; they stay on the device until somebody prints them."""
 
 
-Words = Literal["all", "told", "drawn"]
+Words = Literal["all", "forced", "drawn"]
 """Of a caption that was begun with forced words and went on with drawn ones, which are meant."""
 
 
@@ -26,7 +26,7 @@ class Batch:
     """B images with their features and one human caption each."""
 
     images: Tensor  # (B,) int64: rows of the prepared data set
-    pooled: Tensor  # (B, P) float: one vector an image, what the listener sees
+    pooled: Tensor  # (B, P) float: one vector per image, what the listener sees
     regions: Tensor  # (B, R, D) float: grid cells or detected regions, what the speaker attends to
     region_mask: Tensor  # (B, R) bool: which regions exist; of the null image none does
     captions: Tensor  # (B, T) int64: a human caption, w1 … wn EOS EOS …
@@ -39,7 +39,7 @@ class Batch:
         return len(self.images)
 
     @property
-    def whole(self) -> int:
+    def total(self) -> int:
         """Images in the whole batch."""
         return len(self) if self.of is None else self.of
 
@@ -67,10 +67,10 @@ class Symbol:
     through: Tensor | None = (
         None  # (N,) bool: whose words pass a gradient to the channel's distribution; None: nobody's
     )
-    whole: Tensor | None = None  # (K,) int64: rows of which the distribution itself is heard, not the word
-    onward: bool = False  # whether the speaker, too, goes on from it in those rows
-    noise: Tensor | None = None  # (N, …): what the channel must remember of its lot, such as noise on the logits
-    told: bool = False  # whether these words were forced, and later ones may be drawn
+    full: Tensor | None = None  # (K,) int64: rows of which the full distribution is heard, not the word
+    feeds_full: bool = False  # whether the speaker, too, goes on from it in those rows
+    noise: Tensor | None = None  # (N, …): what the channel must remember of its draws, such as noise on the logits
+    forced: bool = False  # whether these words were forced, and later ones may be drawn
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Said:
     """What crossed where it is not just the words: words whose gradient goes to a distribution, and distributions."""
 
     words: Places | None = None  # heard as the word
-    whole: Places | None = None  # heard as the distribution
+    full: Places | None = None  # heard as the distribution
 
     def heard(self, words: Tensor, mixture: Mixing, straight_through: Mixing) -> Tensor:
         """(N·T, E): `words` (N·T, E), what stands for each word, as it is heard.
@@ -105,16 +105,16 @@ class Said:
             if self.words.there is not None:
                 shadow = shadow * self.words.there.unsqueeze(1)
             words = words.index_add(0, self.words.at, shadow)
-        if self.whole is not None:
-            mixed = mixture(self.whole.soft)
-            if self.whole.there is not None:
-                mixed = torch.where(self.whole.there.unsqueeze(1), mixed, words[self.whole.at])
-            words = words.index_copy(0, self.whole.at, mixed)
+        if self.full is not None:
+            mixed = mixture(self.full.soft)
+            if self.full.there is not None:
+                mixed = torch.where(self.full.there.unsqueeze(1), mixed, words[self.full.at])
+            words = words.index_copy(0, self.full.at, mixed)
         return words
 
     def detached(self) -> Said:
         """The same with no way back."""
-        return Said(*(None if part is None else part.detached() for part in (self.words, self.whole)))
+        return Said(*(None if part is None else part.detached() for part in (self.words, self.full)))
 
 
 @dataclass(frozen=True)
@@ -124,11 +124,11 @@ class Message:
     tokens: Tensor  # (N, T) int64: words, EOS where the caption ended and ever after
     mask: Tensor  # (N, T) bool: the words and the EOS that ends them
     images: Tensor  # (N,) int64: position in the batch of the image each caption is of
-    samples: int  # captions an image
+    samples: int  # captions per image
     log_probs: Tensor | None = None  # (N, T): log p of each drawn or forced word, differentiable, 0 outside the mask
     said: Said | None = None  # what crossed where it is not the words themselves
     entropies: Tensor | None = None  # (N, T): of each word's distribution, in nats, differentiable, 0 outside the mask
-    told: int = 0  # words at the beginning that were forced, where the rest was drawn
+    forced: int = 0  # words at the beginning that were forced, where the rest was drawn
     states: Callable[[], Tensor] | None = None  # (N, T, H): the speaker's before each word, detached; made when asked
     logits: Callable[[], Places] | None = None  # of each drawn word, in place of a distribution; made when asked
 
@@ -136,11 +136,11 @@ class Message:
         return len(self.tokens)
 
     def rows(self, vocabulary: int) -> Tensor:
-        """(N, T, V+1): what was heard, a distribution a word; for scores that take captions so, and large."""
+        """(N, T, V+1): what was heard, a distribution per word; for scores that take captions so, and large."""
         words = one_hot(self.tokens.flatten(), vocabulary + 1)
         if self.said is None:
             return words.view(*self.tokens.shape, -1)
-        parts = [part for part in (self.said.words, self.said.whole) if part is not None]
+        parts = [part for part in (self.said.words, self.said.full) if part is not None]
         heard = self.said.heard(words.to(parts[0].soft.dtype), lambda soft: soft, lambda soft: soft - soft.detach())
         return heard.view(*self.tokens.shape, -1)
 
@@ -148,8 +148,8 @@ class Message:
         """(N, T) bool: the words of the mask that are meant."""
         if words == "all":
             return self.mask
-        told = torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.told
-        return self.mask & (told if words == "told" else ~told)
+        forced = torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.forced
+        return self.mask & (forced if words == "forced" else ~forced)
 
     def detached(self) -> Message:
         """The same captions with no way back to the speaker."""

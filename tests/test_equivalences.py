@@ -317,7 +317,7 @@ def test_two_samples_in_a_group_are_a_good_and_a_bad_one(toy):
 
 @pytest.mark.parametrize("channel", [ReinMax(3), GumbelRao(3, k=2)])
 def test_other_gradients_are_of_the_same_words(toy, channel):
-    """ReinMax's words are those of straight-through from the same lot; Gumbel-Rao draws more, after the first."""
+    """ReinMax's words are those of straight-through from the same numbers; Gumbel-Rao draws more, after the first."""
     speaker, batch = toy.agents().speaker, toy.batch()
     logits = torch.randn(24, 13)
     plain, other = (c.open(batch, 12, rng())(0, logits, torch.arange(24)) for c in (StraightThrough(3), channel))

@@ -376,33 +376,33 @@ def test_a_wrong_grid_is_one_line(grid, line):
         sweep.cells({"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": grid}})
 
 
-def test_the_time_of_a_grid_is_foretold(folder, monkeypatch):
+def test_the_time_of_a_grid_is_estimated(folder, monkeypatch):
     monkeypatch.chdir(folder)
     grid = sweep.cells(PARAMS)
-    assert sweep.foretell(grid, 2, 60.0) == "0 of 3 cells have no results"
+    assert sweep.estimate(grid, 2, 60.0) == "0 of 3 cells have no results"
     shutil.rmtree(folder / "data/cells/luo")
     for cell in grid[:2]:
         for stage, seconds in (("train", 100), ("adapt", 40), ("evaluate", 40)):
             (cell.folder / f"{stage}.tsv").write_text(f"s\th:m:s\n{seconds}.0\t0:01:40\n")
-    expected = "1 of 3 cells have no results: about 3 minutes on 1 cores, at 180 s a cell (measured on 2 cells here)"
-    assert sweep.foretell(grid, 1, 60.0) == expected
+    expected = "1 of 3 cells have no results: about 3 minutes on 1 cores, at 180 s per cell (measured on 2 cells here)"
+    assert sweep.estimate(grid, 1, 60.0) == expected
     (grid[0].folder / "train.tsv").write_text("s\th:m:s\n")  # it was killed while it wrote
-    assert "measured on 1 cells here" in sweep.foretell(grid, 1, 60.0)
+    assert "measured on 1 cells here" in sweep.estimate(grid, 1, 60.0)
     shutil.rmtree(folder / "data/cells")
-    assert sweep.foretell(grid, 1, 7200.0).endswith(
-        "about 6.0 hours on 1 cores, at 7200 s a cell (as params.yaml says)"
+    assert sweep.estimate(grid, 1, 7200.0).endswith(
+        "about 6.0 hours on 1 cores, at 7200 s per cell (as params.yaml says)"
     )
-    assert sweep.foretell(grid, 1, None) == "3 of 3 cells have no results"
+    assert sweep.estimate(grid, 1, None) == "3 of 3 cells have no results"
 
 
 def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_params(tmp_path, sweep={"seeds": [1], "grid": {"lou": {}}})
-    assert sweep.main(["foretell"]) == 2
+    assert sweep.main(["estimate"]) == 2
     assert "sweep.grid.lou: no such method" in capsys.readouterr().err
     write_params(tmp_path)
     monkeypatch.setenv("SAYWHICH_CORES", "two")
-    assert sweep.main(["foretell"]) == 2
+    assert sweep.main(["estimate"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert sweep.main(["tell"]) == 2
 

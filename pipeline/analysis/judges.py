@@ -12,7 +12,7 @@ Keys = tuple[str, ...]  # where a number stands in a split of metrics.json
 
 
 @dataclass(frozen=True)
-class Judge:
+class JudgeTitle:
     """A listener that looked for images by captions, and for captions by images."""
 
     name: str
@@ -21,23 +21,23 @@ class Judge:
 
 
 KNOWN = (
-    Judge(OWN, "Own listener", "the method's own listener"),
-    Judge(
+    JudgeTitle(OWN, "Own listener", "the method's own listener"),
+    JudgeTitle(
         ADAPTED,
         "Adapted listener",
         "the listener before joint training, after learning on this speaker's captions while it stays frozen",
     ),
-    Judge(BEFORE, "Listener before", "the listener before joint training"),
-    Judge("judge", "Independent judge", "an independent judge"),
+    JudgeTitle(BEFORE, "Listener before", "the listener before joint training"),
+    JudgeTitle("judge", "Independent judge", "an independent judge"),
 )
 
 
-def described(name: str) -> Judge:
+def described(name: str) -> JudgeTitle:
     """The judge of that name; one that is not known here has its name as its title."""
-    return next((judge for judge in KNOWN if judge.name == name), Judge(name, name, name))
+    return next((judge for judge in KNOWN if judge.name == name), JudgeTitle(name, name, name))
 
 
-def in_order(lists: Iterable[Iterable[str]]) -> dict[str, Judge]:
+def in_order(lists: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
     """All judges of several evaluations, by name, in the order of the evaluation that has the most of them."""
     longest_first = sorted(map(list, lists), key=len, reverse=True)
     return {name: described(name) for names in longest_first for name in names}

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.analysis.judges import ADAPTED, OWN, Judge, Keys, in_order, recall_by
+from pipeline.analysis.judges import ADAPTED, OWN, JudgeTitle, Keys, in_order, recall_by
 from pipeline.errors import UserError
 
 SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ"}
@@ -59,7 +59,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Point:
-    """The runs of one method with the same settings, one a seed."""
+    """The runs of one method with the same settings, one per seed."""
 
     runs: tuple[Run, ...]
 
@@ -106,13 +106,13 @@ class Results:
         return [run for point in self.points for run in point.runs]
 
     @cached_property
-    def judges(self) -> dict[str, Judge]:
+    def judges(self) -> dict[str, JudgeTitle]:
         """Who judged, in the order in which the evaluations have them; the own listener, unheard, where nobody did."""
         lists = [dict.fromkeys(keys[2] for keys in run.numbers if keys[1] == "judges") for run in self.runs]
         return in_order(lists) or in_order([[OWN]])
 
     @property
-    def first(self) -> Judge:
+    def first(self) -> JudgeTitle:
         """The judge by whom settings are chosen and curves are read."""
         return next(iter(self.judges.values()))
 

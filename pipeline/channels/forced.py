@@ -55,16 +55,16 @@ class Annealed(Named):
         return max(0, self.start - self.by * (epoch // self.every))
 
 
-def _begun(told: Tensor, lengths: Tensor, sure: int, numbers: Numbers, width: int) -> Step:
-    """The first `lengths` (N,) words of captions `told` (N, T), then drawn ones; nobody draws for `sure` steps."""
+def _begun(given: Tensor, lengths: Tensor, sure: int, numbers: Numbers, width: int) -> Step:
+    """The first `lengths` (N,) words of captions `given` (N, T), then drawn ones; nobody draws for `sure` steps."""
 
     def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
         if t < sure:
-            return Symbol(told[rows, t], told=True)
+            return Symbol(given[rows, t], forced=True)
         drawn = draw(logits, numbers.like(logits[:, :1], rows, width))
-        if t >= told.shape[1]:
+        if t >= given.shape[1]:
             return Symbol(drawn)
-        return Symbol(torch.where(t < lengths[rows], told[rows, t], drawn))
+        return Symbol(torch.where(t < lengths[rows], given[rows, t], drawn))
 
     return step
 
@@ -81,9 +81,9 @@ class Prompted(Worded):
     dropout = True
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
-        told = min(self.words.words(batch.epoch), batch.captions.shape[1])
-        lengths = torch.full_like(batch.images, told)
-        return _begun(batch.captions, lengths, told, Numbers(batch, rng), self.width)
+        given = min(self.words.words(batch.epoch), batch.captions.shape[1])
+        lengths = torch.full_like(batch.images, given)
+        return _begun(batch.captions, lengths, given, Numbers(batch, rng), self.width)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Continued(Worded):
         return self.samples
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
-        told = batch.captions.repeat_interleave(self.width, 0)
+        given = batch.captions.repeat_interleave(self.width, 0)
         place = torch.arange(self.places, device=batch.device).repeat_interleave(self.each).repeat(len(batch))
-        ended = told.gather(1, place.unsqueeze(1)) == 0
-        return _begun(told.masked_fill(ended, 0), place + 1, 1, Numbers(batch, rng), self.width)
+        ended = given.gather(1, place.unsqueeze(1)) == 0
+        return _begun(given.masked_fill(ended, 0), place + 1, 1, Numbers(batch, rng), self.width)

@@ -58,18 +58,18 @@ class PartialSampling(Named):
         # on the host, so that a GPU need not be asked which they are
         host = numbers if rng.device.type == "cpu" else Numbers(batch, Generator().manual_seed(rng.initial_seed()))
 
-        def whole() -> Tensor:
+        def full() -> Tensor:
             return host.like(torch.empty(len(batch) * self.width), width=self.width) < self.rho
 
-        captions = whole() if self.mix == "caption" else None
+        captions = full() if self.mix == "caption" else None
 
         def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
             index, noise = self.inner.sample(logits, numbers, rows)
-            passing = whole() if captions is None else captions
+            passing = full() if captions is None else captions
             if devices.synchronous(rows.device):
                 passing = passing[rows]
             chosen = passing.nonzero().squeeze(1).to(rows.device, non_blocking=True)
-            onward = self.feed == "distribution"
-            return Symbol(index, through=self.inner.through(index), whole=chosen, onward=onward, noise=noise)
+            feeds_full = self.feed == "distribution"
+            return Symbol(index, through=self.inner.through(index), full=chosen, feeds_full=feeds_full, noise=noise)
 
         return step

@@ -35,7 +35,7 @@ class StraightThrough(Named):
         return self.samples
 
     def sample(self, logits: Tensor, numbers: Numbers, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """A word a row (N,), and the noise (N, V+1) that chose it, if any."""
+        """A word per row (N,), and the noise (N, V+1) that chose it, if any."""
         return draw(logits, numbers.like(logits[:, :1], rows, self.width)), None
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a method is: weighted terms, each a score and how its gradient reaches the speaker, and who learns when."""
+"""What a method is: weighted terms, each with a score and how its gradient reaches the speaker, and who learns when."""
 
 from __future__ import annotations
 

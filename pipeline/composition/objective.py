@@ -35,7 +35,7 @@ class Objective:
     normalise: bool = False
     """Whether each term's gradient is scaled to norm 1, agent by agent, before it is weighted: one λ scale for all."""
     samples: Count = 1
-    """Captions an image that score-function terms draw; to compare with each other they need two or more."""
+    """Captions per image that score-function terms draw; to compare with each other they need two or more."""
     baseline: Expecting = "greedy"
     """What such terms expect of a caption: the score of the greedy one, the mean over the image's other samples or over
     all of them, the score of the human caption, nothing."""

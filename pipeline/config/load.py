@@ -17,7 +17,17 @@ from pydantic import ValidationError, create_model
 from pipeline import methods
 from pipeline.composition.objective import Objective
 from pipeline.config.reading import did_you_mean, keys_of, one_line, override, read_mapping, shown
-from pipeline.config.schema import Each, Listener, Name, Section, Sections, Seeds, Speaker, Train, pretrained
+from pipeline.config.schema import (
+    Each,
+    ListenerSettings,
+    Name,
+    Section,
+    Sections,
+    Seeds,
+    SpeakerSettings,
+    Train,
+    pretrained,
+)
 from pipeline.config.views import View, listed_keys
 from pipeline.errors import UserError
 from pipeline.ranges import NonNegative
@@ -93,7 +103,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
     }
     params = params.model_copy(update={"pretrain": {name: section.model_dump() for name, section in learned.items()}})
     _check_pretrained(params, kinds, refuse)
-    speakers = [name for name, kind in kinds.items() if kind is Speaker]
+    speakers = [name for name, kind in kinds.items() if kind is SpeakerSettings]
     blocks, schemas = {}, {}
     for name, block in params.methods.items():
         keys = ("methods", name)
@@ -124,14 +134,14 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
 
 def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]], refuse: Callable[..., UserError]) -> None:
     """Refuse pretraining that leaves out the listener or a judge, or that does not fit what comes before it."""
-    if kinds.get("listener") is not Listener:
+    if kinds.get("listener") is not ListenerSettings:
         raise refuse(("pretrain",), "pretrain.listener is missing: the listener that joint training begins with")
     for name, block in params.pretrain.items():
         model, before = block.get("model"), (params.prepare.tokenizer, params.features.network)
         if model and before != (model, f"hub/{model}"):
             needed = f"goes with prepare.tokenizer: {model} and features.network: hub/{model}"
             raise refuse(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
-    there = [OWN_LISTENER, ADAPTED_LISTENER, *(name for name, kind in kinds.items() if kind is not Speaker)]
+    there = [OWN_LISTENER, ADAPTED_LISTENER, *(name for name, kind in kinds.items() if kind is not SpeakerSettings)]
     for name, judge in params.evaluate.judges.items():
         if judge not in there:
             keys = ("evaluate", "judges", name)

@@ -23,14 +23,14 @@ WHOLE = (("draw",), ("methods",), ("sweep", "grid"))  # replaced as one value, l
 
 
 @dataclass(frozen=True)
-class Entry:
+class Line:
     """A key as it is written, without its indentation."""
 
     above: list[str]  # comments and blank lines
     line: str
     comment: str  # at the end of that line
     rest: list[str]  # the other lines of a value that is no section
-    section: dict[str, Entry]  # laid over key by key
+    section: dict[str, Line]  # laid over key by key
 
 
 def names(folder: Path = PROFILES) -> list[str]:
@@ -46,13 +46,13 @@ def whole(name: str, folder: Path = PROFILES) -> str:
     return "\n".join([*profile.above, *_written(profile.section)]) + "\n"
 
 
-def _profile(path: Path, above: tuple[str, ...]) -> Entry:
+def _profile(path: Path, above: tuple[str, ...]) -> Line:
     """A profile over those that it lies over, `above` those that lie over it; the comment at its head is the file's."""
     text = read_text(path)
     tree, lines = compose(text, str(path)), text.splitlines()
     section = _section(lines, tree, 0, ()) if tree else {}
     head = section[next(iter(section))].above if section else lines
-    own = Entry([line for line in head if line], "", "", [], section)
+    own = Line([line for line in head if line], "", "", [], section)
     head.clear()
     if path.stem == "base":
         return own
@@ -62,8 +62,8 @@ def _profile(path: Path, above: tuple[str, ...]) -> Entry:
     return _laid(_profile(path.with_name(f"{over}.yaml"), (path.stem, *above)), own, str(path))
 
 
-def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...]) -> dict[str, Entry]:
-    """The keys of a mapping that has one a line; the comments above the first one start at line `begin`."""
+def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...]) -> dict[str, Line]:
+    """The keys of a mapping that has one per line; the comments above the first one start at line `begin`."""
     found = {}
     for key, value in tree.value:
         first, column, place = key.start_mark.line, key.start_mark.column, (*keys, key.value)
@@ -71,7 +71,7 @@ def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...])
         section = block and value.id == "mapping" and place not in WHOLE
         stop = len(lines[first]) if value.end_mark.line > first else value.end_mark.column
         stop = key.end_mark.column + 1 if block else stop
-        found[key.value] = Entry(
+        found[key.value] = Line(
             above=[line.strip() for line in lines[begin:first]],
             line=lines[first][column:stop].rstrip(),
             comment=lines[first][stop:].strip(),
@@ -90,19 +90,19 @@ def _end(tree: Any) -> int:
     return tree.end_mark.line + bool(tree.end_mark.column)
 
 
-def _laid(below: Entry, above: Entry, place: str) -> Entry:
+def _laid(below: Line, above: Line, place: str) -> Line:
     """`above` over `below`; a comment stays where `above` has no other in its place."""
     merged = dict(below.section)
     for key, entry in above.section.items():
         under = merged.get(key, entry)
         if under.section and not entry.section:
-            raise UserError(f"{place}: {key} is a section: write its keys one a line, below it")
+            raise UserError(f"{place}: {key} is a section: write its keys one per line, below it")
         merged[key] = _laid(under, entry, place)
     lead = above.above if any(above.above) else below.above
     return replace(above, above=lead, comment=above.comment or below.comment, section=merged)
 
 
-def _written(section: dict[str, Entry], depth: int = 0) -> Iterator[str]:
+def _written(section: dict[str, Line], depth: int = 0) -> Iterator[str]:
     for entry in section.values():
         for line in (*entry.above, f"{entry.line} {entry.comment}", *entry.rest):
             yield ("  " * depth + line).rstrip()

@@ -58,7 +58,7 @@ class Scenes(Section):
 
 
 class Shares(Section):
-    """What share of the images is drawn for val and for test, and by which lot."""
+    """What share of the images is drawn for val and for test, and from which seed."""
 
     val: Annotated[float, Field(gt=0, lt=1)]
     test: Annotated[float, Field(gt=0, lt=1)]
@@ -264,7 +264,7 @@ class Recover(Section):
     steps: Count
 
 
-class Listener(Matching):
+class ListenerSettings(Matching):
     """A listener and its pretraining; `seed` is added to the global one."""
 
     encoder: Literal["gru", "bag"]
@@ -284,7 +284,7 @@ class Lora(Section):
     targets: Annotated[tuple[Text, ...], *Each] | None = None
 
 
-class Speaker(Section):
+class SpeakerSettings(Section):
     """A speaker and its pretraining; where images are dropped, it learns a null image, which guidance needs.
 
     With architecture hub it is the captioner `model` of transformers, whose weights learn, or with `lora` those.
@@ -338,7 +338,7 @@ class Pretrained(Section):
 
 def pretrained(block: Mapping[str, Any]) -> type[Section]:
     """What a block of `pretrain` is, by the key that it must have: a speaker, a judge from elsewhere, or a listener."""
-    return Speaker if "architecture" in block else Pretrained if "network" in block else Listener
+    return SpeakerSettings if "architecture" in block else Pretrained if "network" in block else ListenerSettings
 
 
 class Train(Section):
@@ -380,7 +380,7 @@ class Sweep(Section):
     """The grid: method → option → values; every combination with every seed is a cell.
 
     A method may have several grids; `seed` among a grid's options stands for `seeds`. `seconds`, a cell's on one core,
-    is what the time of a grid is foretold from as long as no cell has run here.
+    is what the time of a grid is estimated from as long as no cell has run here.
     """
 
     seeds: Seeds

@@ -1,6 +1,6 @@
 """What to expect of a caption: subtracted from its score, it lowers the variance of score-function gradients.
 
-And what the difference, the advantage, is divided by. Each says how many captions an image it takes (`least`).
+And what the difference, the advantage, is divided by. Each says how many captions per image it takes (`least`).
 """
 
 from __future__ import annotations

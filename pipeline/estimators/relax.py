@@ -3,7 +3,7 @@
 What a control c says of a word, once it is perturbed with Gumbel noise z and relaxed, has a gradient that is known in
 two ways: by the likelihood of the word, and through the relaxed word. Their difference has the mean 0, and where c is
 like the score, most of the noise of the score's own gradient. Each word has a control of its own, which knows the
-speaker's state before it and nothing that comes later: what comes later hangs on the word.
+speaker's state before it and nothing that comes later: what comes later depends on the word.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class StepRollouts:
                     region_mask=batch.region_mask[images],
                     captions=tokens[first : first + together],
                     first=batch.first * begun.samples + first,
-                    of=batch.whole * begun.samples,
+                    of=batch.total * begun.samples,
                 )
                 rng = self._rng(f"{ends.stream} of {channel.stream}")
                 spoken = speak(self.speaker, captions, ends, rng, self._see()[images]).tokens

@@ -126,7 +126,7 @@ class ScoreFunction:
                 )
         if (self.credit.by_word or self.baseline.by_word) and not isinstance(self.scaling, Raw):
             raise UserError(
-                f"{type(self.scaling).__name__} scales one number a caption, not one a word: set scaling to none"
+                f"{type(self.scaling).__name__} scales one number per caption, not one per word: set scaling to none"
             )
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
@@ -146,5 +146,5 @@ class ScoreFunction:
 
 
 def per_word(x: Tensor) -> Tensor:
-    """(N, 1) or (N, T): what is (N,), one number a caption, holds for all its words."""
+    """(N, 1) or (N, T): what is (N,), one number per caption, holds for all its words."""
     return x.unsqueeze(1) if x.dim() == 1 else x

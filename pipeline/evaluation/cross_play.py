@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from pipeline.evaluation.judges import Captions, Judge
+from pipeline.evaluation.judges import Judge, Spoken
 from pipeline.metrics.retrieval import recall, search
 
 
 def cross_play(
-    captions: Mapping[str, Captions], judges: Mapping[str, Judge], gallery: Tensor
+    captions: Mapping[str, Spoken], judges: Mapping[str, Judge], gallery: Tensor
 ) -> dict[str, dict[str, float]]:
     """R@10 from text to image: [speaker][judge] for captions of the images `gallery` (M,), one each."""
     found: dict[str, dict[str, float]] = {name: {} for name in captions}

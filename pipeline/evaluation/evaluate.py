@@ -16,7 +16,7 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import Captions, Judge, galleries, verdict
+from pipeline.evaluation.judges import Judge, Spoken, galleries, verdict
 from pipeline.evaluation.likelihood import human_log_likelihood
 from pipeline.evaluation.several import Sets, Several, measured
 from pipeline.metrics.diversity import diversity, self_bleu
@@ -76,7 +76,7 @@ class Evaluation:
         }
         gallery = torch.from_numpy(rows)
         for name, judge in self.judges.items():
-            found = verdict(judge, Captions(tokens, texts), torch.arange(len(rows)), gallery, distractors)
+            found = verdict(judge, Spoken(tokens, texts), torch.arange(len(rows)), gallery, distractors)
             of_people = verdict(judge, human, owners, gallery).recalls()
             results["judges"][name] = {**found.recalls(), "galleries": found.galleries, "human": of_people}
             columns[f"rank_{name}"] = found.by_caption.tolist()
@@ -111,9 +111,9 @@ class Evaluation:
         self.not_computed |= lacking
         return found
 
-    def _human(self, rows: np.ndarray) -> tuple[Captions, torch.Tensor]:
+    def _human(self, rows: np.ndarray) -> tuple[Spoken, torch.Tensor]:
         """All human captions of the images `rows`, and the place of each one's image among them."""
         references = self.prepared.references(rows)
         there = references.any(-1)
         texts = [text for row in rows for text in self.prepared.texts(row)]
-        return Captions(torch.from_numpy(references[there]).long(), texts), torch.from_numpy(np.nonzero(there)[0])
+        return Spoken(torch.from_numpy(references[there]).long(), texts), torch.from_numpy(np.nonzero(there)[0])

@@ -52,7 +52,7 @@ def galleries(pooled: Tensor) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
-class Captions:
+class Spoken:
     """N captions as the speaker's ids (N, T) and as text: a judge hears one or the other."""
 
     tokens: Tensor
@@ -62,7 +62,7 @@ class Captions:
 class Judge(Protocol):
     """Who looks for the image from the caption, and for the caption from the image, with eyes and words of its own."""
 
-    def hear(self, said: Captions) -> Tensor:
+    def hear(self, said: Spoken) -> Tensor:
         """(N, D) of length 1: the captions; equal ones are heard alike to the bit."""
 
     def look(self, rows: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class ListenerJudge:
     device: torch.device
 
     @torch.no_grad()
-    def hear(self, said: Captions) -> Tensor:
+    def hear(self, said: Spoken) -> Tensor:
         """Equal captions are heard once: at two places of a batch, or by another number of threads, they would differ
         in the last digit, and not tie."""
         listener = self.listener.to(self.device).eval()
@@ -100,7 +100,7 @@ class TextJudge:
     device: torch.device
 
     @torch.no_grad()
-    def hear(self, said: Captions) -> Tensor:
+    def hear(self, said: Spoken) -> Tensor:
         encoder, distinct = self.encoder.to(self.device).eval(), sorted(set(said.texts))
         parts = [distinct[first : first + AT_ONCE] for first in range(0, len(distinct), AT_ONCE)]
         heard, place = torch.cat([encoder.hear(part) for part in parts]), {text: i for i, text in enumerate(distinct)}
@@ -113,7 +113,7 @@ class TextJudge:
 
 def verdict(
     judge: Judge,
-    said: Captions,
+    said: Spoken,
     images: Tensor,
     gallery: Tensor,
     distractors: Mapping[str, Tensor] | None = None,

@@ -12,7 +12,7 @@ Some = Annotated[int, Ge(2)]
 
 @dataclass(frozen=True)
 class SetSizes:
-    """How many captions an image: `samples` drawn at random, and the best `beams` of a beam of that width."""
+    """How many captions per image: `samples` drawn at random, and the best `beams` of a beam of that width."""
 
     samples: Some
     beams: Some

@@ -25,7 +25,7 @@ Sets = list[list[str]]  # images → captions
 
 
 class Several(SetSizes):
-    """The sets of that many captions an image."""
+    """The sets of that many captions per image."""
 
     def captions(
         self, speaker: Decoder, batches: Callable[[], Iterable[Batch]], vocabulary: Vocabulary, device: torch.device
@@ -47,7 +47,7 @@ class Several(SetSizes):
 def said(speaker: Decoder, batches: Iterable[Batch], channel: Channel, device: torch.device) -> Tensor:
     """(M, S, T): all captions of each image of `batches`, in their order, without dropout.
 
-    What is drawn hangs on the number of its batch (`step`) alone.
+    What is drawn depends on the number of its batch (`step`) alone.
     """
     speaker = speaker.to(device).eval()
     found = []

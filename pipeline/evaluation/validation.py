@@ -9,7 +9,7 @@ import torch
 
 from pipeline.channels.words import Greedy
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import Captions, ListenerJudge, verdict
+from pipeline.evaluation.judges import ListenerJudge, Spoken, verdict
 from pipeline.metrics.cider import CiderD
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
@@ -47,7 +47,7 @@ class Validation:
         assert self.listener is not None
         images = torch.arange(len(tokens))
         judge = ListenerJudge(self.listener, lambda rows: pooled[rows], self.device)
-        found = verdict(judge, Captions(tokens, ()), images, images)
+        found = verdict(judge, Spoken(tokens, ()), images, images)
         there = {f"recall@{k}": found.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
         if not both_ways:
             return there

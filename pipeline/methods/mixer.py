@@ -34,5 +34,5 @@ def mixer(
     method = with_critic(
         agents, objective, lam, score, channel, WholeCaption(), critic_hidden, critic_first, words="drawn"
     )
-    likelihood = Term("likelihood", 1 - lam, Given(), ScoreFunction(channel, words="told"), SPEAKER)
+    likelihood = Term("likelihood", 1 - lam, Given(), ScoreFunction(channel, words="forced"), SPEAKER)
     return replace(method, terms=(likelihood, *method.terms))

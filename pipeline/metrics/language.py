@@ -78,7 +78,7 @@ class LanguageScorer:
     def score(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[str] | None = None
     ) -> LanguageScores:
-        """Scores of one caption an image against that image's references; `metrics`: others than the scorer's own.
+        """Scores of one caption per image against that image's references; `metrics`: others than the scorer's own.
 
         An empty caption is scored like any other. A metric that cannot run has no score; `not_computed` says why.
         Raises UserError where captions and images differ in number, or an image has no reference with a word in it.

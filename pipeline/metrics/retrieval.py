@@ -15,7 +15,7 @@ AT_ONCE = 2**22  # scores that are held at once: more do not fit into a core's c
 
 
 @dataclass(frozen=True)
-class Found:
+class Ranks:
     """Ranks, 1 is best, of N captions of M images that were looked for among each other."""
 
     by_caption: Tensor  # (N,) int64: where each caption's image is among all images
@@ -32,7 +32,7 @@ def search(
     among: Mapping[str, Tensor] | None = None,
     shown: int = 0,
     block: int | None = None,
-) -> Found:
+) -> Ranks:
     """Let captions find images and images captions, by inner product, in one pass over their scores.
 
     `captions` (N, d), `images` (M, d), `owners` (N,) int64: the image of each caption; every image has one. `among`:
@@ -76,7 +76,7 @@ def search(
             by_gallery[name][part] = 1 + (scores.gather(1, distractors[wanted]) >= right).sum(1)
         by_image += (scores >= highest).sum(0)
         by_image.index_add_(0, wanted, (right[:, 0] >= highest[wanted]).long(), alpha=-1)  # its own do not count
-    return Found(by_caption, by_image, by_gallery, first)
+    return Ranks(by_caption, by_image, by_gallery, first)
 
 
 def random_distractors(images: int, count: int, seed: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pipeline.models.kernels.gru import last_states
-from pipeline.models.kernels.table import Table
+from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.runtime import devices
 from pipeline.types import Message
 
@@ -53,7 +53,7 @@ class Listener(nn.Module):
 
     def hear(self, message: Message) -> Tensor:
         """N captions → (N, H) of length 1: BOS, the words and the EOS that ends them; the padding is not heard."""
-        table = Table(self.word.weight)
+        table = SharedWeight(self.word.weight)
         words = table.rows(message.tokens.flatten())
         if message.said is not None:
             words = message.said.heard(words, table.mixture, table.straight_through)

@@ -1,6 +1,6 @@
 """What an unroll leaves to be differentiated: the words' log-probabilities, or what the listener hears of them.
 
-All time steps at once: one product of the vocabulary's size instead of one a step.
+All time steps at once: one product of the vocabulary's size instead of one per step.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipeline.models.kernels.table import Table
+from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.protocols import Channel
 from pipeline.runtime import devices
 from pipeline.types import Places, Said, Symbol
@@ -27,13 +27,13 @@ class Step:
     states: Tensor  # (n, H), with a graph
     logits: Tensor  # (n, V+1), without
     symbol: Symbol
-    soft: Tensor | None = None  # (K, V+1): the distributions that are heard whole, with a graph
+    soft: Tensor | None = None  # (K, V+1): the distributions that are heard full, with a graph
 
-    def distribution(self, channel: Channel, logit: Table, bias: Tensor) -> Tensor:
-        """(K, V+1): of the symbol's `whole` rows, with a graph; made once."""
+    def distribution(self, channel: Channel, logit: SharedWeight, bias: Tensor) -> Tensor:
+        """(K, V+1): of the symbol's `full` rows, with a graph; made once."""
         if self.soft is None:
-            assert self.symbol.whole is not None
-            self.soft = relaxed([(self, self.symbol.whole)], channel.distribution, logit, bias)
+            assert self.symbol.full is not None
+            self.soft = relaxed([(self, self.symbol.full)], channel.distribution, logit, bias)
         return self.soft
 
 
@@ -51,7 +51,7 @@ class Likelihoods:
 
 
 def likelihoods(
-    spoken: Sequence[Step], logit: Table, bias: Tensor, tokens: Tensor, entropies: bool = False
+    spoken: Sequence[Step], logit: SharedWeight, bias: Tensor, tokens: Tensor, entropies: bool = False
 ) -> Likelihoods:
     """Of `tokens` (N, T), with `entropies` if asked for."""
     parts = [(step, where(step.alive)) for step in spoken]
@@ -74,33 +74,33 @@ def likelihoods(
     return Likelihoods(put(log_probs), put(undecided), logits)
 
 
-def passed(spoken: Sequence[Step], channel: Channel, logit: Table, bias: Tensor, steps: int) -> Said:
+def passed(spoken: Sequence[Step], channel: Channel, logit: SharedWeight, bias: Tensor, steps: int) -> Said:
     """What is heard of captions of `steps` words; a word that passes no gradient is heard as itself."""
     words: list[Part] = []
-    whole: list[Part] = []
+    full: list[Part] = []
     soft: list[Tensor] = []
     of_words: list[tuple[Tensor, Tensor]] = []
-    of_whole: list[tuple[Tensor, Tensor]] = []
+    of_full: list[tuple[Tensor, Tensor]] = []
     for step in spoken:
         symbol = step.symbol
         assert symbol.through is not None
         through = step.alive & symbol.through
-        if symbol.whole is not None:
-            chosen = where(through[symbol.whole])
-            whole.append((step, symbol.whole[chosen]))
-            of_whole.append((through, symbol.whole[chosen]))
+        if symbol.full is not None:
+            chosen = where(through[symbol.full])
+            full.append((step, symbol.full[chosen]))
+            of_full.append((through, symbol.full[chosen]))
             soft.append(step.distribution(channel, logit, bias)[chosen])
-            through = through.index_fill(0, symbol.whole, False)
+            through = through.index_fill(0, symbol.full, False)
         rows = where(through)
         words.append((step, rows))
         of_words.append((through, rows))
     return Said(
         Places(_places(words, steps), relaxed(words, channel.relax, logit, bias), _there(of_words)),
-        Places(_places(whole, steps), torch.cat(soft), _there(of_whole)) if whole else None,
+        Places(_places(full, steps), torch.cat(soft), _there(of_full)) if full else None,
     )
 
 
-def relaxed(parts: Sequence[Part], relax: Relax, logit: Table, bias: Tensor) -> Tensor:
+def relaxed(parts: Sequence[Part], relax: Relax, logit: SharedWeight, bias: Tensor) -> Tensor:
     """(M, V+1): what a channel's `relax` or `distribution` makes of these rows, with a graph."""
     noises = [step.symbol.noise[rows] for step, rows in parts if step.symbol.noise is not None]
     index = torch.cat([step.symbol.index[rows] for step, rows in parts])

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from pipeline.models.decoder import Decoder, Dropout
 from pipeline.models.kernels.fitting import fitting
-from pipeline.models.kernels.table import Table
+from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.models.steps import Step, likelihoods, passed, remembered
 from pipeline.numbers import Numbers
 from pipeline.protocols import Channel
@@ -36,7 +36,7 @@ def speak(speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, seen
     device, width = batch.device, channel.width
     rows = torch.arange(len(batch) * width, device=device)  # the captions that are carried along
     drop = _dropout(speaker, Numbers(batch, rng).apart(DROPOUT))
-    decoder, words, logit = fitting(speaker), Table(speaker.word.weight), Table(speaker.logit.weight)
+    decoder, words, logit = fitting(speaker), SharedWeight(speaker.word.weight), SharedWeight(speaker.logit.weight)
     state = decoder.begin(batch, speaker.see(batch) if seen is None else seen, drop, width)
     choose = channel.open(batch, speaker.vocabulary, rng)
     embedded = words.rows(torch.full_like(rows, speaker.vocabulary + 1))  # BOS
@@ -66,10 +66,10 @@ def speak(speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, seen
         if not len(left) or t + 1 == speaker.max_words:
             break
         embedded = words.rows(index if symbol.fed is None else symbol.fed)
-        if symbol.onward:
-            assert symbol.whole is not None
+        if symbol.feeds_full:
+            assert symbol.full is not None
             soft = step.distribution(channel, logit, speaker.logit.bias)
-            embedded = embedded.index_copy(0, symbol.whole, words.mixture(soft))
+            embedded = embedded.index_copy(0, symbol.full, words.mixture(soft))
         if len(left) < STILL_FULL * len(rows):
             rows, ended, embedded, state = rows[left], ended[left], embedded[left], decoder.select(state, left)
     tokens = tokens.view(len(batch), width, -1)[:, : channel.samples, : t + 1].flatten(0, 1)
@@ -79,8 +79,8 @@ def speak(speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, seen
     if not channel.learns:
         return message
     found = likelihoods(steps, logit, speaker.logit.bias, tokens, channel.entropies)
-    told = sum(step.symbol.told for step in steps)
-    return replace(message, told=told, **vars(found))
+    forced = sum(step.symbol.forced for step in steps)
+    return replace(message, forced=forced, **vars(found))
 
 
 def read(speaker: Decoder, batch: Batch, rng: Generator | None = None, seen: Tensor | None = None) -> Message:
@@ -94,7 +94,7 @@ def read(speaker: Decoder, batch: Batch, rng: Generator | None = None, seen: Ten
     h = drop(hidden, places, tokens.shape[1])
     with torch.no_grad():
         logits = speaker.logits(h)
-    chosen = Table(speaker.logit.weight).log_prob(h, speaker.logit.bias, logits, tokens.flatten()[places])
+    chosen = SharedWeight(speaker.logit.weight).log_prob(h, speaker.logit.bias, logits, tokens.flatten()[places])
     log_probs = chosen.new_zeros(tokens.numel()).index_copy(0, places, chosen).view(tokens.shape)
     message = _message(tokens, 1, [])
     states = partial(_states, hidden.detach(), places, tokens.shape)

@@ -24,7 +24,7 @@ TEMPERATURES = (0.5, 1.0, 2.0, 5.0)
 
 @dataclass(frozen=True)
 class Candidate:
-    """An estimator; `of` makes it for a number of captions an image, `least` or more, and for a speaker."""
+    """An estimator; `of` makes it for a number of captions per image, `least` or more, and for a speaker."""
 
     name: str
     of: Callable[[int, Decoder], Estimator]

@@ -2,7 +2,7 @@
 
 What a channel does by chance is which words it draws and which captions or words pass whole. A `Told` channel is told
 both, keeps everything else of the real one, and notes how likely the words were. How likely it is that something passes
-whole is a polynomial in ρ, so one enumeration serves all ρ. Where K captions an image are told nothing of each other,
+whole is a polynomial in ρ, so one enumeration serves all ρ. Where K captions per image are told nothing of each other,
 their mean has the mean of one and a K-th of its variance.
 
 Continuous noise (Gumbel) and baselines that see other samples are not enumerated but sampled (measure.py).
@@ -51,8 +51,8 @@ class Told:
             self.log_prob = self.log_prob + likely[alive[rows, t]].sum()
             if symbol.through is not None:
                 symbol = replace(symbol, through=through.through(index))
-            if symbol.whole is not None:
-                symbol = replace(symbol, whole=self.whole[rows, t].nonzero().squeeze(1))
+            if symbol.full is not None:
+                symbol = replace(symbol, full=self.whole[rows, t].nonzero().squeeze(1))
             return replace(symbol, index=index)
 
         return step

@@ -47,8 +47,8 @@ class Effort:
     """How much is measured."""
 
     worlds: int = 3  # drawn and taught by seeds 1, 2, …
-    epochs: int = 40  # of teaching, four captions an image each
-    samples: tuple[int, ...] = (1, 4, 16)  # K, captions an image
+    epochs: int = 40  # of teaching, four captions per image each
+    samples: tuple[int, ...] = (1, 4, 16)  # K, captions per image
     rounds: int = 200  # steps of an estimator that is sampled, and of teaching its control, if it has one
     repeats: int = 3  # steps that are timed
 
@@ -109,7 +109,7 @@ def _time(
     score = SCORES["hinge"](world.listener)
     for (score_name, n, samples), row in rows.items():
         if score_name == "hinge":
-            say(f"time: {_called(candidates[n])}, {samples} captions an image")
+            say(f"time: {_called(candidates[n])}, {samples} captions per image")
             row["seconds"] = seconds(world, candidates[n].of(samples, world.speaker), score, effort.repeats)
 
 

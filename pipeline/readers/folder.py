@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def read_folder(
     table: Path, images: Path | None, shares: Mapping[str, float] | None = None, known: Known = Known()
 ) -> Corpus:
-    """Read a CSV, JSON Lines or Parquet table of `file, caption`, a row a caption, and open every image.
+    """Read a CSV, JSON Lines or Parquet table of `file, caption`, a row per caption, and open every image.
 
     `file` is relative to the folder `images`; the rows of an image may stand anywhere. A column `split` (train, val,
     test; the same in all rows of an image) says where an image belongs; without one `shares` (val, test, seed) do, by
@@ -125,7 +125,7 @@ def _drawn(table: Path, files: list[str], shares: Mapping[str, float] | None) ->
         fits = next((other for other in range(100) if not _too_small(draw(other).values())), None)
         hint = "" if fits is None else f"with seed: {fits} each has two or more, "
         raise UserError(
-            f"{table}: by lot fewer than two of {len(files)} images are in {few[0]}, which cannot be told apart; {hint}"
+            f"{table}: at random fewer than two of {len(files)} images are in {few[0]}, too few to tell apart; {hint}"
             "larger shares help, and a column split (train, val, test) says it outright"
         )
     return drawn

@@ -1,4 +1,4 @@
-"""Which image is in which split: by its name there, by a file of splits, or by lot."""
+"""Which image is in which split: by its name there, by a file of splits, or at random."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_splits(file: Path) -> Splits:
 
 
 def drawn_split(image: str, val: float, test: float, seed: int) -> str:
-    """The split of an image by lot: it hangs on the seed and the image's name alone, so no other image moves it.
+    """The split of an image at random: it depends on the seed and the image's name alone, so no other image moves it.
 
     `val` and `test` are chances: of n images, n·val ± √(n·val·(1 − val)) are in val (10 of 100 ± 3, 1,000 of 10,000
     ± 30), for any seed.

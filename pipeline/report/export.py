@@ -77,7 +77,7 @@ def comparison_csv(comparison: Comparison) -> str:
 
 
 def rho_csv(comparison: Comparison) -> str:
-    """Recall against ρ at an equal CIDEr: one line a method, ρ and judge."""
+    """Recall against ρ at an equal CIDEr: one line per method, ρ and judge."""
     rows = [
         {"method": reading.curve.method, "CIDEr": slice_.level, "rho": reading.curve.settings["rho"], "judge": judge}
         | _numbers(found)

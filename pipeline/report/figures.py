@@ -70,7 +70,7 @@ def drift_panel(results: Results, choices: Sequence[Choice]) -> Panel | None:
 
 
 def rho_panels(results: Results, comparison: Comparison) -> list[Panel]:
-    """R@10 against ρ at one CIDEr, one line a method, by the first judge and by the last.
+    """R@10 against ρ at one CIDEr, one line per method, by the first judge and by the last.
 
     Bars are 95 % intervals over the test images. Nothing where no method was measured at several values of ρ.
     """

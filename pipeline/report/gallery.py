@@ -36,7 +36,7 @@ BUDGET = 2_000_000  # characters of all thumbnails: the page stays small enough 
 
 
 @dataclass(frozen=True)
-class Said:
+class ShownCaption:
     """One setting's caption of an image and the image's rank among all, by each judge (1 is best)."""
 
     line: str  # the figures' label and style
@@ -57,7 +57,7 @@ class Picture:
     id: str
     image: Image
     human: tuple[str, ...]
-    said: tuple[Said, ...]
+    said: tuple[ShownCaption, ...]
 
     @property
     def text(self) -> str:
@@ -70,7 +70,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class View:
+class GalleryView:
     """Some of the settings, to be looked at together; `points` holds the id() of each."""
 
     name: str
@@ -79,7 +79,7 @@ class View:
     points: frozenset[int]
 
 
-def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -> list[View]:
+def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -> list[GalleryView]:
     """Every setting; the chosen ones; and at each level of the comparison each curve's measured setting nearest to it.
 
     The last two are the paper's Figure 6: captions that sound alike and differ in what they tell, and the reverse.
@@ -99,11 +99,11 @@ def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -
         words += f" Does not come so far: {', '.join(far)}." if far else ""
         near = [reading.nearest for reading in slice_.readings if reading.nearest]
         found.append((f"equal-{n}", f"at {what}", words, near))
-    return [View(name, label, words, frozenset(map(id, points))) for name, label, words, points in found]
+    return [GalleryView(name, label, words, frozenset(map(id, points))) for name, label, words, points in found]
 
 
 def gallery(
-    results: Results, views: Sequence[View], prepared: Path, images_root: Path, settings: ReportSettings
+    results: Results, views: Sequence[GalleryView], prepared: Path, images_root: Path, settings: ReportSettings
 ) -> list[Picture]:
     """`settings.images` images drawn at random from the test split, in the order of the data set.
 
@@ -134,7 +134,7 @@ def example_line(results: Results, choices: Sequence[Choice]) -> str | None:
     return wanted[ranked.index(max(ranked))].label if wanted else None
 
 
-def example_along(pictures: Sequence[Picture], line: str | None) -> tuple[Picture, list[Said]] | None:
+def example_along(pictures: Sequence[Picture], line: str | None) -> tuple[Picture, list[ShownCaption]] | None:
     """The picture of the gallery of which `line` says the most different things along λ, and what it says.
 
     Highest λ first, as in the paper's Figure 5. Of pictures that tie, the first.
@@ -167,13 +167,13 @@ def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -
     return found
 
 
-def _said(results: Results, views: Sequence[View], images: Sequence[int]) -> dict[int, list[Said]]:
+def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int]) -> dict[int, list[ShownCaption]]:
     """What the first seed of every setting says of each of the images."""
     points = [(curve.label, point) for curve in curves(results) for point in curve.points]
     runs, first, style = [point.runs[0] for _, point in points], results.first.name, styles(results)
     columns = {run.column("rank", judge) for run in runs for judge in results.judges}
     columns |= {run.column("retrieved", first) for run in runs}
-    said: dict[int, list[Said]] = {image: [] for image in images}
+    said: dict[int, list[ShownCaption]] = {image: [] for image in images}
     for (line, point), run, rows in zip(points, runs, read_captions(runs, images, ["caption", *columns]), strict=True):
         cider, ten = point.mean("test", "language", "CIDEr"), point.mean("test", *recall_by(first))
         means = [f"CIDEr {cider:.3f}"] if cider is not None else []
@@ -184,7 +184,7 @@ def _said(results: Results, views: Sequence[View], images: Sequence[int]) -> dic
             if run.frozen:
                 ranks[ADAPTED] = None  # it is the own one
             said[image].append(
-                Said(
+                ShownCaption(
                     line=line,
                     style=style[line],
                     setting=", ".join(named(run, key) for key in SYMBOLS if key in run.settings),

@@ -6,15 +6,15 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.analysis.judges import Judge
+from pipeline.analysis.judges import JudgeTitle
 from pipeline.report.drawing import SOFT, plain, png
-from pipeline.report.gallery import Picture, Said
+from pipeline.report.gallery import Picture, ShownCaption
 
 PICTURES = 12  # at most
 COLUMNS = 3
 
 
-def gallery_png(pictures: Sequence[Picture], judge: Judge) -> bytes:
+def gallery_png(pictures: Sequence[Picture], judge: JudgeTitle) -> bytes:
     """The first pictures, three a row, and below each one caption a method, at its chosen setting."""
     from matplotlib.figure import Figure
 
@@ -36,7 +36,7 @@ def gallery_png(pictures: Sequence[Picture], judge: Judge) -> bytes:
     return png(figure)
 
 
-def along_png(picture: Picture, said: Sequence[Said], judge: Judge) -> bytes:
+def along_png(picture: Picture, said: Sequence[ShownCaption], judge: JudgeTitle) -> bytes:
     """One picture, and beside it what one method says of it along λ, the most discriminative first."""
     from matplotlib.figure import Figure
 
@@ -62,14 +62,14 @@ def _text(axes: Any, y: float, lines: Sequence[str], size: float) -> None:
     axes.text(0, y, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=size, linespacing=1.3)
 
 
-def _lines(picture: Picture, judge: Judge) -> list[str]:
+def _lines(picture: Picture, judge: JudgeTitle) -> list[str]:
     """What stands below a picture, wrapped."""
     said = [f"a person: {plain(picture.text)}"]
     said += [_said(plain(words.line), words, judge) for words in picture.said if "chosen" in words.views]
     return [line for text in said for line in _wrapped(text, 62)]
 
 
-def _said(who: str, words: Said, judge: Judge) -> str:
+def _said(who: str, words: ShownCaption, judge: JudgeTitle) -> str:
     rank = words.ranks.get(judge.name)
     return f"{who} [{'–' if rank is None else rank}]: {plain(words.caption or '–')}"
 
@@ -78,5 +78,5 @@ def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent="   ")
 
 
-def _brackets(judge: Judge) -> str:
+def _brackets(judge: JudgeTitle) -> str:
     return f"in brackets the image's rank by the {judge.title.lower()}"

@@ -184,6 +184,6 @@ def _signed(text: str) -> str:
 
 
 def _captions(results: Results, kind: str) -> str:
-    """How many captions an image there are; several numbers where runs differ."""
+    """How many captions per image there are; several numbers where runs differ."""
     found = [run.value("test", "several", kind, "captions") for run in results.runs]
     return " or ".join(map(str, sorted({int(count) for count in found if count is not None})))

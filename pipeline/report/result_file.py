@@ -14,11 +14,11 @@ from pipeline.errors import UserError
 FOLDER = "results"
 
 
-class _Part(BaseModel):
+class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Printed(_Part):
+class Printed(_Section):
     """A table, cell by cell as it is shown; the first column names the row."""
 
     columns: list[str]
@@ -34,14 +34,14 @@ def _rectangular(table: Printed) -> Printed:
     return table
 
 
-class Drawn(_Part):
+class Drawn(_Section):
     """A figure: its file below the repository's root, and the SHA-256 of that."""
 
     file: str
     sha256: str
 
 
-class ResultFile(_Part):
+class ResultFile(_Section):
     """What one command found. Tables have their captions as names, figures those of the files they were drawn to."""
 
     command: str

@@ -29,7 +29,7 @@ FORMS = {  # how often each kind of sentence is tried
 
 
 @dataclass(frozen=True)
-class Caption:
+class Description:
     """One annotator's sentence and everything that it claims."""
 
     raw: str
@@ -63,10 +63,10 @@ class Plan:
     details: dict[int, tuple[bool, bool, bool]] = field(default_factory=dict)  # size, pattern, colour of each thing
 
 
-def describe(scene: Scene, seed: int, index: int, captions: int = 5) -> list[Caption]:
+def describe(scene: Scene, seed: int, index: int, captions: int = 5) -> list[Description]:
     """`captions` different captions of image `index`."""
     rng = stream(seed, index, 2)
-    written: list[Caption] = []
+    written: list[Description] = []
     for _ in range(1000):
         plan = _plan(scene, rng)
         for _ in range(20):  # the same facts in other words, so that length decides nothing of what is mentioned
@@ -109,7 +109,7 @@ def _plan(scene: Scene, rng: np.random.Generator) -> Plan:
     return Plan(first, second, place, weather, colour, form, details)
 
 
-def _write(scene: Scene, plan: Plan, rng: np.random.Generator) -> Caption:
+def _write(scene: Scene, plan: Plan, rng: np.random.Generator) -> Description:
     """One sentence that carries out `plan`."""
     mentioned = [i for i in (plan.first, plan.second) if i >= 0]
     place = _place(scene, mentioned, rng) if plan.place else Part()
@@ -161,10 +161,10 @@ def _write(scene: Scene, plan: Plan, rng: np.random.Generator) -> Caption:
     return _sentence(subject, doing, *neighbour, place, weather)
 
 
-def _sentence(*parts: Part) -> Caption:
+def _sentence(*parts: Part) -> Description:
     text = " ".join(part.text for part in parts if part.text)
     claims = tuple(dict.fromkeys(claim for part in parts for claim in part.claims))
-    return Caption(text[0].upper() + text[1:] + ".", claims)
+    return Description(text[0].upper() + text[1:] + ".", claims)
 
 
 def _noun_phrase(scene: Scene, plan: Plan, i: int, rng: np.random.Generator, definite: bool = False) -> Part:

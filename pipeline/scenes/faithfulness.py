@@ -26,7 +26,7 @@ import numpy as np
 from pipeline.errors import UserError
 from pipeline.scenes.claims import related
 from pipeline.scenes.facts import Scene, Thing, atmosphere
-from pipeline.scenes.parser import Mention, Said, parse
+from pipeline.scenes.parser import Mention, Parsed, parse
 from pipeline.scenes.words import RELATIONS
 
 KINDS = ("category", "count", "colour", "pattern", "size", "action", "relation", "setting", "scenery", "weather")
@@ -178,7 +178,7 @@ def _fitting(mention: Mention, scene: Scene) -> list[int]:
     return [i for i, fit in fits.items() if fit == max(fits.values())]
 
 
-def _true_of(said: Said, mention: Mention, thing: Thing, scene: Scene) -> bool:
+def _true_of(said: Parsed, mention: Mention, thing: Thing, scene: Scene) -> bool:
     if said.kind == "count":
         together = sum(other.count for other in scene.things if other.category in mention.categories)
         return not said.values.isdisjoint((str(thing.count), str(together)))

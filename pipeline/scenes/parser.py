@@ -37,7 +37,7 @@ GLUE = frozenset(_GLUE.split())
 CARRIED_OVER = ("and", "of")  # glue between an attribute and its noun: red and white dog
 
 
-class Said(NamedTuple):
+class Parsed(NamedTuple):
     """One claim: a fact of this kind is among `values`, more than one where the words leave it open.
 
     Kinds: category, count, colour, pattern, size, action; of the scene: setting, scenery, weather.
@@ -51,16 +51,16 @@ class Mention(NamedTuple):
     """What one noun names: objects of one of `categories`; and all that is said of them, the category too."""
 
     categories: frozenset[str]
-    said: tuple[Said, ...]
+    said: tuple[Parsed, ...]
 
 
-class Reading(NamedTuple):
+class ParsedCaption(NamedTuple):
     """All that a sentence claims, nothing twice, and how many of its words nobody here knows."""
 
     mentions: tuple[Mention, ...]
     relations: tuple[tuple[str, int, int], ...]  # a relation of claims.py from one mention to another
-    scene: tuple[Said, ...]
-    loose: tuple[Said, ...]  # attributes and verbs of something that is not named
+    scene: tuple[Parsed, ...]
+    loose: tuple[Parsed, ...]  # attributes and verbs of something that is not named
     words: int
     unknown: int
 
@@ -75,7 +75,7 @@ class Token(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 16)
-def parse(text: str) -> Reading:
+def parse(text: str) -> ParsedCaption:
     """What a caption claims; case and punctuation do not matter."""
     words = re.findall(r"[^\W_]+", text.lower())
     parser = _Parser()
@@ -84,7 +84,9 @@ def parse(text: str) -> Reading:
     parser.settle()
     mentions = tuple(Mention(*pair) for pair in zip(parser.categories, map(tuple, parser.said), strict=True))
     unknown = sum(word not in _known() for word in words)
-    return Reading(mentions, tuple(parser.relations), tuple(parser.scene), tuple(parser.loose), len(words), unknown)
+    return ParsedCaption(
+        mentions, tuple(parser.relations), tuple(parser.scene), tuple(parser.loose), len(words), unknown
+    )
 
 
 class _Parser:
@@ -92,13 +94,13 @@ class _Parser:
 
     def __init__(self) -> None:
         self.categories: list[frozenset[str]] = []  # of each mention
-        self.said: list[dict[Said, None]] = []  # the same
+        self.said: list[dict[Parsed, None]] = []  # the same
         self.relations: dict[tuple[str, int, int], None] = {}
-        self.scene: dict[Said, None] = {}
-        self.loose: dict[Said, None] = {}
+        self.scene: dict[Parsed, None] = {}
+        self.loose: dict[Parsed, None] = {}
         self.subject: list[int] = []  # the first mentions of this clause
         self.group: list[int] = []  # the mentions just said; the same list as `subject` while these are the first
-        self.waiting: list[Said] = []  # attributes, for their noun
+        self.waiting: list[Parsed] = []  # attributes, for their noun
         self.relation = ""  # waits for the noun that it leads to
         self.joined = False  # by an "and", and no noun since
         self.copula = False  # "is" or "are" is said of the subject, and nothing since that it is
@@ -109,7 +111,7 @@ class _Parser:
         if token.what == "glue":
             self._glue(*token.values)
         elif token.what in ATTRIBUTES:
-            self.waiting.append(Said(token.what, token.values))
+            self.waiting.append(Parsed(token.what, token.values))
         elif token.what == "noun":
             self._noun(token)
         elif token.what == "garment":
@@ -144,10 +146,10 @@ class _Parser:
         self.categories.append(token.values)
         self.said.append({})
         number = frozenset("1") if not token.plural else _at_least(2)
-        implied = [Said("size", frozenset((token.size,)))] if token.size else []
+        implied = [Parsed("size", frozenset((token.size,)))] if token.size else []
         if not any(said.kind == "count" for said in self.waiting):
-            implied.append(Said("count", number))
-        self._say([here], [Said("category", token.values), *implied, *self.waiting])
+            implied.append(Parsed("count", number))
+        self._say([here], [Parsed("category", token.values), *implied, *self.waiting])
         if self.joined and self.group and not self.predicated:
             self.group.append(here)
         else:
@@ -174,15 +176,15 @@ class _Parser:
         self._turn()
         for i in group:
             poses = {pose for category in self.categories[i] for pose in CATEGORIES[category].poses}
-            self._say([i], [Said("action", token.values & poses or token.values)])
+            self._say([i], [Parsed("action", token.values & poses or token.values)])
         if not group:
-            self.loose[Said("action", token.values)] = None
+            self.loose[Parsed("action", token.values)] = None
 
     def _of_the_scene(self, token: Token) -> None:
         self.waiting = []
         self._turn()
         if token.values:
-            self.scene[Said(token.what, token.values)] = None
+            self.scene[Parsed(token.what, token.values)] = None
 
     def _turn(self) -> None:
         """What comes now is neither noun nor attribute."""
@@ -194,7 +196,7 @@ class _Parser:
     def _predicate(self) -> None:
         self.copula, self.predicated = False, True
 
-    def _say(self, of: Iterable[int], said: Iterable[Said]) -> None:
+    def _say(self, of: Iterable[int], said: Iterable[Parsed]) -> None:
         for i in of:
             self.said[i] |= dict.fromkeys(said)
 

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
-from pipeline.scenes.captions import Caption, describe
+from pipeline.scenes.captions import Description, describe
 from pipeline.scenes.drawing.draw import draw_scene
 from pipeline.scenes.facts import FACTS, Scene, sample_scene
 
@@ -67,7 +67,7 @@ def file_name(index: int) -> str:
     return f"{index:06d}.jpg"
 
 
-def karpathy_form(drawn: list[tuple[Scene, list[Caption]]], splits: list[str]) -> dict[str, Any]:
+def karpathy_form(drawn: list[tuple[Scene, list[Description]]], splits: list[str]) -> dict[str, Any]:
     """The split file in the form of Karpathy and Fei-Fei (2015), which most captioning code reads."""
     images, sentence = [], 0
     for i, ((_, captions), split) in enumerate(zip(drawn, splits, strict=True)):
@@ -90,7 +90,7 @@ def karpathy_form(drawn: list[tuple[Scene, list[Caption]]], splits: list[str]) -
     return {"dataset": "scenes", "images": images}
 
 
-def coco_form(drawn: list[tuple[Scene, list[Caption]]], size: int) -> dict[str, Any]:
+def coco_form(drawn: list[tuple[Scene, list[Description]]], size: int) -> dict[str, Any]:
     """All captions in the form of COCO's annotation files."""
     images = [{"id": i, "file_name": file_name(i), "width": size, "height": size} for i in range(len(drawn))]
     pairs = [(i, caption) for i, (_, captions) in enumerate(drawn) for caption in captions]
@@ -103,7 +103,9 @@ def _facts(index: int, scene: Scene) -> dict[str, Any]:
     return {"imgid": index, "filename": file_name(index), **scene.record()}
 
 
-def _draw_all(folder: Path, images: int, size: int, seed: int, workers: int) -> Iterator[tuple[Scene, list[Caption]]]:
+def _draw_all(
+    folder: Path, images: int, size: int, seed: int, workers: int
+) -> Iterator[tuple[Scene, list[Description]]]:
     """Draw the pictures into `folder`, `CHUNK` at a time, and yield facts and captions in order."""
     chunks = [range(start, min(start + CHUNK, images)) for start in range(0, images, CHUNK)]
     work = partial(_draw_chunk, folder, size, seed)
@@ -121,7 +123,7 @@ def _draw_all(folder: Path, images: int, size: int, seed: int, workers: int) -> 
                 bar.update(len(chunk))
 
 
-def _draw_chunk(folder: Path, size: int, seed: int, chunk: range) -> list[tuple[Scene, list[Caption]]]:
+def _draw_chunk(folder: Path, size: int, seed: int, chunk: range) -> list[tuple[Scene, list[Description]]]:
     drawn = []
     for i in chunk:
         scene = sample_scene(seed, i)

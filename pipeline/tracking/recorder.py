@@ -39,7 +39,7 @@ PATIENCE = 120.0  # seconds that a finished run waits for its records to be sent
 LARGEST_OUTPUT = 64 * 2**20  # bytes; larger outputs are recorded by their digests alone
 
 
-class Run:
+class Record:
     """What is recorded of one execution; without a `folder` nothing is."""
 
     def __init__(self, folder: Path | None, key: str = "") -> None:
@@ -138,7 +138,7 @@ def run(
     tags: Mapping[str, str] | None = None,
     inputs: Mapping[str, str] | None = None,
     parent: str | None = None,
-) -> Iterator[Run]:
+) -> Iterator[Record]:
     """Record what happens in the block as an MLflow run: FINISHED, or FAILED or KILLED when an exception ends it.
 
     `params` may be nested, their names are joined by dots; `inputs` are digests by path; `parent` is the key of another
@@ -147,7 +147,7 @@ def run(
     from pipeline.runtime import ranks  # torch: not for the process that sends
 
     if os.environ.get("SAYWHICH_TRACKING") == "off" or ranks.rank():
-        yield Run(None)
+        yield Record(None)
         return
     started = _start(name, params or {}, tags or {}, inputs or {}, parent or os.environ.get(PARENT))
     folder = started._folder
@@ -171,15 +171,15 @@ def run(
 
 def _start(
     name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs: Mapping[str, str], parent: str | None
-) -> Run:
+) -> Record:
     key = uuid.uuid4().hex
     name = f"{name} {os.environ.get('SAYWHICH_CELL', '')}".strip()
     folder_name = re.sub(r"[^\w@=,.-]", "_", f"{time.strftime('%Y%m%dT%H%M%S')}-{name}")[:150]
     try:
-        started = Run(root() / "mlflow-spool" / f"{folder_name}-{key[:8]}", key)
+        started = Record(root() / "mlflow-spool" / f"{folder_name}-{key[:8]}", key)
     except OSError as error:
         _warn(f"nothing is recorded of this run: {error}")
-        return Run(None)
+        return Record(None)
     started._record({"name": name, "key": key, "parent": parent, "time": now()})
     started._record({"params": {_name(option): value for option, value in _flat(params)}})
     source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _git()

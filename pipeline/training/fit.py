@@ -13,14 +13,14 @@ from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 
 if TYPE_CHECKING:
-    from pipeline.tracking.recorder import Run
+    from pipeline.tracking.recorder import Record
 
 
 def fit(
     training: Training,
     out: Path,
     checkpoints: Path,
-    record: Run,
+    record: Record,
     seconds: float,
     roles: frozenset[str] | None = None,
 ) -> None:

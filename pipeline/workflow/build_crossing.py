@@ -13,7 +13,7 @@ from pipeline.analysis.results import Point, Run
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.cross_play import cross_play
-from pipeline.evaluation.judges import Captions
+from pipeline.evaluation.judges import Spoken
 from pipeline.workflow.build_judges import ADAPTED, OWN, judge_in, judges_of
 
 
@@ -65,10 +65,10 @@ def crossing(
     }
 
 
-def _said(captions: Sequence[str], prepared: Prepared) -> Captions:
-    """Captions as a file has them, as ids, too."""
+def _said(captions: Sequence[str], prepared: Prepared) -> Spoken:
+    """Spoken as a file has them, as ids, too."""
     tokens = torch.zeros(len(captions), prepared.max_words, dtype=torch.int64)
     for row, caption in zip(tokens, captions, strict=True):
         words = prepared.vocabulary.encode(caption.split())[: prepared.max_words]
         row[: len(words)] = torch.tensor(words)
-    return Captions(tokens, captions)
+    return Spoken(tokens, captions)

@@ -1,7 +1,7 @@
 """The grid: which cells there are, what each of them depends on, and their results in one place.
 
 python -m pipeline.workflow.sweep gather FOLDER gathers the results of all cells of params.yaml in FOLDER,
-python -m pipeline.workflow.sweep foretell says how long those will take that have none.
+python -m pipeline.workflow.sweep estimate says how long those will take that have none.
 """
 
 from __future__ import annotations
@@ -135,10 +135,15 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
         tables.append(pa.table({**named, **{name: table[name] for name in table.column_names if name not in named}}))
     write_atomically(out / "cells.json", json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
     with atomic_path(out / "captions.parquet") as temporary:
-        pq.write_table(pa.concat_tables(tables) if tables else pa.table({"cell": pa.array([], pa.string())}), temporary)
+        pq.write_table(
+            pa.concat_tables(tables, promote_options="default")
+            if tables
+            else pa.table({"cell": pa.array([], pa.string())}),
+            temporary,
+        )
 
 
-def foretell(grid: Sequence[Cell], cores: int, seconds: float | None) -> str:
+def estimate(grid: Sequence[Cell], cores: int, seconds: float | None) -> str:
     """How many cells of `grid` have no results, and how long they will take on so many cores.
 
     It counts with the mean time of the cells that ran here, or else with `seconds` a cell.
@@ -214,16 +219,16 @@ def _digest(path: Path) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`gather FOLDER` or `foretell`, for the grid of params.yaml; a mistake of the user is one line and status 2."""
+    """`gather FOLDER` or `estimate`, for the grid of params.yaml; a mistake of the user is one line and status 2."""
     try:
         params = read_mapping(Path("params.yaml"))
         grid = cells(params)
         if len(arguments) == 2 and arguments[0] == "gather":
             gather(grid, Path(arguments[1]))
-        elif list(arguments) == ["foretell"]:
-            print(foretell(grid, cores(), params["sweep"].get("seconds")))
+        elif list(arguments) == ["estimate"]:
+            print(estimate(grid, cores(), params["sweep"].get("seconds")))
         else:
-            raise UserError("usage: python -m pipeline.workflow.sweep gather FOLDER | foretell")
+            raise UserError("usage: python -m pipeline.workflow.sweep gather FOLDER | estimate")
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

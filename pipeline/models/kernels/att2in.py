@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from pipeline.models.att2in import Att2in, Att2inState
 from pipeline.models.decoder import Dropout
 from pipeline.models.kernels.attention import Attention
-from pipeline.models.kernels.table import Table
+from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.runtime import devices
 from pipeline.types import Batch, caption_mask
 
@@ -34,7 +34,7 @@ class FastAtt2in:
         places = torch.cat([order[:rows] * columns + t for t, rows in enumerate(going)])
         state = self.select(self.begin(batch, seen, drop, 1), order)
         before = torch.cat([tokens.new_full((len(tokens), 1), plain.vocabulary + 1), tokens[:, :-1]], 1)
-        embedded = Table(plain.word.weight).rows(before.flatten()[places])
+        embedded = SharedWeight(plain.word.weight).rows(before.flatten()[places])
         entering = plain.from_word(drop(F.relu(embedded), places, columns))  # (M, 5H)
         found = []
         for x in entering.split(going):

@@ -14,7 +14,7 @@ def last_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
     """(N, H): the state of `gru` after the first `lengths` (N,) ≥ 1 of `words` (N, T, E).
 
     What `gru` gives, but captions that have ended cost nothing, and the gradient of the recurrent weight is made in one
-    product of all time steps, not one a step.
+    product of all time steps, not one per step.
     """
     order = lengths.argsort(descending=True)
     steps = torch.arange(int(lengths.max()))

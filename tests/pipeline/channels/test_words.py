@@ -41,8 +41,8 @@ def test_what_is_drawn_for_a_caption_does_not_depend_on_which_others_go_on(toy, 
     assert torch.equal(few.index, every.index[some])
     if few.noise is not None:
         torch.testing.assert_close(few.noise, every.noise[some])
-    if few.whole is not None:
-        assert some[few.whole].tolist() == [row for row in some.tolist() if row in every.whole.tolist()]
+    if few.full is not None:
+        assert some[few.full].tolist() == [row for row in some.tolist() if row in every.full.tolist()]
 
 
 def _open(channel, toy, logits):
@@ -52,14 +52,14 @@ def _open(channel, toy, logits):
 @pytest.mark.parametrize("rho", [0.25, 0.75])
 def test_a_share_rho_of_captions_passes_whole(toy, rho):
     step = PartialSampling(StraightThrough(samples=500), rho).open(toy.batch(), 12, rng())
-    first, second = (step(t, torch.randn(4000, 13), torch.arange(4000)).whole for t in range(2))
+    first, second = (step(t, torch.randn(4000, 13), torch.arange(4000)).full for t in range(2))
     assert abs(len(first) / 4000 - rho) < 0.03
     assert torch.equal(first, second), "a caption passes whole from beginning to end or not at all"
 
 
 def test_a_share_rho_of_words_passes_whole(toy):
     step = PartialSampling(StraightThrough(samples=500), 0.5, mix="token").open(toy.batch(), 12, rng())
-    first, second = (set(step(t, torch.randn(4000, 13), torch.arange(4000)).whole.tolist()) for t in range(2))
+    first, second = (set(step(t, torch.randn(4000, 13), torch.arange(4000)).full.tolist()) for t in range(2))
     assert abs(len(first) / 4000 - 0.5) < 0.04
     assert abs(len(first & second) / 4000 - 0.25) < 0.04
 
@@ -86,7 +86,7 @@ def test_what_passes_whole_on_a_gpu_is_drawn_on_the_cpu_from_the_same_seed(toy, 
     here, there, other = (channel.open(toy.batch(), 12, place) for place in (rng(5), Elsewhere(), rng(0)))
     for t in range(3):
         wanted, found, not_found = (
-            step(t, torch.randn(24, 13), torch.arange(24)).whole for step in (here, there, other)
+            step(t, torch.randn(24, 13), torch.arange(24)).full for step in (here, there, other)
         )
         assert torch.equal(found, wanted)
         assert not torch.equal(found, not_found)
@@ -95,10 +95,10 @@ def test_what_passes_whole_on_a_gpu_is_drawn_on_the_cpu_from_the_same_seed(toy, 
 def test_whole_captions_go_on_from_themselves_unless_along_the_samples(toy):
     logits = torch.randn(8, 13)
     symbol = _open(PartialSampling(rho=0.5), toy, logits)
-    assert symbol.onward
-    assert 0 < len(symbol.whole) < 8
+    assert symbol.feeds_full
+    assert 0 < len(symbol.full) < 8
     assert symbol.fed is None
-    assert not _open(PartialSampling(rho=0.5, feed="sample"), toy, logits).onward
+    assert not _open(PartialSampling(rho=0.5, feed="sample"), toy, logits).feeds_full
 
 
 @pytest.mark.parametrize("channel", [StraightThrough(), PartialSampling(rho=1.0)])
@@ -184,10 +184,10 @@ def test_a_caption_is_begun_with_human_words_and_ended_with_drawn_ones(toy):
     batch = toy.batch()
     speaker = toy.agents().speaker
     message = speak(speaker, batch, Prompted(Annealed(start=2)), rng())
-    assert message.told == 2
+    assert message.forced == 2
     assert torch.equal(message.tokens[:, :2], batch.captions[:, :2])
     assert not torch.equal(message.tokens[:, 2:], batch.captions[:, 2 : message.tokens.shape[1]])
-    told, drawn = message.share("told"), message.share("drawn")
+    told, drawn = message.share("forced"), message.share("drawn")
     assert torch.equal(told | drawn, message.mask)
     assert not (told & drawn).any()
     assert not told[:, 2:].any()
@@ -199,7 +199,7 @@ def test_nothing_forced_is_an_ordinary_sample(toy):
     speaker = toy.agents().speaker
     none, ordinary = (speak(speaker, toy.batch(), channel, rng()) for channel in (Prompted(Annealed(0)), Multinomial()))
     assert torch.equal(none.tokens, ordinary.tokens)
-    assert none.told == ordinary.told == 0
+    assert none.forced == ordinary.forced == 0
     assert none.share("drawn") is not none.mask
     assert torch.equal(none.share("drawn"), none.mask)
 

@@ -130,7 +130,7 @@ def test_the_surrogate_with_an_advantage_for_each_word_by_hand():
     assert loss.item() == pytest.approx((1 + 4 + 1.5 + 1) / 4)
     assert report["advantage"].item() == pytest.approx(2.5)
     begun = replace(message, told=1)
-    assert surrogate(value, begun, advantage, words="told")[0].item() == pytest.approx((1 + 1.5) / 4)
+    assert surrogate(value, begun, advantage, words="forced")[0].item() == pytest.approx((1 + 1.5) / 4)
     assert surrogate(value, begun, advantage, words="drawn")[0].item() == pytest.approx((4 + 1) / 4)
 
 
@@ -140,5 +140,5 @@ def test_advantages_by_the_word_are_not_scaled(by_word, toy):
     if "baseline" in by_word:
         by_word = {"baseline": Learned(Critic(toy.agents().speaker.hidden, 4), channel)}
     ScoreFunction(channel, **by_word)
-    with pytest.raises(UserError, match=r"ByBatch scales one number a caption, .*: set scaling to none$"):
+    with pytest.raises(UserError, match=r"ByBatch scales one number per caption, .*: set scaling to none$"):
         ScoreFunction(channel, **by_word, scaling=ByBatch())

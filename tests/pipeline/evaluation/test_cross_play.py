@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from pipeline.evaluation.cross_play import cross_play
-from pipeline.evaluation.judges import Captions, ListenerJudge
+from pipeline.evaluation.judges import ListenerJudge, Spoken
 
 CPU = torch.device("cpu")
 
@@ -25,7 +25,7 @@ class Shifted(torch.nn.Module):
 def test_every_listener_reads_every_speaker():
     numbers = torch.arange(30)
     captions = {"plain": numbers[:, None], "shifted": ((numbers - 4) % 30)[:, None]}
-    said = {name: Captions(tokens, ()) for name, tokens in captions.items()}
+    said = {name: Spoken(tokens, ()) for name, tokens in captions.items()}
     judges = {
         name: ListenerJudge(Shifted(by), lambda rows: torch.zeros(30, 1), CPU)
         for name, by in (("naive", 0), ("used to it", 4))

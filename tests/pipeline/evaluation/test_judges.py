@@ -5,7 +5,7 @@ import torch
 
 from pipeline.channels.words import Beam, Greedy
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import Captions, ListenerJudge, TextJudge, galleries, verdict
+from pipeline.evaluation.judges import ListenerJudge, Spoken, TextJudge, galleries, verdict
 from pipeline.evaluation.validation import Validation
 
 CPU = torch.device("cpu")
@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 def found_by(listener, tokens, owners, distractors=None):
     """How a listener judges captions (N, T) of eight images."""
     judge = ListenerJudge(listener, lambda rows: torch.zeros(len(rows), 1), CPU)
-    return verdict(judge, Captions(tokens, ()), owners, torch.arange(8), distractors)
+    return verdict(judge, Spoken(tokens, ()), owners, torch.arange(8), distractors)
 
 
 class Reader(torch.nn.Module):
@@ -115,7 +115,7 @@ class Restless(torch.nn.Module):
 
 def test_equal_captions_are_heard_once_and_come_back_in_their_places():
     tokens = torch.tensor([[5, 0], [2, 0], [5, 0], [7, 0], [2, 0]])
-    heard = ListenerJudge(Restless(), None, CPU).hear(Captions(tokens, ()))
+    heard = ListenerJudge(Restless(), None, CPU).hear(Spoken(tokens, ()))
     assert torch.equal(heard[0], heard[2])
     assert torch.equal(heard[1], heard[4])
     assert heard.argmax(1).tolist() == tokens[:, 0].tolist()
@@ -130,11 +130,11 @@ def test_a_judge_that_reads_text_hears_what_was_said_and_not_its_ids():
             return torch.eye(8)[rows]
 
     texts = [f"number {i}" for i in (0, 1, 2, 3, 4, 6, 5, 7)]
-    found = verdict(TextJudge(Encoder(), CPU), Captions(torch.zeros(8, 2), texts), torch.arange(8), torch.arange(8))
+    found = verdict(TextJudge(Encoder(), CPU), Spoken(torch.zeros(8, 2), texts), torch.arange(8), torch.arange(8))
     assert found.text_to_image["R@1"] == pytest.approx(75.0)
     some = torch.tensor([2, 0])  # a gallery of its own, and captions that are alike
     found = verdict(
-        TextJudge(Encoder(), CPU), Captions(torch.zeros(3, 2), ["0", "2", "0"]), torch.tensor([1, 0, 1]), some
+        TextJudge(Encoder(), CPU), Spoken(torch.zeros(3, 2), ["0", "2", "0"]), torch.tensor([1, 0, 1]), some
     )
     assert found.by_caption.tolist() == [1, 1, 1]
     assert found.retrieved[:, 0].tolist() == [1, 0, 1]

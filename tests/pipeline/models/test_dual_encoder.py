@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from pipeline.config.views import View
-from pipeline.evaluation.judges import Captions, TextJudge
+from pipeline.evaluation.judges import Spoken, TextJudge
 from pipeline.features.clip import ClipNetwork
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.images import open_image
@@ -74,7 +74,7 @@ def test_texts_and_images_are_clips_own_also_once_they_were_written(clip, tmp_pa
 def test_equal_texts_are_heard_alike_to_the_bit(clip):
     encoder = dual_encoder(clip[0], Prepared(), CPU)
     texts = ["a red ball", "two dogs", "a red ball", "a cat"]
-    heard = TextJudge(encoder, CPU).hear(Captions(torch.zeros(4, 1), texts))
+    heard = TextJudge(encoder, CPU).hear(Spoken(torch.zeros(4, 1), texts))
     assert torch.equal(heard[0], heard[2])
     with torch.no_grad():
         torch.testing.assert_close(heard, encoder.hear(texts))

@@ -81,7 +81,7 @@ def test_guidance_makes_the_words_likelier_that_the_image_calls_for(speaker, bat
     guided = Guided(speaker, 2.5)
     found = torch.stack([read(guided, _saying(batch, int(w))).log_probs[:, 0] for w in words], 1)
     wanted = 2.5 * logits["image"] - 1.5 * logits["nothing"]
-    apart = found - wanted  # the normaliser, one an image
+    apart = found - wanted  # the normaliser, one per image
     torch.testing.assert_close(apart, apart[:, :1].expand_as(apart), atol=1e-4, rtol=1e-4)
 
 

@@ -10,7 +10,7 @@ from pipeline.types import Message, Places, Said, caption_mask
 
 def message(rows: list[list[int]], said: torch.Tensor | None = None) -> Message:
     tokens = torch.tensor(rows)
-    whole = None if said is None else Said(whole=Places(torch.arange(tokens.numel()), said.flatten(0, 1)))
+    whole = None if said is None else Said(full=Places(torch.arange(tokens.numel()), said.flatten(0, 1)))
     return Message(tokens, caption_mask(tokens), torch.arange(len(rows)), 1, said=whole)
 
 

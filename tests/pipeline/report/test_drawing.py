@@ -15,7 +15,7 @@ NOISY = Series(
     (Spot(2.0, 30.0, "<b>", bars=(1.0, 3.0, 25.0, 35.0), seeds=((1.5, 28.0), (2.5, 32.0)), tag="λ 2", chosen=True),),
 )
 ONE = Panel("own", "Own listener", "across →", "up →", (RISING, NOISY), level=(5.0, 5.0), level_words="people")
-OTHER = Panel("judge", "Judge", "across →", "up →", (RISING, replace(NOISY, spots=())))
+OTHER = Panel("judge", "JudgeTitle", "across →", "up →", (RISING, replace(NOISY, spots=())))
 EMPTY = replace(OTHER, series=())
 
 

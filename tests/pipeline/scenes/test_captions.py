@@ -5,13 +5,13 @@ from collections import Counter
 
 import pytest
 
-from pipeline.scenes.captions import Caption, article, describe
+from pipeline.scenes.captions import Description, article, describe
 from pipeline.scenes.claims import holds
 from pipeline.scenes.facts import Scene, Thing, sample_scene
 from pipeline.scenes.world import PALETTE
 
 SEED, NUMBER = 1, 1000
-Written = list[tuple[Scene, list[Caption]]]
+Written = list[tuple[Scene, list[Description]]]
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def written() -> Written:
 
 
 @pytest.fixture(scope="module")
-def pairs(written: Written) -> list[tuple[Scene, Caption]]:
+def pairs(written: Written) -> list[tuple[Scene, Description]]:
     return [(scene, caption) for scene, captions in written for caption in captions]
 
 
@@ -33,12 +33,12 @@ def test_captions_repeat_for_the_same_image_and_differ_within_it(written: Writte
     assert all(len({caption.raw for caption in captions}) == 5 for _, captions in written)
 
 
-def test_every_claim_is_true(pairs: list[tuple[Scene, Caption]]) -> None:
+def test_every_claim_is_true(pairs: list[tuple[Scene, Description]]) -> None:
     assert all(caption.claims for _, caption in pairs)
     assert [(c.raw, claim) for scene, c in pairs for claim in c.claims if not holds(claim, scene)] == []
 
 
-def test_form(pairs: list[tuple[Scene, Caption]]) -> None:
+def test_form(pairs: list[tuple[Scene, Description]]) -> None:
     lengths = Counter(len(caption.tokens) for _, caption in pairs)
     assert set(lengths) <= set(range(4, 14))
     assert max(lengths.values()) < 0.2 * len(pairs)
@@ -132,7 +132,7 @@ def named(scene: Scene, word: str) -> list[Thing]:
     return [thing for thing in scene.things if noun and thing.category in SINGULAR[noun].split()]
 
 
-def test_words_are_true_of_the_scene(pairs: list[tuple[Scene, Caption]]) -> None:
+def test_words_are_true_of_the_scene(pairs: list[tuple[Scene, Description]]) -> None:
     for scene, caption in pairs:
         for word in caption.tokens:
             if singular(word):
@@ -144,7 +144,7 @@ def test_words_are_true_of_the_scene(pairs: list[tuple[Scene, Caption]]) -> None
                 assert any(thing.pose == POSES[word] for thing in scene.things), caption.raw
 
 
-def test_colours_are_those_of_what_they_are_said_of(pairs: list[tuple[Scene, Caption]]) -> None:
+def test_colours_are_those_of_what_they_are_said_of(pairs: list[tuple[Scene, Description]]) -> None:
     seen = 0
     for scene, caption in pairs:
         tokens = [*caption.tokens, ""]
@@ -165,7 +165,7 @@ def test_colours_are_those_of_what_they_are_said_of(pairs: list[tuple[Scene, Cap
     assert seen > 1000
 
 
-def test_numbers_and_nouns_agree_with_the_count(pairs: list[tuple[Scene, Caption]]) -> None:
+def test_numbers_and_nouns_agree_with_the_count(pairs: list[tuple[Scene, Description]]) -> None:
     for scene, caption in pairs:
         tokens = caption.tokens
         for i, word in enumerate(tokens):
@@ -183,7 +183,7 @@ def test_numbers_and_nouns_agree_with_the_count(pairs: list[tuple[Scene, Caption
                 assert 1 in counts, caption.raw
 
 
-def test_verbs_agree_with_their_subject(pairs: list[tuple[Scene, Caption]]) -> None:
+def test_verbs_agree_with_their_subject(pairs: list[tuple[Scene, Description]]) -> None:
     plural_seen = singular_seen = 0
     for _, caption in pairs:
         text = caption.raw[:-1].lower()
@@ -206,7 +206,7 @@ def test_verbs_agree_with_their_subject(pairs: list[tuple[Scene, Caption]]) -> N
     assert singular_seen > 400
 
 
-def test_there_is_and_there_are(pairs: list[tuple[Scene, Caption]]) -> None:
+def test_there_is_and_there_are(pairs: list[tuple[Scene, Description]]) -> None:
     seen = Counter()
     for _, caption in pairs:
         found = re.search(r"there (is|are) (.*)", caption.raw[:-1].lower())
@@ -218,7 +218,7 @@ def test_there_is_and_there_are(pairs: list[tuple[Scene, Caption]]) -> None:
     assert min(seen["is"], seen["are"]) > 50
 
 
-def test_articles_and_clothes(pairs: list[tuple[Scene, Caption]]) -> None:
+def test_articles_and_clothes(pairs: list[tuple[Scene, Description]]) -> None:
     text = " ".join(caption.raw.lower().replace(".", " .") for _, caption in pairs)
     assert re.findall(r"\ba [aeiou]\w*|\ban [^aeiou]\w*", text) == []
     assert re.findall(r"\b(?:an?) (?:\w+ ){0,2}(?:shirts|sweaters|dresses)\b", text) == []
@@ -234,7 +234,7 @@ def test_articles_and_clothes(pairs: list[tuple[Scene, Caption]]) -> None:
     assert (article("orange tent"), article("red tent")) == ("an", "a")
 
 
-def test_mixed_subjects_share_a_verb_only_if_it_is_true_of_both(pairs: list[tuple[Scene, Caption]]) -> None:
+def test_mixed_subjects_share_a_verb_only_if_it_is_true_of_both(pairs: list[tuple[Scene, Description]]) -> None:
     seen = 0
     for scene, caption in pairs:
         both = re.match(r"an? (\w+) and an? (\w+) are (\w+)", caption.raw.lower())
@@ -245,8 +245,8 @@ def test_mixed_subjects_share_a_verb_only_if_it_is_true_of_both(pairs: list[tupl
     assert seen
 
 
-def test_what_is_mentioned_how_often(pairs: list[tuple[Scene, Caption]]) -> None:
-    def share(what: str, of: int | None, chosen: list[tuple[Scene, Caption]]) -> float:
+def test_what_is_mentioned_how_often(pairs: list[tuple[Scene, Description]]) -> None:
+    def share(what: str, of: int | None, chosen: list[tuple[Scene, Description]]) -> float:
         said = [any(c.what == what and of in (None, c.of) for c in caption.claims) for _, caption in chosen]
         return sum(said) / len(said)
 
@@ -264,7 +264,7 @@ def test_what_is_mentioned_how_often(pairs: list[tuple[Scene, Caption]]) -> None
     assert 0.45 <= sum(named_two) / len(named_two) <= 0.55
 
 
-def test_vocabulary_and_variety(pairs: list[tuple[Scene, Caption]]) -> None:
+def test_vocabulary_and_variety(pairs: list[tuple[Scene, Description]]) -> None:
     words = Counter(token for _, caption in pairs for token in caption.tokens)
     assert 180 <= len(words) <= 250
     openings = {

@@ -6,7 +6,7 @@ from pipeline.scenes import words as w
 from pipeline.scenes.captions import describe
 from pipeline.scenes.claims import Claim
 from pipeline.scenes.facts import sample_scene
-from pipeline.scenes.parser import Reading, Said, _known, _lexicon, parse
+from pipeline.scenes.parser import Parsed, ParsedCaption, _known, _lexicon, parse
 from pipeline.scenes.world import CATEGORIES
 
 PEOPLE, CHILDREN = "boy|girl|man|woman", "boy|girl"
@@ -14,7 +14,7 @@ ANIMALS = "bird|cat|cow|dog|horse|sheep"
 TWO_OR_MORE, THREE_OR_MORE = "2|3|4|5|6|7|8|9", "3|4|5|6|7|8|9"
 
 
-def short(said: Said) -> str:
+def short(said: Parsed) -> str:
     return f"{said.kind} {'|'.join(sorted(said.values))}"
 
 
@@ -151,7 +151,7 @@ def test_unknown_words_are_passed_over_and_counted() -> None:
     "text", ["", " . ", "and and is are of", "near near a", "is red", "wearing a shirt and", "of the"]
 )
 def test_any_text_is_read(text: str) -> None:
-    assert isinstance(parse(text), Reading)
+    assert isinstance(parse(text), ParsedCaption)
 
 
 def test_any_heap_of_known_words_is_read() -> None:
@@ -196,7 +196,7 @@ def meant(
     return list(nouns.values()), relations, scene
 
 
-def understood(said: Said) -> tuple[str, str]:
+def understood(said: Parsed) -> tuple[str, str]:
     values = sorted(said.values)
     if said.kind == "category" and len(values) > 1:
         kinds = {CATEGORIES[category].kind for category in values}

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 ROWS = 256  # of the vocabulary's size at a time
 
 
-class Table:
+class SharedWeight:
     """A weight (V, E): its rows for words, mixtures of its rows, and products with all of them."""
 
     def __init__(self, weight: Tensor) -> None:
