@@ -168,7 +168,7 @@ def _checked(
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        raise refuse(*one_line(error, model, raw, below)) from None
+        raise refuse(*one_line(error, model, below)) from None
 
 
 def _composition(name: str, block: Mapping[str, Any]) -> Callable[..., Any]:

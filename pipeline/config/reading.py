@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -97,20 +97,17 @@ def did_you_mean(word: str, allowed: Iterable[str]) -> str:
     return (f"did you mean {close[0]}? " if close else "") + f"allowed: {', '.join(names) or 'nothing'}"
 
 
-def one_line(
-    error: ValidationError, model: type[BaseModel], raw: Mapping[str, Any], below: Path_ = ()
-) -> tuple[Path_, str]:
+def one_line(error: ValidationError, model: type[BaseModel], below: Path_ = ()) -> tuple[Path_, str]:
     """The key path of the first problem of `error`, and "key, value, what is allowed" in one line.
 
-    `raw`, which is no `model`, stands at the keys `below` in the file. A misspelt key is both unknown and missing; the
-    unknown one is told, because it holds what the user wrote.
+    What is no `model` stands at the keys `below` in the file. A misspelt key is both unknown and missing; the unknown
+    one is told, because it holds what the user wrote.
     """
     unknown = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
     problem = min(error.errors(), key=lambda problem: problem["type"] not in unknown)
     path, allowed = _follow(model, tuple(map(str, problem["loc"])))
-    around = _plain(_follow(model, path[:-1])[1])
-    keys, value = (*below, *path), shown(_at(raw, path))
-    name = ".".join(keys) or "parameters"
+    around, value = _plain(_follow(model, path[:-1])[1]), shown(problem["input"])
+    name = ".".join((*below, *path)) or "parameters"
     if problem["type"] in unknown:
         line = f"unknown key {name} = {value}; {did_you_mean(path[-1], keys_of(around))}"
     elif problem["loc"] and problem["loc"][-1] == "[key]":
@@ -121,16 +118,7 @@ def one_line(
         line = f"{name}: {problem['ctx']['error']}"
     else:
         line = f"{name} = {value} is not allowed: {_allowed(allowed)}"
-    return keys, line
-
-
-def _at(raw: Any, path: Path_) -> Any:
-    for part in path:
-        if isinstance(raw, Mapping):
-            raw = raw.get(part, raw.get(int(part)) if part.isdigit() else None)
-        else:
-            raw = raw[int(part)]
-    return raw
+    return (*below, *path), line
 
 
 def keys_of(section: Any) -> dict[str, Any]:

@@ -196,11 +196,9 @@ class Features(Section):
         if (self.network == "imported") != (self.imported is not None):
             raise ValueError("an imported: block goes with network imported, and with no other")
         if self.imported is not None:
-            given = [
-                name for name in type(self).model_fields if name not in ("network", "imported") and getattr(self, name)
-            ]
-            if given:
-                raise ValueError(f"network imported takes no {given[0]}: the features are there already")
+            for name in type(self).model_fields:
+                if name not in ("network", "imported") and getattr(self, name):
+                    raise ValueError(f"network imported takes no {name}: the features are there already")
             return
         if self.batch is None or (self.image_size is None and not self.network.startswith("hub/")):
             raise ValueError(f"network {self.network} needs image_size and batch")

@@ -47,9 +47,6 @@ class Node(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._inner)
 
-    def __repr__(self) -> str:
-        return f"<parameters {'.'.join(self._keys) or 'of ' + self._view.stage}>"
-
     def plain(self) -> dict[str, Any]:
         """Everything listed below here as nested dicts and lists that JSON can hold; all of it counts as read."""
         self._view.read.update(_flat(self._inner, self._keys))
