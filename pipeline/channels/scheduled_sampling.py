@@ -16,6 +16,7 @@ class ScheduledSampling(Named):
     every: Count = 5
     by: Share = 0.05
     most: Share = 0.25
+    named = ("start", "every", "by", "most")
 
     def share(self, epoch: int) -> float:
         """The share in `epoch`; 0 up to and including epoch `start` (self-critical.pytorch)."""

@@ -129,7 +129,7 @@ def test_the_surrogate_with_an_advantage_for_each_word_by_hand():
     loss, report = surrogate(value, message, advantage)
     assert loss.item() == pytest.approx((1 + 4 + 1.5 + 1) / 4)
     assert report["advantage"].item() == pytest.approx(2.5)
-    begun = replace(message, told=1)
+    begun = replace(message, forced=1)
     assert surrogate(value, begun, advantage, words="forced")[0].item() == pytest.approx((1 + 1.5) / 4)
     assert surrogate(value, begun, advantage, words="drawn")[0].item() == pytest.approx((4 + 1) / 4)
 
