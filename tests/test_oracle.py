@@ -6,6 +6,8 @@ images, is a plain differentiable sum of probability × score, and so is its gra
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -13,8 +15,9 @@ from pipeline.channels.forced import Forced
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, StraightThrough
 from pipeline.channels.words import Multinomial
-from pipeline.estimators.baselines import Centred, SelfCritical
+from pipeline.estimators.baselines import Centred, LeaveOneOut, SelfCritical
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
+from pipeline.models.transformer import Transformer
 from pipeline.observatory.measure import estimates, sampled_accuracy
 from pipeline.observatory.world import Taste, drawn_world
 
@@ -88,3 +91,17 @@ def test_the_bias_of_pathwise_estimators_is_measured(world, taste):
     print({name: f"bias {one.bias:.2f} noise {one.variance**0.5:.3f}" for name, one in found.items()})
     assert all(0.02 < one.bias < 2 for one in found.values()), found
     assert found["soft"].variance < found["psst"].variance < found["st"].variance, found
+
+
+@pytest.mark.parametrize(("baseline", "samples"), [(NoBaseline(), 100), (LeaveOneOut(), 20)])
+def test_gradients_of_a_transformer_s_captions_are_unbiased_too(world, taste, baseline, samples):
+    torch.manual_seed(3)
+    speaker = Transformer(VOCABULARY, 3, hidden=4, encoder_layers=1, layers=1, heads=2, dropout=0.0, max_words=STEPS)
+    with torch.no_grad():
+        speaker.logit.weight *= 3
+    other = replace(world, speaker=speaker.double())
+    found = estimates(other, ScoreFunction(Multinomial(samples), baseline), taste, rounds=150)
+    truth = other.exact(taste)
+    assert float(truth.norm()) > 0.1
+    assert distance(found, truth) < 2.5
+    assert distance(found, 1.3 * truth) > 5

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.models.att2in import Att2in
+from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
 from pipeline.models.unroll import read
 from pipeline.protocols import Score
@@ -24,7 +25,7 @@ from pipeline.types import Batch, Message, caption_mask
 class World:
     """Agents without dropout, in double precision if it is to be enumerated, and the images that are spoken of."""
 
-    speaker: Att2in
+    speaker: Decoder
     listener: Listener
     batch: Batch
 
