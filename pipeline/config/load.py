@@ -17,17 +17,8 @@ from pydantic import ValidationError, create_model
 from pipeline import methods
 from pipeline.composition.objective import Objective
 from pipeline.config.reading import did_you_mean, keys_of, one_line, override, read_mapping, shown
-from pipeline.config.schema import (
-    Each,
-    ListenerSettings,
-    Name,
-    Section,
-    Sections,
-    Seeds,
-    SpeakerSettings,
-    Train,
-    pretrained,
-)
+from pipeline.config.schema import ListenerSettings, Sections, Seeds, SpeakerSettings, Train, pretrained
+from pipeline.config.section import Each, Name, Section
 from pipeline.config.views import View, listed_keys
 from pipeline.errors import UserError
 from pipeline.ranges import NonNegative
