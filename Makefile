@@ -73,7 +73,7 @@ check: $(INSTALLED)
 	snakemake --lint
 	snakemake --lint -s features.smk
 	dvc dag > /dev/null
-	python -m pytest tests/test_params.py -k git_keeps
+	python -m pytest tests/test_profiles.py -k git_keeps
 
 fmt: $(INSTALLED)
 	ruff format .

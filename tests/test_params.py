@@ -1,28 +1,23 @@
-"""params.yaml is strict, its mistakes are told in one line, and a stage gets what dvc.yaml lists for it and no more."""
+"""params.yaml is strict, and its mistakes are told in one line."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import yaml
-from every_method import METHODS
 from pydantic import ValidationError
-from whole_profiles import NAMES, profile, profile_text
+from whole_profiles import profile_text
 
 from pipeline import methods
 from pipeline.composition.objective import Objective
 from pipeline.config.load import load, method_settings
-from pipeline.config.overlays import whole
 from pipeline.config.reading import parse_yaml
 from pipeline.errors import UserError
 from pipeline.evaluation.set_sizes import SetSizes
 from pipeline.training.optimisation import Optimisation
-from pipeline.workflow.stage import main
 
 ROOT = Path(__file__).parents[1]
 
@@ -427,75 +422,6 @@ def test_settings_come_as_what_takes_them(params):
     assert (settings.optimisation, settings.objective) == (Optimisation(epochs=3), Objective())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, tmp_path):
-    (tmp_path / "params.yaml").write_text(profile_text(name), encoding="utf-8")
-    loaded = load(tmp_path / "params.yaml")
-    tree = loaded.model_dump(mode="json")
-    for stage, block in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items():
-        foreach = block.get("foreach")
-        instances = tree[foreach.strip("${}")] if isinstance(foreach, str) else foreach
-        for instance in [None] if foreach is None else instances:
-            assert loaded.for_stage(stage, instance, dvc_yaml=ROOT / "dvc.yaml").flat()
-    for name in loaded.methods:
-        assert method_settings(loaded.for_stage("train", name, dvc_yaml=ROOT / "dvc.yaml"), name).arguments is not None
-
-
-@pytest.mark.parametrize("data", ["scenes", "flickr8k"])
-def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
-    small, whole = profile(data), profile(f"{data}_results")
-    assert small.keys() == whole.keys()
-    levels = {"at_cider": None, "at_recall": None}
-    small["report"], whole["report"] = ({**tree["report"], **levels} for tree in (small, whole))
-    assert {key for key in small if small[key] != whole[key]} == {"methods", "sweep"}
-    assert set(whole["methods"]) == set(whole["sweep"]["grid"])
-
-
-def test_every_method_is_in_a_comparison_on_scenes():
-    small, paper, beyond = map(profile, ("scenes", "scenes_results", "scenes_beyond"))
-    assert {key for key in small if small[key] != beyond[key]} == {"methods", "sweep", "evaluate", "report"}
-    assert set(beyond["methods"]) == set(beyond["sweep"]["grid"])
-    compared = paper["methods"] | beyond["methods"]
-    assert {block.get("method", name) for name, block in compared.items()} == set(METHODS)
-
-
-def test_comparisons_on_photos_share_all_that_comes_before_them():
-    photos, more = map(profile, ("flickr8k_results", "flickr8k_beyond"))
-    assert {key for key in photos if photos[key] != more[key]} == {"methods", "sweep", "evaluate", "report"}
-    assert set(more["methods"]) == set(more["sweep"]["grid"])
-
-
-def test_scenes_is_the_default_profile():
-    assert NAMES == [
-        "coco",
-        "coco_blip",
-        "flickr30k",
-        "flickr8k",
-        "flickr8k_beyond",
-        "flickr8k_results",
-        "folder",
-        "scenes",
-        "scenes_beyond",
-        "scenes_results",
-        "scenes_transformer",
-    ]
-    assert profile("scenes")["prepare"]["dataset"] == "scenes"
-
-
-def test_the_params_that_git_keeps_are_the_profile_scenes(tmp_path):
-    """A user's own params.yaml may differ."""
-
-    def kept(path: str) -> str:
-        shown = subprocess.run(["git", "show", f":{path}"], cwd=ROOT, capture_output=True, text=True, check=False)
-        if shown.returncode:
-            pytest.skip(f"git does not keep {path} here")
-        return shown.stdout
-
-    for name in ("base", "scenes"):
-        (tmp_path / f"{name}.yaml").write_text(kept(f"profiles/{name}.yaml"), encoding="utf-8")
-    assert kept("params.yaml") == whole("scenes", tmp_path)
-
-
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -514,226 +440,3 @@ def test_annotations_take_the_shape_of_their_form(params, overrides):
 
 
 # Handing out
-
-DVC = """
-stages:
-  one:
-    cmd: echo
-    params: [seed, train.objective.margin, features.options, evaluate]
-  each:
-    foreach: ${methods}
-    do:
-      cmd: echo
-      params: [train, "methods.${key}"]
-  role:
-    foreach: [listener, speaker]
-    do:
-      cmd: echo
-      params: ["pretrain.${item}"]
-  stale:
-    cmd: echo
-    params: [train.gone]
-  foreign:
-    cmd: echo
-    params: [{other.yaml: [x]}]
-"""
-
-
-@pytest.fixture
-def hand_out(params, tmp_path):
-    path = tmp_path / "dvc.yaml"
-    path.write_text(DVC)
-    overrides = ["features.options={pad_type: same}", "methods.luo.train={objective: {margin: 0.7}}"]
-    loaded = load(params, overrides)
-    return lambda stage, instance=None: loaded.for_stage(stage, instance, dvc_yaml=path)
-
-
-def test_a_stage_reads_what_is_listed_and_what_it_read_is_remembered(hand_out):
-    view = hand_out("one")
-    assert view.seed == 1
-    assert view.train.objective["margin"] == 0.2
-    assert view.evaluate.metrics == ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
-    assert view.read == {"seed", "train.objective.margin", "evaluate.metrics"}
-    assert dict(view.features.options) == {"pad_type": "same"}
-    assert "features.options.pad_type" in view.read
-
-
-def test_a_stage_cannot_read_what_is_not_listed(hand_out):
-    view = hand_out("one")
-    for read, key in [
-        (lambda: view.report, "report"),
-        (lambda: view.report.images, "report"),
-        (lambda: view["sweep"], "sweep"),
-        (lambda: view.train.optimisation, "train.optimisation"),
-        (lambda: view.train.objective.anchor, "train.objective.anchor"),
-        (lambda: view.features.network, "features.network"),
-        (lambda: hand_out("each", "luo").methods.mle, "methods.mle"),
-        (lambda: hand_out("role", "speaker").pretrain.listener, "pretrain.listener"),
-    ]:
-        with pytest.raises(UserError, match=rf"may not read {key}: list it under params of \w+ in dvc.yaml"):
-            read()
-    assert view.read == set()
-
-
-def test_a_section_shows_only_what_is_listed_in_it(hand_out):
-    view = hand_out("one")
-    assert list(view) == ["seed", "features", "train", "evaluate"]
-    assert list(view.train) == ["objective"]
-    assert view.train.objective.plain() == {"margin": 0.2}
-    assert "anchor" not in view.train.objective
-    assert list(hand_out("each", "luo").methods) == ["luo"]
-
-
-def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(hand_out):
-    view = hand_out("one")
-    flat = view.flat()
-    assert set(flat) == {
-        "seed",
-        "train.objective.margin",
-        "features.options.pad_type",
-        "evaluate.beam",
-        *(f"evaluate.judges.{name}" for name in ("own", "adapted", "before", "judge")),
-        "evaluate.metrics",
-        "evaluate.several",
-        "evaluate.splits",
-    }
-    assert view.plain()["train"] == {"objective": {"margin": 0.2}}
-    assert view.read == set()
-
-
-def test_a_misspelt_parameter_is_told_with_what_there_is(hand_out):
-    with pytest.raises(UserError, match=r"each@luo: no parameter train.objective.margn; did you mean margin\?"):
-        _ = hand_out("each", "luo").train.objective.margn
-
-
-@pytest.mark.parametrize(
-    ("stage", "instance", "said"),
-    [
-        ("tow", None, "no stage tow"),
-        ("each", "psst", "unknown instance psst; allowed: mle, psst_multinomial"),
-        ("each", None, "it takes one of mle, psst_multinomial"),
-        ("one", "mle", "it takes none"),
-        ("role", "judge", "unknown instance judge; allowed: listener, speaker"),
-        ("stale", None, "no parameter train.gone"),
-        ("foreign", None, "no other files"),
-    ],
-)
-def test_stages_and_instances_that_are_not_there_are_told(hand_out, stage, instance, said):
-    with pytest.raises(UserError, match=said):
-        hand_out(stage, instance)
-
-
-def test_a_methods_own_train_values_lie_over_the_train_section(hand_out):
-    luo_ = method_settings(hand_out("each", "luo"), "luo")
-    assert luo_.composition is METHODS["luo"]
-    own = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["methods"]["luo"]["lambda"]
-    assert luo_.arguments == {"lam": own}
-    assert luo_.shown == {"lambda": own}
-    assert (luo_.objective.margin, luo_.objective.hinge) == (0.7, "hardest")
-    assert method_settings(hand_out("each", "mle"), "mle").objective.margin == 0.2
-
-
-def test_the_settings_of_a_method_read_every_listed_parameter(hand_out):
-    view = hand_out("each", "luo")
-    method_settings(view, "luo")
-    assert view.read == set(view.flat())
-
-
-# The stages' command line
-
-
-@pytest.fixture
-def workplace(params, monkeypatch):
-    """A folder with params.yaml and dvc.yaml, to run in."""
-    monkeypatch.chdir(params.parent)
-    (params.parent / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
-    return params.parent
-
-
-def stage_of(name, *arguments):
-    seen = []
-    assert main(name, seen.append, arguments) == 0
-    return seen[0]
-
-
-def test_a_stage_knows_its_instance_seed_and_folders(workplace):
-    stage = stage_of("train", "--method", "luo")
-    assert (stage.title, stage.instance, stage.seed) == ("train@luo", "luo", 1)
-    assert (stage.out, stage.root) == (Path("data/models/luo"), Path("data"))
-    changed = stage_of("train", "--method", "luo", "--seed", "3", "--set", "methods.luo.lambda=0.5", "--out", "x")
-    assert (changed.seed, changed.params.methods.luo["lambda"], changed.out) == (3, 0.5, Path("x"))
-    assert stage_of("evaluate", "--method", "luo").model == Path("data/models/luo")
-    assert stage_of("evaluate", "--method", "luo", "--model", "y").model == Path("y")
-    assert stage_of("pretrain", "--role", "judge").out == Path("data/pretrained/judge")
-    assert stage_of("draw", "--dataset", "scenes").out == Path("data/raw/scenes")
-    assert stage_of("prepare").out == Path("data/prepared")
-
-
-def test_a_users_mistake_is_one_line_on_stderr_and_status_2(workplace, capsys):
-    def forbidden(stage):
-        raise AssertionError("the stage ran")
-
-    assert main("train", forbidden, ["--method", "luo", "--set", "train.objective.anchor=-1"]) == 2
-    line = capsys.readouterr().err
-    assert line.endswith("train.objective.anchor = -1 is not allowed: a number, at least 0\n")
-    assert line.count("\n") == 1
-    assert main("train", forbidden, ["--method", "lou"]) == 2
-    assert "did you mean luo?" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_full_disk_is_one_line(workplace, capsys):
-    def run(stage):
-        with open("/dev/full", "w") as file:
-            file.write("x")
-
-    assert main("prepare", run, []) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("prepare: the disk is full (")
-    assert told.count("\n") == 1
-
-
-def test_an_interrupted_stage_ends_with_130(workplace, capsys):
-    def interrupt(stage):
-        raise KeyboardInterrupt
-
-    assert main("prepare", interrupt, []) == 130
-    assert capsys.readouterr().err == "prepare: interrupted\n"
-
-
-def test_a_wrong_parameter_is_told_before_torch_is_imported(workplace):
-    code = (
-        "import sys; from pipeline.workflow.stage import main\n"
-        "status = main('train', lambda stage: None, ['--method', 'luo', '--set', 'train.optimisation.epochs=-1'])\n"
-        "sys.exit(status if 'torch' not in sys.modules else 99)"
-    )
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2, ended.stderr
-    assert ended.stderr.count("\n") == 1
-
-
-def test_the_key_of_a_stage_changes_with_parameters_inputs_and_instance_and_with_nothing_else(workplace):
-    given = workplace / "given"
-    given.mkdir()
-    (given / "a").write_text("1")
-
-    def key(*arguments):
-        return stage_of("train", *arguments).key([given])
-
-    first = key("--method", "luo")
-    assert key("--method", "luo") == first
-    assert key("--method", "luo", "--out", "elsewhere") == first
-    assert key("--method", "luo", "--set", "methods.mle.lambda=0.5") == first
-    others = [key("--method", "mle"), key("--method", "luo", "--seed", "2")]
-    others.append(key("--method", "luo", "--set", "methods.luo.lambda=0.5"))
-    (given / "a").write_text("2")
-    others.append(key("--method", "luo"))
-    (given / "a").rename(given / "b")
-    others.append(key("--method", "luo"))
-    assert len({first, *others}) == 6
-
-
-def test_a_missing_input_is_told(workplace):
-    with pytest.raises(UserError, match="nowhere: no such input"):
-        stage_of("train", "--method", "luo").key([Path("nowhere")])

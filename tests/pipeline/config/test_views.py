@@ -1,0 +1,150 @@
+"""A stage gets what dvc.yaml lists for it, and no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from every_method import METHODS
+from whole_profiles import profile_text
+
+from pipeline.config.load import load, method_settings
+from pipeline.errors import UserError
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def params(tmp_path):
+    """Path of a copy of the scenes profile."""
+    path = tmp_path / "params.yaml"
+    path.write_text(profile_text("scenes"), encoding="utf-8")
+    return path
+
+
+DVC = """
+stages:
+  one:
+    cmd: echo
+    params: [seed, train.objective.margin, features.options, evaluate]
+  each:
+    foreach: ${methods}
+    do:
+      cmd: echo
+      params: [train, "methods.${key}"]
+  role:
+    foreach: [listener, speaker]
+    do:
+      cmd: echo
+      params: ["pretrain.${item}"]
+  stale:
+    cmd: echo
+    params: [train.gone]
+  foreign:
+    cmd: echo
+    params: [{other.yaml: [x]}]
+"""
+
+
+@pytest.fixture
+def hand_out(params, tmp_path):
+    path = tmp_path / "dvc.yaml"
+    path.write_text(DVC)
+    overrides = ["features.options={pad_type: same}", "methods.luo.train={objective: {margin: 0.7}}"]
+    loaded = load(params, overrides)
+    return lambda stage, instance=None: loaded.for_stage(stage, instance, dvc_yaml=path)
+
+
+def test_a_stage_reads_what_is_listed_and_what_it_read_is_remembered(hand_out):
+    view = hand_out("one")
+    assert view.seed == 1
+    assert view.train.objective["margin"] == 0.2
+    assert view.evaluate.metrics == ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
+    assert view.read == {"seed", "train.objective.margin", "evaluate.metrics"}
+    assert dict(view.features.options) == {"pad_type": "same"}
+    assert "features.options.pad_type" in view.read
+
+
+def test_a_stage_cannot_read_what_is_not_listed(hand_out):
+    view = hand_out("one")
+    for read, key in [
+        (lambda: view.report, "report"),
+        (lambda: view.report.images, "report"),
+        (lambda: view["sweep"], "sweep"),
+        (lambda: view.train.optimisation, "train.optimisation"),
+        (lambda: view.train.objective.anchor, "train.objective.anchor"),
+        (lambda: view.features.network, "features.network"),
+        (lambda: hand_out("each", "luo").methods.mle, "methods.mle"),
+        (lambda: hand_out("role", "speaker").pretrain.listener, "pretrain.listener"),
+    ]:
+        with pytest.raises(UserError, match=rf"may not read {key}: list it under params of \w+ in dvc.yaml"):
+            read()
+    assert view.read == set()
+
+
+def test_a_section_shows_only_what_is_listed_in_it(hand_out):
+    view = hand_out("one")
+    assert list(view) == ["seed", "features", "train", "evaluate"]
+    assert list(view.train) == ["objective"]
+    assert view.train.objective.plain() == {"margin": 0.2}
+    assert "anchor" not in view.train.objective
+    assert list(hand_out("each", "luo").methods) == ["luo"]
+
+
+def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(hand_out):
+    view = hand_out("one")
+    flat = view.flat()
+    assert set(flat) == {
+        "seed",
+        "train.objective.margin",
+        "features.options.pad_type",
+        "evaluate.beam",
+        *(f"evaluate.judges.{name}" for name in ("own", "adapted", "before", "judge")),
+        "evaluate.metrics",
+        "evaluate.several",
+        "evaluate.splits",
+    }
+    assert view.plain()["train"] == {"objective": {"margin": 0.2}}
+    assert view.read == set()
+
+
+def test_a_misspelt_parameter_is_told_with_what_there_is(hand_out):
+    with pytest.raises(UserError, match=r"each@luo: no parameter train.objective.margn; did you mean margin\?"):
+        _ = hand_out("each", "luo").train.objective.margn
+
+
+@pytest.mark.parametrize(
+    ("stage", "instance", "said"),
+    [
+        ("tow", None, "no stage tow"),
+        ("each", "psst", "unknown instance psst; allowed: mle, psst_multinomial"),
+        ("each", None, "it takes one of mle, psst_multinomial"),
+        ("one", "mle", "it takes none"),
+        ("role", "judge", "unknown instance judge; allowed: listener, speaker"),
+        ("stale", None, "no parameter train.gone"),
+        ("foreign", None, "no other files"),
+    ],
+)
+def test_stages_and_instances_that_are_not_there_are_told(hand_out, stage, instance, said):
+    with pytest.raises(UserError, match=said):
+        hand_out(stage, instance)
+
+
+def test_a_methods_own_train_values_lie_over_the_train_section(hand_out):
+    luo_ = method_settings(hand_out("each", "luo"), "luo")
+    assert luo_.composition is METHODS["luo"]
+    own = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["methods"]["luo"]["lambda"]
+    assert luo_.arguments == {"lam": own}
+    assert luo_.shown == {"lambda": own}
+    assert (luo_.objective.margin, luo_.objective.hinge) == (0.7, "hardest")
+    assert method_settings(hand_out("each", "mle"), "mle").objective.margin == 0.2
+
+
+def test_the_settings_of_a_method_read_every_listed_parameter(hand_out):
+    view = hand_out("each", "luo")
+    method_settings(view, "luo")
+    assert view.read == set(view.flat())
+
+
+# The stages' command line

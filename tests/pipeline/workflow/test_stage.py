@@ -1,0 +1,120 @@
+"""What every stage begins with: its folders, its mistakes in one line, and the key of its checkpoints."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from whole_profiles import profile_text
+
+from pipeline.errors import UserError
+from pipeline.workflow.stage import main
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def params(tmp_path):
+    """Path of a copy of the scenes profile."""
+    path = tmp_path / "params.yaml"
+    path.write_text(profile_text("scenes"), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def workplace(params, monkeypatch):
+    """A folder with params.yaml and dvc.yaml, to run in."""
+    monkeypatch.chdir(params.parent)
+    (params.parent / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
+    return params.parent
+
+
+def stage_of(name, *arguments):
+    seen = []
+    assert main(name, seen.append, arguments) == 0
+    return seen[0]
+
+
+def test_a_stage_knows_its_instance_seed_and_folders(workplace):
+    stage = stage_of("train", "--method", "luo")
+    assert (stage.title, stage.instance, stage.seed) == ("train@luo", "luo", 1)
+    assert (stage.out, stage.root) == (Path("data/models/luo"), Path("data"))
+    changed = stage_of("train", "--method", "luo", "--seed", "3", "--set", "methods.luo.lambda=0.5", "--out", "x")
+    assert (changed.seed, changed.params.methods.luo["lambda"], changed.out) == (3, 0.5, Path("x"))
+    assert stage_of("evaluate", "--method", "luo").model == Path("data/models/luo")
+    assert stage_of("evaluate", "--method", "luo", "--model", "y").model == Path("y")
+    assert stage_of("pretrain", "--role", "judge").out == Path("data/pretrained/judge")
+    assert stage_of("draw", "--dataset", "scenes").out == Path("data/raw/scenes")
+    assert stage_of("prepare").out == Path("data/prepared")
+
+
+def test_a_users_mistake_is_one_line_on_stderr_and_status_2(workplace, capsys):
+    def forbidden(stage):
+        raise AssertionError("the stage ran")
+
+    assert main("train", forbidden, ["--method", "luo", "--set", "train.objective.anchor=-1"]) == 2
+    line = capsys.readouterr().err
+    assert line.endswith("train.objective.anchor = -1 is not allowed: a number, at least 0\n")
+    assert line.count("\n") == 1
+    assert main("train", forbidden, ["--method", "lou"]) == 2
+    assert "did you mean luo?" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_line(workplace, capsys):
+    def run(stage):
+        with open("/dev/full", "w") as file:
+            file.write("x")
+
+    assert main("prepare", run, []) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("prepare: the disk is full (")
+    assert told.count("\n") == 1
+
+
+def test_an_interrupted_stage_ends_with_130(workplace, capsys):
+    def interrupt(stage):
+        raise KeyboardInterrupt
+
+    assert main("prepare", interrupt, []) == 130
+    assert capsys.readouterr().err == "prepare: interrupted\n"
+
+
+def test_a_wrong_parameter_is_told_before_torch_is_imported(workplace):
+    code = (
+        "import sys; from pipeline.workflow.stage import main\n"
+        "status = main('train', lambda stage: None, ['--method', 'luo', '--set', 'train.optimisation.epochs=-1'])\n"
+        "sys.exit(status if 'torch' not in sys.modules else 99)"
+    )
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_the_key_of_a_stage_changes_with_parameters_inputs_and_instance_and_with_nothing_else(workplace):
+    given = workplace / "given"
+    given.mkdir()
+    (given / "a").write_text("1")
+
+    def key(*arguments):
+        return stage_of("train", *arguments).key([given])
+
+    first = key("--method", "luo")
+    assert key("--method", "luo") == first
+    assert key("--method", "luo", "--out", "elsewhere") == first
+    assert key("--method", "luo", "--set", "methods.mle.lambda=0.5") == first
+    others = [key("--method", "mle"), key("--method", "luo", "--seed", "2")]
+    others.append(key("--method", "luo", "--set", "methods.luo.lambda=0.5"))
+    (given / "a").write_text("2")
+    others.append(key("--method", "luo"))
+    (given / "a").rename(given / "b")
+    others.append(key("--method", "luo"))
+    assert len({first, *others}) == 6
+
+
+def test_a_missing_input_is_told(workplace):
+    with pytest.raises(UserError, match="nowhere: no such input"):
+        stage_of("train", "--method", "luo").key([Path("nowhere")])

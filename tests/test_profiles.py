@@ -1,0 +1,85 @@
+"""Every profile loads and serves every stage, and comparisons differ in what they compare."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from every_method import METHODS
+from whole_profiles import NAMES, profile, profile_text
+
+from pipeline.config.load import load, method_settings
+from pipeline.config.overlays import whole
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, tmp_path):
+    (tmp_path / "params.yaml").write_text(profile_text(name), encoding="utf-8")
+    loaded = load(tmp_path / "params.yaml")
+    tree = loaded.model_dump(mode="json")
+    for stage, block in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items():
+        foreach = block.get("foreach")
+        instances = tree[foreach.strip("${}")] if isinstance(foreach, str) else foreach
+        for instance in [None] if foreach is None else instances:
+            assert loaded.for_stage(stage, instance, dvc_yaml=ROOT / "dvc.yaml").flat()
+    for name in loaded.methods:
+        assert method_settings(loaded.for_stage("train", name, dvc_yaml=ROOT / "dvc.yaml"), name).arguments is not None
+
+
+@pytest.mark.parametrize("data", ["scenes", "flickr8k"])
+def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
+    small, whole = profile(data), profile(f"{data}_results")
+    assert small.keys() == whole.keys()
+    levels = {"at_cider": None, "at_recall": None}
+    small["report"], whole["report"] = ({**tree["report"], **levels} for tree in (small, whole))
+    assert {key for key in small if small[key] != whole[key]} == {"methods", "sweep"}
+    assert set(whole["methods"]) == set(whole["sweep"]["grid"])
+
+
+def test_every_method_is_in_a_comparison_on_scenes():
+    small, paper, beyond = map(profile, ("scenes", "scenes_results", "scenes_beyond"))
+    assert {key for key in small if small[key] != beyond[key]} == {"methods", "sweep", "evaluate", "report"}
+    assert set(beyond["methods"]) == set(beyond["sweep"]["grid"])
+    compared = paper["methods"] | beyond["methods"]
+    assert {block.get("method", name) for name, block in compared.items()} == set(METHODS)
+
+
+def test_comparisons_on_photos_share_all_that_comes_before_them():
+    photos, more = map(profile, ("flickr8k_results", "flickr8k_beyond"))
+    assert {key for key in photos if photos[key] != more[key]} == {"methods", "sweep", "evaluate", "report"}
+    assert set(more["methods"]) == set(more["sweep"]["grid"])
+
+
+def test_scenes_is_the_default_profile():
+    assert NAMES == [
+        "coco",
+        "coco_blip",
+        "flickr30k",
+        "flickr8k",
+        "flickr8k_beyond",
+        "flickr8k_results",
+        "folder",
+        "scenes",
+        "scenes_beyond",
+        "scenes_results",
+        "scenes_transformer",
+    ]
+    assert profile("scenes")["prepare"]["dataset"] == "scenes"
+
+
+def test_the_params_that_git_keeps_are_the_profile_scenes(tmp_path):
+    """A user's own params.yaml may differ."""
+
+    def kept(path: str) -> str:
+        shown = subprocess.run(["git", "show", f":{path}"], cwd=ROOT, capture_output=True, text=True, check=False)
+        if shown.returncode:
+            pytest.skip(f"git does not keep {path} here")
+        return shown.stdout
+
+    for name in ("base", "scenes"):
+        (tmp_path / f"{name}.yaml").write_text(kept(f"profiles/{name}.yaml"), encoding="utf-8")
+    assert kept("params.yaml") == whole("scenes", tmp_path)
