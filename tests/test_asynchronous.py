@@ -51,7 +51,7 @@ def check_captions(found: Message, wanted: Message) -> None:
     assert torch.equal(found.tokens, as_long(wanted.tokens, steps))
     assert torch.equal(found.mask, as_long(wanted.mask, steps))
     assert torch.equal(found.images, wanted.images)
-    assert (found.samples, found.told) == (wanted.samples, wanted.told)
+    assert (found.samples, found.forced) == (wanted.samples, wanted.forced)
 
 
 @pytest.mark.parametrize("name", through_words())
