@@ -38,7 +38,7 @@ def world(tmp_path_factory):
 
 
 def speaker(folder: str):
-    return load_agent(Path("data/models") / folder / "weights.safetensors", "speaker")
+    return load_agent(Path("data") / folder / "weights.safetensors", "speaker")
 
 
 def metrics(method: str) -> dict:
@@ -56,17 +56,17 @@ def run(method: str, *options: str) -> None:
 
 
 def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):
-    assert speaker("speaker").null is None
+    assert speaker("pretrained/speaker").null is None
     run("guidance")
-    found = speaker("guidance")
+    found = speaker("models/guidance")
     assert isinstance(found, Guided)
     assert found.gamma == 2
-    assert found.null.abs().max() > 0
+    assert found.inner.null.abs().max() > 0
     assert metrics("guidance")["settings"] == {"lambda": 0.0, "image_dropout": 0.1, "gamma": 2.0, "seed": 1}
     assert "|decode=beam:2|guidance=2|" in metrics("guidance")["signature"]
     guided = captions("guidance")
     run("guidance", "--set", "methods.guidance.gamma=1")
-    assert not isinstance(speaker("guidance"), Guided)
+    assert not isinstance(speaker("models/guidance"), Guided)
     assert "gamma" not in metrics("guidance")["settings"]
     assert "guidance" not in metrics("guidance")["signature"]
     assert captions("guidance") != guided
@@ -81,15 +81,17 @@ def test_any_method_s_speaker_is_guided_away_from_the_null_image_of_pretraining(
     assert told.startswith("gamma = 1.5: the pretrained speaker has no null image to be guided away from; set pretrain")
     assert not Path("data/models/psst_multinomial").exists()
     assert main("pretrain", pretrain.run, ["--role", "speaker", *dropout]) == 0
-    learned = speaker("speaker").null
+    learned = speaker("pretrained/speaker").null
     assert learned.abs().max() > 0
     run("psst_multinomial", *gamma)
-    found = speaker("psst_multinomial")
+    found = speaker("models/psst_multinomial")
     assert isinstance(found, Guided)
-    assert found.null.equal(learned), "joint training leaves it as it is"
-    assert not found.word.weight.equal(speaker("speaker").word.weight)
+    assert found.inner.null.equal(learned), "joint training leaves it as it is"
+    assert not found.word.weight.equal(speaker("pretrained/speaker").word.weight)
     assert metrics("psst_multinomial")["settings"]["gamma"] == 1.5
     nothing = ["--set", "methods.mle.gamma=3", "--set", "methods.mle.train={optimisation: {epochs: 0}}"]
     run("mle", *dropout, *nothing)
-    assert speaker("mle").word.weight.equal(speaker("speaker").word.weight), "no training: the pretrained one, guided"
+    assert speaker("models/mle").word.weight.equal(speaker("pretrained/speaker").word.weight), (
+        "no training: the pretrained one, guided"
+    )
     assert "|guidance=3|" in metrics("mle")["signature"]

@@ -158,7 +158,7 @@ def estimate(grid: Sequence[Cell], cores: int, seconds: float | None) -> str:
     minutes = len(missing) * each / cores / 60
     length = f"{minutes:.0f} minutes" if minutes < 100 else f"{minutes / 60:.1f} hours"
     source = f"measured on {len(times)} cells here" if times else "as params.yaml says"
-    return f"{said}: about {length} on {cores} cores, at {each:.0f} s a cell ({source})"
+    return f"{said}: about {length} on {cores} cores, at {each:.0f} s per cell ({source})"
 
 
 def _seconds(benchmark: Path) -> float | None:

@@ -177,6 +177,6 @@ def test_parts_of_a_batch_are_its_images_in_order(world):
     parts = [next(Batches(prepared, store, rows, 4, seed=1, part=(k, 2)).epoch(0)) for k in range(2)]
     assert torch.equal(torch.cat([part.images for part in parts]), whole.images)
     assert torch.equal(torch.cat([part.captions for part in parts]), whole.captions)
-    assert [(part.first, part.whole) for part in parts] == [(0, 4), (2, 4)]
+    assert [(part.first, part.total) for part in parts] == [(0, 4), (2, 4)]
     with pytest.raises(UserError, match="a batch of 4 images does not divide into 3 equal parts"):
         Batches(prepared, store, rows, 4, seed=1, part=(0, 3))
