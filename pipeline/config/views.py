@@ -56,10 +56,10 @@ class Node(Mapping[str, Any]):
 class View(Node):
     """The parameters of one stage. `listed`: keys and prefixes that dvc.yaml names; `read`: dotted keys read so far."""
 
-    __slots__ = ("_tree", "read", "stage")
+    __slots__ = ("_tree", "listed", "read", "stage")
 
     def __init__(self, tree: Mapping[str, Any], listed: tuple[str, ...], stage: str) -> None:
-        self._tree, self.stage = tree, stage
+        self._tree, self.listed, self.stage = tree, listed, stage
         self.read: set[str] = set()
         paths = [tuple(key.split(".")) for key in listed]
         for missing in filter(None, map(self._missing, paths)):
