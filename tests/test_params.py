@@ -14,7 +14,6 @@ from whole_profiles import profile_text
 from pipeline import methods
 from pipeline.composition.objective import Objective
 from pipeline.config.load import load, method_settings
-from pipeline.config.reading import parse_yaml
 from pipeline.errors import UserError
 from pipeline.evaluation.set_sizes import SetSizes
 from pipeline.training.optimisation import Optimisation
@@ -271,55 +270,9 @@ def test_a_file_of_ones_own_needs_neither_images_nor_a_network(params):
     assert "format cocotalk and a tokenizer bring their own: min_count: null" in line
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("seed: 1\nseed: 2\n", "line 2, column 1: the key seed is given twice"),
-        ("train:\n  a: {x: 1, x: 2}\n", "line 2, column 13: the key x is given twice"),
-        ("train:\n\tepochs: 1\n", "line 2, column 1: a tab; indent with blanks"),
-        ("- seed\n", "must be a mapping"),
-        ("", "must be a mapping"),
-        ("seed: [1\n", "line 2, column 1: "),
-        ("seed: 1: 2\n", "line 1, column 8: "),
-    ],
-)
-def test_mistakes_of_yaml_name_their_place(tmp_path, text, said):
-    path = tmp_path / "params.yaml"
-    path.write_text(text)
-    line = refused(path)
-    assert line.startswith(str(path))
-    assert said in line
-
-
-def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path):
-    assert "no such file" in refused(tmp_path / "params.yaml")
-    (tmp_path / "params.yaml").write_bytes(b"\xff\xfe")
-    assert "cannot be read" in refused(tmp_path / "params.yaml")
-
-
 @pytest.mark.parametrize("override", ["novalue", "=3", "a..b=3", "seed.x=3"])
 def test_malformed_overrides_are_told(params, override):
     assert refused(params, override).startswith(f"--set {override}: ")
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1e-4", 1e-4),
-        ("1.19e-4", 1.19e-4),
-        ("-.5", -0.5),
-        ("012", 12),
-        ("no", "no"),
-        ("0o17", 15),
-        ("1_000", 1000),
-        ("1:30", "1:30"),
-    ],
-)
-def test_scalars_are_read_as_dvc_reads_them(text, value):
-    from dvc.utils.serialize import parse_yaml as parse_as_dvc
-
-    assert parse_yaml(f"a: {text}", "here") == {"a": value}
-    assert parse_as_dvc(f"a: {text}", "here") == {"a": value}
 
 
 def test_whole_numbers_and_exponents_pass_where_a_number_is_wanted(params):

@@ -16,8 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline.errors import UserError
-from pipeline.runtime import files
 from pipeline.workflow import sweep
 
 ROOT = Path(__file__).parents[1]
@@ -331,51 +329,6 @@ def test_the_report_is_written_offline(folder):
     assert "independent judge" in page
 
 
-def test_cells_are_the_product_of_options_and_seeds():
-    params = {
-        "methods": {"a": {}, "b": {}},
-        "sweep": {"seeds": [1, 2], "grid": {"a": {"lambda": [0.1, 0.2], "mix": ["token"], "eos": [True]}, "b": {}}},
-    }
-    cells = sweep.cells(params)
-    assert [cell.name for cell in cells] == [
-        "lambda=0.1,mix=token,eos=true,seed=1",
-        "lambda=0.1,mix=token,eos=true,seed=2",
-        "lambda=0.2,mix=token,eos=true,seed=1",
-        "lambda=0.2,mix=token,eos=true,seed=2",
-        "seed=1",
-        "seed=2",
-    ]
-    assert cells[0].folder == Path("data/cells/a/lambda=0.1,mix=token,eos=true,seed=1")
-    assert " ".join(cells[0].options) == (
-        '--method a --set methods.a.lambda=0.1 --set methods.a.mix="token" --set methods.a.eos=true --seed 1'
-    )
-
-
-def test_a_method_may_have_several_grids_and_seeds_of_its_own():
-    grid = {"a": [{"lambda": [0.1, 0.2]}, {"lambda": [0.1], "rho": [0.5], "seed": [7]}], "b": {"seed": [3]}}
-    cells = sweep.cells({"methods": {"a": {}, "b": {}}, "sweep": {"seeds": [1], "grid": grid}})
-    assert [(cell.method, cell.name) for cell in cells] == [
-        ("a", "lambda=0.1,seed=1"),
-        ("a", "lambda=0.2,seed=1"),
-        ("a", "lambda=0.1,rho=0.5,seed=7"),
-        ("b", "seed=3"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("grid", "line"),
-    [
-        ({"c": {}}, "sweep.grid.c: no such method"),
-        ({"a": {"lambda": 0.1}}, r"sweep.grid.a.lambda: must be a list"),
-        ({"a": {"lambda": []}}, r"sweep.grid.a.lambda: must be a list"),
-        ({"a": {"lambda": [0.1, 0.10]}}, r"a lambda=0.1,seed=1 is there twice"),
-    ],
-)
-def test_a_wrong_grid_is_one_line(grid, line):
-    with pytest.raises(UserError, match=line):
-        sweep.cells({"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": grid}})
-
-
 def test_the_time_of_a_grid_is_estimated(folder, monkeypatch):
     monkeypatch.chdir(folder)
     grid = sweep.cells(PARAMS)
@@ -395,6 +348,12 @@ def test_the_time_of_a_grid_is_estimated(folder, monkeypatch):
     assert sweep.estimate(grid, 1, None) == "3 of 3 cells have no results"
 
 
+def test_the_conda_environment_is_what_the_package_depends_on():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    environment = yaml.safe_load((ROOT / "profiles/environment.yaml").read_text())
+    assert environment["dependencies"][-1]["pip"] == project["dependencies"]
+
+
 def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_params(tmp_path, sweep={"seeds": [1], "grid": {"lou": {}}})
@@ -405,25 +364,3 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
     assert sweep.main(["estimate"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert sweep.main(["tell"]) == 2
-
-
-def test_a_large_file_is_read_again_when_it_changed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(files, "LARGE", 3)
-    path = Path("features.h5")
-    path.write_text("abcd")
-    first = sweep.digests([path])
-    monkeypatch.setattr(files, "sha256", lambda path: pytest.fail("read although nothing changed"))
-    assert sweep.digests([path]) == first
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(files, "LARGE", 3)
-    path.write_text("abce")
-    assert sweep.digests([path]) != first
-    assert sweep.digests([Path("nowhere")]) == {"nowhere": "missing"}
-
-
-def test_the_conda_environment_is_what_the_package_depends_on():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    environment = yaml.safe_load((ROOT / "profiles/environment.yaml").read_text())
-    assert environment["dependencies"][-1]["pip"] == project["dependencies"]
