@@ -52,7 +52,7 @@ observatory: $(INSTALLED)
 	@! test -f data/report/report.html || dvc repro --force --single-item report
 
 record: $(INSTALLED)
-	@python -m pipeline.report.documents record $(PROFILE)
+	@python -m pipeline.workflow.record $(PROFILE)
 
 documents: $(INSTALLED)
 	@python -m pipeline.report.documents

@@ -1,7 +1,6 @@
 """Writes the tables and figures of the documents, or checks them; they stand between markers and are those of results/.
 
     python -m pipeline.report.documents [--check]
-    python -m pipeline.report.documents record NAME
 
 A block of a document at the repository's root is what stands between two lines, `<!-- results: … -->` and
 `<!-- end -->`. The first says what is there, with bars between its parts:
@@ -56,16 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status: 0 all is written, or as it should be; 2 something is not, told in a line each."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.report.documents", allow_abbrev=False)
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
-    commands = parser.add_subparsers(dest="do")
-    recording = commands.add_parser("record", help="make results/NAME.json of what the last run left in data/")
-    recording.add_argument("name", metavar="NAME", help="a profile, observatory or benchmarks")
     options = parser.parse_args(arguments)
     try:
-        if options.do == "record":
-            from pipeline.report.record import record
-
-            print(record(Path(), options.name, figures_of(Path(), options.name)))
-            return 0
         complaints = update(Path(), check=options.check)
     except UserError as error:
         complaints = [str(error)]

@@ -8,7 +8,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -22,14 +22,15 @@ OTHERS = {"observatory": "make observatory", "benchmarks": "make bench"}  # data
 CODE = ("pipeline", "stages", "benchmarks", "profiles", "dvc.yaml", "Snakefile")
 
 
-def record(root: Path, name: str, figures: Sequence[str]) -> Path:
+def record(root: Path, name: str, figures: Sequence[str], whole: Callable[[str, Path], str]) -> Path:
     """Write `results/<name>.json` of the tables in data/, of these figures, and of this machine and commit; its path.
 
     Tables are those of the folder's Markdown; a figure's picture is copied to docs/. To be called on the machine and at
-    the commit that ran. Raises UserError if the last run was not of this name.
+    the commit that ran. `whole` gives a profile's text as params.yaml has it. Raises UserError if the last run was not of
+    this name.
     """
     folder = root / "data" / (name if name in OTHERS else "report")
-    command = OTHERS.get(name) or _of_profile(root, name)
+    command = OTHERS.get(name) or _of_profile(root, name, whole)
     sources = sorted(folder.glob("*.md"))
     tables = {caption: table for path in sources for caption, table in tables_in(path.read_text(encoding="utf-8"))}
     if not tables:
@@ -63,13 +64,13 @@ def tables_in(markdown: str) -> Iterator[tuple[str, Printed]]:
             caption = given[1]
 
 
-def _of_profile(root: Path, name: str) -> str:
+def _of_profile(root: Path, name: str, whole: Callable[[str, Path], str]) -> str:
     """The command that left data/report, which must be of that profile."""
     profile = root / "profiles" / f"{name}.yaml"
     if not profile.is_file():
         raise UserError(f"{name}: no profile in profiles/, nor one of {', '.join(OTHERS)}")
-    if (root / "params.yaml").read_bytes() != profile.read_bytes():
-        raise UserError(f"params.yaml is not profiles/{name}.yaml, so data/report is of another run")
+    if (root / "params.yaml").read_text(encoding="utf-8") != whole(name, root / "profiles"):
+        raise UserError(f"params.yaml is not the profile {name}, so data/report is of another run")
     single = any((root / "data" / "evaluation").glob("*/metrics.json"))  # make results leaves none
     return f"make {'repro' if single else 'results'} PROFILE={name}"
 

@@ -5,6 +5,7 @@ import subprocess
 import pytest
 from printed import table
 
+from pipeline.config.overlays import whole
 from pipeline.errors import UserError
 from pipeline.report import documents
 from pipeline.report.export import markdown
@@ -12,6 +13,7 @@ from pipeline.report.record import record, tables_in
 from pipeline.report.result_file import Printed, read_result
 from pipeline.report.tables import Column, Table
 from pipeline.runtime.files import sha256
+from pipeline.workflow import record as command
 
 TABLE = Table(
     "results",
@@ -32,11 +34,12 @@ def root(tmp_path, monkeypatch):
     (report / "tables.md").write_text(markdown([TABLE], "λ is chosen."), encoding="utf-8")
     (report / "curve.csv").write_text("method,seed\nluo,2\nmle,\nluo,1\nluo,2\n")
     (report / "curve.png").write_bytes(b"a curve")
+    (tmp_path / "profiles" / "base.yaml").write_text("seed: 2\n")
     (tmp_path / "profiles" / "small.yaml").write_text("seed: 1\n")
     (tmp_path / "params.yaml").write_text("seed: 1\n")
     (tmp_path / "README.md").write_text("<!-- results: small | figure: curve -->\n![A curve](…)\n<!-- end -->\n")
-    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a run"]):
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], cwd=tmp_path, check=True)
+    for git in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a run"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *git], cwd=tmp_path, check=True)
     return tmp_path
 
 
@@ -47,7 +50,7 @@ def test_the_tables_are_those_that_the_report_prints():
 def test_a_profiles_tables_figures_seeds_commit_and_command(root, capsys):
     (root / "data" / "evaluation" / "luo").mkdir(parents=True)
     (root / "data" / "evaluation" / "luo" / "metrics.json").write_text("{}")
-    assert documents.main(["record", "small"]) == 0
+    assert command.main(["small"]) == 0
     assert capsys.readouterr().out == "results/small.json\n"
     found = read_result(root, "small")
     assert found.tables == {"Results, 5 images": PRINTED}
@@ -66,17 +69,17 @@ def test_a_profiles_tables_figures_seeds_commit_and_command(root, capsys):
 def test_a_grid_without_single_runs_is_of_make_results_and_changed_code_is_told(root):
     (root / "profiles" / "small.yaml").write_text("seed: 2\n")
     (root / "params.yaml").write_text("seed: 2\n")
-    assert documents.main(["record", "small"]) == 0
+    assert command.main(["small"]) == 0
     assert read_result(root, "small").command == "make results PROFILE=small"
     assert read_result(root, "small").commit.endswith("-dirty")
 
 
 def test_a_figure_keeps_its_place_when_it_is_recorded_again(root):
-    assert documents.main(["record", "small"]) == 0
+    assert command.main(["small"]) == 0
     path = root / "results" / "small.json"
     path.write_text(path.read_text().replace("small_curve.png", "recall.png"))
     (root / "data" / "report" / "curve.png").write_bytes(b"a new curve")
-    assert documents.main(["record", "small"]) == 0
+    assert command.main(["small"]) == 0
     assert (root / "docs" / "recall.png").read_bytes() == b"a new curve"
 
 
@@ -87,7 +90,7 @@ def test_benchmarks_hand_over_the_tables_that_they_print(root, capsys):
     row("a longer peer", 617, "–")
     printed = f"benchmarks/speed.py\none core\n{capsys.readouterr().out}\nsame answers\n"
     (root / "data" / "benchmarks" / "benchmarks.md").write_text(printed, encoding="utf-8")
-    assert documents.main(["record", "benchmarks"]) == 0
+    assert command.main(["benchmarks"]) == 0
     found = read_result(root, "benchmarks")
     rows = [["ours", "1,234", "2.0"], ["a longer peer", "617", "–"]]
     assert found.tables == {"Speed": Printed(columns=["by", "images/s", "ratio"], rows=rows)}
@@ -99,12 +102,12 @@ def test_benchmarks_hand_over_the_tables_that_they_print(root, capsys):
     [
         ("large", "large: no profile in profiles/, nor one of observatory, benchmarks"),
         ("benchmarks", "data/benchmarks has no tables; make bench makes them"),
-        ("small", "params.yaml is not profiles/small.yaml, so data/report is of another run"),
+        ("small", "params.yaml is not the profile small, so data/report is of another run"),
     ],
 )
 def test_what_was_not_run_is_not_recorded(root, capsys, name, told):
     (root / "params.yaml").write_text("seed: 3\n")
-    assert documents.main(["record", name]) == 2
+    assert command.main([name]) == 2
     assert capsys.readouterr().err == told + "\n"
     assert not (root / "results" / f"{name}.json").exists()
 
@@ -112,4 +115,4 @@ def test_what_was_not_run_is_not_recorded(root, capsys, name, told):
 def test_a_picture_that_was_not_drawn_is_missed(root):
     (root / "data" / "report" / "curve.png").unlink()
     with pytest.raises(UserError, match=r"curve\.png is missing, which a document shows as docs/small_curve\.png"):
-        record(root, "small", ["curve"])
+        record(root, "small", ["curve"], whole)

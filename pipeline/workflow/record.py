@@ -1,0 +1,28 @@
+"""python -m pipeline.workflow.record NAME: results/NAME.json of what the last run of a profile left in data/."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.config.overlays import whole
+from pipeline.errors import UserError
+from pipeline.report.documents import figures_of
+from pipeline.report.record import record
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit status: 0 written; 2 there is nothing of that name to be written, told in one line."""
+    try:
+        if len(arguments) != 1:
+            raise UserError("usage: python -m pipeline.workflow.record PROFILE | observatory | benchmarks")
+        print(record(Path(), arguments[0], figures_of(Path(), arguments[0]), whole))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
