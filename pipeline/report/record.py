@@ -26,8 +26,9 @@ def record(root: Path, name: str, figures: Sequence[str], whole: Callable[[str, 
     """Write `results/<name>.json` of the tables in data/, of these figures, and of this machine and commit; its path.
 
     Tables are those of the folder's Markdown; a figure's picture is copied to docs/. To be called on the machine and at
-    the commit that ran. `whole` gives a profile's text as params.yaml has it. Raises UserError if the last run was not of
-    this name.
+    the commit that ran. `whole` gives a profile's text as params.yaml has it.
+
+    Raises UserError if the last run was not of this name.
     """
     folder = root / "data" / (name if name in OTHERS else "report")
     command = OTHERS.get(name) or _of_profile(root, name, whole)
