@@ -36,7 +36,7 @@ class Channel(Protocol):
 
     @property
     def relaxes(self) -> bool:
-        """Whether words pass a gradient to a distribution, which `relax` makes; otherwise to their log-probability."""
+        """Whether words pass a gradient to a distribution, as a `RelaxingChannel`; else to their log-probability."""
 
     @property
     def entropies(self) -> bool:
@@ -48,6 +48,10 @@ class Channel(Protocol):
         The rows are which of the B·width captions these are: those that have ended may be left out. What is drawn for
         a caption must not depend on that.
         """
+
+
+class RelaxingChannel(Channel, Protocol):
+    """A channel whose words pass a gradient to a distribution (`relaxes`)."""
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         """(M, V+1): what the gradient of the words `index` (M,) goes to, differentiable in `logits`.

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from pipeline.channels.named import Named
 from pipeline.channels.scheduled_sampling import ScheduledSampling
-from pipeline.channels.words import Step, Worded, draw
+from pipeline.channels.words import Choose, Worded, draw
 from pipeline.numbers import Numbers
 from pipeline.types import Batch, Symbol
 
@@ -28,7 +28,7 @@ class Forced(Worded):
     width = 1
     dropout = True
 
-    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         share = 0.0 if self.scheduled is None else self.scheduled.share(batch.epoch)
         numbers = Numbers(batch, rng)
 
@@ -55,7 +55,7 @@ class Annealed(Named):
         return max(0, self.start - self.by * (epoch // self.every))
 
 
-def _begun(given: Tensor, lengths: Tensor, sure: int, numbers: Numbers, width: int) -> Step:
+def _begun(given: Tensor, lengths: Tensor, sure: int, numbers: Numbers, width: int) -> Choose:
     """The first `lengths` (N,) words of captions `given` (N, T), then drawn ones; nobody draws for `sure` steps."""
 
     def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
@@ -80,7 +80,7 @@ class Prompted(Worded):
     learns = True
     dropout = True
 
-    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         given = min(self.words.words(batch.epoch), batch.captions.shape[1])
         lengths = torch.full_like(batch.images, given)
         return _begun(batch.captions, lengths, given, Numbers(batch, rng), self.width)
@@ -107,7 +107,7 @@ class Continued(Worded):
     def width(self) -> int:
         return self.samples
 
-    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         given = batch.captions.repeat_interleave(self.width, 0)
         place = torch.arange(self.places, device=batch.device).repeat_interleave(self.each).repeat(len(batch))
         ended = given.gather(1, place.unsqueeze(1)) == 0

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from pipeline.channels.named import Named
 from pipeline.channels.straight_through import StraightThrough
-from pipeline.channels.words import Step
+from pipeline.channels.words import Choose
 from pipeline.numbers import Numbers
 from pipeline.runtime import devices
 from pipeline.types import Batch, Symbol
@@ -53,7 +53,7 @@ class PartialSampling(Named):
     def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         return self.inner.distribution(logits, noise, index)
 
-    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         numbers = Numbers(batch, rng)
         # on the host, so that a GPU need not be asked which they are
         host = numbers if rng.device.type == "cpu" else Numbers(batch, Generator().manual_seed(rng.initial_seed()))

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from pipeline.channels.named import Named
-from pipeline.channels.words import Step, draw
+from pipeline.channels.words import Choose, draw
 from pipeline.numbers import Numbers
 from pipeline.types import Batch, Symbol
 
@@ -46,7 +46,7 @@ class StraightThrough(Named):
         """(M, V+1): what a full distribution passes."""
         return self.relax(logits, noise, index)
 
-    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         numbers = Numbers(batch, rng)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:

@@ -13,7 +13,7 @@ from pipeline.errors import UserError
 from pipeline.numbers import Numbers
 from pipeline.types import Batch, Symbol
 
-Step = Callable[[int, Tensor, Tensor], Symbol]
+Choose = Callable[[int, Tensor, Tensor], Symbol]
 
 
 def draw(logits: Tensor, uniform: Tensor) -> Tensor:
@@ -28,12 +28,6 @@ class Worded(Named):
 
     relaxes = False
     entropies = False
-
-    def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} is a channel of words alone")
-
-    def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} is a channel of words alone")
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,7 @@ class Multinomial(Worded):
     def width(self) -> int:
         return self.samples
 
-    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         numbers = Numbers(batch, rng)
         return lambda t, logits, rows: Symbol(draw(logits, numbers.like(logits[:, :1], rows, self.width)))
 
@@ -68,7 +62,7 @@ class Greedy(Worded):
     learns = False
     named = ("dropout",)
 
-    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         return lambda t, logits, rows: Symbol(logits.max(-1).indices)  # argmax is slower on a CPU
 
 
@@ -86,7 +80,7 @@ class Beam(Worded):
         if not 1 <= self.samples <= self.width:
             raise UserError(f"a beam of width {self.width} gives 1 to {self.width} captions, not {self.samples}")
 
-    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         images, width, device = len(batch), self.width, batch.device
         # all rows of an image begin alike: only the first may have offspring
         totals = torch.full((images, width), -torch.inf, dtype=batch.regions.dtype, device=device)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pipeline.models.kernels.shared_weight import SharedWeight
-from pipeline.protocols import Channel
+from pipeline.protocols import RelaxingChannel
 from pipeline.runtime import devices
 from pipeline.types import Places, Said, Symbol
 
@@ -29,7 +29,7 @@ class Step:
     symbol: Symbol
     soft: Tensor | None = None  # (K, V+1): the distributions that are heard full, with a graph
 
-    def distribution(self, channel: Channel, logit: SharedWeight, bias: Tensor) -> Tensor:
+    def distribution(self, channel: RelaxingChannel, logit: SharedWeight, bias: Tensor) -> Tensor:
         """(K, V+1): of the symbol's `full` rows, with a graph; made once."""
         if self.soft is None:
             assert self.symbol.full is not None
@@ -74,7 +74,7 @@ def likelihoods(
     return Likelihoods(put(log_probs), put(undecided), logits)
 
 
-def passed(spoken: Sequence[Step], channel: Channel, logit: SharedWeight, bias: Tensor, steps: int) -> Said:
+def passed(spoken: Sequence[Step], channel: RelaxingChannel, logit: SharedWeight, bias: Tensor, steps: int) -> Said:
     """What is heard of captions of `steps` words; a word that passes no gradient is heard as itself."""
     words: list[Part] = []
     full: list[Part] = []

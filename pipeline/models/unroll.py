@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Generator, Tensor
@@ -14,7 +15,7 @@ from pipeline.models.kernels.fitting import fitting
 from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.models.steps import Step, likelihoods, passed, remembered
 from pipeline.numbers import Numbers
-from pipeline.protocols import Channel
+from pipeline.protocols import Channel, RelaxingChannel
 from pipeline.runtime import devices
 from pipeline.types import Batch, Message, caption_mask
 
@@ -68,14 +69,14 @@ def speak(speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, seen
         embedded = words.rows(index if symbol.fed is None else symbol.fed)
         if symbol.feeds_full:
             assert symbol.full is not None
-            soft = step.distribution(channel, logit, speaker.logit.bias)
+            soft = step.distribution(cast(RelaxingChannel, channel), logit, speaker.logit.bias)
             embedded = embedded.index_copy(0, symbol.full, words.mixture(soft))
         if len(left) < STILL_FULL * len(rows):
             rows, ended, embedded, state = rows[left], ended[left], embedded[left], decoder.select(state, left)
     tokens = tokens.view(len(batch), width, -1)[:, : channel.samples, : t + 1].flatten(0, 1)
     message = _message(tokens, channel.samples, noted)
     if channel.relaxes:
-        return replace(message, said=passed(steps, channel, logit, speaker.logit.bias, t + 1))
+        return replace(message, said=passed(steps, cast(RelaxingChannel, channel), logit, speaker.logit.bias, t + 1))
     if not channel.learns:
         return message
     found = likelihoods(steps, logit, speaker.logit.bias, tokens, channel.entropies)

@@ -20,7 +20,7 @@ from torch import Generator, Tensor
 
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import StraightThrough
-from pipeline.channels.words import Multinomial, Step
+from pipeline.channels.words import Choose, Multinomial
 from pipeline.estimators.baselines import SelfCritical
 from pipeline.estimators.relax import Relax
 from pipeline.estimators.rollouts import StepRollouts
@@ -41,7 +41,7 @@ class Told:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Step:
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         draw, alive = self.inner.open(batch, vocabulary, rng), caption_mask(self.words)
         through = getattr(self.inner, "inner", self.inner)
 
