@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import platform
 import re
@@ -72,8 +73,10 @@ def _of_profile(root: Path, name: str, whole: Callable[[str, Path], str]) -> str
         raise UserError(f"{name}: no profile in profiles/, nor one of {', '.join(OTHERS)}")
     if (root / "params.yaml").read_text(encoding="utf-8") != whole(name, root / "profiles"):
         raise UserError(f"params.yaml is not the profile {name}, so data/report is of another run")
-    single = any((root / "data" / "evaluation").glob("*/metrics.json"))  # make results leaves none
-    return f"make {'repro' if single else 'results'} PROFILE={name}"
+    shown = {row["method"].removeprefix("frozen_") for row in _curve(root / "data" / "report" / "curve.csv")}
+    cells = root / "data" / "sweep" / "cells.json"
+    in_grid = {cell["method"] for cell in json.loads(cells.read_text(encoding="utf-8"))} if cells.is_file() else set()
+    return f"make {'results' if shown <= in_grid else 'repro'} PROFILE={name}"  # make results shows the grid alone
 
 
 def _drawn(root: Path, name: str, picture: Path) -> Drawn:
@@ -88,10 +91,15 @@ def _drawn(root: Path, name: str, picture: Path) -> Drawn:
 
 
 def _seeds(curve: Path) -> list[int]:
-    if not curve.is_file():
+    return sorted({int(row["seed"]) for row in _curve(curve) if row["seed"]})
+
+
+def _curve(path: Path) -> list[dict[str, str]]:
+    """The rows of curve.csv; none where there is none."""
+    if not path.is_file():
         return []
-    with open(curve, encoding="utf-8", newline="") as file:
-        return sorted({int(row["seed"]) for row in csv.DictReader(file) if row["seed"]})
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def _commit(root: Path) -> str:

@@ -48,8 +48,8 @@ def test_the_tables_are_those_that_the_report_prints():
 
 
 def test_a_profiles_tables_figures_seeds_commit_and_command(root, capsys):
-    (root / "data" / "evaluation" / "luo").mkdir(parents=True)
-    (root / "data" / "evaluation" / "luo" / "metrics.json").write_text("{}")
+    (root / "data" / "sweep").mkdir(parents=True)
+    (root / "data" / "sweep" / "cells.json").write_text('[{"method": "luo"}]')  # the control was run on its own
     assert command.main(["small"]) == 0
     assert capsys.readouterr().out == "results/small.json\n"
     found = read_result(root, "small")
@@ -69,6 +69,8 @@ def test_a_profiles_tables_figures_seeds_commit_and_command(root, capsys):
 def test_a_grid_without_single_runs_is_of_make_results_and_changed_code_is_told(root):
     (root / "profiles" / "small.yaml").write_text("seed: 2\n")
     (root / "params.yaml").write_text("seed: 2\n")
+    (root / "data" / "sweep").mkdir(parents=True)
+    (root / "data" / "sweep" / "cells.json").write_text('[{"method": "luo"}, {"method": "mle"}]')
     assert command.main(["small"]) == 0
     assert read_result(root, "small").command == "make results PROFILE=small"
     assert read_result(root, "small").commit.endswith("-dirty")
