@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
+import plain
 import torch
 from paper_size import BATCH, fastest, products, world
-from plain import PlainSpeaker
 from printed import table
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -42,13 +42,12 @@ def main() -> None:
         for length in (16, 10):
             agents, batch = world(length, options.device)
             speaker = agents.speaker.eval()
-            plain = PlainSpeaker.of(speaker)
             with FlopCounterMode(display=False) as counter:
                 said = speak(speaker, batch, channel)
-            same = (said.tokens == speak(plain, batch, channel).tokens).all(1).float().mean()
+            same = (said.tokens == plainly(speaker, batch, channel).tokens).all(1).float().mean()
             floor = BATCH * rate / counter.get_total_flops()
             ours = BATCH / fastest(partial(speak, speaker, batch, channel), options.device, options.times)
-            theirs = BATCH / fastest(partial(speak, plain, batch, channel), options.device, max(1, options.times // 2))
+            theirs = BATCH / fastest(partial(plainly, speaker, batch, channel), options.device, max(1, options.times // 2))
             words = float(said.mask.sum(1).float().mean())
             rates = f"{ours:.0f}", f"{floor:.0f}", f"{ours / floor:.0%}", f"{theirs:.0f}", f"{ours / theirs:.2f}"
             row(name, f"{words:.1f}", *rates, f"{same:.1%}")
@@ -57,6 +56,11 @@ def main() -> None:
 @torch.no_grad()
 def speak(speaker: Decoder, batch: Batch, channel: Channel) -> Message:
     return unroll.speak(speaker, batch, channel, torch.Generator(batch.device).manual_seed(0))
+
+
+@torch.no_grad()
+def plainly(speaker: Decoder, batch: Batch, channel: Channel) -> Message:
+    return plain.speak(speaker, batch, channel, torch.Generator(batch.device).manual_seed(0))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, Strai
 from pipeline.channels.words import Beam, Greedy, Multinomial
 from pipeline.models.att2in import Att2in
 from pipeline.models.guided import Guided
-from pipeline.models.kernels import attention
 from pipeline.models.unroll import read, speak
 
 SAMPLES = 4
@@ -54,9 +53,8 @@ def by_likelihood():
 
 
 @pytest.fixture(params=[0.0, 4.0], ids=["captions of all lengths", "short captions"])
-def world(toy, decoder, request, monkeypatch):
+def world(toy, decoder, request):
     """Agents in double precision and in training; some captions end early, and are no longer carried along."""
-    monkeypatch.setattr(attention, "CACHED", 100)  # what is cut at the papers' size is cut here
     agents, batch = toy.agents(dropout=0.3, decoder=decoder), toy.batch()
     speaker, listener = agents.speaker.double().train(), agents.listener.double().train()
     with torch.no_grad():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,23 +11,6 @@ from torch.nn import functional as F
 from pipeline.models.decoder import Decoder, Dropout
 from pipeline.types import Batch
 
-Seen = tuple[Tensor, Tensor, Tensor]  # keys (n, R, A), regions (n, R, H), mask (n, R)
-Attend = Callable[[Tensor], Tensor]  # a query (n, A) → what is attended to (n, H)
-Attention = Callable[[Tensor, Tensor, Tensor, Tensor], Attend]  # keys, regions, mask, weight
-
-
-def attention(keys: Tensor, regions: Tensor, mask: Tensor, weight: Tensor) -> Attend:
-    """To regions (N, R, H) by their keys (N, R, A); `mask` (N, R): which there are.
-
-    Scores are `weight` (A,) · tanh(key + query), shares their softmax over all regions, masked and summing to 1 again.
-    """
-
-    def attend(query: Tensor) -> Tensor:
-        shares = (torch.tanh(keys + query.unsqueeze(1)) @ weight).softmax(-1) * mask
-        return torch.bmm((shares / shares.sum(-1, keepdim=True)).unsqueeze(1), regions).squeeze(1)
-
-    return attend
-
 
 @dataclass(frozen=True)
 class Att2inState:
@@ -36,9 +18,9 @@ class Att2inState:
 
     h: Tensor  # (n, H)
     c: Tensor  # (n, H)
-    seen: Seen
-    attend: Attend
-    attention: Attention  # which made `attend`
+    keys: Tensor  # (n, R, A), of the regions
+    regions: Tensor  # (n, R, H)
+    mask: Tensor  # (n, R) bool: which regions there are
     rows: Tensor  # (n,): which captions these are
     width: int  # captions per image
     drop: Dropout
@@ -72,7 +54,7 @@ class Att2in(Decoder):
         self.region = nn.Linear(region_size, hidden)
         self.key = nn.Linear(hidden, attention)
         self.query = nn.Linear(hidden, attention)
-        self.weight = nn.Linear(attention, 1, bias=False)  # a softmax knows no bias
+        self.weight = nn.Linear(attention, 1, bias=False)  # a softmax ignores a bias
         self.from_word = nn.Linear(words, 5 * hidden)
         self.from_state = nn.Linear(hidden, 5 * hidden)
         self.from_regions = nn.Linear(hidden, 2 * hidden)
@@ -80,25 +62,20 @@ class Att2in(Decoder):
         if null_image:
             self.add_null_image()
 
-    def begin(
-        self, batch: Batch, seen: Tensor, drop: Dropout, width: int, attention: Attention = attention
-    ) -> Att2inState:
-        """`attention`: another way to compute the same."""
+    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> Att2inState:
         regions = drop(seen)
-        parts: Seen = (self.key(regions), regions, self.mask(batch))
         rows = torch.arange(len(batch) * width, device=batch.device)
-        if width > 1:
-            parts = _rows(parts, rows // width)
+        per_image = self.key(regions), regions, self.mask(batch)
+        keys, regions, mask = (x[rows // width] for x in per_image) if width > 1 else per_image
         zero = seen.new_zeros(len(rows), self.hidden)
-        attend = attention(*parts, self.weight.weight[0])
-        return Att2inState(zero, zero, parts, attend, attention, rows, width, drop)
+        return Att2inState(zero, zero, keys, regions, mask, rows, width, drop)
 
     def step(self, heard: Tensor, state: Att2inState) -> tuple[Tensor, Att2inState]:
         return self.advance(self.from_word(state.drop(F.relu(heard), state.rows, state.width)), state)
 
     def advance(self, entering: Tensor, state: Att2inState) -> tuple[Tensor, Att2inState]:
         """One step of the recurrence; `entering` (n, 5H) is `from_word` of what was heard."""
-        attended = state.attend(self.query(state.h))
+        attended = self.attend(self.query(state.h), state)
         gates, candidate = (entering + self.from_state(state.h)).split([3 * self.hidden, 2 * self.hidden], -1)
         enter, forget, leave = gates.sigmoid().chunk(3, -1)
         candidate = torch.maximum(*(candidate + self.from_regions(attended)).chunk(2, -1))
@@ -106,15 +83,18 @@ class Att2in(Decoder):
         h = leave * torch.tanh(c)
         return h, replace(state, h=h, c=c)
 
+    def attend(self, query: Tensor, state: Att2inState) -> Tensor:
+        """What a query (n, A) attends to (n, H): the sum of regions by their shares.
+
+        Scores are `weight` (A,) · tanh(key + query), shares their softmax over the regions there are.
+        """
+        scores = torch.tanh(state.keys + query.unsqueeze(1)) @ self.weight.weight[0]
+        shares = scores.masked_fill(~state.mask, -torch.inf).softmax(-1)
+        return torch.bmm(shares.unsqueeze(1), state.regions).squeeze(1)
+
     def select(self, state: Att2inState, rows: Tensor, same_images: bool = False) -> Att2inState:
         moved = replace(state, h=state.h[rows], c=state.c[rows])
         if same_images:
             return moved
-        parts = _rows(state.seen, rows)
-        attend = state.attention(*parts, self.weight.weight[0])
-        return replace(moved, seen=parts, attend=attend, rows=state.rows[rows])
-
-
-def _rows(parts: Seen, rows: Tensor) -> Seen:
-    keys, regions, mask = parts
-    return keys[rows], regions[rows], mask[rows]
+        keys, regions, mask = state.keys[rows], state.regions[rows], state.mask[rows]
+        return replace(moved, keys=keys, regions=regions, mask=mask, rows=state.rows[rows])

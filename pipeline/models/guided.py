@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from pipeline.models.decoder import Decoder, Dropout
+from pipeline.models.kernels.fitting import fitting
 from pipeline.types import Batch
+
+
+class GuidedState(NamedTuple):
+    """Of n captions, by the inner decoder or its fast form."""
+
+    decoder: Any
+    image: Any
+    nothing: Any
 
 
 class Guided(Decoder):
@@ -41,19 +50,19 @@ class Guided(Decoder):
     def see(self, batch: Batch) -> Tensor:
         return self.inner.see(batch)
 
-    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> tuple[Any, Any]:
-        nothing = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
-        unseen = self.inner.begin(nothing, self.inner.see(nothing), drop, width)
-        return self.inner.begin(batch, seen, drop, width), unseen
+    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> GuidedState:
+        decoder, nothing = fitting(self.inner), replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+        unseen = decoder.begin(nothing, self.inner.see(nothing), drop, width)
+        return GuidedState(decoder, decoder.begin(batch, seen, drop, width), unseen)
 
-    def step(self, heard: Tensor, state: tuple[Any, Any]) -> tuple[Tensor, tuple[Any, Any]]:
-        image, after_image = self.inner.step(heard, state[0])
-        nothing, after_nothing = self.inner.step(heard, state[1])
-        return torch.stack([image, nothing], 1), (after_image, after_nothing)
+    def step(self, heard: Tensor, state: GuidedState) -> tuple[Tensor, GuidedState]:
+        image, after_image = state.decoder.step(heard, state.image)
+        nothing, after_nothing = state.decoder.step(heard, state.nothing)
+        return torch.stack([image, nothing], 1), GuidedState(state.decoder, after_image, after_nothing)
 
-    def select(self, state: tuple[Any, Any], rows: Tensor, same_images: bool = False) -> tuple[Any, Any]:
-        image, nothing = (self.inner.select(each, rows, same_images) for each in state)
-        return image, nothing
+    def select(self, state: GuidedState, rows: Tensor, same_images: bool = False) -> GuidedState:
+        image, nothing = (state.decoder.select(each, rows, same_images) for each in (state.image, state.nothing))
+        return GuidedState(state.decoder, image, nothing)
 
     def logits(self, hidden: Tensor) -> Tensor:
         image, nothing = self.inner.logits(hidden).unbind(1)

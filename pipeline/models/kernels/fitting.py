@@ -6,9 +6,12 @@ from typing import Any
 
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
-from pipeline.models.kernels.att2in import FastAtt2in
 
 
 def fitting(decoder: Decoder) -> Any:
-    """What computes `begin`, `step`, `select` and `read` of `decoder` in one unroll: itself where nothing is faster."""
-    return FastAtt2in(decoder) if type(decoder) is Att2in else decoder
+    """What computes `begin`, `step`, `select` and `read` of `decoder`: itself where nothing is faster."""
+    if type(decoder) is not Att2in or decoder.logit.weight.device.type != "cpu":
+        return decoder
+    from pipeline.models.kernels.att2in import FastAtt2in  # here: numba takes a second to import
+
+    return FastAtt2in(decoder)

@@ -1,0 +1,186 @@
+"""Loops over numbers that numba compiles: what a step of Att2in2 does between its products, in one pass each.
+
+What they compute stands in plain torch in models/att2in.py. `rows` are the first and the one behind the last caption
+that a call works on; rows of one image lie in one call, so that calls may run beside each other. Compiled code is kept
+beside this file, or in numba's own folder where that cannot be written.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import float32, njit
+from numba.extending import overload
+
+# sums in any order, fused multiplications: what vector instructions need; infinities and NaN stay what they are
+compiled: Any = njit(fastmath={"contract", "reassoc", "nsz", "arcp"}, nogil=True, cache=True, error_model="numpy")
+
+
+def tanh(x):
+    """The hyperbolic tangent; in single precision a rational function, at most 3e-7 from it, that loops can inline."""
+    return math.tanh(x)
+
+
+@overload(tanh, inline="always")
+def _tanh(x):
+    if x != float32:
+        return lambda x: math.tanh(x)
+
+    def rational(x):
+        # coefficients of Eigen's tanh for single precision (MPL 2.0); behind `most` it is ±1
+        most = np.float32(7.90531110763549805)
+        x = most if x > most else (-most if x < -most else x)
+        z = x * x
+        p = np.float32(-2.76076847742355e-16)
+        p = z * p + np.float32(2.00018790482477e-13)
+        p = z * p + np.float32(-8.60467152213735e-11)
+        p = z * p + np.float32(5.12229709037114e-08)
+        p = z * p + np.float32(1.48572235717979e-05)
+        p = z * p + np.float32(6.37261928875436e-04)
+        p = z * p + np.float32(4.89352455891786e-03)
+        q = z * np.float32(1.19825839466702e-06) + np.float32(1.18534705686654e-04)
+        q = z * q + np.float32(2.26843463243900e-03)
+        q = z * q + np.float32(4.89352518554385e-03)
+        return x * p / q
+
+    return rational
+
+
+@compiled
+def attend(rows, keys, regions, mask, weight, query, images, shares, attended):
+    """Additive attention: `shares` (n, R) and `attended` (n, H) of `query` (n, A), to regions (B, R, H) of `images`."""
+    zero = weight[0] * 0
+    for n in range(rows[0], rows[1]):
+        image = images[n]
+        top = zero - np.inf
+        for r in range(keys.shape[1]):
+            score = zero
+            for a in range(keys.shape[2]):
+                score += tanh(keys[image, r, a] + query[n, a]) * weight[a]
+            shares[n, r] = score
+            if mask[image, r] and not score <= top:
+                top = score
+        total = zero
+        for r in range(keys.shape[1]):
+            shares[n, r] = math.exp(shares[n, r] - top) if mask[image, r] else zero
+            total += shares[n, r]
+        attended[n] = zero
+        for r in range(keys.shape[1]):
+            shares[n, r] /= total
+            share = shares[n, r]
+            for h in range(regions.shape[2]):
+                attended[n, h] += share * regions[image, r, h]
+
+
+@compiled
+def attend_back(rows, keys, regions, weight, query, images, shares, d, of_query, of_keys, of_weight):
+    """From `d` (n, H), the gradient of what was attended to: that of the query (n, A); those of the keys, without the
+    factor `weight`, and of the weight are added to `of_keys` (B, R, A) and `of_weight` (A,)."""
+    zero = weight[0] * 0
+    scores = np.empty(keys.shape[1], query.dtype)
+    for n in range(rows[0], rows[1]):
+        image = images[n]
+        mean = zero
+        for r in range(keys.shape[1]):
+            of_share = zero
+            for h in range(regions.shape[2]):
+                of_share += regions[image, r, h] * d[n, h]
+            scores[r] = of_share
+            mean += of_share * shares[n, r]
+        of_query[n] = zero
+        for r in range(keys.shape[1]):
+            of_score = shares[n, r] * (scores[r] - mean)
+            for a in range(keys.shape[2]):
+                active = tanh(keys[image, r, a] + query[n, a])
+                slope = of_score * (1 - active * active)
+                of_weight[a] += of_score * active
+                of_query[n, a] += slope
+                of_keys[image, r, a] += slope
+        for a in range(keys.shape[2]):
+            of_query[n, a] *= weight[a]
+
+
+@compiled
+def remember(rows, gates, chosen, c, after, h):
+    """The LSTM's step from `gates` (n, 5H), in, forget, out and two candidates, and cells `c` (n, H).
+
+    `gates` become what they open, the larger candidate and which that was (1: the first; 0; ½: both); new cells are
+    written to `after`, hidden states to `h`. Of the candidates, what was attended to adds `chosen` (n, 2H).
+    """
+    size = c.shape[1]
+    half = gates[0, 0] * 0 + 0.5
+    for n in range(rows[0], rows[1]):
+        for j in range(size):
+            enter = half + half * tanh(half * gates[n, j])
+            forget = half + half * tanh(half * gates[n, size + j])
+            leave = half + half * tanh(half * gates[n, 2 * size + j])
+            first = gates[n, 3 * size + j] + chosen[n, j]
+            second = gates[n, 4 * size + j] + chosen[n, size + j]
+            candidate = first if first > second else second
+            after[n, j] = forget * c[n, j] + enter * candidate
+            h[n, j] = leave * tanh(after[n, j])
+            gates[n, j] = enter
+            gates[n, size + j] = forget
+            gates[n, 2 * size + j] = leave
+            gates[n, 3 * size + j] = candidate
+            gates[n, 4 * size + j] = 1 if first > second else (0 if second > first else half)
+
+
+@compiled
+def remember_back(rows, gates, c, after, of_h, of_after, of_gates, of_c):
+    """From gradients of `remember`'s hidden states and cells: those of what came in (n, 5H) and of the cells before."""
+    size = c.shape[1]
+    for n in range(rows[0], rows[1]):
+        for j in range(size):
+            enter, forget, leave = gates[n, j], gates[n, size + j], gates[n, 2 * size + j]
+            candidate, which = gates[n, 3 * size + j], gates[n, 4 * size + j]
+            active = tanh(after[n, j])
+            of_cell = of_after[n, j] + of_h[n, j] * leave * (1 - active * active)
+            of_gates[n, j] = of_cell * candidate * enter * (1 - enter)
+            of_gates[n, size + j] = of_cell * c[n, j] * forget * (1 - forget)
+            of_gates[n, 2 * size + j] = of_h[n, j] * active * leave * (1 - leave)
+            of_gates[n, 3 * size + j] = of_cell * enter * which
+            of_gates[n, 4 * size + j] = of_cell * enter * (1 - which)
+            of_c[n, j] = of_cell * forget
+
+
+@compiled
+def renew(gates, x, before, new, after):
+    """A GRU's step from the state's part of its `gates` (n, 3H), reset, update and candidate, and the input's, `x`.
+
+    `gates` become the reset and update gate, the candidate's part is left; `new` (n, H) is the candidate.
+    """
+    size = before.shape[1]
+    half = gates[0, 0] * 0 + 0.5
+    for n in range(len(gates)):
+        for j in range(size):
+            reset = half + half * tanh(half * (gates[n, j] + x[n, j]))
+            update = half + half * tanh(half * (gates[n, size + j] + x[n, size + j]))
+            new[n, j] = tanh(x[n, 2 * size + j] + reset * gates[n, 2 * size + j])
+            after[n, j] = new[n, j] + update * (before[n, j] - new[n, j])
+            gates[n, j] = reset
+            gates[n, size + j] = update
+
+
+@compiled
+def renew_back(gates, before, new, d, of_gates, of_x):
+    """From the gradient `d` (n, H) of `renew`'s states: of the state's part of the gates and of the input's (n, 3H).
+
+    `d` becomes what goes to the state before without passing a gate's weights.
+    """
+    size = before.shape[1]
+    for n in range(len(gates)):
+        for j in range(size):
+            reset, update = gates[n, j], gates[n, size + j]
+            of_new = d[n, j] * (1 - update) * (1 - new[n, j] * new[n, j])
+            of_reset = of_new * gates[n, 2 * size + j] * reset * (1 - reset)
+            of_update = d[n, j] * (before[n, j] - new[n, j]) * update * (1 - update)
+            of_gates[n, j] = of_reset
+            of_gates[n, size + j] = of_update
+            of_gates[n, 2 * size + j] = of_new * reset
+            of_x[n, j] = of_reset
+            of_x[n, size + j] = of_update
+            of_x[n, 2 * size + j] = of_new
+            d[n, j] *= update

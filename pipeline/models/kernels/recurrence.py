@@ -1,0 +1,193 @@
+"""The recurrence of Att2in2 as one operation a step: products, and what lies between them compiled (compiled.py).
+
+The gradients of its weights and of the regions are made once, of all steps, as in shared_weight.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn.utils.rnn import pad_sequence
+
+from pipeline.models.kernels import compiled
+
+Part = TypeVar("Part")
+
+
+class Weights(NamedTuple):
+    """Of a step, and what it attends to."""
+
+    keys: Tensor  # (B, R, A)
+    regions: Tensor  # (B, R, H)
+    attention: Tensor  # (A,)
+    word: Tensor  # (5H, E)
+    state: Tensor  # (5H, H)
+    query: Tensor  # (A, H)
+    attended: Tensor  # (2H, H)
+    bias: Tensor  # (5H,): all of a step's
+
+
+class Recurrence:
+    """One unroll's steps of captions of B images, whose regions are seen by `mask` (B, R)."""
+
+    def __init__(self, weights: Weights, mask: Tensor) -> None:
+        self._steps = _Steps(Weights(*(weight.detach() for weight in weights)), mask)
+        self._ticket: Tensor = _Shared.apply(self._steps, *weights)
+
+    def __call__(self, heard: Tensor, h: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden states and cells (n, H) after those before, of captions of `images` (n,) that hear `heard` (n, E).
+
+        Captions of one image lie side by side.
+        """
+        return _Step.apply(self._ticket, self._steps, heard, h, c, images)
+
+
+class _Noted(NamedTuple):
+    """What the gradients of one step are made of; n captions."""
+
+    images: Tensor
+    shares: Tensor  # (n, R)
+    heard: Tensor
+    h: Tensor
+    attended: Tensor
+    of_attended: Tensor
+    of_gates: Tensor
+    of_query: Tensor
+
+
+class _Steps:
+    def __init__(self, weights: Weights, mask: Tensor) -> None:
+        self.weights, self.mask = weights, mask.numpy()
+        self.keys, self.regions, self.attention = (x.contiguous().numpy() for x in weights[:3])
+        self.forget()
+
+    def forget(self) -> None:
+        self.noted: list[_Noted] = []
+        self.of_keys: Tensor | None = None  # (B, R, A), but for the factor `attention`
+        self.of_attention = torch.zeros_like(self.weights.attention)
+
+    def shares(self, query: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the regions, (n, R), and what is attended to, (n, H)."""
+        n, (_, regions, hidden) = len(query), self.regions.shape
+        shares, attended = query.new_empty(n, regions), query.new_empty(n, hidden)
+        given = (self.keys, self.regions, self.mask, self.attention, *_arrays(query, images, shares, attended))
+        _beside(images, lambda rows: compiled.attend(rows, *given))
+        return shares, attended
+
+    def shares_back(self, query: Tensor, images: Tensor, shares: Tensor, d: Tensor) -> Tensor:
+        """(n, A): the gradient of `query` from that of what is attended to, `d` (n, H); those of keys are noted."""
+        if self.of_keys is None:
+            self.of_keys = torch.zeros_like(self.weights.keys, memory_format=torch.contiguous_format)
+        found = torch.empty_like(query)
+        given = (self.keys, self.regions, self.attention, *_arrays(query, images, shares, d, found, self.of_keys))
+
+        def back(rows: tuple[int, int]) -> Tensor:
+            of_attention = torch.zeros_like(self.of_attention)
+            compiled.attend_back(rows, *given, of_attention.numpy())
+            return of_attention
+
+        for part in _beside(images, back):
+            self.of_attention += part
+        return found
+
+    def gradients(self) -> Weights:
+        """Of all weights, from all steps; they are forgotten."""
+        noted = _Noted(*(torch.cat(parts) for parts in zip(*self.noted, strict=True)))
+        order = noted.images.argsort(stable=True)
+        counts = noted.images.bincount(minlength=len(self.keys)).tolist()
+        shares, of_attended = (
+            pad_sequence(x[order].split(counts), batch_first=True) for x in (noted.shares, noted.of_attended)
+        )
+        assert self.of_keys is not None
+        gates = noted.of_gates
+        found = Weights(
+            keys=self.of_keys.mul_(self.weights.attention),
+            regions=torch.bmm(shares.transpose(1, 2), of_attended),
+            attention=self.of_attention,
+            word=gates.T @ noted.heard,
+            state=gates.T @ noted.h,
+            query=noted.of_query.T @ noted.h,
+            attended=gates[:, 3 * noted.h.shape[1] :].T @ noted.attended,
+            bias=gates.sum(0),
+        )
+        self.forget()
+        return found
+
+
+class _Shared(Function):
+    """What all steps use, as they know it: an empty tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, steps: _Steps, *weights: Tensor) -> Tensor:
+        ctx.steps = steps
+        return weights[0].new_empty(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, nothing: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *ctx.steps.gradients()
+
+
+class _Step(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, ticket: Tensor, steps: _Steps, heard: Tensor, h: Tensor, c: Tensor, images: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        weights = steps.weights
+        query = h @ weights.query.T
+        shares, attended = steps.shares(query, images)
+        gates = torch.addmm(weights.bias, heard, weights.word.T).addmm_(h, weights.state.T)
+        chosen, after, new = attended @ weights.attended.T, torch.empty_like(c), torch.empty_like(h)
+        given = _arrays(gates, chosen, c, after, new)
+        _beside(images, lambda rows: compiled.remember(rows, *given))
+        ctx.steps = steps
+        ctx.save_for_backward(images, query, shares, attended, heard, h, c, gates, after)
+        return new, after
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_h: Tensor, of_after: Tensor) -> tuple[Tensor | None, ...]:
+        images, query, shares, attended, heard, h, c, gates, after = ctx.saved_tensors
+        steps, weights = ctx.steps, ctx.steps.weights
+        of_gates, of_c = torch.empty_like(gates), torch.empty_like(c)
+        given = _arrays(gates, c, after, of_h.contiguous(), of_after.contiguous(), of_gates, of_c)
+        _beside(images, lambda rows: compiled.remember_back(rows, *given))
+        of_attended = of_gates[:, 3 * h.shape[1] :] @ weights.attended
+        of_query = steps.shares_back(query, images, shares, of_attended)
+        steps.noted.append(_Noted(images, shares, heard, h, attended, of_attended, of_gates, of_query))
+        of_heard = of_gates @ weights.word if ctx.needs_input_grad[2] else None
+        before = torch.addmm(of_gates @ weights.state, of_query, weights.query)
+        return of_h.new_empty(0), None, of_heard, before, of_c, None
+
+
+def _arrays(*tensors: Tensor) -> tuple[Any, ...]:
+    return tuple(tensor.detach().numpy() for tensor in tensors)
+
+
+def _beside(images: Tensor, call: Callable[[tuple[int, int]], Part]) -> list[Part]:
+    """What `call` gives for parts of the captions of `images` (n,), one for each of torch's threads."""
+    threads, n = min(torch.get_num_threads(), len(images)), len(images)
+    if threads == 1:
+        return [call((0, n))]
+    cuts = [0, *(_cut(images, n * part // threads) for part in range(1, threads)), n]
+    return list(_pool(threads).map(call, pairwise(cuts)))
+
+
+def _cut(images: Tensor, at: int) -> int:
+    """Where captions may be parted: before `at`, or as many behind as are of the same image."""
+    while at < len(images) and images[at] == images[at - 1]:
+        at += 1
+    return at
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "attention")

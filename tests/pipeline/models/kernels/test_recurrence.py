@@ -1,0 +1,80 @@
+"""The compiled step of Att2in2; tests/test_plain.py holds it to the plain form, gradients and all, in double precision."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from plain import unrolled
+
+from pipeline.channels.straight_through import StraightThrough
+from pipeline.models.kernels import compiled
+from pipeline.models.kernels.fitting import fitting
+from pipeline.models.unroll import speak
+
+
+@compiled.compiled
+def tanhs(x, found):
+    for i in range(len(x)):
+        found[i] = compiled.tanh(x[i])
+
+
+def test_tanh_in_single_precision():
+    x = np.concatenate([np.linspace(-12, 12, 200_001), np.geomspace(1e-30, 1, 1000)]).astype(np.float32)
+    found = np.empty_like(x)
+    tanhs(x, found)
+    assert np.abs(found - np.tanh(x.astype(np.float64))).max() < 3e-7
+    assert (np.abs(found) <= 1 + 1e-7).all()
+    tanhs(np.array([np.nan, np.inf, -np.inf], np.float32), found[:3])
+    assert np.isnan(found[0])
+    assert found[1:3] == pytest.approx([1, -1])
+
+
+@pytest.fixture
+def world(toy):
+    agents, batch = toy.agents(dropout=0.3), toy.batch()
+    return agents.speaker.train(), batch
+
+
+def test_single_precision_is_the_plain_form_up_to_rounding(world):
+    speaker, batch = world
+    assert fitting(speaker) is not speaker
+    twin, channel = deepcopy(speaker), StraightThrough(3, "soft")
+    message = speak(speaker, batch, channel, torch.Generator().manual_seed(1))
+    tokens, _, _, said = unrolled(twin, batch, channel, torch.Generator().manual_seed(1))
+    assert torch.equal(message.tokens, tokens)
+    weight = torch.randn(said.shape)
+    (message.rows(speaker.vocabulary) * weight).sum().backward()
+    (said * weight).sum().backward()
+    for (name, ours), theirs in zip(speaker.named_parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(
+            ours.grad, theirs.grad, rtol=1e-3, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}"
+        )
+
+
+def test_threads_change_nothing(world):
+    speaker, batch = world
+
+    def gradients(threads):
+        torch.set_num_threads(threads)
+        try:
+            message = speak(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
+            loss = message.rows(speaker.vocabulary).square().sum()
+            return torch.autograd.grad(loss, list(speaker.parameters()))
+        finally:
+            torch.set_num_threads(1)
+
+    for one, several in zip(gradients(1), gradients(3), strict=True):
+        torch.testing.assert_close(one, several)
+
+
+def test_regions_that_are_not_there_have_no_share(world):
+    speaker, batch = world
+    speaker.eval()
+    batch.region_mask[:, 1:] = False
+    before = speak(speaker, batch, StraightThrough(1), torch.Generator().manual_seed(1))
+    batch.regions[:, 1:] = 1e4
+    after = speak(speaker, batch, StraightThrough(1), torch.Generator().manual_seed(1))
+    torch.testing.assert_close(before.rows(speaker.vocabulary), after.rows(speaker.vocabulary))
