@@ -47,7 +47,9 @@ def main() -> None:
             same = (said.tokens == plainly(speaker, batch, channel).tokens).all(1).float().mean()
             floor = BATCH * rate / counter.get_total_flops()
             ours = BATCH / fastest(partial(speak, speaker, batch, channel), options.device, options.times)
-            theirs = BATCH / fastest(partial(plainly, speaker, batch, channel), options.device, max(1, options.times // 2))
+            theirs = BATCH / fastest(
+                partial(plainly, speaker, batch, channel), options.device, max(1, options.times // 2)
+            )
             words = float(said.mask.sum(1).float().mean())
             rates = f"{ours:.0f}", f"{floor:.0f}", f"{ours / floor:.0%}", f"{theirs:.0f}", f"{ours / theirs:.2f}"
             row(name, f"{words:.1f}", *rates, f"{same:.1%}")

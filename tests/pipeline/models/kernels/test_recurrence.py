@@ -1,4 +1,4 @@
-"""The compiled step of Att2in2; tests/test_plain.py holds it to the plain form, gradients and all, in double precision."""
+"""The compiled step of Att2in2; tests/test_plain.py holds it to the plain form, gradients and all, in doubles."""
 
 from __future__ import annotations
 
