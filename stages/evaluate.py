@@ -17,6 +17,7 @@ def run(stage: Stage) -> None:
 
     from pipeline.config.load import method_settings
     from pipeline.evaluation.signature import signature
+    from pipeline.runtime import products
     from pipeline.runtime.files import atomic_path, write_atomically
     from pipeline.tracking import recorder
     from pipeline.workflow.build_data import data
@@ -28,6 +29,8 @@ def run(stage: Stage) -> None:
     settings = method_settings(stage.params, stage.instance)
     prepared, store = data(stage.root)
     speaker = speaker_in(stage.model)
+    if stage.device.type == "cpu":
+        products.choose([speaker])
     judges = judges_of(p.judges.plain(), stage.model, stage.root, store, stage.device)
     inputs = [
         *(stage.root / name for name in ("prepared", "features", "pretrained")),

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.several import Several
+from pipeline.runtime import products
 
 
 class Reward(Protocol):
@@ -31,7 +32,7 @@ def signature(
 ) -> str:
     """One line in the manner of sacreBLEU: data, gallery, judges, tie rule, decoding, reward, tokeniser, versions.
 
-    `gamma` is said where captions are guided by it.
+    `gamma` is said where captions are guided by it, the library of products where it is not torch's own.
     """
     images = prepared.manifest["images"]
     parts = {
@@ -43,6 +44,7 @@ def signature(
         "decode": "greedy" if beam == 1 else f"beam:{beam}",
         **({"several": f"samples:{several.samples},beams:{several.beams}"} if several else {}),
         **({} if gamma == 1 else {"guidance": f"{gamma:g}"}),
+        **({} if products.chosen() == "own" else {"products": products.chosen()}),
         "words": f"<={prepared.max_words}",
         "reward": f"cider-d,eos:{'yes' if objective.eos_in_reward else 'no'},df:{objective.document_frequencies}",
         "metrics": f"pycocoevalcap:{version('pycocoevalcap')},ptb",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.models.weights import Agent, save_agents
-from pipeline.runtime import ranks
+from pipeline.runtime import products, ranks
 from pipeline.runtime.files import write_atomically
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
@@ -32,6 +32,7 @@ def fit(
     `roles`: whose weights are written; None: everybody's. Of several ranks the first writes.
     """
     training.record = record.metrics
+    record.tags({"products": products.chosen()})
     kept = Checkpoints(checkpoints)
     history = training.run(kept, seconds)
     if ranks.rank():

@@ -11,12 +11,11 @@ from pipeline.data.prepared import Prepared
 from pipeline.evaluation.validation import Validation
 from pipeline.metrics.cider import CiderD
 from pipeline.models.listener import Listener
-from pipeline.runtime import ranks
+from pipeline.runtime import products, ranks
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 
 VALIDATION_BATCH = 256
-WORTH_THREADS = 2_000_000  # parameters; a smaller model's operations end sooner than threads meet
 
 
 def training_of(
@@ -34,8 +33,10 @@ def training_of(
 
     Small models get one thread (scenes: half the time of two), by their size alone, so that a seed gives the same bits.
     """
-    if sum(p.numel() for agent in method.agents.values() for p in agent.parameters()) < WORTH_THREADS:
+    if products.small(method.agents.values()):
         torch.set_num_threads(1)
+    if device.type == "cpu":
+        products.choose(method.agents.values())
     part, pinned = (ranks.rank(), ranks.size()), device.type == "cuda"
     rows, dropped = prepared.rows("train"), method.image_dropout
     batches = Batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part, image_dropout=dropped)

@@ -1,0 +1,100 @@
+"""Which library multiplies matrices in single precision on a CPU: the faster one on this machine, if it is as exact."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+OWN, ONEDNN = (
+    "highest",
+    "medium",
+)  # torch's names: its own library, and oneDNN, which may use bfloat16 where that is fast
+TIMES, ROWS, LARGEST = 5, 128, 3
+FASTER = 0.92  # of the own library's time: less is not worth other rounding
+AS_EXACT = 4.0  # times the own library's largest error; with bfloat16 inside it is a hundred times
+SMALL = 2_000_000  # parameters
+
+
+def small(modules: Iterable[nn.Module]) -> bool:
+    """Whether products by the weights of `modules` end before threads meet or a library makes a difference."""
+    return sum(p.numel() for module in modules for p in module.parameters()) < SMALL
+
+
+def choose(modules: Collection[nn.Module]) -> None:
+    """Let torch use the library that multiplies by the largest weights of `modules` faster, measured once a machine.
+
+    The choice is kept in the user's cache folder, so that a seed gives the same bits again; SAYWHICH_PRODUCTS=highest
+    or =medium makes it without measuring. Small models keep torch's own. For the CPU: a GPU reads torch's
+    setting otherwise.
+    """
+    if small(modules):
+        return torch.set_float32_matmul_precision(OWN)
+    shapes = {tuple(p.shape) for module in modules for p in module.parameters() if p.dim() == 2}
+    largest = sorted(shapes, key=lambda shape: (-shape[0] * shape[1], shape))[:LARGEST]
+    torch.set_float32_matmul_precision(os.environ.get("SAYWHICH_PRODUCTS") or _remembered(largest))
+
+
+def chosen() -> str:
+    """The library in use: "own" or "onednn"."""
+    return "onednn" if torch.get_float32_matmul_precision() == ONEDNN else "own"
+
+
+def _remembered(shapes: Sequence[tuple[int, ...]]) -> str:
+    """What was measured before on such a machine, else now; of several processes the first one decides."""
+    about = {"cpu": _cpu(), "torch": torch.__version__, "threads": torch.get_num_threads(), "weights": shapes}
+    name = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+    file = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "saywhich" / f"products-{name}.json"
+    if not file.exists():
+        found = _measured(shapes)
+        with suppress(OSError):  # a cache that cannot be written is measured again
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=file.parent) as written:
+                json.dump(about | found, written, indent=2)
+                written.flush()
+                os.link(written.name, file)
+        if not file.exists():
+            return str(found["precision"])
+    return str(json.loads(file.read_text(encoding="utf-8"))["precision"])
+
+
+def _measured(shapes: Sequence[tuple[int, ...]]) -> dict[str, object]:
+    seconds, errors = {OWN: 0.0, ONEDNN: 0.0}, {OWN: 0.0, ONEDNN: 0.0}
+    rng = torch.Generator().manual_seed(0)
+    for shape in shapes:
+        weight, x = torch.randn(shape, generator=rng), torch.randn(ROWS, shape[1], generator=rng)
+        exact = x[:4].double() @ weight.double().T
+        for name in seconds:
+            torch.set_float32_matmul_precision(name)
+            errors[name] = max(errors[name], float((_product(x, weight)[:4] - exact).abs().max()))
+            seconds[name] += min(_seconds(x, weight) for _ in range(TIMES))
+    faster, as_exact = seconds[ONEDNN] < FASTER * seconds[OWN], errors[ONEDNN] < AS_EXACT * errors[OWN]
+    return {"precision": ONEDNN if faster and as_exact else OWN, "seconds": seconds, "errors": errors}
+
+
+def _seconds(x: Tensor, weight: Tensor) -> float:
+    began = time.perf_counter()
+    _product(x, weight)
+    return time.perf_counter() - began
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    return nn.functional.linear(x, weight)
+
+
+def _cpu() -> str:
+    """Its model and what it can do."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return platform.processor() or platform.machine()
+    lines = info.read_text(encoding="utf-8").splitlines()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model", "vendor", "flags", "Features"))}))
