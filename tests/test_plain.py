@@ -14,6 +14,7 @@ from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
 from pipeline.channels.words import Beam, Greedy, Multinomial
 from pipeline.models.att2in import Att2in
+from pipeline.models.decoding import decoding
 from pipeline.models.guided import Guided
 from pipeline.models.unroll import read, speak
 
@@ -133,6 +134,19 @@ def test_the_likeliest_captions_are_what_the_plain_unroll_has(world, channel):
     assert torch.equal(ours.tokens, theirs.tokens)
     assert torch.equal(ours.mask, theirs.mask)
     assert ours.log_probs is None
+    assert torch.equal(speak(decoding(speaker), batch, channel, rng()).tokens, theirs.tokens)
+
+
+def test_a_speaker_for_decoding_draws_the_same_words_and_has_no_gradient(world):
+    speaker, _, batch = world
+    speaker.eval()
+    ours = speak(decoding(speaker), batch, Multinomial(SAMPLES), rng())
+    theirs = speak(speaker, batch, Multinomial(SAMPLES), rng())
+    assert torch.equal(ours.tokens, theirs.tokens)
+    torch.testing.assert_close(ours.log_probs, theirs.log_probs)
+    assert theirs.log_probs.requires_grad
+    assert (decoding(speaker) is speaker) == (not isinstance(speaker, Att2in))
+    assert ours.log_probs.requires_grad == (not isinstance(speaker, Att2in))
 
 
 def sure_of_itself(speaker):
@@ -178,6 +192,7 @@ def test_guided_captions_are_what_the_plain_unroll_has(world, channel, gamma):
         tokens, log_probs, _, _ = unrolled(twin, batch, channel, rng(), gamma)
     kept = tokens.view(len(batch), channel.width, -1)[:, : channel.samples].flatten(0, 1)
     assert torch.equal(message.tokens, kept)
+    assert torch.equal(speak(decoding(Guided(speaker, gamma)), batch, channel, rng()).tokens, kept)
     assert gamma < 1 or not torch.equal(kept, speak(speaker, batch, channel, rng()).tokens)
     if channel.learns:
         torch.testing.assert_close(message.log_probs, log_probs)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pipeline.models.decoder import Decoder
+from pipeline.models.decoding import decoding
 from pipeline.models.unroll import speak
 from pipeline.protocols import Channel
 from pipeline.types import Batch
@@ -27,7 +28,7 @@ class Captioned:
 @torch.no_grad()
 def captions(speaker: Decoder, batches: Iterable[Batch], channel: Channel, device: torch.device) -> Captioned:
     """The first caption of each image of `batches`, in their order, without dropout."""
-    speaker = speaker.to(device).eval()
+    speaker = decoding(speaker.to(device).eval())
     rng = torch.Generator(device).manual_seed(0)
     said, images, pooled = [], [], []
     for batch in batches:

@@ -16,6 +16,7 @@ from pipeline.metrics.diversity import set_diversity
 from pipeline.metrics.java import NotComputedError
 from pipeline.metrics.language import LanguageScorer
 from pipeline.models.decoder import Decoder
+from pipeline.models.decoding import decoding
 from pipeline.models.unroll import speak
 from pipeline.protocols import Channel
 from pipeline.types import Batch
@@ -49,7 +50,7 @@ def said(speaker: Decoder, batches: Iterable[Batch], channel: Channel, device: t
 
     What is drawn depends on the number of its batch (`step`) alone.
     """
-    speaker = speaker.to(device).eval()
+    speaker = decoding(speaker.to(device).eval())
     found = []
     for batch in batches:
         rng = torch.Generator(device).manual_seed(batch.step)

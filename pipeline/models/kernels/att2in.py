@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pipeline.models.att2in import Att2in
-from pipeline.models.decoder import Dropout
+from pipeline.models.decoder import Decoder, Dropout
 from pipeline.models.kernels.recurrence import Recurrence, Weights
 from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.types import Batch, caption_mask
@@ -38,7 +38,6 @@ class FastAtt2in:
         plain, regions = self.plain, drop(seen)
         # what is added to the same sums is added once: the query's bias to the keys, the others to the gates
         keys = F.linear(regions, plain.key.weight, plain.key.bias + plain.query.bias)
-        of_candidate = F.pad(plain.from_regions.bias, (3 * plain.hidden, 0))
         weights = Weights(
             keys=keys,
             regions=regions,
@@ -47,7 +46,7 @@ class FastAtt2in:
             state=plain.from_state.weight,
             query=plain.query.weight,
             attended=plain.from_regions.weight,
-            bias=plain.from_word.bias + plain.from_state.bias + of_candidate,
+            bias=_bias(plain),
         )
         rows = torch.arange(len(batch) * width)
         zero = seen.new_zeros(len(rows), plain.hidden)
@@ -80,6 +79,41 @@ class FastAtt2in:
             hidden, state = self.advance(heard, state)
             found.append(hidden)
         return torch.cat(found), places
+
+
+class DecodingAtt2in(Decoder):
+    """Says what `plain` says, without dropout, as long as its weights stay: what hears a word is looked up.
+
+    For many batches, since the table of what all words give the gates, (V + 2, 5H), is made first.
+    """
+
+    learns = False
+
+    @torch.no_grad()
+    def __init__(self, plain: Att2in) -> None:
+        super().__init__(plain.vocabulary, plain.hidden, plain.max_words, 0.0, plain.arguments)
+        self.fast, self.region, self.logit, self.null = FastAtt2in(plain), plain.region, plain.logit, plain.null
+        gates = F.linear(F.relu(plain.word.weight), plain.from_word.weight, _bias(plain))
+        self.word = nn.Embedding.from_pretrained(gates)
+        self.of_state = torch.cat([plain.from_state.weight, plain.query.weight])
+        self.eval()
+
+    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> FastState:
+        return self.fast.begin(batch, seen, drop, width)
+
+    def step(self, heard: Tensor, state: FastState) -> tuple[Tensor, FastState]:
+        gates, query = (state.h @ self.of_state.T).tensor_split([5 * self.hidden], 1)
+        steps = state.recurrence.steps
+        h, c, _, _ = steps.step(gates + heard, query.contiguous(), state.c, state.images)
+        return h, replace(state, h=h, c=c)
+
+    def select(self, state: FastState, rows: Tensor, same_images: bool = False) -> FastState:
+        return self.fast.select(state, rows, same_images)
+
+
+def _bias(plain: Att2in) -> Tensor:
+    """(5H,): all that is added to the gates."""
+    return plain.from_word.bias + plain.from_state.bias + F.pad(plain.from_regions.bias, (3 * plain.hidden, 0))
 
 
 def _longest_first(mask: Tensor) -> tuple[Tensor, list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
@@ -10,8 +10,13 @@ from pipeline.models.decoder import Decoder
 
 def fitting(decoder: Decoder) -> Any:
     """What computes `begin`, `step`, `select` and `read` of `decoder`: itself where nothing is faster."""
-    if type(decoder) is not Att2in or decoder.logit.weight.device.type != "cpu":
+    if not fits(decoder):
         return decoder
     from pipeline.models.kernels.att2in import FastAtt2in  # here: numba takes a second to import
 
     return FastAtt2in(decoder)
+
+
+def fits(decoder: Decoder) -> TypeGuard[Att2in]:
+    """Whether `decoder` has a fast form where it is."""
+    return type(decoder) is Att2in and decoder.logit.weight.device.type == "cpu"

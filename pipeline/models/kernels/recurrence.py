@@ -39,15 +39,15 @@ class Recurrence:
     """One unroll's steps of captions of B images, whose regions are seen by `mask` (B, R)."""
 
     def __init__(self, weights: Weights, mask: Tensor) -> None:
-        self._steps = _Steps(Weights(*(weight.detach() for weight in weights)), mask)
-        self._ticket: Tensor = _Shared.apply(self._steps, *weights)
+        self.steps = Steps(Weights(*(weight.detach() for weight in weights)), mask)
+        self._ticket: Tensor = _Shared.apply(self.steps, *weights)
 
     def __call__(self, heard: Tensor, h: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden states and cells (n, H) after those before, of captions of `images` (n,) that hear `heard` (n, E).
 
         Captions of one image lie side by side.
         """
-        return _Step.apply(self._ticket, self._steps, heard, h, c, images)
+        return _Step.apply(self._ticket, self.steps, heard, h, c, images)
 
 
 class _Noted(NamedTuple):
@@ -63,7 +63,9 @@ class _Noted(NamedTuple):
     of_query: Tensor
 
 
-class _Steps:
+class Steps:
+    """Steps without a graph, and what is noted of their gradients."""
+
     def __init__(self, weights: Weights, mask: Tensor) -> None:
         self.weights, self.mask = weights, mask.numpy()
         self.keys, self.regions, self.attention = (x.contiguous().numpy() for x in weights[:3])
@@ -73,6 +75,17 @@ class _Steps:
         self.noted: list[_Noted] = []
         self.of_keys: Tensor | None = None  # (B, R, A), but for the factor `attention`
         self.of_attention = torch.zeros_like(self.weights.attention)
+
+    def step(self, gates: Tensor, query: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Hidden states and cells (n, H), shares and what is attended to, from cells and products of the states before.
+
+        `gates` (n, 5H) become what compiled.py says.
+        """
+        shares, attended = self.shares(query, images)
+        chosen, after, h = attended @ self.weights.attended.T, torch.empty_like(c), torch.empty_like(c)
+        given = _arrays(gates, chosen, c, after, h)
+        _beside(images, lambda rows: compiled.remember(rows, *given))
+        return h, after, shares, attended
 
     def shares(self, query: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """Of the regions, (n, R), and what is attended to, (n, H)."""
@@ -126,7 +139,7 @@ class _Shared(Function):
     """What all steps use, as they know it: an empty tensor."""
 
     @staticmethod
-    def forward(ctx: Any, steps: _Steps, *weights: Tensor) -> Tensor:
+    def forward(ctx: Any, steps: Steps, *weights: Tensor) -> Tensor:
         ctx.steps = steps
         return weights[0].new_empty(0)
 
@@ -139,15 +152,12 @@ class _Shared(Function):
 class _Step(Function):
     @staticmethod
     def forward(
-        ctx: Any, ticket: Tensor, steps: _Steps, heard: Tensor, h: Tensor, c: Tensor, images: Tensor
+        ctx: Any, ticket: Tensor, steps: Steps, heard: Tensor, h: Tensor, c: Tensor, images: Tensor
     ) -> tuple[Tensor, Tensor]:
         weights = steps.weights
         query = h @ weights.query.T
-        shares, attended = steps.shares(query, images)
         gates = torch.addmm(weights.bias, heard, weights.word.T).addmm_(h, weights.state.T)
-        chosen, after, new = attended @ weights.attended.T, torch.empty_like(c), torch.empty_like(h)
-        given = _arrays(gates, chosen, c, after, new)
-        _beside(images, lambda rows: compiled.remember(rows, *given))
+        new, after, shares, attended = steps.step(gates, query, c, images)
         ctx.steps = steps
         ctx.save_for_backward(images, query, shares, attended, heard, h, c, gates, after)
         return new, after
