@@ -18,6 +18,12 @@ Choose = Callable[[int, Tensor, Tensor], Symbol]
 
 def draw(logits: Tensor, uniform: Tensor) -> Tensor:
     """(N,) word ids by the distributions of `logits` (N, V): their cumulative sums inverted at `uniform` (N, 1)."""
+    if logits.device.type == "cpu":
+        from pipeline.channels.draw_loop import draw  # here: numba takes a second to import
+
+        index = torch.empty(len(logits), dtype=torch.int64)
+        draw(logits.detach().contiguous().numpy(), uniform.flatten().numpy(), index.numpy())
+        return index
     cumulative = logits.softmax(-1).cumsum(-1)
     index = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).squeeze(-1)
     return index.clamp_(max=logits.shape[-1] - 1)

@@ -31,14 +31,14 @@ class _LastStates(Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, going: list[int]) -> Tensor:
-        from pipeline.models.kernels import compiled
+        from pipeline.models.kernels import loops
 
         states = inputs.new_zeros(going[0], weight.shape[1])
         saved = []
         for x in inputs.split(going):
             before = states[: len(x)].clone()
             gates, new = torch.addmm(bias, before, weight.T), torch.empty_like(before)
-            compiled.renew(*(each.detach().numpy() for each in (gates, x, before, new, states)))
+            loops.renew(*(each.detach().numpy() for each in (gates, x, before, new, states)))
             saved.append((gates, before, new))
         ctx.saved, ctx.going = saved, going
         ctx.save_for_backward(weight)
@@ -47,7 +47,7 @@ class _LastStates(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        from pipeline.models.kernels import compiled
+        from pipeline.models.kernels import loops
 
         (weight,) = ctx.saved_tensors
         d = d.clone(memory_format=torch.contiguous_format)
@@ -55,7 +55,7 @@ class _LastStates(Function):
         parts = zip(ctx.saved, of_gates.split(ctx.going), of_inputs.split(ctx.going), strict=True)
         for (gates, before, new), of_gate, of_x in reversed(list(parts)):
             of_state = d[: len(gates)]
-            compiled.renew_back(*(each.numpy() for each in (gates, before, new, of_state, of_gate, of_x)))
+            loops.renew_back(*(each.numpy() for each in (gates, before, new, of_state, of_gate, of_x)))
             of_state.addmm_(of_gate, weight)
         states = torch.cat([before for _, before, _ in ctx.saved])
         return of_inputs, of_gates.T @ states, of_gates.sum(0), None

@@ -1,4 +1,4 @@
-"""The recurrence of Att2in2 as one operation a step: products, and what lies between them compiled (compiled.py).
+"""The recurrence of Att2in2 as one operation a step: products, and what lies between them compiled (loops.py).
 
 The gradients of its weights and of the regions are made once, of all steps, as in shared_weight.py.
 """
@@ -17,7 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import pad_sequence
 
-from pipeline.models.kernels import compiled
+from pipeline.models.kernels import loops
 
 Part = TypeVar("Part")
 
@@ -79,12 +79,12 @@ class Steps:
     def step(self, gates: Tensor, query: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Hidden states and cells (n, H), shares and what is attended to, from cells and products of the states before.
 
-        `gates` (n, 5H) become what compiled.py says.
+        `gates` (n, 5H) become what loops.py says.
         """
         shares, attended = self.shares(query, images)
         chosen, after, h = attended @ self.weights.attended.T, torch.empty_like(c), torch.empty_like(c)
         given = _arrays(gates, chosen, c, after, h)
-        _beside(images, lambda rows: compiled.remember(rows, *given))
+        _beside(images, lambda rows: loops.remember(rows, *given))
         return h, after, shares, attended
 
     def shares(self, query: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,7 +92,7 @@ class Steps:
         n, (_, regions, hidden) = len(query), self.regions.shape
         shares, attended = query.new_empty(n, regions), query.new_empty(n, hidden)
         given = (self.keys, self.regions, self.mask, self.attention, *_arrays(query, images, shares, attended))
-        _beside(images, lambda rows: compiled.attend(rows, *given))
+        _beside(images, lambda rows: loops.attend(rows, *given))
         return shares, attended
 
     def shares_back(self, query: Tensor, images: Tensor, shares: Tensor, d: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ class Steps:
 
         def back(rows: tuple[int, int]) -> Tensor:
             of_attention = torch.zeros_like(self.of_attention)
-            compiled.attend_back(rows, *given, of_attention.numpy())
+            loops.attend_back(rows, *given, of_attention.numpy())
             return of_attention
 
         for part in _beside(images, back):
@@ -169,7 +169,7 @@ class _Step(Function):
         steps, weights = ctx.steps, ctx.steps.weights
         of_gates, of_c = torch.empty_like(gates), torch.empty_like(c)
         given = _arrays(gates, c, after, of_h.contiguous(), of_after.contiguous(), of_gates, of_c)
-        _beside(images, lambda rows: compiled.remember_back(rows, *given))
+        _beside(images, lambda rows: loops.remember_back(rows, *given))
         of_attended = of_gates[:, 3 * h.shape[1] :] @ weights.attended
         of_query = steps.shares_back(query, images, shares, of_attended)
         steps.noted.append(_Noted(images, shares, heard, h, attended, of_attended, of_gates, of_query))

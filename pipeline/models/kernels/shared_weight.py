@@ -44,11 +44,11 @@ class SharedWeight:
 
     def log_prob(self, x: Tensor, bias: Tensor, value: Tensor, index: Tensor) -> Tensor:
         """(N,): log-probabilities of the words `index` (N,) where `product` gives the logits."""
-        return _LogProb.apply(self._ticket, self._uses, x, bias, value, index)
+        return _LogProb.apply(self._ticket, self._uses, x, bias, value, index, False)[0]
 
     def log_prob_and_entropy(self, x: Tensor, bias: Tensor, value: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """(N,) each: what `log_prob` gives, and the entropies of those distributions in nats."""
-        return _LogProbAndEntropy.apply(self._ticket, self._uses, x, bias, value, index)
+        return _LogProb.apply(self._ticket, self._uses, x, bias, value, index, True)
 
 
 class _Uses:
@@ -56,17 +56,31 @@ class _Uses:
         self.weight = weight
         self.words: list[tuple[Tensor, Tensor]] = []  # ids (N,), gradients (N, E)
         self.mixtures: list[tuple[Tensor, Tensor]] = []  # shares (N, V'), gradients (N, E)
-        self.products: Tensor | None = None  # (V, E): the gradient of all products so far
+        self.products: Tensor | None = None  # (V, E): the gradient of all products so far, but for
+        self.thin: list[tuple[Tensor, Tensor]] = []  # gradients (n, V) and x (n, E) of few rows, to be one product
 
     def add_product(self, d: Tensor, x: Tensor) -> None:
         """Note a product of `x` (N, E), from its gradient `d` (N, V)."""
+        if len(d) < ROWS:
+            self.thin.append((d, x))
+            if sum(len(part) for part, _ in self.thin) < ROWS:
+                return
+            d, x = self._together()
         if self.products is None:
             self.products = torch.mm(d.T, x)
         else:
             torch.addmm(self.products, d.T, x, out=self.products)
 
+    def _together(self) -> tuple[Tensor, Tensor]:
+        d, x = (torch.cat(parts) for parts in zip(*self.thin, strict=True))
+        self.thin = []
+        return d, x
+
     def gradient(self) -> Tensor:
         """Of the weight, from all uses; they are forgotten."""
+        if self.thin:
+            d, x = self._together()
+            self.products = d.T @ x if self.products is None else self.products.addmm_(d.T, x)
         found = torch.zeros_like(self.weight) if self.products is None else self.products
         if self.mixtures:
             shares, d = (torch.cat(parts) for parts in zip(*self.mixtures, strict=True))
@@ -154,54 +168,64 @@ class _Unheard(Function):
 
 
 class _LogProb(Function):
+    """Log-probabilities, and entropies if asked for, else zeros."""
+
     @staticmethod
     def forward(
-        ctx: Any, ticket: Tensor, uses: _Uses, x: Tensor, bias: Tensor, logits: Tensor, index: Tensor
-    ) -> Tensor:
-        total = torch.cat([part.logsumexp(-1, keepdim=True) for part in logits.split(ROWS)])
-        ctx.uses = uses
-        ctx.save_for_backward(x, logits, index, total)
-        return (logits.gather(1, index.unsqueeze(1)) - total).squeeze(1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None, None]:
-        # some captions' words at a time: what is as large as the vocabulary stays in the cache
-        back, of_bias = [], d.new_zeros(ctx.saved_tensors[1].shape[1])
-        for x, logits, index, total, part in zip(*(t.split(ROWS) for t in (*ctx.saved_tensors, d)), strict=True):
-            part = part.unsqueeze(1)
-            slope = (logits - total).exp_().mul_(-part).scatter_add_(1, index.unsqueeze(1), part)
-            of_bias += slope.sum(0)
-            back.append(slope @ ctx.uses.weight)
-            if ctx.needs_input_grad[0]:
-                ctx.uses.add_product(slope, x)
-        return d.new_empty(0), None, torch.cat(back), of_bias, None, None
-
-
-class _LogProbAndEntropy(Function):
-    @staticmethod
-    def forward(
-        ctx: Any, ticket: Tensor, uses: _Uses, x: Tensor, bias: Tensor, logits: Tensor, index: Tensor
+        ctx: Any, ticket: Tensor, uses: _Uses, x: Tensor, bias: Tensor, logits: Tensor, index: Tensor, entropies: bool
     ) -> tuple[Tensor, Tensor]:
-        total = logits.logsumexp(-1, keepdim=True)
-        parts = (part - of for part, of in zip(logits.split(ROWS), total.split(ROWS), strict=True))
-        entropy = torch.cat([-(part.exp() * part).sum(-1) for part in parts])
-        ctx.uses = uses
+        total = _total(logits)
+        entropy = torch.zeros_like(total)
+        if entropies:
+            parts = zip(logits.split(ROWS), total.split(ROWS), strict=True)
+            log_p = (part - of.unsqueeze(1) for part, of in parts)
+            entropy = torch.cat([-(part.exp() * part).sum(-1) for part in log_p])
+        ctx.uses, ctx.entropies = uses, entropies
         ctx.save_for_backward(x, logits, index, total, entropy)
-        return (logits.gather(1, index.unsqueeze(1)) - total).squeeze(1), entropy
+        return logits.gather(1, index.unsqueeze(1)).squeeze(1) - total, entropy
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d: Tensor, of_entropy: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None, None]:
-        # as _LogProb has it; the slope of an entropy H is −p (log p + H)
+    def backward(ctx: Any, d: Tensor, of_entropy: Tensor) -> tuple[Tensor | None, ...]:
+        # some captions' words at a time: what is as large as the vocabulary stays in the cache
         back, of_bias = [], d.new_zeros(ctx.saved_tensors[1].shape[1])
         saved = (t.split(ROWS) for t in (*ctx.saved_tensors, d, of_entropy))
         for x, logits, index, total, entropy, part, rise in zip(*saved, strict=True):
-            part, rise, log_p = part.unsqueeze(1), rise.unsqueeze(1), logits - total
-            slope = log_p.exp().mul_(log_p.add_(entropy.unsqueeze(1)).mul_(-rise).sub_(part))
-            slope.scatter_add_(1, index.unsqueeze(1), part)
-            of_bias += slope.sum(0)
+            slope = _slope(logits, index, total, part, entropy, rise if ctx.entropies else None, of_bias)
             back.append(slope @ ctx.uses.weight)
             if ctx.needs_input_grad[0]:
                 ctx.uses.add_product(slope, x)
-        return d.new_empty(0), None, torch.cat(back), of_bias, None, None
+        return d.new_empty(0), None, torch.cat(back), of_bias, None, None, None
+
+
+def _total(logits: Tensor) -> Tensor:
+    """(N,): the logarithm of the sum of exponentials."""
+    if logits.device.type != "cpu":
+        return torch.cat([part.logsumexp(-1) for part in logits.split(ROWS)])
+    from pipeline.models.kernels import loops  # here: numba takes a second to import
+
+    found = logits.new_empty(len(logits))
+    loops.log_sums(logits.contiguous().numpy(), found.numpy())
+    return found
+
+
+def _slope(
+    logits: Tensor, index: Tensor, total: Tensor, d: Tensor, entropy: Tensor, rise: Tensor | None, of_bias: Tensor
+) -> Tensor:
+    """(n, V): the gradient of logits whose words' log-probabilities have `d`, and entropies H `rise`.
+
+    That of an entropy is −p (log p + H). Its sum is added to `of_bias` (V,).
+    """
+    if rise is None and logits.device.type == "cpu":
+        from pipeline.models.kernels import loops
+
+        slope = torch.empty_like(logits)
+        loops.slope(*(each.contiguous().numpy() for each in (logits, index, total, d)), slope.numpy(), of_bias.numpy())
+        return slope
+    log_p = logits - total.unsqueeze(1)
+    slope = log_p.exp().mul_(-d.unsqueeze(1))
+    if rise is not None:
+        slope -= log_p.exp().mul_(log_p.add_(entropy.unsqueeze(1))).mul_(rise.unsqueeze(1))
+    slope.scatter_add_(1, index.unsqueeze(1), d.unsqueeze(1))
+    of_bias += slope.sum(0)
+    return slope

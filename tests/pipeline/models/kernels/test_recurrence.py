@@ -4,32 +4,13 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-import numpy as np
 import pytest
 import torch
 from plain import unrolled
 
 from pipeline.channels.straight_through import StraightThrough
-from pipeline.models.kernels import compiled
 from pipeline.models.kernels.fitting import fitting
 from pipeline.models.unroll import speak
-
-
-@compiled.compiled
-def tanhs(x, found):
-    for i in range(len(x)):
-        found[i] = compiled.tanh(x[i])
-
-
-def test_tanh_in_single_precision():
-    x = np.concatenate([np.linspace(-12, 12, 200_001), np.geomspace(1e-30, 1, 1000)]).astype(np.float32)
-    found = np.empty_like(x)
-    tanhs(x, found)
-    assert np.abs(found - np.tanh(x.astype(np.float64))).max() < 3e-7
-    assert (np.abs(found) <= 1 + 1e-7).all()
-    tanhs(np.array([np.nan, np.inf, -np.inf], np.float32), found[:3])
-    assert np.isnan(found[0])
-    assert found[1:3] == pytest.approx([1, -1])
 
 
 @pytest.fixture

@@ -8,44 +8,10 @@ beside this file, or in numba's own folder where that cannot be written.
 # mypy: disable-error-code="no-untyped-def"
 
 import math
-from typing import Any
 
 import numpy as np
-from numba import float32, njit
-from numba.extending import overload
 
-# sums in any order, fused multiplications: what vector instructions need; infinities and NaN stay what they are
-compiled: Any = njit(fastmath={"contract", "reassoc", "nsz", "arcp"}, nogil=True, cache=True, error_model="numpy")
-
-
-def tanh(x):
-    """The hyperbolic tangent; in single precision a rational function, at most 3e-7 from it, that loops can inline."""
-    return math.tanh(x)
-
-
-@overload(tanh, inline="always")
-def _tanh(x):
-    if x != float32:
-        return lambda x: math.tanh(x)
-
-    def rational(x):
-        # coefficients of Eigen's tanh for single precision (MPL 2.0); behind `most` it is ±1
-        most = np.float32(7.90531110763549805)
-        x = most if x > most else (-most if x < -most else x)
-        z = x * x
-        p = np.float32(-2.76076847742355e-16)
-        p = z * p + np.float32(2.00018790482477e-13)
-        p = z * p + np.float32(-8.60467152213735e-11)
-        p = z * p + np.float32(5.12229709037114e-08)
-        p = z * p + np.float32(1.48572235717979e-05)
-        p = z * p + np.float32(6.37261928875436e-04)
-        p = z * p + np.float32(4.89352455891786e-03)
-        q = z * np.float32(1.19825839466702e-06) + np.float32(1.18534705686654e-04)
-        q = z * q + np.float32(2.26843463243900e-03)
-        q = z * q + np.float32(4.89352518554385e-03)
-        return x * p / q
-
-    return rational
+from pipeline.runtime.compiled import compiled, exp, tanh
 
 
 @compiled
@@ -184,3 +150,27 @@ def renew_back(gates, before, new, d, of_gates, of_x):
             of_x[n, size + j] = of_update
             of_x[n, 2 * size + j] = of_new
             d[n, j] *= update
+
+
+@compiled
+def log_sums(logits, found):
+    """The logarithm of the sum of exponentials of each row of `logits` (N, V)."""
+    for n in range(len(logits)):
+        top = logits[n, 0]
+        for v in range(logits.shape[1]):
+            top = logits[n, v] if logits[n, v] > top else top
+        total = top * 0
+        for v in range(logits.shape[1]):
+            total += exp(logits[n, v] - top)
+        found[n] = top + math.log(total)
+
+
+@compiled
+def slope(logits, index, total, d, found, of_bias):
+    """Gradients of `logits` (n, V) whose words `index` have log-probabilities with gradients `d`; `total`: log_sums."""
+    for n in range(len(logits)):
+        for v in range(logits.shape[1]):
+            found[n, v] = -d[n] * exp(logits[n, v] - total[n])
+        found[n, index[n]] += d[n]
+        for v in range(logits.shape[1]):
+            of_bias[v] += found[n, v]
