@@ -19,14 +19,37 @@ Choose = Callable[[int, Tensor, Tensor], Symbol]
 def draw(logits: Tensor, uniform: Tensor) -> Tensor:
     """(N,) word ids by the distributions of `logits` (N, V): their cumulative sums inverted at `uniform` (N, 1)."""
     if logits.device.type == "cpu":
-        from pipeline.channels.draw_loop import draw  # here: numba takes a second to import
+        from pipeline.channels import over_words  # here: numba takes a second to import
 
         index = torch.empty(len(logits), dtype=torch.int64)
-        draw(logits.detach().contiguous().numpy(), uniform.flatten().numpy(), index.numpy())
+        over_words.draw(logits.contiguous().numpy(), uniform.flatten().numpy(), index.numpy())
         return index
     cumulative = logits.softmax(-1).cumsum(-1)
     index = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).squeeze(-1)
     return index.clamp_(max=logits.shape[-1] - 1)
+
+
+def top(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The log-probabilities and ids (N, k) of the likeliest words by `logits` (N, V), the likeliest first."""
+    if logits.device.type != "cpu":
+        best, word = logits.topk(k, -1)
+        return best - log_total(logits).unsqueeze(1), word
+    from pipeline.channels import over_words
+
+    best, word = logits.new_empty(len(logits), k), torch.empty(len(logits), k, dtype=torch.int64)
+    over_words.top(logits.contiguous().numpy(), best.numpy(), word.numpy())
+    return best.sub_(log_total(logits).unsqueeze(1)), word
+
+
+def log_total(logits: Tensor) -> Tensor:
+    """(N,): the logarithm of the sum of exponentials of `logits` (N, V)."""
+    if logits.device.type != "cpu":
+        return logits.logsumexp(-1)
+    from pipeline.channels import over_words
+
+    found = logits.new_empty(len(logits))
+    over_words.log_sums(logits.contiguous().numpy(), found.numpy())
+    return found
 
 
 class Worded(Named):
@@ -97,8 +120,7 @@ class Beam(Worded):
             these = rows[::width] // width  # images
             ended = over[these]
             # a row has at most `width` offspring in the beam, so the rest of the vocabulary need not be sorted
-            best, word = logits.topk(min(width, logits.shape[-1]), -1)
-            best = best - logits.logsumexp(-1, keepdim=True)
+            best, word = top(logits, min(width, logits.shape[-1]))
             best, word = best.view(len(these), width, -1), word.view(len(these), width, -1)
             only_eos = torch.full_like(best, -torch.inf)
             only_eos[..., 0] = 0

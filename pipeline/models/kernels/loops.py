@@ -7,8 +7,6 @@ beside this file, or in numba's own folder where that cannot be written.
 
 # mypy: disable-error-code="no-untyped-def"
 
-import math
-
 import numpy as np
 
 from pipeline.runtime.compiled import compiled, exp, tanh
@@ -30,7 +28,7 @@ def attend(rows, keys, regions, mask, weight, query, images, shares, attended):
                 top = score
         total = zero
         for r in range(keys.shape[1]):
-            shares[n, r] = math.exp(shares[n, r] - top) if mask[image, r] else zero
+            shares[n, r] = exp(shares[n, r] - top) if mask[image, r] else zero
             total += shares[n, r]
         attended[n] = zero
         for r in range(keys.shape[1]):
@@ -153,21 +151,8 @@ def renew_back(gates, before, new, d, of_gates, of_x):
 
 
 @compiled
-def log_sums(logits, found):
-    """The logarithm of the sum of exponentials of each row of `logits` (N, V)."""
-    for n in range(len(logits)):
-        top = logits[n, 0]
-        for v in range(logits.shape[1]):
-            top = logits[n, v] if logits[n, v] > top else top
-        total = top * 0
-        for v in range(logits.shape[1]):
-            total += exp(logits[n, v] - top)
-        found[n] = top + math.log(total)
-
-
-@compiled
 def slope(logits, index, total, d, found, of_bias):
-    """Gradients of `logits` (n, V) whose words `index` have log-probabilities with gradients `d`; `total`: log_sums."""
+    """Gradients of `logits` (n, V) whose words `index` have log-probabilities with gradients `d`, after `log_total`."""
     for n in range(len(logits)):
         for v in range(logits.shape[1]):
             found[n, v] = -d[n] * exp(logits[n, v] - total[n])

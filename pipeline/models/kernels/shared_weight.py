@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from pipeline.channels.words import log_total
+
 ROWS = 256  # of the vocabulary's size at a time
 
 
@@ -174,7 +176,7 @@ class _LogProb(Function):
     def forward(
         ctx: Any, ticket: Tensor, uses: _Uses, x: Tensor, bias: Tensor, logits: Tensor, index: Tensor, entropies: bool
     ) -> tuple[Tensor, Tensor]:
-        total = _total(logits)
+        total = log_total(logits)
         entropy = torch.zeros_like(total)
         if entropies:
             parts = zip(logits.split(ROWS), total.split(ROWS), strict=True)
@@ -198,17 +200,6 @@ class _LogProb(Function):
         return d.new_empty(0), None, torch.cat(back), of_bias, None, None, None
 
 
-def _total(logits: Tensor) -> Tensor:
-    """(N,): the logarithm of the sum of exponentials."""
-    if logits.device.type != "cpu":
-        return torch.cat([part.logsumexp(-1) for part in logits.split(ROWS)])
-    from pipeline.models.kernels import loops  # here: numba takes a second to import
-
-    found = logits.new_empty(len(logits))
-    loops.log_sums(logits.contiguous().numpy(), found.numpy())
-    return found
-
-
 def _slope(
     logits: Tensor, index: Tensor, total: Tensor, d: Tensor, entropy: Tensor, rise: Tensor | None, of_bias: Tensor
 ) -> Tensor:
@@ -217,7 +208,7 @@ def _slope(
     That of an entropy is −p (log p + H). Its sum is added to `of_bias` (V,).
     """
     if rise is None and logits.device.type == "cpu":
-        from pipeline.models.kernels import loops
+        from pipeline.models.kernels import loops  # here: numba takes a second to import
 
         slope = torch.empty_like(logits)
         loops.slope(*(each.contiguous().numpy() for each in (logits, index, total, d)), slope.numpy(), of_bias.numpy())

@@ -6,7 +6,7 @@ import torch
 from pipeline.channels.forced import Annealed, Continued, Forced, Prompted, ScheduledSampling
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, StraightThrough
-from pipeline.channels.words import Beam, Greedy, Multinomial, draw
+from pipeline.channels.words import Beam, Greedy, Multinomial, draw, top
 from pipeline.errors import UserError
 from pipeline.models.unroll import speak
 from pipeline.numbers import Numbers
@@ -30,6 +30,31 @@ def test_drawing_stays_within_the_words_at_both_ends():
     ends = torch.tensor([[0.0], [1 - 2**-24]])
     assert draw(torch.zeros(2, 3), ends).tolist() == [0, 2]
     assert draw(torch.tensor([[-torch.inf, 0.0, -torch.inf]]).expand(2, 3), ends).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("words", [5, 64, 65, 1000])
+def test_what_is_drawn_inverts_the_sum_of_shares(words):
+    logits = torch.randn(200, words, dtype=torch.float64, generator=rng())
+    uniform = torch.rand(200, 1, dtype=torch.float64, generator=rng(1))
+    below = (logits.softmax(-1).cumsum(-1) <= uniform).sum(-1)
+    assert torch.equal(draw(logits, uniform), below)
+
+
+@pytest.mark.parametrize("words", [5, 64, 65, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_likeliest_words(words, dtype):
+    logits = torch.randn(50, words, dtype=dtype, generator=rng())
+    logits[7] = torch.arange(words)
+    logits[8] = -torch.arange(words)
+    values, ids = top(logits, 5)
+    wanted = logits.log_softmax(-1).topk(5, -1)
+    torch.testing.assert_close(values, wanted.values)
+    assert torch.equal(ids, wanted.indices)
+
+
+def test_of_equally_likely_words_each_is_there_once():
+    _, ids = top(torch.zeros(2, 100), 3)
+    assert ids.tolist() == [[0, 1, 2]] * 2
 
 
 @pytest.mark.parametrize("channel", [Multinomial(5), Gumbel(5), PartialSampling(StraightThrough(5), 0.5, "token")])

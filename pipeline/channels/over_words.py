@@ -1,0 +1,80 @@
+"""Loops over the vocabulary that numba compiles."""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+
+import numpy as np
+
+from pipeline.runtime.compiled import compiled, exp
+
+BLOCK = 64  # words that are gone through before anything is asked of them
+
+
+@compiled
+def draw(logits, uniform, found):
+    """A word `found` (N,) for each row of `logits` (N, V): where the sum of shares passes `uniform` (N,)."""
+    words = logits.shape[1]
+    sums = np.empty((words + BLOCK - 1) // BLOCK, logits.dtype)
+    for n in range(len(logits)):
+        top = logits[n, 0]
+        for v in range(words):
+            top = logits[n, v] if logits[n, v] > top else top
+        total = 0.0
+        for block in range(len(sums)):
+            one = top * 0
+            for v in range(block * BLOCK, min(words, (block + 1) * BLOCK)):
+                one += exp(logits[n, v] - top)
+            sums[block] = one
+            total += one
+        left, block = uniform[n] * total, 0
+        while block < len(sums) - 1 and left >= sums[block]:
+            left -= sums[block]
+            block += 1
+        v, last = block * BLOCK, min(words, (block + 1) * BLOCK) - 1
+        left -= exp(logits[n, v] - top)
+        while v < last and left >= 0:
+            v += 1
+            left -= exp(logits[n, v] - top)
+        found[n] = v
+
+
+@compiled
+def top(logits, values, words):
+    """The `words` (N, k) of the largest `values` (N, k) of each row of `logits` (N, V), the largest first."""
+    size, least = logits.shape[1], logits.dtype.type(-np.inf)
+    largest = np.empty((size + BLOCK - 1) // BLOCK, logits.dtype)
+    for n in range(len(logits)):
+        for block in range(len(largest)):
+            most = least
+            for v in range(block * BLOCK, min(size, (block + 1) * BLOCK)):
+                most = logits[n, v] if logits[n, v] > most else most
+            largest[block] = most
+        for i in range(words.shape[1]):
+            block = 0
+            for other in range(len(largest)):
+                block = other if largest[other] > largest[block] else block
+            found, rest = -1, least
+            for v in range(block * BLOCK, min(size, (block + 1) * BLOCK)):
+                new = True
+                for earlier in range(i):
+                    new = new and words[n, earlier] != v
+                if new and found < 0 and not logits[n, v] < largest[block]:
+                    found = v
+                elif new and logits[n, v] > rest:
+                    rest = logits[n, v]
+            words[n, i], values[n, i] = found, logits[n, found]
+            largest[block] = rest
+
+
+@compiled
+def log_sums(logits, found):
+    """The logarithm of the sum of exponentials of each row of `logits` (N, V)."""
+    for n in range(len(logits)):
+        top = logits[n, 0]
+        for v in range(logits.shape[1]):
+            top = logits[n, v] if logits[n, v] > top else top
+        total = top * 0
+        for v in range(logits.shape[1]):
+            total += exp(logits[n, v] - top)
+        found[n] = top + math.log(total)
