@@ -22,7 +22,7 @@ def draw(logits, uniform, found):
             top = logits[n, v] if logits[n, v] > top else top
         total = 0.0
         for block in range(len(sums)):
-            one = top * 0
+            one = logits.dtype.type(0)
             for v in range(block * BLOCK, min(words, (block + 1) * BLOCK)):
                 one += exp(logits[n, v] - top)
             sums[block] = one
@@ -74,7 +74,7 @@ def log_sums(logits, found):
         top = logits[n, 0]
         for v in range(logits.shape[1]):
             top = logits[n, v] if logits[n, v] > top else top
-        total = top * 0
+        total = logits.dtype.type(0)
         for v in range(logits.shape[1]):
             total += exp(logits[n, v] - top)
         found[n] = top + math.log(total)

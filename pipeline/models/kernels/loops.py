@@ -2,7 +2,9 @@
 
 What they compute stands in plain torch in models/att2in.py. `rows` are the first and the one behind the last caption
 that a call works on; rows of one image lie in one call, so that calls may run beside each other. Compiled code is kept
-beside this file, or in numba's own folder where that cannot be written.
+beside this file, or in numba's own folder where that cannot be written. A loop of few arrays becomes vector
+instructions, one of many does not: what is computed of one row is several loops. Numbers are of the arrays' precision:
+a whole number or 0.5 between single ones would make them double.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -15,10 +17,10 @@ from pipeline.runtime.compiled import compiled, exp, tanh
 @compiled
 def attend(rows, keys, regions, mask, weight, query, images, shares, attended):
     """Additive attention: `shares` (n, R) and `attended` (n, H) of `query` (n, A), to regions (B, R, H) of `images`."""
-    zero = weight[0] * 0
+    zero = weight.dtype.type(0)
     for n in range(rows[0], rows[1]):
         image = images[n]
-        top = zero - np.inf
+        top = weight.dtype.type(-np.inf)
         for r in range(keys.shape[1]):
             score = zero
             for a in range(keys.shape[2]):
@@ -42,7 +44,7 @@ def attend(rows, keys, regions, mask, weight, query, images, shares, attended):
 def attend_back(rows, keys, regions, weight, query, images, shares, d, of_query, of_keys, of_weight):
     """From `d` (n, H), the gradient of what was attended to: that of the query (n, A); those of the keys, without the
     factor `weight`, and of the weight are added to `of_keys` (B, R, A) and `of_weight` (A,)."""
-    zero = weight[0] * 0
+    zero, one = weight.dtype.type(0), weight.dtype.type(1)
     scores = np.empty(keys.shape[1], query.dtype)
     for n in range(rows[0], rows[1]):
         image = images[n]
@@ -58,7 +60,7 @@ def attend_back(rows, keys, regions, weight, query, images, shares, d, of_query,
             of_score = shares[n, r] * (scores[r] - mean)
             for a in range(keys.shape[2]):
                 active = tanh(keys[image, r, a] + query[n, a])
-                slope = of_score * (1 - active * active)
+                slope = of_score * (one - active * active)
                 of_weight[a] += of_score * active
                 of_query[n, a] += slope
                 of_keys[image, r, a] += slope
@@ -74,39 +76,38 @@ def remember(rows, gates, chosen, c, after, h):
     written to `after`, hidden states to `h`. Of the candidates, what was attended to adds `chosen` (n, 2H).
     """
     size = c.shape[1]
-    half = gates[0, 0] * 0 + 0.5
+    half = gates.dtype.type(0.5)
     for n in range(rows[0], rows[1]):
+        enter, forget, leave = gates[n, :size], gates[n, size : 2 * size], gates[n, 2 * size : 3 * size]
+        first, second = gates[n, 3 * size : 4 * size], gates[n, 4 * size :]
+        to_first, to_second = chosen[n, :size], chosen[n, size:]
+        for j in range(3 * size):
+            gates[n, j] = half + half * tanh(half * gates[n, j])
         for j in range(size):
-            enter = half + half * tanh(half * gates[n, j])
-            forget = half + half * tanh(half * gates[n, size + j])
-            leave = half + half * tanh(half * gates[n, 2 * size + j])
-            first = gates[n, 3 * size + j] + chosen[n, j]
-            second = gates[n, 4 * size + j] + chosen[n, size + j]
-            candidate = first if first > second else second
-            after[n, j] = forget * c[n, j] + enter * candidate
-            h[n, j] = leave * tanh(after[n, j])
-            gates[n, j] = enter
-            gates[n, size + j] = forget
-            gates[n, 2 * size + j] = leave
-            gates[n, 3 * size + j] = candidate
-            gates[n, 4 * size + j] = 1 if first > second else (0 if second > first else half)
+            a, b = first[j] + to_first[j], second[j] + to_second[j]
+            first[j] = a if a > b else b
+            second[j] = half + half if a > b else (half - half if b > a else half)
+        for j in range(size):
+            after[n, j] = forget[j] * c[n, j] + enter[j] * first[j]
+        for j in range(size):
+            h[n, j] = leave[j] * tanh(after[n, j])
 
 
 @compiled
 def remember_back(rows, gates, c, after, of_h, of_after, of_gates, of_c):
     """From gradients of `remember`'s hidden states and cells: those of what came in (n, 5H) and of the cells before."""
-    size = c.shape[1]
+    size, one = c.shape[1], c.dtype.type(1)
     for n in range(rows[0], rows[1]):
         for j in range(size):
             enter, forget, leave = gates[n, j], gates[n, size + j], gates[n, 2 * size + j]
             candidate, which = gates[n, 3 * size + j], gates[n, 4 * size + j]
             active = tanh(after[n, j])
-            of_cell = of_after[n, j] + of_h[n, j] * leave * (1 - active * active)
-            of_gates[n, j] = of_cell * candidate * enter * (1 - enter)
-            of_gates[n, size + j] = of_cell * c[n, j] * forget * (1 - forget)
-            of_gates[n, 2 * size + j] = of_h[n, j] * active * leave * (1 - leave)
+            of_cell = of_after[n, j] + of_h[n, j] * leave * (one - active * active)
+            of_gates[n, j] = of_cell * candidate * enter * (one - enter)
+            of_gates[n, size + j] = of_cell * c[n, j] * forget * (one - forget)
+            of_gates[n, 2 * size + j] = of_h[n, j] * active * leave * (one - leave)
             of_gates[n, 3 * size + j] = of_cell * enter * which
-            of_gates[n, 4 * size + j] = of_cell * enter * (1 - which)
+            of_gates[n, 4 * size + j] = of_cell * enter * (one - which)
             of_c[n, j] = of_cell * forget
 
 
@@ -117,15 +118,16 @@ def renew(gates, x, before, new, after):
     `gates` become the reset and update gate, the candidate's part is left; `new` (n, H) is the candidate.
     """
     size = before.shape[1]
-    half = gates[0, 0] * 0 + 0.5
+    half = gates.dtype.type(0.5)
     for n in range(len(gates)):
+        reset, update, state = gates[n, :size], gates[n, size : 2 * size], gates[n, 2 * size :]
+        word = x[n, 2 * size :]
+        for j in range(2 * size):
+            gates[n, j] = half + half * tanh(half * (gates[n, j] + x[n, j]))
         for j in range(size):
-            reset = half + half * tanh(half * (gates[n, j] + x[n, j]))
-            update = half + half * tanh(half * (gates[n, size + j] + x[n, size + j]))
-            new[n, j] = tanh(x[n, 2 * size + j] + reset * gates[n, 2 * size + j])
-            after[n, j] = new[n, j] + update * (before[n, j] - new[n, j])
-            gates[n, j] = reset
-            gates[n, size + j] = update
+            new[n, j] = tanh(word[j] + reset[j] * state[j])
+        for j in range(size):
+            after[n, j] = new[n, j] + update[j] * (before[n, j] - new[n, j])
 
 
 @compiled
@@ -134,20 +136,21 @@ def renew_back(gates, before, new, d, of_gates, of_x):
 
     `d` becomes what goes to the state before without passing a gate's weights.
     """
-    size = before.shape[1]
+    size, one = before.shape[1], before.dtype.type(1)
     for n in range(len(gates)):
+        reset, update, state = gates[n, :size], gates[n, size : 2 * size], gates[n, 2 * size :]
+        of_reset, of_update, of_new = of_x[n, :size], of_x[n, size : 2 * size], of_x[n, 2 * size :]
         for j in range(size):
-            reset, update = gates[n, j], gates[n, size + j]
-            of_new = d[n, j] * (1 - update) * (1 - new[n, j] * new[n, j])
-            of_reset = of_new * gates[n, 2 * size + j] * reset * (1 - reset)
-            of_update = d[n, j] * (before[n, j] - new[n, j]) * update * (1 - update)
-            of_gates[n, j] = of_reset
-            of_gates[n, size + j] = of_update
-            of_gates[n, 2 * size + j] = of_new * reset
-            of_x[n, j] = of_reset
-            of_x[n, size + j] = of_update
-            of_x[n, 2 * size + j] = of_new
-            d[n, j] *= update
+            of_new[j] = d[n, j] * (one - update[j]) * (one - new[n, j] * new[n, j])
+        for j in range(size):
+            of_reset[j] = of_new[j] * state[j] * reset[j] * (one - reset[j])
+        for j in range(size):
+            of_update[j] = d[n, j] * (before[n, j] - new[n, j]) * update[j] * (one - update[j])
+        for j in range(2 * size):
+            of_gates[n, j] = of_x[n, j]
+        for j in range(size):
+            of_gates[n, 2 * size + j] = of_new[j] * reset[j]
+            d[n, j] *= update[j]
 
 
 @compiled
