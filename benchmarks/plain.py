@@ -67,13 +67,11 @@ def unrolled(
             heard = F.one_hot(symbol.index, speaker.vocabulary + 1).to(silence)
             soft, hard = channel.relax(logits, symbol.noise, symbol.index), heard
             mixed = channel.distribution(logits, symbol.noise, symbol.index)
-            full = torch.zeros(total, 1, dtype=torch.bool, device=batch.device)
-            if symbol.full is not None:
-                full[symbol.full] = True
-            heard = torch.where(full, mixed, soft + (hard - soft).detach())
+            full = torch.zeros_like(ended) if symbol.full is None else symbol.full
+            heard = torch.where(full.unsqueeze(1), mixed, soft + (hard - soft).detach())
             heard = torch.where(symbol.through.unsqueeze(1), heard, hard)
             if symbol.feeds_full:
-                words = torch.where(full, mixed @ speaker.word.weight[:-1], words)
+                words = torch.where(full.unsqueeze(1), mixed @ speaker.word.weight[:-1], words)
             said.append(torch.where(ended.unsqueeze(1), silence, heard))
         ended = index == 0
         if ended.all():
@@ -96,27 +94,12 @@ def speak(speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, seen
 def read(speaker: Decoder, batch: Batch, rng: Generator | None = None, seen: Tensor | None = None) -> Message:
     """What the unroll's `read` gives; of decoders other than Att2in2 only where nothing is dropped."""
     drop, tokens = Dropout(speaker.dropout if speaker.training else 0.0, Numbers(batch, rng)), batch.captions
-    if isinstance(speaker, Att2in):
-        hidden = _read(speaker, batch, drop)
-    else:
-        hidden, _ = Decoder.read(speaker, batch, speaker.see(batch), drop)
+    reading = Att2in.read if isinstance(speaker, Att2in) else Decoder.read
+    hidden, _ = reading(speaker, batch, speaker.see(batch), drop)
     distribution = speaker.logit(drop(hidden, None, tokens.shape[1])).log_softmax(-1).view(*tokens.shape, -1)
     log_probs = distribution.gather(2, tokens.unsqueeze(2)).squeeze(2) * caption_mask(tokens)
     images = torch.arange(len(tokens), device=tokens.device)
     return Message(tokens, caption_mask(tokens), images, 1, log_probs)
-
-
-def _read(speaker: Att2in, batch: Batch, drop: Dropout) -> Tensor:
-    """Hidden states (N·T, H), word by word; embeddings are dropped as where all are heard at once."""
-    tokens = batch.captions
-    state = speaker.begin(batch, speaker.see(batch), drop, 1)
-    before = torch.cat([tokens.new_full((len(tokens), 1), speaker.vocabulary + 1), tokens[:, :-1]], 1)
-    heard = drop(F.relu(speaker.word(before)).flatten(0, 1), None, tokens.shape[1]).view(*tokens.shape, -1)
-    found = []
-    for words in heard.unbind(1):
-        hidden, state = speaker.advance(speaker.from_word(words), state)
-        found.append(hidden)
-    return torch.stack(found, 1).flatten(0, 1)
 
 
 class PlainListener(Listener):

@@ -67,8 +67,8 @@ class Symbol:
     through: Tensor | None = (
         None  # (N,) bool: whose words pass a gradient to the channel's distribution; None: nobody's
     )
-    full: Tensor | None = None  # (K,) int64: rows of which the full distribution is heard, not the word
-    feeds_full: bool = False  # whether the speaker, too, goes on from it in those rows
+    full: Tensor | None = None  # (N,) bool: of which the full distribution is heard, not the word; None: of none
+    feeds_full: bool = False  # whether the speaker, too, goes on from it there
     noise: Tensor | None = None  # (N, …): what the channel must remember of its draws, such as noise on the logits
     forced: bool = False  # whether these words were forced, and later ones may be drawn
 

@@ -14,6 +14,7 @@ from every_method import METHODS
 from test_methods import made
 from test_plain import SAMPLES, by_likelihood, rng, same, through_words, unseen, world
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.channels.forced import Continued
 from pipeline.channels.words import Beam, Greedy, Multinomial
@@ -150,6 +151,53 @@ def test_a_method_s_losses_and_gradients_are_the_same(toy, name):
     assert len(wanted) > 15
     for key, value in wanted.items():
         torch.testing.assert_close(found[key], value, atol=1e-6, rtol=1e-4, msg=lambda text, k=key: f"{k}: {text}")
+
+
+class NoReads(TorchDispatchMode):
+    """Fails where a GPU would be waited for: a number is read, a shape depends on numbers, or the host's are copied."""
+
+    waits = (
+        "_local_scalar_dense",
+        "nonzero",
+        "masked_select",
+        "_unique2",
+        "unique_dim",
+        "bincount",
+        "equal",
+        "lift_fresh",
+    )
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        by_mask = name.startswith("index") and any(
+            isinstance(x, torch.Tensor) and x.dtype == torch.bool
+            for part in args
+            if isinstance(part, list)
+            for x in part
+        )
+        assert name not in self.waits, f"{name} waits for the device"
+        assert not by_mask, f"{name} by a mask waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_step_never_waits_for_the_device(toy, name, monkeypatch):
+    """What a CUDA graph needs: all that a step does is known before its numbers are."""
+    method, batch = made(name, toy.agents(dropout=0.3)), toy.batch()
+    with asynchronous():
+        method.step(batch, seed=2)  # what is made once is made
+        for read_by in ("tolist", "numpy"):
+            monkeypatch.setattr(torch.Tensor, read_by, lambda x: pytest.fail("a tensor is read"))
+        with NoReads():
+            losses, _ = method.step(batch, seed=2)
+            sum(losses.values()).backward()
+
+
+@pytest.mark.parametrize("wait", [lambda x: x.sum().item(), lambda x: x.nonzero(), lambda x: x[x > 0], torch.tensor])
+def test_waiting_would_be_noticed(wait):
+    x = torch.arange(3)
+    with NoReads(), pytest.raises(AssertionError, match="waits for the device"):
+        wait([1, 2] if wait is torch.tensor else x)
 
 
 def step(method: Method, toy) -> dict[str, torch.Tensor]:

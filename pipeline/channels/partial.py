@@ -12,7 +12,6 @@ from pipeline.channels.named import Named
 from pipeline.channels.straight_through import StraightThrough
 from pipeline.channels.words import Choose
 from pipeline.numbers import Numbers
-from pipeline.runtime import devices
 from pipeline.types import Batch, Symbol
 
 Mix = Literal["caption", "token"]
@@ -55,21 +54,17 @@ class PartialSampling(Named):
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         numbers = Numbers(batch, rng)
-        # on the host, so that a GPU need not be asked which they are
-        host = numbers if rng.device.type == "cpu" else Numbers(batch, Generator().manual_seed(rng.initial_seed()))
 
         def full() -> Tensor:
-            return host.like(torch.empty(len(batch) * self.width), width=self.width) < self.rho
+            captions = torch.empty(len(batch) * self.width, device=batch.device)
+            return numbers.like(captions, width=self.width) < self.rho
 
         captions = full() if self.mix == "caption" else None
 
         def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
             index, noise = self.inner.sample(logits, numbers, rows)
-            passing = full() if captions is None else captions
-            if devices.synchronous(rows.device):
-                passing = passing[rows]
-            chosen = passing.nonzero().squeeze(1).to(rows.device, non_blocking=True)
+            passing = (full() if captions is None else captions)[rows]
             feeds_full = self.feed == "distribution"
-            return Symbol(index, through=self.inner.through(index), full=chosen, feeds_full=feeds_full, noise=noise)
+            return Symbol(index, through=self.inner.through(index), full=passing, feeds_full=feeds_full, noise=noise)
 
         return step

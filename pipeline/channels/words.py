@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from pipeline.channels.named import Named
 from pipeline.errors import UserError
 from pipeline.numbers import Numbers
+from pipeline.runtime import devices
 from pipeline.types import Batch, Symbol
 
 Choose = Callable[[int, Tensor, Tensor], Symbol]
@@ -18,7 +19,7 @@ Choose = Callable[[int, Tensor, Tensor], Symbol]
 
 def draw(logits: Tensor, uniform: Tensor) -> Tensor:
     """(N,) word ids by the distributions of `logits` (N, V): their cumulative sums inverted at `uniform` (N, 1)."""
-    if logits.device.type == "cpu":
+    if devices.synchronous(logits.device):
         from pipeline.channels import over_words  # here: numba takes a second to import
 
         index = torch.empty(len(logits), dtype=torch.int64)
@@ -31,7 +32,7 @@ def draw(logits: Tensor, uniform: Tensor) -> Tensor:
 
 def top(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The log-probabilities and ids (N, k) of the likeliest words by `logits` (N, V), the likeliest first."""
-    if logits.device.type != "cpu":
+    if not devices.synchronous(logits.device):
         best, word = logits.topk(k, -1)
         return best - log_total(logits).unsqueeze(1), word
     from pipeline.channels import over_words
@@ -43,7 +44,7 @@ def top(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 def log_total(logits: Tensor) -> Tensor:
     """(N,): the logarithm of the sum of exponentials of `logits` (N, V)."""
-    if logits.device.type != "cpu":
+    if not devices.synchronous(logits.device):
         return logits.logsumexp(-1)
     from pipeline.channels import over_words
 

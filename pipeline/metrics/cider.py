@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from pipeline.errors import UserError
+from pipeline.runtime import devices
 
 ORDERS = 4
 ID_BITS = 15
@@ -141,7 +142,8 @@ class CiderD:
         With `eos`, a caption that ended before T has the EOS as its last word; one of T words has none. Nothing is
         read back from the device; ids above 32767 are therefore looked for on the CPU only, where they raise UserError.
         """
-        if tokens.device.type == "cpu" and tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) <= MAX_ID:
+        looked = devices.synchronous(tokens.device) and tokens.numel()
+        if looked and not 0 <= int(tokens.min()) <= int(tokens.max()) <= MAX_ID:
             raise UserError(f"captions: an id lies outside 0 … {MAX_ID}; CIDEr packs {ID_BITS} bits a word")
         dtype = self.idf.dtype
         words, human = self.side_by_side(tokens, images)

@@ -92,6 +92,17 @@ class Att2in(Decoder):
         shares = scores.masked_fill(~state.mask, -torch.inf).softmax(-1)
         return torch.bmm(shares.unsqueeze(1), state.regions).squeeze(1)
 
+    def read(self, batch: Batch, seen: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
+        """The words are known, so all of them are heard at once."""
+        tokens, state, found = batch.captions, self.begin(batch, seen, drop, 1), []
+        places = torch.arange(tokens.numel(), device=tokens.device)
+        embedded = self.word(self.before(tokens)).flatten(0, 1)
+        heard = self.from_word(drop(F.relu(embedded), places, tokens.shape[1]))
+        for entering in heard.view(*tokens.shape, -1).unbind(1):
+            hidden, state = self.advance(entering, state)
+            found.append(hidden)
+        return torch.stack(found, 1).flatten(0, 1), places
+
     def select(self, state: Att2inState, rows: Tensor, same_images: bool = False) -> Att2inState:
         moved = replace(state, h=state.h[rows], c=state.c[rows])
         if same_images:

@@ -81,14 +81,16 @@ class Decoder(nn.Module, ABC):
         """(n, V+1) of hidden states (n, H)."""
         return self.logit(hidden)
 
+    def before(self, tokens: Tensor) -> Tensor:
+        """The words (B, T) that are heard before each of `tokens` (B, T): BOS comes first."""
+        return torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, :-1]], 1)
+
     def read(self, batch: Batch, seen: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
         """Teacher forcing on the batch's captions (B, T): hidden states (M, H) before M of their words, and places
         (M,) int64, n·T + t, which hold at least every word and the EOS that ends a caption.
         """
-        tokens = batch.captions
-        before = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, :-1]], 1)
-        state, found = self.begin(batch, seen, drop, 1), []
-        for words in before.unbind(1):
+        tokens, state, found = batch.captions, self.begin(batch, seen, drop, 1), []
+        for words in self.before(tokens).unbind(1):
             hidden, state = self.step(self.word(words), state)
             found.append(hidden)
         return torch.stack(found, 1).flatten(0, 1), torch.arange(tokens.numel(), device=tokens.device)

@@ -62,7 +62,7 @@ class Listener(nn.Module):
             weight = message.mask.unsqueeze(-1).to(words.dtype)
             return F.normalize(self.bag((words * weight).sum(1) / weight.sum(1)), dim=-1, eps=EPSILON)
         assert self.gru is not None
-        begin = table.rows(message.tokens.new_tensor([self.vocabulary + 1])).expand(len(words), 1, -1)
+        begin = table.rows(torch.full_like(message.tokens[:1, 0], self.vocabulary + 1)).expand(len(words), 1, -1)
         words, last = torch.cat([begin, words], 1), message.mask.sum(1)
         if devices.synchronous(words.device):
             return F.normalize(last_states(self.gru, words, last + 1), dim=-1, eps=EPSILON)

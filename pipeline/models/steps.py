@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -29,12 +30,24 @@ class Step:
     symbol: Symbol
     soft: Tensor | None = None  # (K, V+1): the distributions that are heard full, with a graph
 
+    @cached_property
+    def full(self) -> Tensor:
+        """(K,) int64: of these rows distributions are made; on a GPU of all."""
+        assert self.symbol.full is not None
+        return where(self.symbol.full)
+
     def distribution(self, channel: RelaxingChannel, logit: SharedWeight, bias: Tensor) -> Tensor:
-        """(K, V+1): of the symbol's `full` rows, with a graph; made once."""
+        """(K, V+1): of the rows `full`, with a graph; made once."""
         if self.soft is None:
-            assert self.symbol.full is not None
-            self.soft = relaxed([(self, self.symbol.full)], channel.distribution, logit, bias)
+            self.soft = relaxed([(self, self.full)], channel.distribution, logit, bias)
         return self.soft
+
+    def goes_on_from(self, embedded: Tensor, mixed: Tensor) -> Tensor:
+        """(n, E): the embeddings of words, `mixed` (K, E) where a distribution is heard full."""
+        assert self.symbol.full is not None
+        if not devices.synchronous(mixed.device):
+            return torch.where(self.symbol.full.unsqueeze(1), mixed, embedded)
+        return embedded.index_copy(0, self.full, mixed)
 
 
 Part = tuple[Step, Tensor]  # and some of its rows: (M,) int64
@@ -86,11 +99,11 @@ def passed(spoken: Sequence[Step], channel: RelaxingChannel, logit: SharedWeight
         assert symbol.through is not None
         through = step.alive & symbol.through
         if symbol.full is not None:
-            chosen = where(through[symbol.full])
-            full.append((step, symbol.full[chosen]))
-            of_full.append((through, symbol.full[chosen]))
+            heard, through = through & symbol.full, through & ~symbol.full
+            chosen = where(heard[step.full])
+            full.append((step, step.full[chosen]))
+            of_full.append((heard, step.full[chosen]))
             soft.append(step.distribution(channel, logit, bias)[chosen])
-            through = through.index_fill(0, symbol.full, False)
         rows = where(through)
         words.append((step, rows))
         of_words.append((through, rows))

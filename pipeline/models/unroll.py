@@ -68,9 +68,8 @@ def speak(speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, seen
             break
         embedded = words.rows(index if symbol.fed is None else symbol.fed)
         if symbol.feeds_full:
-            assert symbol.full is not None
-            soft = step.distribution(cast(RelaxingChannel, channel), logit, speaker.logit.bias)
-            embedded = embedded.index_copy(0, symbol.full, words.mixture(soft))
+            mixed = words.mixture(step.distribution(cast(RelaxingChannel, channel), logit, speaker.logit.bias))
+            embedded = step.goes_on_from(embedded, mixed)
         if len(left) < STILL_FULL * len(rows):
             rows, ended, embedded, state = rows[left], ended[left], embedded[left], decoder.select(state, left)
     tokens = tokens.view(len(batch), width, -1)[:, : channel.samples, : t + 1].flatten(0, 1)

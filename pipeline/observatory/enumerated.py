@@ -52,7 +52,7 @@ class Told:
             if symbol.through is not None:
                 symbol = replace(symbol, through=through.through(index))
             if symbol.full is not None:
-                symbol = replace(symbol, full=self.whole[rows, t].nonzero().squeeze(1))
+                symbol = replace(symbol, full=self.whole[rows, t])
             return replace(symbol, index=index)
 
         return step

@@ -71,8 +71,7 @@ class FastAtt2in:
         order, going = _longest_first(caption_mask(tokens))
         places = torch.cat([order[:rows] * columns + t for t, rows in enumerate(going)])
         state = self.select(self.begin(batch, seen, drop, 1), order)
-        before = torch.cat([tokens.new_full((len(tokens), 1), plain.vocabulary + 1), tokens[:, :-1]], 1)
-        embedded = SharedWeight(plain.word.weight).rows(before.flatten()[places])
+        embedded = SharedWeight(plain.word.weight).rows(plain.before(tokens).flatten()[places])
         found = []
         for heard in drop(F.relu(embedded), places, columns).split(going):
             state = self.select(state, slice(len(heard)))

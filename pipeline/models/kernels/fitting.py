@@ -6,6 +6,7 @@ from typing import Any, TypeGuard
 
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
+from pipeline.runtime import devices
 
 
 def fitting(decoder: Decoder) -> Any:
@@ -19,4 +20,4 @@ def fitting(decoder: Decoder) -> Any:
 
 def fits(decoder: Decoder) -> TypeGuard[Att2in]:
     """Whether `decoder` has a fast form where it is."""
-    return type(decoder) is Att2in and decoder.logit.weight.device.type == "cpu"
+    return type(decoder) is Att2in and devices.synchronous(decoder.logit.weight.device)

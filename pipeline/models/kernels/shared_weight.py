@@ -17,6 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from pipeline.channels.words import log_total
+from pipeline.runtime import devices
 
 ROWS = 256  # of the vocabulary's size at a time
 
@@ -207,7 +208,7 @@ def _slope(
 
     That of an entropy is −p (log p + H). Its sum is added to `of_bias` (V,).
     """
-    if rise is None and logits.device.type == "cpu":
+    if rise is None and devices.synchronous(logits.device):
         from pipeline.models.kernels import loops  # here: numba takes a second to import
 
         slope = torch.empty_like(logits)

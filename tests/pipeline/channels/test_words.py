@@ -67,7 +67,7 @@ def test_what_is_drawn_for_a_caption_does_not_depend_on_which_others_go_on(toy, 
     if few.noise is not None:
         torch.testing.assert_close(few.noise, every.noise[some])
     if few.full is not None:
-        assert some[few.full].tolist() == [row for row in some.tolist() if row in every.full.tolist()]
+        assert torch.equal(few.full, every.full[some])
 
 
 def _open(channel, toy, logits):
@@ -78,50 +78,22 @@ def _open(channel, toy, logits):
 def test_a_share_rho_of_captions_passes_whole(toy, rho):
     step = PartialSampling(StraightThrough(samples=500), rho).open(toy.batch(), 12, rng())
     first, second = (step(t, torch.randn(4000, 13), torch.arange(4000)).full for t in range(2))
-    assert abs(len(first) / 4000 - rho) < 0.03
+    assert abs(first.float().mean() - rho) < 0.03
     assert torch.equal(first, second), "a caption passes whole from beginning to end or not at all"
 
 
 def test_a_share_rho_of_words_passes_whole(toy):
     step = PartialSampling(StraightThrough(samples=500), 0.5, mix="token").open(toy.batch(), 12, rng())
-    first, second = (set(step(t, torch.randn(4000, 13), torch.arange(4000)).full.tolist()) for t in range(2))
-    assert abs(len(first) / 4000 - 0.5) < 0.04
-    assert abs(len(first & second) / 4000 - 0.25) < 0.04
-
-
-class Elsewhere:
-    """A generator on a GPU, whose numbers nobody can see in time."""
-
-    device = torch.device("cuda")
-
-    def initial_seed(self) -> int:
-        return 5
-
-
-class Likeliest(StraightThrough):
-    """Draws nothing."""
-
-    def sample(self, logits, numbers, rows):
-        return logits.argmax(-1), None
-
-
-@pytest.mark.parametrize("mix", ["caption", "token"])
-def test_what_passes_whole_on_a_gpu_is_drawn_on_the_cpu_from_the_same_seed(toy, mix):
-    channel = PartialSampling(Likeliest(3), 0.5, mix)
-    here, there, other = (channel.open(toy.batch(), 12, place) for place in (rng(5), Elsewhere(), rng(0)))
-    for t in range(3):
-        wanted, found, not_found = (
-            step(t, torch.randn(24, 13), torch.arange(24)).full for step in (here, there, other)
-        )
-        assert torch.equal(found, wanted)
-        assert not torch.equal(found, not_found)
+    first, second = (step(t, torch.randn(4000, 13), torch.arange(4000)).full for t in range(2))
+    assert abs(first.float().mean() - 0.5) < 0.04
+    assert abs((first & second).float().mean() - 0.25) < 0.04
 
 
 def test_whole_captions_go_on_from_themselves_unless_along_the_samples(toy):
     logits = torch.randn(8, 13)
     symbol = _open(PartialSampling(rho=0.5), toy, logits)
     assert symbol.feeds_full
-    assert 0 < len(symbol.full) < 8
+    assert 0 < symbol.full.sum() < 8
     assert symbol.fed is None
     assert not _open(PartialSampling(rho=0.5, feed="sample"), toy, logits).feeds_full
 
