@@ -1,11 +1,10 @@
-"""What a caption says about a scene, and whether it is so."""
+"""What a caption claims about a scene, and which relations hold between two things in it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from pipeline.scenes.facts import Scene, Thing
-from pipeline.scenes.world import CATEGORIES
+from pipeline.scenes.facts import Thing
 
 CONVERSE = {"right_of": "left_of", "behind": "in_front_of", "below": "above"}
 
@@ -19,35 +18,11 @@ class Claim(NamedTuple):
     to: int = -1
 
 
-def holds(claim: Claim, scene: Scene) -> bool:
-    """Whether `claim` is true of `scene`; ValueError if it is no claim of this world."""
-    if claim.what == "setting":
-        return scene.setting == claim.value
-    if claim.what == "weather":
-        return scene.weather == claim.value
-    if claim.what == "light":
-        return scene.light == claim.value
-    if claim.what == "scenery":
-        return claim.value in scene.scenery
-    if claim.what == "relation":
-        return related(claim.value, scene.things[claim.of], scene.things[claim.to])
-    thing = scene.things[claim.of]
-    if claim.what == "kind":
-        return CATEGORIES[thing.category].kind == claim.value
-    if claim.what == "count":
-        return thing.count == int(claim.value)
-    if claim.what == "at_least":
-        return thing.count >= int(claim.value)
-    if claim.what in ("category", "colour", "pattern", "size", "pose", "place"):
-        return getattr(thing, claim.what) == claim.value
-    raise ValueError(f"{claim.what}: no such claim")
-
-
 def related(relation: str, a: Thing, b: Thing) -> bool:
-    """Whether `relation` holds from `a` to `b`, by where they are in the picture; ValueError if there is none such."""
+    """Whether `relation` holds from `a` to `b`, judged by their boxes; ValueError for an unknown relation."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = a.box, b.box
     across = min(a2, b2) - max(a0, b0)  # shared width; negative: the gap between them
-    along = min(a3, b3) - max(a1, b1)  # the same of heights
+    along = min(a3, b3) - max(a1, b1)  # shared height; negative: the gap
     narrower = min(a2 - a0, b2 - b0)
     if relation == "left_of":
         return across < 0.02 and a0 < b0

@@ -219,63 +219,44 @@ def _tokens(words: list[str]) -> Iterator[Token]:
 @cache
 def _lexicon() -> dict[tuple[str, ...], Token]:
     """Every phrase that claims something or holds a sentence together."""
-    phrases: dict[tuple[str, ...], Token] = {(word,): Token("glue", frozenset((word,))) for word in GLUE}
-    phrases |= {tuple(text.split()): Token("relation", frozenset((name,))) for text, name, _ in w.RELATIONS if name}
-    phrases |= {(garment,): Token("garment") for pair in w.GARMENT_PLURALS.items() for garment in pair}
-    phrases |= {(colour,): Token("colour", frozenset((colour,))) for colour in PALETTE}
-    phrases |= {(text,): Token("pattern", frozenset((name,))) for name, texts in w.PATTERNS.items() for text in texts}
     found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
-    for what, text, value in (*_sizes(), *_counts(), *_verbs(), *_places(), *_weather()):
-        found.setdefault((what, tuple(text)), set()).add(value)
-    phrases |= {text: Token(what, frozenset(values)) for (what, text), values in found.items()}
+    for what, words, value in _entries():
+        found.setdefault((what, tuple(words)), set()).add(value)
+    phrases = {words: Token(what, frozenset(values)) for (what, words), values in found.items()}
     phrases[("sky",)] = Token("weather")  # claims nothing, but its colour is no object's
     return phrases | _nouns()
 
 
-Entry = tuple[str, list[str], str]
-"""What a phrase is, its words, and one value that it may stand for."""
-
-
-def _sizes() -> Iterator[Entry]:
+def _entries() -> Iterator[tuple[str, list[str], str]]:
+    """What a phrase is, its words, and one value that it may stand for; a later entry replaces one of another kind."""
+    yield from (("glue", [word], word) for word in GLUE)
+    yield from (("relation", text.split(), name) for text, name, _ in w.RELATIONS if name)
+    yield from (("garment", [word], word) for pair in w.GARMENT_PLURALS.items() for word in pair)
+    yield from (("colour", [colour], colour) for colour in PALETTE)
+    yield from (("pattern", [text], name) for name, texts in w.PATTERNS.items() for text in texts)
     for by_size in w.SIZES.values():
-        for size, texts in by_size.items():
-            yield from (("size", [text], size) for text in texts)
-
-
-def _counts() -> Iterator[Entry]:
+        yield from (("size", [text], size) for size, texts in by_size.items() for text in texts)
     for text, what, number, _ in (entry for entries in w.COUNTS.values() for entry in entries):
         if text != "a":
             numbers = _at_least(number) if what == "at_least" else [str(number)]
             yield from (("count", text.removeprefix("a ").split(), n) for n in numbers)
-
-
-def _verbs() -> Iterator[Entry]:
     for key, texts in w.VERBS.items():
-        for text in texts:
-            yield "verb", text.split(), key.split(":")[-1]
-            yield "verb", text.split()[:1], key.split(":")[-1]
-
-
-def _places() -> Iterator[Entry]:
+        for words in map(str.split, texts):
+            yield "verb", words, key.split(":")[-1]
+            yield "verb", words[:1], key.split(":")[-1]
     for setting, places in w.PLACES.items():
         for text, _, landmark in places:
             yield ("scenery", _bare(text), landmark) if landmark else ("setting", _bare(text), setting)
-    for setting, texts in w.SCENES.items():
-        yield from (("setting", _bare(text), setting) for text in texts)
+    yield from (("setting", _bare(text), setting) for setting, texts in w.SCENES.items() for text in texts)
     # annotators name a farm's grass only where it is eaten, but it is drawn there all the same
     yield from (("setting", ["grass"], setting) for setting in GRASSY)
-
-
-def _weather() -> Iterator[Entry]:
-    for table in (w.WEATHER, w.IT_IS):
-        for (weather, light), texts in table.items():
-            value = weather if light == "day" else light
-            for text in texts:
-                words = _bare(text)
-                yield "weather", words, value
-                yield "weather", [word for word in words if word != "is"], value  # the sun setting
-                if words[-1] == "sky":
-                    yield "weather", ["sky", "is", *words[:-1]], value
+    for (weather, light), texts in (*w.WEATHER.items(), *w.IT_IS.items()):
+        value = weather if light == "day" else light
+        for words in map(_bare, texts):
+            yield "weather", words, value
+            yield "weather", [word for word in words if word != "is"], value  # the sun setting
+            if words[-1] == "sky":
+                yield "weather", ["sky", "is", *words[:-1]], value
 
 
 def _nouns() -> dict[tuple[str, ...], Token]:
@@ -309,7 +290,6 @@ def _at_least(number: int) -> frozenset[str]:
 @cache
 def _known() -> frozenset[str]:
     """Every word that an annotator may say."""
-    said = [text for table in (w.PLACES,) for places in table.values() for text, *_ in places]
-    for table in (w.WEATHER, w.IT_IS, w.SCENES):
-        said += [text for texts in table.values() for text in texts]
-    return frozenset(word for text in (*said, *w.PICTURES, *map(" ".join, _lexicon())) for word in text.split())
+    texts = [place.text for places in w.PLACES.values() for place in places]
+    texts += [text for table in (w.WEATHER, w.IT_IS, w.SCENES) for some in table.values() for text in some]
+    return frozenset(word for text in (*texts, *w.PICTURES, *map(" ".join, _lexicon())) for word in text.split())

@@ -113,70 +113,75 @@ RELATIONS: tuple[tuple[str, str, float], ...] = (  # words, relation ("": both a
     ("under", "below", 0.8),
 )
 
-Place = tuple[str, str, str]
-"""Words, the places where what they are said of may be (g, w, a: ground, water, air), and the landmark they need."""
+
+class Place(NamedTuple):
+    """Words for a place, and of what they are true."""
+
+    text: str
+    where: str  # of things on the ground, on the water, in the air: some of "gwa"
+    landmark: str  # that the scene must have; "": none
+
+
+def _places(where: str, *texts: str, landmark: str = "") -> tuple[Place, ...]:
+    return tuple(Place(text, where, landmark) for text in texts)
+
+
 PLACES: dict[str, tuple[Place, ...]] = {
     "beach": (
-        *(("on the beach", "g", ""), ("on the beach", "g", ""), ("on a beach", "g", ""), ("at the beach", "gwa", "")),
-        *(
-            ("on the sand", "g", ""),
-            ("by the sea", "g", ""),
-            ("near the ocean", "g", ""),
-            ("on a sandy beach", "g", ""),
-        ),
-        *(("on the sea", "w", ""), ("on the water", "w", ""), ("in the ocean", "w", ""), ("near the shore", "gwa", "")),
-        *(("over the beach", "a", ""), ("above the beach", "a", "")),
+        *_places("g", "on the beach", "on the beach", "on a beach"),
+        *_places("gwa", "at the beach"),
+        *_places("g", "on the sand", "by the sea", "near the ocean", "on a sandy beach"),
+        *_places("w", "on the sea", "on the water", "in the ocean"),
+        *_places("gwa", "near the shore"),
+        *_places("a", "over the beach", "above the beach"),
     ),
     "park": (
-        *(("in the park", "gwa", ""), ("in the park", "gwa", ""), ("in a park", "gwa", ""), ("on the grass", "g", "")),
-        *(("on the grass", "g", ""), ("on the lawn", "g", ""), ("near some trees", "ga", "trees")),
-        *(("in front of some trees", "g", "trees"), ("over the park", "a", ""), ("above the grass", "a", "")),
+        *_places("gwa", "in the park", "in the park", "in a park"),
+        *_places("g", "on the grass", "on the grass", "on the lawn"),
+        *_places("ga", "near some trees", landmark="trees"),
+        *_places("g", "in front of some trees", landmark="trees"),
+        *_places("a", "over the park", "above the grass"),
     ),
     "street": (
-        *(
-            ("on the street", "g", ""),
-            ("on the street", "g", ""),
-            ("on a city street", "g", ""),
-            ("in the city", "gwa", ""),
-        ),
-        *(("on the road", "g", ""), ("in front of some buildings", "g", "buildings"), ("in town", "gwa", "")),
-        *(("near some buildings", "ga", "buildings"), ("over the city", "a", ""), ("above the street", "a", "")),
+        *_places("g", "on the street", "on the street", "on a city street"),
+        *_places("gwa", "in the city"),
+        *_places("g", "on the road"),
+        *_places("g", "in front of some buildings", landmark="buildings"),
+        *_places("gwa", "in town"),
+        *_places("ga", "near some buildings", landmark="buildings"),
+        *_places("a", "over the city", "above the street"),
     ),
     "snow": (
-        *(("in the snow", "g", ""), ("in the snow", "g", ""), ("in the snow", "g", ""), ("on the snow", "g", "")),
-        *(("in the mountains", "gwa", "mountains"), ("in front of snowy mountains", "g", "mountains")),
-        *(("on snowy ground", "g", ""), ("over the snow", "a", ""), ("near the mountains", "ga", "mountains")),
+        *_places("g", "in the snow", "in the snow", "in the snow", "on the snow"),
+        *_places("gwa", "in the mountains", landmark="mountains"),
+        *_places("g", "in front of snowy mountains", landmark="mountains"),
+        *_places("g", "on snowy ground"),
+        *_places("a", "over the snow"),
+        *_places("ga", "near the mountains", landmark="mountains"),
     ),
     "desert": (
-        *(
-            ("in the desert", "gwa", ""),
-            ("in the desert", "gwa", ""),
-            ("in a desert", "gwa", ""),
-            ("on the sand", "g", ""),
-        ),
-        *(("in a dry desert", "gwa", ""), ("near a cactus", "g", "cactus"), ("near a cactus", "g", "cactus")),
-        *(("over the desert", "a", ""), ("above the desert", "a", "")),
+        *_places("gwa", "in the desert", "in the desert", "in a desert"),
+        *_places("g", "on the sand"),
+        *_places("gwa", "in a dry desert"),
+        *_places("g", "near a cactus", "near a cactus", landmark="cactus"),
+        *_places("a", "over the desert", "above the desert"),
     ),
     "lake": (
-        *(("by the lake", "ga", ""), ("by a lake", "ga", ""), ("near a lake", "ga", ""), ("beside the lake", "g", "")),
-        *(
-            ("near the water", "ga", ""),
-            ("by the water", "g", ""),
-            ("on the shore", "g", ""),
-            ("at the lake", "gwa", ""),
-        ),
-        *(("on the lake", "w", ""), ("on a lake", "w", ""), ("on the water", "w", ""), ("in the water", "w", "")),
-        *(("over the lake", "a", ""), ("above the grass", "a", "")),
+        *_places("ga", "by the lake", "by a lake", "near a lake"),
+        *_places("g", "beside the lake"),
+        *_places("ga", "near the water"),
+        *_places("g", "by the water", "on the shore"),
+        *_places("gwa", "at the lake"),
+        *_places("w", "on the lake", "on a lake", "on the water", "in the water"),
+        *_places("a", "over the lake", "above the grass"),
     ),
     "farm": (
-        *(("on a farm", "gwa", ""), ("on the farm", "gwa", ""), ("in a field", "g", ""), ("in the field", "g", "")),
-        *(("near a fence", "g", "fence"), ("in front of a fence", "g", "fence"), ("at the farm", "gwa", "")),
-        *(
-            ("near a barn", "g", "barn"),
-            ("near a red barn", "g", "barn"),
-            ("over a field", "a", ""),
-            ("above the farm", "a", ""),
-        ),
+        *_places("gwa", "on a farm", "on the farm"),
+        *_places("g", "in a field", "in the field"),
+        *_places("g", "near a fence", "in front of a fence", landmark="fence"),
+        *_places("gwa", "at the farm"),
+        *_places("g", "near a barn", "near a red barn", landmark="barn"),
+        *_places("a", "over a field", "above the farm"),
     ),
 }
 SCENES: dict[str, tuple[str, ...]] = {  # the setting as a noun
