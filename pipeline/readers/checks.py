@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.data.corpus import SPLITS, Caption, Corpus, check_images, tokenise
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import Place, Row, show
+from pipeline.readers.annotation_file import Place, show
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Known:
     corrupt: Collection[str] = ()  # files, relative to the images' folder, that are published broken
 
 
-def caption_of(text: str, words: Any, place: Place | Row) -> Caption:
+def caption_of(text: str, words: Any, place: Place) -> Caption:
     """A caption as annotated, its blanks made one; `words` None: they are found by `tokenise`."""
     if words is None:
         words = tokenise(text)

@@ -11,8 +11,8 @@ import numpy as np
 
 from pipeline.data.corpus import Caption, Corpus, Image
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import Once, Place, get, load, rows_of, show
-from pipeline.readers.splits import split_of
+from pipeline.readers.annotation_file import JsonFile, Once, show
+from pipeline.readers.splits import restval_in, split_of
 from pipeline.vocabulary import UNK_WORD, Vocabulary
 
 LABELS, FIRST, LAST, LENGTH = "labels", "label_start_ix", "label_end_ix", "label_length"
@@ -27,24 +27,22 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
     self-critical.pytorch. Raises UserError, one line with file and place, for whatever is wrong.
     """
     annotations, labels = Path(annotations), Path(labels)
-    text, data = load(annotations)
-    vocabulary = _vocabulary(data, annotations)
-    rows = rows_of(data, "images", annotations)
+    source = JsonFile(annotations)
+    vocabulary = _vocabulary(source.data, annotations)
+    rows = source.entries("images")
     tokens, first = _labels(labels, len(rows), len(vocabulary), annotations)
     words = np.array(["", *vocabulary.words], object)
     captions = [tuple(words[row[row > 0]]) for row in tokens]
     ids, read = Once("image id"), []
     for index, row in enumerate(rows):
-        place = Place(annotations, text, "images", index)
-        image = str(get(row, "id", int | str, place))
-        ids.add(image, place)
+        image = str(row.get("id", int | str))
+        ids.add(image, row)
         own = captions[first[index] : first[index + 1]]
-        split = split_of(get(row, "split", str, place), place)
-        file = get(row, "file_path", str, place, "")
+        split = split_of(row.get("split", str), row)
+        file = row.get("file_path", str, "")
         read.append(Image(image, file, split, tuple(Caption(" ".join(said), said) for said in own)))
-    restval = sum(row["split"] == "restval" for row in rows)
-    cut = tokens.shape[1]
-    return Corpus(annotations.stem, tuple(read), (annotations, labels), restval, vocabulary=vocabulary, cut=cut)
+    sources, cut = (annotations, labels), tokens.shape[1]
+    return Corpus(annotations.stem, tuple(read), sources, restval_in(rows), vocabulary=vocabulary, cut=cut)
 
 
 def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:
@@ -123,19 +121,14 @@ def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.
     if images == 0 or last[-1] != len(tokens):
         raise UserError(f"{file}: {len(tokens)} captions in {LABELS}, but {LAST} ends at {last[-1] if images else 0}")
     said = tokens > 0
+    length = said.sum(axis=1)
+    expected = length if lengths is None else lengths if lengths.shape == length.shape else -1
     for problem, bad in (
-        (f"holds an id outside 0 … {words}, the words of {annotations}", (tokens < 0) | (tokens > words)),
-        ("goes on after its end (0)", said & (np.cumsum(~said, axis=1) > 0)),
-        ("is empty", ~said[:, :1]),
-        (f"is not as long as {LENGTH} says", _of_other_length(said, lengths)),
+        (f"holds an id outside 0 … {words}, the words of {annotations}", ((tokens < 0) | (tokens > words)).any(axis=1)),
+        ("goes on after its end (0)", (said & (np.cumsum(~said, axis=1) > 0)).any(axis=1)),
+        ("is empty", length == 0),
+        (f"is not as long as {LENGTH} says", length != expected),
     ):
-        if len(rows := np.flatnonzero(bad.any(axis=1))):
-            raise UserError(f"{file}: {LABELS}[{rows[0]}] {problem}")
+        if bad.any():
+            raise UserError(f"{file}: {LABELS}[{bad.argmax()}] {problem}")
     return tokens, np.append(0, last)
-
-
-def _of_other_length(said: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
-    """(M, 1): captions whose words are not as many as `lengths` says, where it is there."""
-    if lengths is None:
-        return np.zeros((len(said), 1), bool)
-    return said.sum(axis=1, keepdims=True) != (lengths[:, None] if lengths.shape == said.shape[:1] else -1)

@@ -18,6 +18,8 @@ from pipeline.readers.splits import drawn_split, split_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+COLUMNS = ("file", "caption", "split")
+
 
 def read_folder(
     table: Path, images: Path | None, shares: Mapping[str, float] | None = None, known: Known = Known()
@@ -30,11 +32,10 @@ def read_folder(
     header is row 1; blank lines do not count), for whatever is wrong.
     """
     table = Path(table)
-    columns = _columns(table)
     first: dict[str, Row] = {}
     captions: dict[str, dict[Caption, Row]] = {}
     splits: dict[str, str] = {}
-    for row, values in _rows(table, columns):
+    for row, values in _rows(table):
         file, split = _file(values["file"], row), values.get("split")
         if file not in first:
             if images and not os.path.isfile(images / file):  # False, too, for what can be no path
@@ -47,7 +48,7 @@ def read_folder(
         if caption in captions[file]:
             row.fail(f"{file} has the same caption at {captions[file][caption]}; drop one ({show(caption.text)})")
         captions[file][caption] = row
-    if "split" not in columns:
+    if not any(splits.values()):
         splits = _drawn(table, list(first), shares)
     elif few := _too_small(splits.values()):
         raise UserError(
@@ -57,47 +58,35 @@ def read_folder(
     return checked(Corpus(table.stem, read, (table,)), images, known)
 
 
-def _columns(table: Path) -> dict[str, list[str | None]]:
-    """`file`, `caption` and, where there is one, `split`, as texts."""
+def _rows(table: Path) -> Iterator[tuple[Row, dict[str, str]]]:
+    """Every row's place and its texts by column, none of them empty; `split` only where there is such a column."""
+    import pyarrow as pa
+
     if (read := READERS.get(table.suffix.lower())) is None:
         raise UserError(f"{table}: a table of captions is a file {', '.join(READERS)}, by its ending")
     if not table.is_file():
         raise UserError(f"{table}: the table of captions is missing")
     content = read(table)
-    names = content.column_names
-    columns = {}
-    for name in ("file", "caption", "split"):
+    names, columns = content.column_names, {}
+    for name in COLUMNS:
         if names.count(name) > 1:
             raise UserError(f"{table}, row 1: there are two columns {name}")
         if name in names:
-            columns[name] = _texts(table, name, content[name])
+            try:
+                columns[name] = content[name].cast(pa.string()).to_pylist()
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                kind = content[name].type
+                raise UserError(f"{table}: the column {name} is to hold texts, not {kind}") from None
         elif name != "split":
             raise UserError(f"{table}, row 1: a column {name} is needed; there are {', '.join(map(show, names))}")
-    if not columns["file"]:
+    if not content.num_rows:
         raise UserError(f"{table}: the table has no rows")
-    return columns
-
-
-def _texts(table: Path, name: str, column: pa.ChunkedArray) -> list[str | None]:
-    import pyarrow as pa
-
-    try:
-        return column.cast(pa.string()).to_pylist()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise UserError(f"{table}: the column {name} is to hold texts, not {column.type}") from None
-
-
-def _rows(table: Path, columns: Mapping[str, list[str | None]]) -> Iterator[tuple[Row, dict[str, str]]]:
-    """Every row's place and its values, none of them empty."""
-    header = 1 if table.suffix.lower() == ".csv" else 0
-    for index in range(len(columns["file"])):
-        row = Row(table, 1 + header + index)
-        values: dict[str, str] = {}
-        for name, column in columns.items():
-            value = (column[index] or "").strip()
-            if not value:
+    for number, texts in enumerate(zip(*columns.values(), strict=True), 2 if table.suffix.lower() == ".csv" else 1):
+        row, values = Row(table, number), {}
+        for name, text in zip(columns, texts, strict=True):
+            values[name] = (text or "").strip()
+            if not values[name]:
                 row.fail(f"the {name} is empty" + (f", of {show(values['file'])}" if name != "file" else ""))
-            values[name] = value
         yield row, values
 
 
@@ -147,7 +136,7 @@ def _read_csv(table: Path) -> pa.Table:
         wrong.append(row)
         return "skip"
 
-    texts = {name: pa.string() for name in ("file", "caption", "split")}
+    texts = {name: pa.string() for name in COLUMNS}
     try:
         content = csv.read_csv(
             io.BytesIO(text.encode()),
@@ -175,7 +164,7 @@ def _read_json_lines(table: Path) -> pa.Table:
     from pyarrow import json
 
     content = read_text(table).encode()
-    schema = pa.schema({name: pa.string() for name in ("file", "caption", "split")})
+    schema = pa.schema({name: pa.string() for name in COLUMNS})
     try:
         rows = json.read_json(
             io.BytesIO(content),
@@ -197,7 +186,7 @@ def _read_parquet(table: Path) -> pa.Table:
 
     try:
         names = pq.read_schema(table).names
-        return pq.read_table(table, columns=[name for name in ("file", "caption", "split") if name in names])
+        return pq.read_table(table, columns=[name for name in COLUMNS if name in names])
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"{table}: not a Parquet file ({' '.join(str(error).split())})") from None
 
