@@ -34,16 +34,16 @@ def fetch(card: Card, out: Path, downloads: Path, say: Say = print) -> None:
     if wanted or brought:
         with _alone(downloads):
             _announce(wanted, brought, out, downloads, say)
-            for archive in wanted:
-                assert archive.url  # and with it, as the card has seen to, the other two
-                assert archive.bytes
-                assert archive.sha256
-                download(archive.url, downloads / archive.file, archive.bytes, archive.sha256)
-                _unpack(archive, out, downloads, {"url": archive.url, "sha256": archive.sha256})
-            for archive in brought:
-                digest = sha256(downloads / archive.file)
-                say(f"{archive.file}: SHA-256 {digest}; no digest is published, so it is not checked")
-                _unpack(archive, out, downloads, {"sha256": digest})
+            for archive in wanted + brought:
+                path = downloads / archive.file
+                if archive.url:
+                    download(archive.url, path, archive.bytes, archive.sha256)
+                    source = {"url": archive.url, "sha256": archive.sha256}
+                else:
+                    source = {"sha256": sha256(path)}
+                    say(f"{archive.file}: SHA-256 {source['sha256']}; no digest is published, so it is not checked")
+                to, files, most = out / archive.to, archive.files, archive.unpacked
+                unpack(path, archive.members, to, files=files, most_bytes=most, source=source)
     _check(card, out, downloads, say)
     kept = [downloads / archive.file for archive in card.archives if (downloads / archive.file).exists()]
     if kept:
@@ -54,7 +54,7 @@ def fetch(card: Card, out: Path, downloads: Path, say: Say = print) -> None:
 
 def summary(card: Card) -> str:
     """A few lines on a corpus: how big, whose licence, what is fetched, what has to be brought."""
-    size = sum(archive.bytes or 0 for archive in card.archives)
+    size = sum(archive.bytes for archive in card.archives)
     by_hand = [archive.file for archive in card.archives if not archive.url and not archive.optional]
     by_hand += [entry.file for entry in card.by_hand if not entry.optional]
     return "\n".join(
@@ -76,7 +76,6 @@ def _announce(wanted: list[Archive], brought: list[Archive], out: Path, download
         needs[device] = (folder, needs.get(device, (folder, 0))[1] + size)
 
     for archive in wanted:
-        assert archive.bytes
         there, part = downloads / archive.file, part_of(downloads / archive.file)
         have = archive.bytes if there.exists() else part.stat().st_size if part.exists() else 0
         need(downloads, max(archive.bytes - have, 0))
@@ -96,17 +95,6 @@ def _announce(wanted: list[Archive], brought: list[Archive], out: Path, download
                 f"{folder}: {_shown(size)} are needed and {_shown(free)} are free; make room, or name folders on other "
                 "disks by --out and --downloads"
             )
-
-
-def _unpack(archive: Archive, out: Path, downloads: Path, source: dict[str, str]) -> None:
-    unpack(
-        downloads / archive.file,
-        archive.members,
-        out / archive.to,
-        files=archive.files,
-        most_bytes=archive.unpacked,
-        source=source,
-    )
 
 
 def _check(card: Card, out: Path, downloads: Path, say: Say) -> None:

@@ -27,14 +27,14 @@ class Archive(Entry):
     """A zip or tar and the one folder of it that is used; it is downloaded if it has a url, else brought by hand."""
 
     file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.(zip|tar|tar\.gz|tgz)$")]
-    url: Annotated[str, Field(pattern=r"^https?://")] | None = None
-    bytes: Count | None = None
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    where: Text | None = None  # by hand: who has it and what it takes to get it
+    url: Annotated[str, Field(pattern=r"^https?://")] = ""
+    bytes: Count = 0
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = ""
+    where: Text = ""  # by hand: who has it and what it takes to get it
     members: Text  # which files of the archive: a folder and a pattern, train2014/*
     to: Below  # the folder for them, below the corpus' own
     files: Count  # how many they are
-    needed: Count | None = None  # how many of them the splits use; all where it is left out
+    needed: Count = 0  # how many of them the splits use; 0: all
     unpacked: Count  # bytes that they take on disk, at most
     optional: bool = False
 
