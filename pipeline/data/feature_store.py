@@ -17,7 +17,6 @@ import zlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -31,8 +30,8 @@ FILE, MANIFEST = "features.h5", "manifest.json"
 class FeatureWriter(AbstractContextManager):
     """Writes features.h5 and manifest.json into a folder, which get their names only when every row is written.
 
-    Rows may come in any order and in parts; a row's checksum in `crc` says that it is whole. With `boxes` every region
-    has one. Leaving the block by an error leaves nothing behind.
+    Rows may come in any order and in parts; `crc` holds a checksum of each. With `boxes` every region has one. An error
+    in the block leaves nothing behind; raises UserError where a row is missing at its end.
     """
 
     def __init__(
@@ -75,15 +74,15 @@ class FeatureWriter(AbstractContextManager):
         Raises UserError for a value that is not finite in half precision (beyond ±65,504).
         """
         rows = np.asarray(rows)
-        with np.errstate(over="ignore"):  # told below
+        with np.errstate(over="ignore"):  # an error below
             half = np.asarray(pooled).astype(np.float16), np.asarray(regions).astype(np.float16)
         finite = np.isfinite(half[0]).all(1) & np.asarray(np.isfinite(half[1]).all((1, 2)))
-        for row, sound in zip(rows, finite, strict=True):
-            if not sound:
-                raise UserError(f"{self.folder / FILE}, row {row}: a feature is infinite or NaN in half precision")
+        if not finite.all():
+            row = rows[np.argmin(finite)]
+            raise UserError(f"{self.folder / FILE}, row {row}: a feature is infinite or NaN in half precision")
         count = np.full(len(rows), regions.shape[1]) if region_count is None else np.asarray(region_count)
         count = count.astype(np.int32)
-        values = {"pooled": half[0], "regions": half[1], "region_count": count}
+        values: dict[str, np.ndarray] = {"pooled": half[0], "regions": half[1], "region_count": count}
         if self._boxes:
             values["boxes"] = np.asarray(boxes, np.float32)
         for name, value in values.items():
@@ -91,26 +90,17 @@ class FeatureWriter(AbstractContextManager):
         self._crc[rows] = _checksums(*values.values())
         self._written[rows] = True
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None and not self._written.all():
-            missing = int(np.flatnonzero(~self._written)[0])
-            error = UserError(f"{self.folder / FILE}: row {missing} was never written")
-            self._closing.__exit__(UserError, error, None)
-            raise error
-        if error is None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with self._closing:  # an error here leaves no file
+            if error is not None:
+                raise error
+            if not self._written.all():
+                raise UserError(f"{self.folder / FILE}: row {np.argmin(self._written)} was never written")
             self._file["crc"][:] = self._crc
             (self.folder / MANIFEST).unlink(missing_ok=True)
-        self._closing.__exit__(kind, error, trace)
-        if error is None:
-            manifest = {
-                **self.manifest,
-                "crc": _crc_of(self._crc),
-                "shape": dict(zip("MPRD", self._shape, strict=True)),
-            }
-            text = json.dumps(manifest, indent=2, ensure_ascii=False)
-            write_atomically(self.folder / MANIFEST, text + "\n")
+        shape = dict(zip("MPRD", self._shape, strict=True))
+        manifest = {**self.manifest, "crc": _crc_of(self._crc), "shape": shape}
+        write_atomically(self.folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
 class FeatureStore:
@@ -198,7 +188,7 @@ class FeatureStore:
         ends = np.append(begins, len(rows))[1:]
         places = (self._offsets[name] + rows[begins].astype(np.int64) * size).tolist()
         runs = list(zip(places, (begins * size).tolist(), (ends * size).tolist(), strict=True))
-        if hasattr(os, "posix_fadvise"):  # Linux: the disk is told of all that is wanted, and need not wait for us
+        if hasattr(os, "posix_fadvise"):  # Linux: announce all reads, so that the disk need not wait for each
             for place, begin, end in runs:
                 os.posix_fadvise(file, place, end - begin, os.POSIX_FADV_WILLNEED)
         for place, begin, end in runs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.corpus import SPLITS, Caption, Corpus
+from pipeline.data.corpus import SPLITS, Corpus
 from pipeline.data.tokens import TOKENIZER, load_vocabulary
 from pipeline.errors import UserError
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.files import atomic_path, sha256, write_atomically
 from pipeline.vocabulary import Vocabulary
 
 IMAGES = pa.schema({"image": pa.int64(), "id": pa.string(), "file": pa.string(), "split": pa.string()})
@@ -57,6 +56,7 @@ def write_prepared(
             "the captions are complete and tokenised as published"
         )
     images, captions = corpus.images, [caption for image in corpus.images for caption in image.captions]
+    texts = (caption.text.split() if vocabulary.reads_text else caption.words for caption in captions)
     image_table = pa.table(
         {
             "image": np.arange(len(images)),
@@ -71,20 +71,21 @@ def write_prepared(
             "image": np.repeat(np.arange(len(images)), [len(image.captions) for image in images]),
             "text": [caption.text for caption in captions],
             "words": [caption.words for caption in captions],
-            "tokens": [_encoded(caption, vocabulary)[:max_words] for caption in captions],
+            "tokens": [vocabulary.encode(words)[:max_words] for words in texts],
         },
         schema=CAPTIONS,
     )
+    tokens = numbers(caption_table["tokens"].combine_chunks().values)  # of all captions
     manifest: dict[str, Any] = {
         "dataset": corpus.name,
         "images": corpus.counts(),
         "captions": {split: sum(len(i.captions) for i in images if i.split == split) for split in SPLITS},
         "words": len(vocabulary),
-        "unknown": _share_unknown(caption_table["tokens"], vocabulary),
+        "unknown": round(float(np.mean(tokens == vocabulary.unk)), 6),
         "settings": {"min_count": min_count, "max_words": max_words},
         "inputs": {source.name: sha256(source) for source in corpus.sources},
     }
-    # only what is not the rule is told: where all is as it always was, the manifest is so, too, to the byte
+    # only what differs from the defaults, so that earlier manifests stay equal to the byte
     if count_words != "train":
         manifest["settings"]["count_words"] = count_words
     if tokenizer is not None:
@@ -92,8 +93,9 @@ def write_prepared(
     if corpus.skipped:
         manifest["skipped"] = [image.file for image in corpus.skipped]
     (out / "manifest.json").unlink(missing_ok=True)
-    _write_table(out / "images.parquet", image_table)
-    _write_table(out / "captions.parquet", caption_table)
+    for name, table in (("images", image_table), ("captions", caption_table)):
+        with atomic_path(out / f"{name}.parquet") as path:
+            pq.write_table(table, path, compression="zstd")
     write_atomically(out / "vocabulary.json", vocabulary.dump())
     write_atomically(out / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return manifest
@@ -197,10 +199,6 @@ def _counted(corpus: Corpus, min_count: int, count_words: Literal["train", "all"
     return vocabulary
 
 
-def _encoded(caption: Caption, vocabulary: Vocabulary) -> list[int]:
-    return vocabulary.encode(caption.text.split() if vocabulary.reads_text else caption.words)
-
-
 def _padded(tokens: pa.ListArray, width: int) -> np.ndarray:
     """(C, width) int32 of a list array, filled up with 0."""
     offsets, flat = numbers(tokens.offsets), numbers(tokens.values)
@@ -208,14 +206,3 @@ def _padded(tokens: pa.ListArray, width: int) -> np.ndarray:
     padded = np.zeros((len(tokens), width), np.int32)
     padded[np.arange(width) < lengths[:, None]] = flat[offsets[0] : offsets[-1]]
     return padded
-
-
-def _share_unknown(tokens: pa.ChunkedArray, vocabulary: Vocabulary) -> float:
-    flat = tokens.combine_chunks().values.to_numpy()
-    return round(float(np.mean(flat == vocabulary.unk)), 6)
-
-
-def _write_table(path: Path, table: pa.Table) -> None:
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
-    write_atomically(path, buffer.getvalue())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from pipeline.scenes import words as w
-from pipeline.scenes.claims import Claim, related
-from pipeline.scenes.facts import Scene, pick, stream
+from pipeline.scenes.facts import Scene, pick, related, stream
 from pipeline.scenes.world import CATEGORIES
 
 ALIVE = ("person", "child", "animal")
@@ -26,6 +26,15 @@ FORMS = {  # relative probability of each kind of sentence
     "scene": 0.07,  # a beach with a dog and a tent
     "weather": 0.07,  # it is raining and a dog is running
 }
+
+
+class Claim(NamedTuple):
+    """One statement; `of` and `to` are indices into `Scene.things`, -1 where the claim is about the scene."""
+
+    what: str
+    value: str
+    of: int = -1
+    to: int = -1
 
 
 @dataclass(frozen=True)

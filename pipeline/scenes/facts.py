@@ -1,4 +1,4 @@
-"""One scene's facts, drawn at random: what is there, of which colour, and where exactly it stands."""
+"""One scene's facts, sampled at random: what is there, how it looks, where exactly it is, and which relations hold."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ Box = tuple[float, float, float, float]
 """Left, top, right, bottom as fractions of the picture, y downwards."""
 T = TypeVar("T")
 FACTS = "facts.jsonl"  # the file that holds them, one line per scene
+CONVERSE = {"right_of": "left_of", "behind": "in_front_of", "below": "above"}  # relation of b to a
 DIGITS = 4  # decimals of coordinates, so that the file has exactly what was drawn
 
 
@@ -123,6 +124,27 @@ def around(boxes: Sequence[Box]) -> Box:
     """The smallest box that holds all `boxes`."""
     left, top, right, bottom = zip(*boxes, strict=True)
     return min(left), min(top), max(right), max(bottom)
+
+
+def related(relation: str, a: Thing, b: Thing) -> bool:
+    """Whether `relation` holds from `a` to `b`, judged by their boxes; ValueError for an unknown relation."""
+    (a0, a1, a2, a3), (b0, b1, b2, b3) = a.box, b.box
+    across = min(a2, b2) - max(a0, b0)  # shared width; negative: the gap between them
+    along = min(a3, b3) - max(a1, b1)  # shared height; negative: the gap
+    narrower = min(a2 - a0, b2 - b0)
+    if relation == "left_of":
+        return across < 0.02 and a0 < b0
+    if relation == "near":
+        return max(-across, -along) < 0.25
+    if relation == "beside":
+        return -0.25 < across < 0.02 and along > 0.25 * min(a3 - a1, b3 - b1)
+    if relation == "in_front_of":
+        return "air" not in (a.place, b.place) and across > 0.35 * narrower and a3 - b3 > 0.10
+    if relation == "above":
+        return a.place == "air" and across > 0.25 * narrower and a3 < b1 + 0.02
+    if relation in CONVERSE:
+        return related(CONVERSE[relation], b, a)
+    raise ValueError(f"{relation}: no such relation")
 
 
 def _sample_things(rng: np.random.Generator, setting: str, number: int) -> list[Thing]:

@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.scenes.claims import related
-from pipeline.scenes.facts import Scene, Thing, atmosphere
+from pipeline.scenes.facts import Scene, Thing, atmosphere, related
 from pipeline.scenes.parser import Mention, Parsed, parse
 from pipeline.scenes.words import RELATIONS
 

@@ -58,7 +58,7 @@ class ParsedCaption(NamedTuple):
     """All that a sentence claims, nothing twice, and how many of its words nobody here knows."""
 
     mentions: tuple[Mention, ...]
-    relations: tuple[tuple[str, int, int], ...]  # a relation of claims.py from one mention to another
+    relations: tuple[tuple[str, int, int], ...]  # a relation of facts.py from one mention to another
     scene: tuple[Parsed, ...]
     loose: tuple[Parsed, ...]  # attributes and verbs of something that is not named
     words: int

@@ -5,9 +5,8 @@ from collections import Counter
 
 import pytest
 
-from pipeline.scenes.captions import Description, article, describe
-from pipeline.scenes.claims import Claim, related
-from pipeline.scenes.facts import Scene, Thing, sample_scene
+from pipeline.scenes.captions import Claim, Description, article, describe
+from pipeline.scenes.facts import Scene, Thing, related, sample_scene
 from pipeline.scenes.world import CATEGORIES, PALETTE
 
 SEED, NUMBER = 1, 1000

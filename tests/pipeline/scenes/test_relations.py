@@ -2,8 +2,7 @@
 
 import pytest
 
-from pipeline.scenes.claims import related
-from pipeline.scenes.facts import Box, Thing
+from pipeline.scenes.facts import Box, Thing, related
 
 
 def thing(category: str = "dog", place: str = "ground", box: Box = (0.1, 0.5, 0.3, 0.8)) -> Thing:
