@@ -9,19 +9,16 @@ from pathlib import Path
 from pipeline.data.corpus import Corpus, Image
 from pipeline.errors import UserError
 from pipeline.readers.annotation_file import Entry, JsonFile, Once
-from pipeline.readers.checks import Known, caption_of, checked
+from pipeline.readers.checks import caption_of
 from pipeline.readers.splits import read_splits, split_of
 
 
 def read_coco(
-    annotations: Path | Sequence[Path] | Mapping[str, Path],
-    images: Path | None,
-    splits: Path | None = None,
-    known: Known = Known(),
+    annotations: Sequence[Path] | Mapping[str, Path], images: Path | None, splits: Path | None = None
 ) -> Corpus:
-    """Read COCO caption annotations and open every image, where there are any.
+    """Read COCO caption annotations.
 
-    `annotations` is one file a split, {split: file}, or one or several files that are merged, with `splits` beside them
+    `annotations` is one file per split, {split: file}, or several files that are merged, with a file of `splits`
     (`read_splits` says in which forms). Images that `splits` does not name are left out. An image called
     COCO_train2014_… lies in `images`/train2014, another one of `captions_train2017.json` in `images`/train2017, where
     there is such a folder. Raises UserError as `read_karpathy`.
@@ -31,7 +28,7 @@ def read_coco(
             raise UserError("splits: give either one annotation file a split or a file of splits, not both")
         files = [(Path(file), split) for split, file in annotations.items()]
     else:
-        files = [(Path(file), "") for file in ([annotations] if isinstance(annotations, str | Path) else annotations)]
+        files = [(Path(file), "") for file in annotations]
         if splits is None:
             raise UserError(f"{files[0][0]}: a COCO file says nothing of splits; give {{split: file}} or a split file")
     chosen = None if splits is None else read_splits(Path(splits))
@@ -59,7 +56,7 @@ def read_coco(
             "give all annotation files (train2014 and val2014, say)"
         )
     name, restval = sources[0].stem, chosen.restval if chosen else None
-    return checked(Corpus(name, tuple(read), (*sources, *([Path(splits)] if splits else [])), restval), images, known)
+    return Corpus(name, tuple(read), (*sources, *([Path(splits)] if splits else [])), restval)
 
 
 def _captioned(file: Path, ids: Once) -> Iterator[tuple[Entry, list[Entry]]]:

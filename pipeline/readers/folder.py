@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pipeline.data.corpus import SPLITS, Caption, Corpus, Image
 from pipeline.errors import UserError
 from pipeline.readers.annotation_file import Row, read_text, show
-from pipeline.readers.checks import Known, caption_of, checked
+from pipeline.readers.checks import caption_of
 from pipeline.readers.splits import drawn_split, split_of
 
 if TYPE_CHECKING:
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 COLUMNS = ("file", "caption", "split")
 
 
-def read_folder(
-    table: Path, images: Path | None, shares: Mapping[str, float] | None = None, known: Known = Known()
-) -> Corpus:
-    """Read a CSV, JSON Lines or Parquet table of `file, caption`, a row per caption, and open every image.
+def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | None = None) -> Corpus:
+    """Read a CSV, JSON Lines or Parquet table of `file, caption`, a row per caption.
 
     `file` is relative to the folder `images`; the rows of an image may stand anywhere. A column `split` (train, val,
     test; the same in all rows of an image) says where an image belongs; without one `shares` (val, test, seed) do, by
@@ -55,7 +53,7 @@ def read_folder(
             f"{table}: of {len(splits)} images fewer than two are in {few[0]}; each split needs two to tell apart"
         )
     read = tuple(Image(file, file, splits[file], tuple(captions[file])) for file in first)
-    return checked(Corpus(table.stem, read, (table,)), images, known)
+    return Corpus(table.stem, read, (table,))
 
 
 def _rows(table: Path) -> Iterator[tuple[Row, dict[str, str]]]:

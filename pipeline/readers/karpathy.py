@@ -6,15 +6,15 @@ from pathlib import Path
 
 from pipeline.data.corpus import Corpus, Image
 from pipeline.readers.annotation_file import JsonFile, Once, show
-from pipeline.readers.checks import Known, caption_of, checked
+from pipeline.readers.checks import caption_of
 from pipeline.readers.splits import restval_in, split_of
 
 
-def read_karpathy(annotations: Path, images: Path | None, known: Known = Known()) -> Corpus:
-    """Read a Karpathy-form file, `dataset_*.json`, and open every image, where there are any.
+def read_karpathy(annotations: Path) -> Corpus:
+    """Read a Karpathy-form file, `dataset_*.json`.
 
-    `filepath` of an image, where there is one, is a folder below `images`; the split `restval` joins train; sentences
-    without `tokens` are tokenised. Raises UserError, one line with file and place, for whatever is wrong.
+    `filepath` of an image, where there is one, is a folder below that of the images; the split `restval` joins train;
+    sentences without `tokens` are tokenised. Raises UserError, one line with file and place, for whatever is wrong.
     """
     annotations = Path(annotations)
     source = JsonFile(annotations)
@@ -39,5 +39,4 @@ def read_karpathy(annotations: Path, images: Path | None, known: Known = Known()
             row.fail(f"image {file} has no captions")
         read.append(Image(str(image_id), file, split_of(row.get("split", str), row), tuple(captions)))
     name = source.data.get("dataset")
-    corpus = Corpus(name if isinstance(name, str) else annotations.stem, tuple(read), (annotations,), restval_in(rows))
-    return checked(corpus, images, known)
+    return Corpus(name if isinstance(name, str) else annotations.stem, tuple(read), (annotations,), restval_in(rows))

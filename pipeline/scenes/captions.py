@@ -226,15 +226,11 @@ def _verb(scene: Scene, actors: Sequence[int], rng: np.random.Generator) -> Part
         thing = scene.things[i]
         kind = CATEGORIES[thing.category].kind
         kind = "person" if kind == "child" else kind
-        mine = next(
-            w.VERBS[key]
-            for key in (f"{thing.category}:{thing.pose}", f"{kind}:{thing.pose}", thing.pose)
-            if key in w.VERBS
-        )
+        keys = (f"{thing.category}:{thing.pose}", f"{kind}:{thing.pose}", thing.pose)
+        mine = next(w.VERBS[key] for key in keys if key in w.VERBS)
         options = list(mine) if n == 0 else [verb for verb in options if verb in mine]
-    if not options:
-        return Part()
-    return Part(pick(rng, options), tuple(Claim("pose", scene.things[i].pose, i) for i in actors))
+    claims = tuple(Claim("pose", scene.things[i].pose, i) for i in actors)
+    return Part(pick(rng, options), claims) if options else Part()
 
 
 def _neighbour(scene: Scene, plan: Plan, rng: np.random.Generator) -> list[Part]:
@@ -246,11 +242,7 @@ def _neighbour(scene: Scene, plan: Plan, rng: np.random.Generator) -> list[Part]
     odd = {"and"} if plan.form == "coloured" else set()  # the colour would be said of both
     if not alike and plan.form != "verbless":
         odd.add("with")  # people do not walk with a house
-    true = [
-        (text, relation, weight)
-        for text, relation, weight in w.RELATIONS
-        if text not in odd and (not relation or related(relation, a, b))
-    ]
+    true = [r for r in w.RELATIONS if r[0] not in odd and (not r[1] or related(r[1], a, b))]
     if not true:
         return []
     text, relation, _ = pick(rng, true, [weight for *_, weight in true])
@@ -269,18 +261,14 @@ def _is_coloured(scene: Scene, plan: Plan, subject: Part, rng: np.random.Generat
 def _place(scene: Scene, mentioned: Sequence[int], rng: np.random.Generator) -> Part:
     """Where the scene is, in words that are true of everything mentioned."""
     where = {scene.things[i].place[0] for i in mentioned}
-    options = [
-        place
-        for place in w.PLACES[scene.setting]
-        if where <= set(place[1]) and (not place[2] or place[2] in scene.scenery)
-    ]
-    text, said, landmark = pick(rng, options)
+    options = [p for p in w.PLACES[scene.setting] if where <= set(p.where) and p.landmark in ("", *scene.scenery)]
+    place = pick(rng, options)
     claims = [Claim("setting", scene.setting)]
-    if landmark:
-        claims.append(Claim("scenery", landmark))
-    if len(said) == 1:
+    if place.landmark:
+        claims.append(Claim("scenery", place.landmark))
+    if len(place.where) == 1:
         claims += [Claim("place", scene.things[i].place, i) for i in mentioned]
-    return Part(text, tuple(claims))
+    return Part(place.text, tuple(claims))
 
 
 def _sky(words: dict[tuple[str, str], tuple[str, ...]], scene: Scene, rng: np.random.Generator) -> Part:

@@ -15,7 +15,7 @@ from pipeline.readers import read_karpathy
 @pytest.fixture
 def world(karpathy, tmp_path):
     """40 images, of which 20 train; the features of image i are all i."""
-    write_prepared(read_karpathy(*karpathy(40)), tmp_path / "prepared", min_count=0, max_words=16)
+    write_prepared(read_karpathy(karpathy(40)[0]), tmp_path / "prepared", min_count=0, max_words=16)
     with FeatureWriter(tmp_path / "features", 40, 2, (3, 2)) as store:
         rows = np.arange(40)
         store.write(rows, np.tile(rows[:, None], (1, 2)), np.tile(rows[:, None, None], (1, 3, 2)))
