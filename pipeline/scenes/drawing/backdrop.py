@@ -1,4 +1,4 @@
-"""What lies behind the objects: the sky with its lights and clouds, and bare ground to paint a landscape on."""
+"""What is behind the objects: the sky with sun, moon and clouds, and bare ground to draw a landscape on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageDraw
 
-from pipeline.scenes.drawing.pen import Colour, Point, mix
+from pipeline.scenes.drawing.pen import Colour, Point, mix, points
 from pipeline.scenes.facts import Scene, atmosphere
 
 SKY: dict[str, tuple[Colour, Colour, Colour]] = {  # above, between, at the horizon
@@ -17,7 +17,7 @@ SKY: dict[str, tuple[Colour, Colour, Colour]] = {  # above, between, at the hori
     "sunset": ((92, 82, 158), (232, 122, 122), (255, 198, 112)),
     "night": ((18, 24, 66), (34, 44, 102), (66, 78, 140)),
 }
-AIR: dict[str, tuple[Colour, float]] = {  # what the light mixes into the colours of the ground, and how much of it
+AIR: dict[str, tuple[Colour, float]] = {  # the colour of the light, and its share in the colours of the ground
     "sunny": ((255, 250, 230), 0.0),
     "cloudy": ((150, 160, 172), 0.18),
     "rainy": ((104, 118, 138), 0.34),
@@ -50,7 +50,7 @@ class Backdrop:
         self.gradient(scene.shore, 1.0, (self.tone(far), self.tone(near)))
 
     def tone(self, colour: Colour) -> Colour:
-        """`colour` as this light shows it."""
+        """`colour` in this light."""
         other, share = AIR[self.air]
         return mix(colour, other, share)
 
@@ -77,10 +77,8 @@ class Backdrop:
         """A rolling line across the picture, filled down to `base`."""
         phase = self.rng.random(2) * 6.28
         x = np.linspace(0, 1, 25)
-        y = base - height * (
-            0.62 + 0.25 * np.sin(waves * x * 6.28 + phase[0]) + 0.13 * np.sin(2.3 * waves * x * 6.28 + phase[1])
-        )
-        self.polygon([(0.0, base), *zip(x.tolist(), y.tolist(), strict=True), (1.0, base)], fill)
+        rise = 0.62 + 0.25 * np.sin(waves * x * 6.28 + phase[0]) + 0.13 * np.sin(2.3 * waves * x * 6.28 + phase[1])
+        self.polygon([(0.0, base), *curve(x, base - height * rise), (1.0, base)], fill)
 
     def glow(self, x: float, y: float, radius: float, colour: Colour) -> None:
         pixels = round(2 * radius * self.side)
@@ -126,13 +124,13 @@ class Backdrop:
             }[self.air]
             k = self.rng.uniform(0.8, 1.3)
             for colour, dy in ((under, 0.014), (top, 0.0)):
-                for dx, up, r in (
-                    (-0.09, 0.0, 0.034),
-                    (-0.035, 0.022, 0.048),
-                    (0.03, 0.014, 0.044),
-                    (0.085, 0.0, 0.032),
-                ):
+                for dx, up, r in points("-0.09,0,0.034 -0.035,0.022,0.048 0.03,0.014,0.044 0.085,0,0.032"):
                     self.ellipse(x + dx * k, y - up * k + dy, r * 1.15 * k, r * 0.9 * k, colour)
+
+
+def curve(x: np.ndarray, y: np.ndarray) -> list[Point]:
+    """The points (x, y) of a curve."""
+    return list(zip(x.tolist(), y.tolist(), strict=True))
 
 
 @lru_cache(maxsize=1024)
@@ -140,7 +138,7 @@ def _strip(colours: tuple[Colour, ...], height: int) -> Image.Image:
     """One column of a vertical gradient through `colours`."""
     stops = np.linspace(0, 1, len(colours))
     t = np.linspace(0, 1, height)
-    bands = [np.interp(t, stops, [colour[i] for colour in colours]) for i in range(3)]
+    bands = [np.interp(t, stops, band) for band in zip(*colours, strict=True)]
     return Image.fromarray(np.round(np.stack(bands, -1)).astype(np.uint8)[:, None])
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pipeline.scenes.drawing.backdrop import Backdrop
-from pipeline.scenes.drawing.pen import Colour, mix
+from pipeline.scenes.drawing.backdrop import Backdrop, curve
+from pipeline.scenes.drawing.pen import Colour, mix, points
 from pipeline.scenes.facts import pick
 
 
-def _beach(b: Backdrop, horizon: float, shore: float) -> None:
+def beach(b: Backdrop, horizon: float, shore: float) -> None:
     b.gradient(horizon, shore + 0.02, (b.tone((58, 138, 196)), b.tone((110, 196, 214))))
     for x, y in b.rng.random((10, 2)):
         y, w = horizon + 0.01 + y * (shore - horizon - 0.02), b.rng.uniform(0.03, 0.07)
@@ -20,19 +20,16 @@ def _beach(b: Backdrop, horizon: float, shore: float) -> None:
     for depth, colour in ((0.030, (214, 188, 134)), (0.016, (250, 252, 252)), (0.0, (110, 196, 214))):
         x = np.linspace(0, 1, 30)
         y = shore + depth + 0.010 * np.sin(12 * x + phase) + 0.004 * np.sin(29 * x)
-        b.polygon(
-            [(0.0, shore - 0.006), *zip(x.tolist(), y.tolist(), strict=True), (1.0, shore - 0.006)], b.tone(colour)
-        )
+        b.polygon([(0.0, shore - 0.006), *curve(x, y), (1.0, shore - 0.006)], b.tone(colour))
     for x, y in b.spots(26, shore + 0.06):
         b.ellipse(x, y, 0.006, 0.003, b.tone((214, 184, 126)))
 
 
 def _tree(b: Backdrop, x: float, y: float, h: float) -> None:
     b.box(x - h * 0.06, y - h * 0.4, x + h * 0.06, y, b.tone((116, 82, 58)))
-    for dx, dy, r, colour in (
-        *((-0.22, 0.62, 0.26, (66, 134, 74)), (0.22, 0.60, 0.26, (66, 134, 74)), (0.0, 0.78, 0.30, (74, 146, 80))),
-        (-0.06, 0.86, 0.17, (104, 172, 98)),
-    ):
+    dark, middle, light = (66, 134, 74), (74, 146, 80), (104, 172, 98)
+    crown = ((-0.22, 0.62, 0.26, dark), (0.22, 0.60, 0.26, dark), (0.0, 0.78, 0.30, middle), (-0.06, 0.86, 0.17, light))
+    for dx, dy, r, colour in crown:
         b.ellipse(x + dx * h, y - dy * h, r * h, r * h * 0.92, b.tone(colour))
 
 
@@ -44,7 +41,7 @@ def _grass(b: Backdrop, shore: float, number: int, flowers: int) -> None:
         b.ellipse(x, y, 0.008, 0.008, b.tone(pick(b.rng, ((252, 250, 240), (250, 224, 110), (244, 176, 196)))))
 
 
-def _park(b: Backdrop, horizon: float, shore: float) -> None:
+def park(b: Backdrop, horizon: float, shore: float) -> None:
     b.hills(horizon + 0.02, 0.10, 0.9, b.tone((134, 190, 138)))
     b.hills(horizon + 0.02, 0.05, 1.6, b.tone((120, 182, 104)))
     x = b.rng.uniform(-0.02, 0.06)
@@ -55,7 +52,7 @@ def _park(b: Backdrop, horizon: float, shore: float) -> None:
     _grass(b, horizon, 26, 12)
 
 
-def _street(b: Backdrop, horizon: float, shore: float) -> None:
+def street(b: Backdrop, horizon: float, shore: float) -> None:
     x = -0.03
     while x < 1.0:
         w, h = b.rng.uniform(0.15, 0.25), b.rng.uniform(0.18, 0.38)
@@ -89,17 +86,14 @@ def _pine(b: Backdrop, x: float, y: float, h: float, colour: Colour, snow: bool)
             b.polygon([*tip, (x + wide * h * 0.42, tip[0][1])], b.tone((244, 248, 253)))
 
 
-def _snow(b: Backdrop, horizon: float, shore: float) -> None:
+def snow(b: Backdrop, horizon: float, shore: float) -> None:
     for x in (b.rng.uniform(0.0, 0.25), b.rng.uniform(0.75, 1.0), b.rng.uniform(0.38, 0.62)):
         h, w = b.rng.uniform(0.22, 0.34), b.rng.uniform(0.26, 0.38)
         peak, foot = horizon - h, horizon + 0.02
         b.polygon([(x - w, foot), (x, peak), (x + w, foot)], b.tone((150, 166, 194)))
         b.polygon([(x, peak), (x + w, foot), (x + w * 0.1, foot), (x - 0.03, peak + h * 0.5)], b.tone((124, 140, 172)))
-        cap = [(x - w * 0.42, peak + h * 0.42), (x, peak), (x + w * 0.42, peak + h * 0.42)]
-        b.polygon(
-            [*cap, (x + w * 0.2, peak + h * 0.33), (x + w * 0.06, peak + h * 0.47), (x - w * 0.14, peak + h * 0.34)],
-            b.tone((250, 252, 255)),
-        )
+        cap = points("-0.42,0.42 0,0 0.42,0.42 0.2,0.33 0.06,0.47 -0.14,0.34")
+        b.polygon([(x + w * dx, peak + h * dy) for dx, dy in cap], b.tone((250, 252, 255)))
     b.hills(horizon + 0.03, 0.05, 0.8, b.tone((246, 250, 255)))
     for x in b.rng.uniform(0.0, 1.0, 4):
         _pine(b, x, horizon + 0.045, b.rng.uniform(0.10, 0.17), (72, 124, 108), True)
@@ -107,13 +101,13 @@ def _snow(b: Backdrop, horizon: float, shore: float) -> None:
         b.ellipse(x, y, b.rng.uniform(0.03, 0.08), 0.007, b.tone((204, 218, 238)))
 
 
-def _desert(b: Backdrop, horizon: float, shore: float) -> None:
+def desert(b: Backdrop, horizon: float, shore: float) -> None:
     b.hills(horizon + 0.02, 0.13, 0.7, b.tone((216, 158, 124)))
     b.hills(horizon + 0.03, 0.07, 1.1, b.tone((230, 182, 124)))
     for y in (0.60, 0.74, 0.88):
         across = np.linspace(0, 1, 14)
         ridge = y + 0.012 * np.sin(9 * across + b.rng.random() * 6)
-        b.line(list(zip(across.tolist(), ridge.tolist(), strict=True)), 0.006, b.tone((212, 160, 98)))
+        b.line(curve(across, ridge), 0.006, b.tone((212, 160, 98)))
     for x, y in b.spots(10, horizon + 0.08):
         b.ellipse(x, y, 0.009, 0.005, b.tone((190, 140, 92)))
     if "cactus" in b.scene.scenery:
@@ -129,7 +123,7 @@ def _desert(b: Backdrop, horizon: float, shore: float) -> None:
         b.line([(x - 0.008, foot - 0.02), (x - 0.008, foot - 0.26)], 0.007, light)
 
 
-def _lake(b: Backdrop, horizon: float, shore: float) -> None:
+def lake(b: Backdrop, horizon: float, shore: float) -> None:
     b.hills(horizon + 0.02, 0.17, 0.8, b.tone((128, 164, 168)))
     x = -0.03
     while x < 1.03:
@@ -144,21 +138,22 @@ def _lake(b: Backdrop, horizon: float, shore: float) -> None:
     _grass(b, shore, 18, 6)
 
 
-def _farm(b: Backdrop, horizon: float, shore: float) -> None:
+def farm(b: Backdrop, horizon: float, shore: float) -> None:
     b.hills(horizon + 0.02, 0.12, 0.7, b.tone((156, 196, 126)))
     b.hills(horizon + 0.02, 0.06, 1.0, b.tone((212, 208, 124)))
     for k in range(-7, 8):
         b.line([(0.5 + k * 0.07, horizon + 0.03), (0.5 + k * 0.26, 1.0)], 0.008, b.tone((162, 168, 78)))
     if "barn" in b.scene.scenery:
         x, y, red = b.scene.scenery["barn"], horizon + 0.03, b.tone((178, 70, 62))
-        gable = [(x - 0.12, y - 0.13), (x - 0.09, y - 0.20), (x, y - 0.245), (x + 0.09, y - 0.20), (x + 0.12, y - 0.13)]
+        white = b.tone((246, 238, 228))
+        gable = [(x + dx, y + dy) for dx, dy in points("-0.12,-0.13 -0.09,-0.2 0,-0.245 0.09,-0.2 0.12,-0.13")]
         b.polygon([(x - 0.11, y), *gable, (x + 0.11, y)], red)
         b.line(gable, 0.020, b.tone((104, 72, 72)))
-        b.box(x - 0.045, y - 0.105, x + 0.045, y, b.tone((246, 238, 228)))
+        b.box(x - 0.045, y - 0.105, x + 0.045, y, white)
         b.box(x - 0.036, y - 0.096, x + 0.036, y, red)
-        b.line([(x - 0.036, y - 0.096), (x + 0.036, y)], 0.009, b.tone((246, 238, 228)))
-        b.line([(x + 0.036, y - 0.096), (x - 0.036, y)], 0.009, b.tone((246, 238, 228)))
-        b.ellipse(x, y - 0.165, 0.02, 0.02, b.tone((246, 238, 228)))
+        for side in (-0.036, 0.036):
+            b.line([(x + side, y - 0.096), (x - side, y)], 0.009, white)
+        b.ellipse(x, y - 0.165, 0.02, 0.02, white)
     rail, post = b.tone((196, 154, 110)), b.tone((164, 120, 82))
     for y in (0.035, 0.085):
         b.box(0, horizon + y, 1, horizon + y + 0.018, rail)
@@ -167,12 +162,6 @@ def _farm(b: Backdrop, horizon: float, shore: float) -> None:
     _grass(b, horizon + 0.1, 14, 4)
 
 
-LANDSCAPES: dict[str, Callable[[Backdrop, float, float], None]] = {  # called with horizon and shore
-    "beach": _beach,
-    "park": _park,
-    "street": _street,
-    "snow": _snow,
-    "desert": _desert,
-    "lake": _lake,
-    "farm": _farm,
-}
+LANDSCAPES: dict[str, Callable[[Backdrop, float, float], None]] = {
+    landscape.__name__: landscape for landscape in (beach, park, street, snow, desert, lake, farm)
+}  # by setting: called with horizon and shore
