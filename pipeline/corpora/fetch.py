@@ -57,37 +57,29 @@ def summary(card: Card) -> str:
     size = sum(archive.bytes for archive in card.archives)
     by_hand = [archive.file for archive in card.archives if not archive.url and not archive.optional]
     by_hand += [entry.file for entry in card.by_hand if not entry.optional]
-    return "\n".join(
-        (
-            f"{card.name}: {card.title}, {card.images:,} images, {card.captions:,} captions",
-            f"  download: {_shown(size) if size else 'nothing'}; by hand: {', '.join(by_hand) or 'nothing'}",
-            f"  licence: {card.licence}",
-        )
+    return (
+        f"{card.name}: {card.title}, {card.images:,} images, {card.captions:,} captions\n"
+        f"  download: {_shown(size) if size else 'nothing'}; by hand: {', '.join(by_hand) or 'nothing'}\n"
+        f"  licence: {card.licence}"
     )
 
 
 def _announce(wanted: list[Archive], brought: list[Archive], out: Path, downloads: Path, say: Say) -> None:
     """Say what will be fetched and unpacked, and refuse where the disk cannot hold it."""
-    needs: dict[int, tuple[Path, int]] = {}
-
-    def need(folder: Path, size: int) -> None:
-        folder = _existing(folder)
-        device = folder.stat().st_dev
-        needs[device] = (folder, needs.get(device, (folder, 0))[1] + size)
-
+    needs: list[tuple[Path, int]] = []  # folder, bytes
     for archive in wanted:
         there, part = downloads / archive.file, part_of(downloads / archive.file)
         have = archive.bytes if there.exists() else part.stat().st_size if part.exists() else 0
-        need(downloads, max(archive.bytes - have, 0))
-        say(
-            f"fetching {archive.url}: {_shown(archive.bytes)}" + (f", of which {_shown(have)} are here" if have else "")
-        )
+        needs.append((downloads, max(archive.bytes - have, 0)))
+        here = f", of which {_shown(have)} are here" if have else ""
+        say(f"fetching {archive.url}: {_shown(archive.bytes)}{here}")
     for archive in wanted + brought:
-        need(out / archive.to, archive.unpacked)
-        say(
-            f"unpacking {archive.file} to {out / archive.to}: {archive.files:,} files, up to {_shown(archive.unpacked)}"
-        )
-    for folder, size in needs.values():
+        to, most = out / archive.to, archive.unpacked
+        needs.append((to, most))
+        say(f"unpacking {archive.file} to {to}: {archive.files:,} files, up to {_shown(most)}")
+    disks = {_existing(folder).stat().st_dev: _existing(folder) for folder, _ in needs}
+    for device, folder in disks.items():
+        size = sum(size for path, size in needs if _existing(path).stat().st_dev == device)
         free = shutil.disk_usage(folder).free
         say(f"disk of {folder}: {_shown(size)} needed, {_shown(free)} free")
         if size > free:

@@ -25,6 +25,7 @@ from pipeline.errors import UserError
 from pipeline.runtime.files import atomic_path, write_atomically
 
 FILE, MANIFEST = "features.h5", "manifest.json"
+DTYPES = {"pooled": "<f2", "regions": "<f2", "region_count": "<i4", "boxes": "<f4", "crc": "<u4"}
 
 
 class FeatureWriter(AbstractContextManager):
@@ -48,15 +49,13 @@ class FeatureWriter(AbstractContextManager):
         import h5py
 
         images, pooled, regions, size = self._shape
+        shapes = {"pooled": (pooled,), "regions": (regions, size), "region_count": (), "boxes": (regions, 4), "crc": ()}
         with ExitStack() as stack:
             path = stack.enter_context(atomic_path(self.folder / FILE))
             self._file = stack.enter_context(h5py.File(path, "w", libver="latest"))
-            self._file.create_dataset("pooled", (images, pooled), np.float16)
-            self._file.create_dataset("regions", (images, regions, size), np.float16)
-            self._file.create_dataset("region_count", (images,), np.int32)
-            if self._boxes:
-                self._file.create_dataset("boxes", (images, regions, 4), np.float32)
-            self._file.create_dataset("crc", (images,), np.uint32)
+            for name, shape in shapes.items():
+                if self._boxes or name != "boxes":
+                    self._file.create_dataset(name, (images, *shape), DTYPES[name])
             self._closing = stack.pop_all()
         return self
 
@@ -80,9 +79,9 @@ class FeatureWriter(AbstractContextManager):
         if not finite.all():
             row = rows[np.argmin(finite)]
             raise UserError(f"{self.folder / FILE}, row {row}: a feature is infinite or NaN in half precision")
-        count = np.full(len(rows), regions.shape[1]) if region_count is None else np.asarray(region_count)
-        count = count.astype(np.int32)
-        values: dict[str, np.ndarray] = {"pooled": half[0], "regions": half[1], "region_count": count}
+        count = np.full(len(rows), regions.shape[1]) if region_count is None else region_count
+        values: dict[str, np.ndarray] = {"pooled": half[0], "regions": half[1]}
+        values["region_count"] = np.asarray(count, np.int32)
         if self._boxes:
             values["boxes"] = np.asarray(boxes, np.float32)
         for name, value in values.items():
@@ -114,8 +113,7 @@ class FeatureStore:
             with h5py.File(self.path, "r") as file:
                 self._shape = (*file["pooled"].shape, *file["regions"].shape[1:])
                 self.region_count = file["region_count"][:]
-                self.has_boxes = "boxes" in file
-                stored = ("pooled", "regions", "boxes") if self.has_boxes else ("pooled", "regions")
+                stored = [name for name in ("pooled", "regions", "boxes") if name in file]
                 self._offsets = {name: file[name].id.get_offset() for name in stored}
                 self._crc = file["crc"][:]
             self.manifest: Mapping[str, Any] = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
@@ -163,14 +161,14 @@ class FeatureStore:
 
         Raises UserError where the regions are a grid's and have none.
         """
-        if not self.has_boxes:
+        if "boxes" not in self._offsets:
             raise UserError(f"{self.path}: its regions have no boxes; a detector's would")
         return self._stored("boxes", rows)
 
     def _stored(self, name: str, rows: np.ndarray) -> np.ndarray:
         _, pooled, regions, size = self._shape
         shape = {"pooled": (pooled,), "regions": (regions, size), "boxes": (regions, 4)}[name]
-        values = np.empty((len(rows), *shape), np.float32 if name == "boxes" else np.float16)
+        values = np.empty((len(rows), *shape), DTYPES[name])
         self._fill(name, rows, values)
         return values
 
@@ -206,9 +204,7 @@ def _widened(half: np.ndarray) -> np.ndarray:
     """float32 of float16: PyTorch's cast is an order of magnitude faster than NumPy's."""
     import torch
 
-    wide = np.empty(half.shape, np.float32)
-    torch.from_numpy(wide).copy_(torch.from_numpy(half))
-    return wide
+    return torch.from_numpy(half).float().numpy()
 
 
 def _checksums(*values: np.ndarray) -> np.ndarray:

@@ -36,11 +36,11 @@ def write_prepared(
 ) -> dict[str, Any]:
     """Write images.parquet, captions.parquet, vocabulary.json and manifest.json into `out`; returns the manifest.
 
-    The vocabulary is the corpus' own, or holds the words seen more than `min_count` times as annotated (in captions of
-    skipped images, too) in the training split, or with `count_words` all in all splits, as ImageCaptioning.pytorch
-    counts; where `words` is known and another number, UNK included, that is a UserError. `tokens` are clipped at
-    `max_words`, `words` are not. With `tokenizer`, its name, the corpus' vocabulary is its tokens, whose files are in
-    `out` already. The manifest is written last: where it stands, the rest is whole.
+    The vocabulary is the corpus' own, or the words that occur more than `min_count` times as annotated (in captions of
+    skipped images, too) in the training split, or with `count_words` "all" in all splits, as ImageCaptioning.pytorch
+    counts. Raises UserError where its size, UNK included, is not `words`. `tokens` are clipped at `max_words`, `words`
+    are not. With `tokenizer`, its name, the corpus' vocabulary is its tokens, whose files are in `out` already. The
+    manifest is written last: where it exists, the rest is complete.
     """
     out = Path(out)
     if corpus.cut is not None and max_words > corpus.cut:
@@ -57,24 +57,15 @@ def write_prepared(
         )
     images, captions = corpus.images, [caption for image in corpus.images for caption in image.captions]
     texts = (caption.text.split() if vocabulary.reads_text else caption.words for caption in captions)
-    image_table = pa.table(
-        {
-            "image": np.arange(len(images)),
-            "id": [image.id for image in images],
-            "file": [image.file for image in images],
-            "split": [image.split for image in images],
-        },
-        schema=IMAGES,
-    )
-    caption_table = pa.table(
-        {
-            "image": np.repeat(np.arange(len(images)), [len(image.captions) for image in images]),
-            "text": [caption.text for caption in captions],
-            "words": [caption.words for caption in captions],
-            "tokens": [vocabulary.encode(words)[:max_words] for words in texts],
-        },
-        schema=CAPTIONS,
-    )
+    of_images = {name: [getattr(image, name) for image in images] for name in ("id", "file", "split")}
+    image_table = pa.table({"image": np.arange(len(images)), **of_images}, schema=IMAGES)
+    of_captions = {
+        "image": np.repeat(np.arange(len(images)), [len(image.captions) for image in images]),
+        "text": [caption.text for caption in captions],
+        "words": [caption.words for caption in captions],
+        "tokens": [vocabulary.encode(words)[:max_words] for words in texts],
+    }
+    caption_table = pa.table(of_captions, schema=CAPTIONS)
     tokens = numbers(caption_table["tokens"].combine_chunks().values)  # of all captions
     manifest: dict[str, Any] = {
         "dataset": corpus.name,
@@ -127,16 +118,9 @@ class Prepared:
             raise UserError(f"{error.filename or folder}: the data are not prepared; run the prepare stage") from None
         splits = np.array([SPLITS.index(split) for split in images["split"].to_pylist()], np.int8)
         first = np.searchsorted(numbers(captions["image"]), np.arange(len(images) + 1))
-        return cls(
-            folder,
-            manifest,
-            vocabulary,
-            images["id"].combine_chunks(),
-            images["file"].combine_chunks(),
-            splits,
-            first,
-            _padded(captions["tokens"].combine_chunks(), manifest["settings"]["max_words"]),
-        )
+        ids, files = images["id"].combine_chunks(), images["file"].combine_chunks()
+        tokens = _padded(captions["tokens"].combine_chunks(), manifest["settings"]["max_words"])
+        return cls(folder, manifest, vocabulary, ids, files, splits, first, tokens)
 
     def __len__(self) -> int:
         """M, the number of images."""

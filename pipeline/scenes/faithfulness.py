@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +52,20 @@ class Faithfulness:
         """
         number = len(self.words)
         claims, true, facts, told = (each.sum(0) for each in (self.claims, self.true, self.facts, self.told))
+        shares = [  # of each kind
+            {
+                **_share("precision", true[k], claims[k]),
+                **_share("told", told[k], facts[k]),
+                "claims": float(claims[k] / number),
+            }
+            for k in range(len(KINDS))
+        ]
         return {
             **_share("precision", true.sum(), claims.sum()),
             **_share("told", told.sum(), facts.sum()),
             "claims_per_caption": float(claims.sum() / number),
             **_share("unknown_words", self.unknown.sum(), self.words.sum()),
-            "by_kind": {
-                kind: {
-                    **_share("precision", true[k], claims[k]),
-                    **_share("told", told[k], facts[k]),
-                    "claims": float(claims[k] / number),
-                }
-                for k, kind in enumerate(KINDS)
-            },
+            "by_kind": dict(zip(KINDS, shares, strict=True)),
         }
 
     def columns(self) -> dict[str, list[int]]:
@@ -120,21 +121,19 @@ def verdicts(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
     reading = parse(caption)
     claims: dict[Fact, bool] = {}
     told: set[Fact] = set()
+    things = scene.things
     fitting = [_fitting(mention, scene) for mention in reading.mentions]
-    for mention, things in zip(reading.mentions, fitting, strict=True):
+    for mention, fits in zip(reading.mentions, fitting, strict=True):
         for said in mention.said:
             key: Fact = (*said, mention.categories)
-            truth = bool(things) and _true_of(said, mention, scene.things[things[0]], scene)
+            truth = bool(fits) and _true_of(said, mention, things[fits[0]], scene)
             claims[key] = truth or claims.get(key, False)
-            if things and said.values == {_value(scene.things[things[0]], said.kind)}:
-                told.add((said.kind, things[0]))
+            if fits and said.values == {_value(things[fits[0]], said.kind)}:
+                told.add((said.kind, fits[0]))
     for relation, i, j in reading.relations:
         key = ("relation", relation, reading.mentions[i].categories, reading.mentions[j].categories)
         pairs = [
-            (a, b)
-            for a in fitting[i]
-            for b in fitting[j]
-            if a != b and related(relation, scene.things[a], scene.things[b])
+            (a, b) for a, b in product(fitting[i], fitting[j]) if a != b and related(relation, things[a], things[b])
         ]
         claims[key] = bool(pairs) or claims.get(key, False)
         if pairs:
@@ -147,7 +146,7 @@ def verdicts(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
     named = {said for mention in reading.mentions for said in mention.said}
     for said in reading.loose:
         if said not in named:
-            claims[said] = any(_value(thing, said.kind) in said.values for thing in scene.things)
+            claims[said] = any(_value(thing, said.kind) in said.values for thing in things)
     return claims, told
 
 

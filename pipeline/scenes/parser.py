@@ -121,14 +121,17 @@ class _Parser:
         elif token.what == "relation":
             self._turn()
             (self.relation,) = token.values
-        else:
-            self._of_the_scene(token)
+        else:  # of the scene
+            self.waiting = []
+            self._turn()
+            if token.values:
+                self.scene[Parsed(token.what, token.values)] = None
 
     def settle(self) -> None:
         """No noun comes for the attributes that wait: after "is" they are the subject's, else of something unnamed."""
         if self.copula and self.waiting:
             self._say(self.subject, self.waiting)
-            self._predicate()
+            self.copula, self.predicated = False, True
         else:
             self.loose |= dict.fromkeys(self.waiting)
         self.waiting = []
@@ -165,7 +168,7 @@ class _Parser:
         self.waiting = []
         if self.copula:
             self._say(self.subject, worn)
-            self._predicate()
+            self.copula, self.predicated = False, True
         elif self.group:
             self._say(self.group[-1:], worn)
         else:
@@ -180,21 +183,12 @@ class _Parser:
         if not group:
             self.loose[Parsed("action", token.values)] = None
 
-    def _of_the_scene(self, token: Token) -> None:
-        self.waiting = []
-        self._turn()
-        if token.values:
-            self.scene[Parsed(token.what, token.values)] = None
-
     def _turn(self) -> None:
         """What comes now is neither noun nor attribute."""
         self.settle()
         if self.copula:
-            self._predicate()
+            self.copula, self.predicated = False, True
         self.relation, self.joined = "", False
-
-    def _predicate(self) -> None:
-        self.copula, self.predicated = False, True
 
     def _say(self, of: Iterable[int], said: Iterable[Parsed]) -> None:
         for i in of:

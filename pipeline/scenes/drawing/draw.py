@@ -9,8 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from pipeline.scenes.drawing import animals, people, things
-from pipeline.scenes.drawing.backdrop import Backdrop
-from pipeline.scenes.drawing.landscapes import LANDSCAPES
+from pipeline.scenes.drawing.backdrop import LANDSCAPES, Backdrop
 from pipeline.scenes.drawing.pen import INK, PAD, Pen, mix
 from pipeline.scenes.facts import Box, Scene, Thing, atmosphere, stream
 from pipeline.scenes.world import CATEGORIES, PALETTE
