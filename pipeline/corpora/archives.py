@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import IO, cast
 
@@ -30,18 +31,8 @@ MEMBERS = 1_000_000  # the most that an archive may have
 CHUNK = 1 << 20
 
 # What the standard library's readers raise for bytes that are no archive, or a broken one.
-UNREADABLE = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    EOFError,
-    LookupError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-)
+BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error)
+UNREADABLE = (*BROKEN, EOFError, LookupError, NotImplementedError, RuntimeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +169,7 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
         kind = "encrypted"
     else:
         kind = "folder" if info.is_dir() else "file"
-    return Member(info.orig_filename, info.file_size, kind, lambda: archive.open(info))
+    return Member(info.orig_filename, info.file_size, kind, partial(archive.open, info))
 
 
 def _tar_members(file: IO[bytes] | gzip.GzipFile) -> Iterator[Member]:
@@ -186,20 +177,16 @@ def _tar_members(file: IO[bytes] | gzip.GzipFile) -> Iterator[Member]:
     with tarfile.open(fileobj=bounded, mode="r:") as archive:  # type: ignore[call-overload]
         while (info := archive.next()) is not None:
             archive.members.clear()  # it would keep them all
-            yield _tar_member(archive, info)
+            if info.issym() or info.islnk():
+                kind = "a link"
+            elif info.isdir():
+                kind = "folder"
+            else:
+                kind = "file" if info.isreg() and not info.issparse() else "no plain file"
+            # extractfile gives None only for what is not a plain file
+            yield Member(info.name, info.size, kind, partial(cast(Callable, archive.extractfile), info))
     while bounded.read(CHUNK):  # to the end, where gzip has its check sum
         pass
-
-
-def _tar_member(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Member:
-    if info.issym() or info.islnk():
-        kind = "a link"
-    elif info.isdir():
-        kind = "folder"
-    else:
-        kind = "file" if info.isreg() and not info.issparse() else "no plain file"
-    # extractfile gives None only for what is not a plain file
-    return Member(info.name, info.size, kind, lambda: cast(IO[bytes], archive.extractfile(info)))
 
 
 class _Bounded:

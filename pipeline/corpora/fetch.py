@@ -1,4 +1,4 @@
-"""A corpus by its card: what is missing is downloaded, checked and unpacked; what must be brought by hand is named."""
+"""Fetching a corpus by its card: downloads, checks and unpacks, and names what the user has to get."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Say = Callable[[str], None]
 
 
 def fetch(card: Card, out: Path, downloads: Path, say: Say = print) -> None:
-    """Put the files of a corpus into `out` as its profile expects them; its archives lie in `downloads`.
+    """Put the files of a corpus into `out` as its profile expects them; its archives are kept in `downloads`.
 
-    What is there already is neither fetched nor unpacked again, and a folder that was not unpacked here is left as it
-    is. Raises UserError, one line, where the disk is too small, a file is wrong or something is still missing.
+    Existing files are neither downloaded nor unpacked again; a folder that was not unpacked here is not changed. Raises
+    UserError where the disk is too small, a file is wrong or something is still missing.
     """
     say(f"{card.title}: {card.images:,} images, {card.captions:,} captions")
     say(f"licence: {card.licence}")
@@ -53,7 +53,7 @@ def fetch(card: Card, out: Path, downloads: Path, say: Say = print) -> None:
 
 
 def summary(card: Card) -> str:
-    """A few lines on a corpus: how big, whose licence, what is fetched, what has to be brought."""
+    """Three lines on a corpus: its size, what is downloaded and what the user has to get, its licence."""
     size = sum(archive.bytes for archive in card.archives)
     by_hand = [archive.file for archive in card.archives if not archive.url and not archive.optional]
     by_hand += [entry.file for entry in card.by_hand if not entry.optional]
@@ -65,7 +65,7 @@ def summary(card: Card) -> str:
 
 
 def _announce(wanted: list[Archive], brought: list[Archive], out: Path, downloads: Path, say: Say) -> None:
-    """Say what will be fetched and unpacked, and refuse where the disk cannot hold it."""
+    """Say what will be downloaded and unpacked; UserError where a disk is too small for it."""
     needs: list[tuple[Path, int]] = []  # folder, bytes
     for archive in wanted:
         there, part = downloads / archive.file, part_of(downloads / archive.file)
@@ -90,7 +90,7 @@ def _announce(wanted: list[Archive], brought: list[Archive], out: Path, download
 
 
 def _check(card: Card, out: Path, downloads: Path, say: Say) -> None:
-    """Compare what lies in `out` with what the profile expects; what is missing is said, with where to get it."""
+    """Compare the files in `out` with the card; says what is missing and where to get it, and raises UserError."""
     missing = []
     for archive in card.archives:
         folder = out / archive.to
@@ -137,7 +137,7 @@ def _existing(path: Path) -> Path:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Two runs would write into the same parts."""
+    """Lock `folder`: two runs would write the same partial downloads."""
     import fcntl
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _shown(size: int) -> str:
-    """Bytes as one reads them: 13.5 GB."""
+    """A size in units: 13.5 GB."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}"

@@ -107,7 +107,7 @@ class Prepared:
 
     @classmethod
     def load(cls, folder: Path) -> Prepared:
-        """Read what `write_prepared` wrote into `folder`; the texts are read when they are asked for."""
+        """Read what `write_prepared` wrote into `folder`; the texts only when they are needed."""
         folder = Path(folder)
         try:
             manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
@@ -169,7 +169,7 @@ def read_columns(path: Path, columns: list[str]) -> pa.Table:
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """A column of numbers, none of them missing, to be read only. Its own `to_numpy` would import all of pandas."""
+    """A read-only view of a column of numbers without nulls. Its own `to_numpy` would import all of pandas."""
     return np.from_dlpack(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
 
 
@@ -184,7 +184,7 @@ def _counted(corpus: Corpus, min_count: int, count_words: Literal["train", "all"
 
 
 def _padded(tokens: pa.ListArray, width: int) -> np.ndarray:
-    """(C, width) int32 of a list array, filled up with 0."""
+    """(C, width) int32 of a list array, padded with 0."""
     offsets, flat = numbers(tokens.offsets), numbers(tokens.values)
     lengths = np.diff(offsets)
     padded = np.zeros((len(tokens), width), np.int32)

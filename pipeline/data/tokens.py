@@ -1,4 +1,4 @@
-"""A tokenizer's tokens as a vocabulary: captions of a pretrained captioner are made of them."""
+"""A tokenizer's tokens as a vocabulary, for pretrained captioners."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Tokens(Vocabulary):
 
     @property
     def unk(self) -> int:
-        """−1 where nothing is unknown to the tokenizer."""
+        """−1 for a tokenizer without unknown words."""
         return len(self.words) if self.has_unknown else -1
 
     @cached_property
@@ -86,14 +86,14 @@ class Tokens(Vocabulary):
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """The vocabulary in a prepared `folder`: words that were counted, or a tokenizer's tokens."""
+    """The vocabulary of a prepared `folder`: counted words, or a tokenizer's tokens."""
     path = folder / "vocabulary.json"
     made = json.loads(path.read_text(encoding="utf-8"))
     return Tokens.read(folder) if "numbers" in made else Vocabulary.load(path)
 
 
 def _plain(path: Path) -> Any:
-    """The tokenizer of a file, which cuts and fills up nothing."""
+    """The tokenizer of a file, without truncation and padding."""
     try:
         from tokenizers import Tokenizer
     except ImportError:

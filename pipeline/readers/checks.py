@@ -1,4 +1,4 @@
-"""What every corpus must pass, whatever its form: captions, counts, and images that can be decoded."""
+"""Checks of every corpus, of any form: captions, counts, and images that can be decoded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.readers.annotation_file import Place, show
 
 
 def caption_of(text: str, words: Any, place: Place) -> Caption:
-    """A caption as annotated, its blanks made one; `words` None: they are found by `tokenise`."""
+    """A caption as annotated, with single blanks; without `words` they are found by `tokenise`."""
     if words is None:
         words = tokenise(text)
     elif not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):

@@ -19,9 +19,9 @@ def read_coco(
     """Read COCO caption annotations.
 
     `annotations` is one file per split, {split: file}, or several files that are merged, with a file of `splits`
-    (`read_splits` says in which forms). Images that `splits` does not name are left out. An image called
-    COCO_train2014_… lies in `images`/train2014, another one of `captions_train2017.json` in `images`/train2017, where
-    there is such a folder. Raises UserError as `read_karpathy`.
+    (`read_splits` says in which forms). Images that `splits` does not name are left out. An image named
+    COCO_train2014_… is in `images`/train2014, another one of `captions_train2017.json` in `images`/train2017, where
+    there is such a folder. Raises UserError with file and place.
     """
     if isinstance(annotations, Mapping):
         if splits is not None:

@@ -24,7 +24,7 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
     `labels` (M, T) are ids from 1, filled up with 0 and cut after T words; `label_start_ix` and `label_end_ix` (N,) are
     the numbers of an image's first and last caption, from 1. The vocabulary is the file's, in its order, so that ids
     stay what they are; the split restval joins train. Images are not opened. Source: prepro_labels.py of
-    self-critical.pytorch. Raises UserError, one line with file and place, for whatever is wrong.
+    self-critical.pytorch. Raises UserError with file and place.
     """
     annotations, labels = Path(annotations), Path(labels)
     source = JsonFile(annotations)
@@ -46,9 +46,9 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
 
 
 def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:
-    """`corpus`, whose captions were cut and hold UNK, with the captions of `whole` that they were made of.
+    """`corpus`, whose captions are cut and contain UNK, with the captions of `whole` that they were made of.
 
-    Splits, files and vocabulary stay. Raises UserError where an image is not in `whole`, or a caption has other ids.
+    Splits, files and vocabulary stay. Raises UserError where `whole` lacks an image or has other captions.
     """
     assert corpus.vocabulary is not None
     encode, annotated, read = corpus.vocabulary.encode, {image.id: image.captions for image in whole.images}, []
@@ -58,16 +58,14 @@ def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:
             raise UserError(f"{whole.sources[0]}: image {image.id} of {corpus.sources[0]} is not there")
         known = [encode(caption.words) for caption in image.captions]
         if [encode(caption.words[: corpus.cut]) for caption in captions] != known:
-            raise UserError(
-                f"{whole.sources[0]}: the captions of image {image.id} are not those of {corpus.sources[1]}; it was "
-                "made of other annotations"
-            )
+            whose = f"the captions of image {image.id} are not those of {corpus.sources[1]}"
+            raise UserError(f"{whole.sources[0]}: {whose}; it was made of other annotations")
         read.append(replace(image, captions=captions))
     return replace(corpus, images=tuple(read), sources=(*corpus.sources, *whole.sources), cut=None)
 
 
 def _vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
-    """`ix_to_word` as it stands: "1" … "V", UNK the last of them."""
+    """`ix_to_word` in its order: "1" … "V", of which the last is UNK."""
     words = data.get("ix_to_word")
     if not isinstance(words, dict) or not words:
         raise UserError(f'{file}: the object needs `ix_to_word`, {{"1": word, …}}, not {show(words)}')
@@ -107,17 +105,14 @@ def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.
             f"{file}: {LABELS} {tokens.shape}, {FIRST} {first.shape} and {LAST} {last.shape} do not belong to the "
             f"{images} images of {annotations}"
         )
-    wrong = np.flatnonzero(first != np.append(1, last[:-1] + 1))
-    if len(wrong):
-        image = wrong[0]
-        expected = 1 if image == 0 else last[image - 1] + 1
-        raise UserError(
-            f"{file}: {FIRST}[{image}] is {first[image]}, not {expected}; each image's captions follow the last one's"
-        )
-    if len(wrong := np.flatnonzero(last < first)):
-        raise UserError(
-            f"{file}: image {wrong[0]} has no captions ({FIRST} {first[wrong[0]]}, {LAST} {last[wrong[0]]})"
-        )
+    begins = np.append(1, last + 1)[:-1]
+    if (first != begins).any():
+        at = (first != begins).argmax()
+        hint = "each image's captions follow the last one's"
+        raise UserError(f"{file}: {FIRST}[{at}] is {first[at]}, not {begins[at]}; {hint}")
+    if (last < first).any():
+        at = (last < first).argmax()
+        raise UserError(f"{file}: image {at} has no captions ({FIRST} {first[at]}, {LAST} {last[at]})")
     if images == 0 or last[-1] != len(tokens):
         raise UserError(f"{file}: {len(tokens)} captions in {LABELS}, but {LAST} ends at {last[-1] if images else 0}")
     said = tokens > 0

@@ -16,8 +16,8 @@ def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
 
     A line of captions is `image.jpg#0`, a tab and the caption; a line of a list is an image's file name. Captions of
     images that no list names are left out: the published file has captions of 8,092 names for 8,000 listed images, one
-    of them (`2258277193_586949ec62.jpg.1`) without a photo. Images stand in the order of the lists. Raises UserError,
-    one line with file and line, for whatever is wrong.
+    of them (`2258277193_586949ec62.jpg.1`) without a photo. Images are in the order of the lists. Raises UserError with
+    file and line.
     """
     lists = {split: Path(file) for split, file in lists.items()}
     said = _captions(Path(captions))

@@ -1,4 +1,4 @@
-"""One's own photos: a folder of images, and a table of their captions."""
+"""Own photos: a folder of images and a table of their captions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ COLUMNS = ("file", "caption", "split")
 def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | None = None) -> Corpus:
     """Read a CSV, JSON Lines or Parquet table of `file, caption`, a row per caption.
 
-    `file` is relative to the folder `images`; the rows of an image may stand anywhere. A column `split` (train, val,
-    test; the same in all rows of an image) says where an image belongs; without one `shares` (val, test, seed) do, by
-    `drawn_split`. Images stand in the order of their first rows. Raises UserError, one line with file and row (a CSV's
-    header is row 1; blank lines do not count), for whatever is wrong.
+    `file` is relative to the folder `images`; the rows of an image may be anywhere. The column `split` (train, val,
+    test; the same in all rows of an image) is optional; without it splits are drawn by `shares` (val, test, seed), see
+    `drawn_split`. Images are in the order of their first rows. Raises UserError with file and row (a CSV's header is
+    row 1; blank lines do not count).
     """
     table = Path(table)
     first: dict[str, Row] = {}
@@ -89,7 +89,7 @@ def _rows(table: Path) -> Iterator[tuple[Row, dict[str, str]]]:
 
 
 def _file(name: str, row: Row) -> str:
-    """A path relative to the images' folder, in one spelling."""
+    """A normalised path relative to the images' folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or PureWindowsPath(name).is_absolute() or ".." in re.split(r"[/\\]", name):
         row.fail(f"the file {show(name)} lies outside the folder of images; write it relative to that, without ..")

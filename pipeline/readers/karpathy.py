@@ -14,7 +14,7 @@ def read_karpathy(annotations: Path) -> Corpus:
     """Read a Karpathy-form file, `dataset_*.json`.
 
     `filepath` of an image, where there is one, is a folder below that of the images; the split `restval` joins train;
-    sentences without `tokens` are tokenised. Raises UserError, one line with file and place, for whatever is wrong.
+    sentences without `tokens` are tokenised. Raises UserError with file and place.
     """
     annotations = Path(annotations)
     source = JsonFile(annotations)

@@ -1,4 +1,4 @@
-"""Which image is in which split: by its name there, by a file of splits, or at random."""
+"""Splits: by name, by a file of splits, or at random."""
 
 from __future__ import annotations
 

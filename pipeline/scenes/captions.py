@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -69,7 +69,7 @@ class Plan:
     weather: bool
     colour: bool
     form: str
-    details: dict[int, tuple[bool, bool, bool]] = field(default_factory=dict)  # size, pattern, colour of each thing
+    details: dict[int, tuple[bool, bool, bool]]  # size, pattern, colour of each thing
 
 
 def describe(scene: Scene, seed: int, index: int, captions: int = 5) -> list[Description]:

@@ -1,4 +1,4 @@
-"""One scene's facts, sampled at random: what is there, how it looks, where exactly it is, and which relations hold."""
+"""One scene's facts, sampled at random: which things there are, where they are, and which relations hold."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Thing:
 
 @dataclass(frozen=True)
 class Scene:
-    """Everything that a caption can be right or wrong about; the first thing is the most salient."""
+    """All facts that captions are judged by; the first thing is the most salient."""
 
     setting: str
     weather: str  # sunny, cloudy, rainy or clear
     light: str  # day, sunset or night
     horizon: float  # as a fraction of the picture, y downwards
     shore: float  # where the ground begins; equal to the horizon where there is no water
-    scenery: dict[str, float]  # what stands in the background, and at which x
+    scenery: dict[str, float]  # landmarks in the background, and their x
     things: tuple[Thing, ...]
 
     def record(self) -> dict[str, Any]:

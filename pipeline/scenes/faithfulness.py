@@ -1,15 +1,13 @@
-"""Whether captions are true of the scenes that they are of, exactly: against the facts that the drawing wrote down.
+"""Whether captions are true of their scenes, judged exactly by the facts that were written when they were drawn.
 
-*Precision* is the share of a caption's claims (parser.py) that are true, *told* the share of the scene's facts that it
-states. The facts: of each thing its category, count, colour and action, its pattern unless plain and its size unless
-medium (nobody says those); each pair of things between which some relation holds; the setting, its landmarks, and the
-weather.
+*Precision* is the share of a caption's claims (parser.py) that are true, *told* its recall: the share of the scene's
+facts that it states. The facts: category, count, colour and action of each thing, its pattern unless plain, its size
+unless medium; each pair of things between which some relation holds; setting, landmarks and weather.
 
-- A noun is about that thing of its categories of which most of what it says is true; everything it says is judged by
-  that one, so a noun for what is not there is false with all that is said of it. "Two people" may also be a man and a
-  woman. A relation is true if it holds between two different such things.
-- A claim counts once, however often it is made: saying things again raises nothing.
-- Only a claim that leaves nothing open tells a fact: "animal", "several" or "on the sand" may be true and tell nothing.
+- A noun is about the thing of its categories of which most of its claims are true, and all its claims are judged by
+  that thing. "Two people" may also be a man and a woman. A relation is true if it holds between two such things.
+- A claim counts once, however often it is repeated.
+- Only an unambiguous claim states a fact: "animal", "several" or "on the sand" may be true and state none.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class Faithfulness:
     facts: np.ndarray
     told: np.ndarray
     words: np.ndarray
-    unknown: np.ndarray  # words that no annotator says
+    unknown: np.ndarray  # words outside the annotators' vocabulary
 
     def summary(self) -> dict[str, Any]:
         """Shares over all captions together, by kind too; a share of nothing is left out.
@@ -97,10 +95,7 @@ def faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Faithfulne
 
 
 def read_facts(path: Path) -> dict[str, Scene]:
-    """The scenes of `facts.jsonl`, which is drawn beside the images, by image id as the prepared data have it.
-
-    Raises UserError where the file is missing or is not what was drawn.
-    """
+    """The scenes of a `facts.jsonl` by the prepared data's image ids; UserError where it is missing or broken."""
     path = Path(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -117,7 +112,7 @@ def read_facts(path: Path) -> dict[str, Scene]:
 
 
 def verdicts(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
-    """Each claim of a caption (its kind first) and whether it is true, and the facts of the scene that it tells."""
+    """Each claim of a caption (its kind first) and whether it is true, and the facts of the scene that it states."""
     reading = parse(caption)
     claims: dict[Fact, bool] = {}
     told: set[Fact] = set()
@@ -151,7 +146,7 @@ def verdicts(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
 
 
 def facts_of(scene: Scene) -> Iterator[Fact]:
-    """Everything about a scene that a caption can tell, kind first."""
+    """All facts of a scene that a caption can state, kind first."""
     for i, thing in enumerate(scene.things):
         yield from ((kind, i) for kind in ("category", "count", "colour", "action"))
         if thing.pattern != "plain":
@@ -167,7 +162,7 @@ def facts_of(scene: Scene) -> Iterator[Fact]:
 
 
 def _fitting(mention: Mention, scene: Scene) -> list[int]:
-    """The things that a noun may be about: those of which most that it says is true."""
+    """The things that a noun may be about: those of which most of its claims are true."""
     fits = {
         i: sum(_true_of(said, mention, thing, scene) for said in mention.said)
         for i, thing in enumerate(scene.things)

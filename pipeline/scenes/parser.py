@@ -1,19 +1,19 @@
-"""What any sentence in the annotators' words claims: a reader of their closed vocabulary that refuses nothing.
+"""What any sentence in the annotators' vocabulary claims; every text can be parsed.
 
-Its lexicon is made of the annotators' own words (words.py), so that the two cannot drift apart; the longest phrase wins
-("hot air balloon", "under a gray sky", "lying down"). What belongs to what:
+The lexicon is built from the annotators' own words (words.py), so that the two cannot differ; the longest phrase wins
+("hot air balloon", "under a gray sky", "lying down"). Attachment:
 
-- Attributes and numbers belong to the next noun; before a garment to whom wears it; after "is" or "are" to the subject.
-  One that finds no noun ("a dog on the red") claims that something in the picture is so. Before a word for the place
-  ("a red barn", "some trees") they claim nothing, for no fact says how a place looks.
-- A noun claims its category and a number: the number said, else one, or at least two in the plural. A word for many
+- Attributes and numbers belong to the next noun; before a garment to its wearer; after "is" or "are" to the subject.
+  Without a noun ("a dog on the red") they claim that something in the picture is so; before a word for the place ("a
+  red barn", "some trees") they claim nothing.
+- A noun claims its category and a number: that given, else one, or at least two in the plural. A noun for several
   categories ("animal") claims one of them; a "person" may be a child.
-- A verb belongs to the nouns just said, to all of them where "and" joins them; after "is" or "are" to the subject, the
-  first nouns of the clause. A verb's first word stands for it ("eating"). Where it says several poses it claims those
-  that the category can take ("floating": a boat sails, a balloon flies).
-- Words for the place claim all settings of which annotators say them ("on the sand": beach or desert); landmarks claim
-  themselves alone; words for the sky claim the weather, or sunset or night.
-- Other words claim nothing, and are counted.
+- A verb belongs to the nouns just named, all of them where "and" joins them; after "is" or "are" to the subject. Its
+  first word is enough ("eating"). Of several poses it claims those that the category has ("floating": a boat sails, a
+  balloon flies).
+- Words for a place claim all settings in which annotators use them ("on the sand": beach or desert); landmarks claim
+  themselves only; words for the sky claim the weather, or sunset or night.
+- Other words claim nothing and are counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import NamedTuple
 from pipeline.scenes import words as w
 from pipeline.scenes.world import CATEGORIES, GRASSY, PALETTE
 
-MOST = 9  # no picture holds more objects: three things, up to three of each
+MOST = 9  # objects in a picture: three things, up to three of each
 ATTRIBUTES = ("colour", "pattern", "size", "count")
 WORN = ("colour", "pattern")
 _GLUE = """
@@ -34,7 +34,7 @@ _GLUE = """
     scene wearing
 """
 GLUE = frozenset(_GLUE.split())
-CARRIED_OVER = ("and", "of")  # glue between an attribute and its noun: red and white dog
+CARRIED_OVER = ("and", "of")  # may be between an attribute and its noun: red and white dog
 
 
 class Parsed(NamedTuple):
@@ -48,14 +48,14 @@ class Parsed(NamedTuple):
 
 
 class Mention(NamedTuple):
-    """What one noun names: objects of one of `categories`; and all that is said of them, the category too."""
+    """What one noun names: objects of one of `categories`, and all claims about them, the category included."""
 
     categories: frozenset[str]
     said: tuple[Parsed, ...]
 
 
 class ParsedCaption(NamedTuple):
-    """All that a sentence claims, nothing twice, and how many of its words nobody here knows."""
+    """All claims of a sentence, each once, and how many of its words are not in the annotators' vocabulary."""
 
     mentions: tuple[Mention, ...]
     relations: tuple[tuple[str, int, int], ...]  # a relation of facts.py from one mention to another
@@ -90,7 +90,7 @@ def parse(text: str) -> ParsedCaption:
 
 
 class _Parser:
-    """What has been read so far; dictionaries without values are sets that keep their order."""
+    """What has been parsed so far; dictionaries without values are ordered sets."""
 
     def __init__(self) -> None:
         self.categories: list[frozenset[str]] = []  # of each mention
@@ -222,7 +222,7 @@ def _lexicon() -> dict[tuple[str, ...], Token]:
 
 
 def _entries() -> Iterator[tuple[str, list[str], str]]:
-    """What a phrase is, its words, and one value that it may stand for; a later entry replaces one of another kind."""
+    """What a phrase is, its words, and one value that it may mean; a later entry replaces one of another kind."""
     yield from (("glue", [word], word) for word in GLUE)
     yield from (("relation", text.split(), name) for text, name, _ in w.RELATIONS if name)
     yield from (("garment", [word], word) for pair in w.GARMENT_PLURALS.items() for word in pair)
@@ -242,7 +242,7 @@ def _entries() -> Iterator[tuple[str, list[str], str]]:
         for text, _, landmark in places:
             yield ("scenery", _bare(text), landmark) if landmark else ("setting", _bare(text), setting)
     yield from (("setting", _bare(text), setting) for setting, texts in w.SCENES.items() for text in texts)
-    # annotators name a farm's grass only where it is eaten, but it is drawn there all the same
+    # annotators mention a farm's grass only where it is eaten, but it is drawn there
     yield from (("setting", ["grass"], setting) for setting in GRASSY)
     for (weather, light), texts in (*w.WEATHER.items(), *w.IT_IS.items()):
         value = weather if light == "day" else light

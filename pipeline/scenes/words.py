@@ -1,4 +1,4 @@
-"""The annotators' words, and what each of them claims."""
+"""The annotators' words, and what each of them claims; words that are listed twice are twice as likely."""
 
 from __future__ import annotations
 
@@ -10,41 +10,37 @@ class Noun(NamedTuple):
 
     singular: str
     plural: str
+    weight: float = 1.0
     size: str = ""  # true only of this size: a puppy is a small dog
     kind: str = ""  # says no more than the kind: an animal
-    weight: float = 1.0
 
 
-ANIMAL = Noun("animal", "animals", kind="animal", weight=0.12)
-VEHICLE = Noun("vehicle", "vehicles", kind="vehicle", weight=0.15)
-PERSON = Noun("person", "people", kind="person", weight=0.6)
-CHILD = Noun("child", "children", kind="child", weight=0.5)
-KID = Noun("kid", "kids", kind="child", weight=0.4)
+ANIMAL = Noun("animal", "animals", 0.12, kind="animal")
+VEHICLE = Noun("vehicle", "vehicles", 0.15, kind="vehicle")
+PERSON = Noun("person", "people", 0.6, kind="person")
+CHILD = Noun("child", "children", 0.5, kind="child")
+KID = Noun("kid", "kids", 0.4, kind="child")
 NOUNS: dict[str, tuple[Noun, ...]] = {
-    "man": (Noun("man", "men", weight=2.0), Noun("guy", "guys", weight=0.3), PERSON),
-    "woman": (Noun("woman", "women", weight=2.0), Noun("lady", "ladies", weight=0.4), PERSON),
-    "boy": (Noun("boy", "boys", weight=2.0), CHILD, KID),
-    "girl": (Noun("girl", "girls", weight=2.0), CHILD, KID),
-    "dog": (Noun("dog", "dogs", weight=2.0), Noun("puppy", "puppies", size="small", weight=1.5), ANIMAL),
-    "cat": (Noun("cat", "cats", weight=2.0), Noun("kitten", "kittens", size="small", weight=1.5), ANIMAL),
-    "horse": (Noun("horse", "horses", weight=2.0), Noun("pony", "ponies", size="small", weight=1.2), ANIMAL),
-    "cow": (Noun("cow", "cows", weight=2.0), Noun("calf", "calves", size="small", weight=0.8), ANIMAL),
-    "sheep": (Noun("sheep", "sheep", weight=2.0), Noun("lamb", "lambs", size="small", weight=1.2), ANIMAL),
-    "bird": (Noun("bird", "birds", weight=2.0), ANIMAL),
-    "car": (Noun("car", "cars", weight=2.0), Noun("sedan", "sedans", weight=0.3), VEHICLE),
-    "bus": (Noun("bus", "buses", weight=2.0), Noun("coach", "coaches", weight=0.3), VEHICLE),
-    "truck": (Noun("truck", "trucks", weight=2.0), Noun("lorry", "lorries", weight=0.4), VEHICLE),
+    "man": (Noun("man", "men", 2.0), Noun("guy", "guys", 0.3), PERSON),
+    "woman": (Noun("woman", "women", 2.0), Noun("lady", "ladies", 0.4), PERSON),
+    "boy": (Noun("boy", "boys", 2.0), CHILD, KID),
+    "girl": (Noun("girl", "girls", 2.0), CHILD, KID),
+    "dog": (Noun("dog", "dogs", 2.0), Noun("puppy", "puppies", 1.5, size="small"), ANIMAL),
+    "cat": (Noun("cat", "cats", 2.0), Noun("kitten", "kittens", 1.5, size="small"), ANIMAL),
+    "horse": (Noun("horse", "horses", 2.0), Noun("pony", "ponies", 1.2, size="small"), ANIMAL),
+    "cow": (Noun("cow", "cows", 2.0), Noun("calf", "calves", 0.8, size="small"), ANIMAL),
+    "sheep": (Noun("sheep", "sheep", 2.0), Noun("lamb", "lambs", 1.2, size="small"), ANIMAL),
+    "bird": (Noun("bird", "birds", 2.0), ANIMAL),
+    "car": (Noun("car", "cars", 2.0), Noun("sedan", "sedans", 0.3), VEHICLE),
+    "bus": (Noun("bus", "buses", 2.0), Noun("coach", "coaches", 0.3), VEHICLE),
+    "truck": (Noun("truck", "trucks", 2.0), Noun("lorry", "lorries", 0.4), VEHICLE),
     "bicycle": (Noun("bicycle", "bicycles"), Noun("bike", "bikes")),
-    "boat": (Noun("boat", "boats", weight=2.0), Noun("sailboat", "sailboats")),
-    "house": (
-        Noun("house", "houses", weight=2.0),
-        Noun("cottage", "cottages", weight=0.5),
-        Noun("home", "homes", weight=0.3),
-    ),
+    "boat": (Noun("boat", "boats", 2.0), Noun("sailboat", "sailboats")),
+    "house": (Noun("house", "houses", 2.0), Noun("cottage", "cottages", 0.5), Noun("home", "homes", 0.3)),
     "tent": (Noun("tent", "tents"),),
-    "umbrella": (Noun("umbrella", "umbrellas", weight=2.0), Noun("parasol", "parasols", weight=0.4)),
+    "umbrella": (Noun("umbrella", "umbrellas", 2.0), Noun("parasol", "parasols", 0.4)),
     "kite": (Noun("kite", "kites"),),
-    "balloon": (Noun("balloon", "balloons", weight=2.0), Noun("hot air balloon", "hot air balloons")),
+    "balloon": (Noun("balloon", "balloons", 2.0), Noun("hot air balloon", "hot air balloons")),
     "bench": (Noun("bench", "benches"),),
     "ball": (Noun("ball", "balls"),),
 }

@@ -78,13 +78,13 @@ CATEGORIES: dict[str, Category] = {
     "ball": Category("thing", 0.28, CLOTHES, {"lying": (0.51, 0.51, 1.01)}, 0.8),
 }
 
-# factors of a drawing's size: by its size word, by how many of it there are, by how many kinds of objects there are
+# factors of a drawing's size: by its size word, by the count of its thing, and by the number of things
 SIZES = {"small": 0.70, "medium": 1.0, "large": 1.28}
 BY_COUNT = {1: 1.0, 2: 0.80, 3: 0.68}
 BY_OBJECTS = {1: 1.0, 2: 0.84, 3: 0.72}
 PATTERNS = ("plain", "striped", "spotted")
 
-# what is found in each setting; what stands there twice is found twice as often
+# categories that occur in each setting; one that is listed twice is twice as likely
 _FOUND = {
     "beach": "man woman boy girl dog horse bird boat boat umbrella umbrella kite ball tent bicycle bench",
     "park": "man woman boy girl dog cat bird horse sheep bicycle bench ball kite balloon tent umbrella",

@@ -29,12 +29,12 @@ Drawn = list[tuple[Scene, list[Description]]]
 def draw(
     root: Path, images: int, size: int, val: int, test: int, seed: int, workers: int | None = None
 ) -> dict[str, int]:
-    """Draw the data set below `root`, which is replaced as a whole at the very end or left as it was.
+    """Draw the data set into the folder `root`, which is replaced only when all is drawn.
 
     Images 0 … test−1 are the test split, the next `val` the validation split, the rest is for training; each depends
-    on its number and `seed` alone, so neither more images nor more workers (default: one a CPU) change any of them.
-    Pictures are `size` × `size` pixels. Returns counts: images, train, val, test, captions, words.
-    Raises UserError for impossible numbers, or if `root` holds something else than such a data set.
+    on its number and `seed` alone, not on the number of images or workers (default: one per CPU). Pictures are `size` ×
+    `size` pixels. Returns counts: images, train, val, test, captions, words. Raises UserError for impossible numbers,
+    or if `root` has other files than such a data set.
     """
     root = Path(root)
     _check(root, images, size, val, test, seed)
