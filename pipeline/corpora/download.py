@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.error import HTTPError
@@ -44,16 +43,12 @@ def download(
         return
     best, failed = _size(part), 0
     with tqdm(total=size, desc=to.name, unit="B", unit_scale=True, disable=None) as bar:
-
-        def show(have: int) -> None:
-            bar.update(have - bar.n)
-
         while (have := _size(part)) != size:
-            show(have)
+            bar.update(have - bar.n)
             try:
                 if have > size:
                     part.unlink()
-                _receive(url, part, tag, size, wait, show)
+                _receive(url, part, tag, size, wait, bar)
             except _PassingError as fault:
                 reached = _size(part)
                 failed = 0 if reached - best >= PROGRESS else failed + 1
@@ -66,7 +61,7 @@ def download(
                 seconds = min(pause * 2**failed, 60.0)
                 tqdm.write(f"{to.name}: {fault}; going on in {seconds:.0f} s", file=sys.stderr)
                 time.sleep(seconds)
-        show(size)
+        bar.update(size - bar.n)
     if (found := sha256(part)) != digest:
         part.unlink()
         tag.unlink(missing_ok=True)
@@ -80,7 +75,7 @@ def part_of(to: Path) -> Path:
     return to.with_name(f"{to.name}.part")
 
 
-def _receive(url: str, part: Path, tag: Path, size: int, wait: float, show: Callable[[int], None]) -> None:
+def _receive(url: str, part: Path, tag: Path, size: int, wait: float, bar: tqdm) -> None:
     """One request; its body is appended to `part`, or replaces it where the server sends the whole file."""
     have = _size(part)
     headers = {"User-Agent": "saywhich", "Accept-Encoding": "identity"}
@@ -101,13 +96,13 @@ def _receive(url: str, part: Path, tag: Path, size: int, wait: float, show: Call
         if response.status == 200:  # and of the right length, so that a page of some proxy takes nothing away
             part.unlink(missing_ok=True)
             _note(response, tag)
-        show(have)
+        bar.update(have - bar.n)
         try:
             with open(part, "ab") as file:
                 while have < size and (chunk := _read(response, min(CHUNK, size - have))):
                     file.write(chunk)
                     have += len(chunk)
-                    show(have)
+                    bar.update(len(chunk))
         except OSError as error:  # of the file; those of the connection are faults
             raise UserError(f"{part}: {error.strerror or error}; make room and run this again to go on") from None
     if have < size:

@@ -116,10 +116,10 @@ def _check(card: Card, out: Path, downloads: Path, say: Say) -> None:
         path = out / entry.file
         if path.is_file():
             say(f"there: {path}; no digest is published, so it is not checked here")
-            continue
-        say(f"{'optional' if entry.optional else 'missing'}: {path}")
-        say(f"  {entry.where}")
-        missing += [] if entry.optional else [path]
+        else:
+            say(f"{'optional' if entry.optional else 'missing'}: {path}")
+            say(f"  {entry.where}")
+            missing += [] if entry.optional else [path]
     if missing:
         raise UserError(f"{card.name}: still missing: {', '.join(map(str, missing))}; see above where to get it")
 

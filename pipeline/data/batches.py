@@ -95,17 +95,11 @@ def everything(prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch:
     _check_same_images(prepared, store)
     for number, start in enumerate(range(0, len(rows), batch)):
         some = np.asarray(rows[start : start + batch])
-        yield _batch(prepared, store, some, prepared.first[some], 0, number)
+        yield _batch(prepared, store, some, prepared.first[some], 0, number, pinned=False)
 
 
 def _batch(
-    prepared: Prepared,
-    store: FeatureStore,
-    rows: np.ndarray,
-    captions: np.ndarray,
-    epoch: int,
-    step: int,
-    pinned: bool = False,
+    prepared: Prepared, store: FeatureStore, rows: np.ndarray, captions: np.ndarray, epoch: int, step: int, pinned: bool
 ) -> Batch:
     pooled = torch.empty(len(rows), store.pooled_size, dtype=torch.float16, pin_memory=pinned)
     regions = torch.empty(len(rows), *store.regions_shape, dtype=torch.float16, pin_memory=pinned)

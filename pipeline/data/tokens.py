@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -77,11 +78,7 @@ class Tokens(Vocabulary):
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text up to the first EOS, tokens joined to words as the tokenizer does."""
-        said: list[int] = []
-        for token in tokens:
-            if token == EOS:
-                break
-            said.append(self.numbers[token - 1])
+        said = [self.numbers[token - 1] for token in takewhile(lambda token: token != EOS, tokens)]
         return " ".join(self.tokenizer.decode(said, skip_special_tokens=False).split())
 
 

@@ -102,12 +102,11 @@ def _drawn(table: Path, files: list[str], shares: Mapping[str, float] | None) ->
             f"{table}, row 1: there is no column split; add one (train, val, test), or set prepare.shares, "
             "{val: 0.1, test: 0.1, seed: 0}"
         )
-    val, test, seed = shares["val"], shares["test"], int(shares["seed"])
 
     def draw(seed: int) -> dict[str, str]:
-        return {file: drawn_split(file, val, test, seed) for file in files}
+        return {file: drawn_split(file, shares["val"], shares["test"], seed) for file in files}
 
-    drawn = draw(seed)
+    drawn = draw(int(shares["seed"]))
     if few := _too_small(drawn.values()):
         fits = next((other for other in range(100) if not _too_small(draw(other).values())), None)
         hint = "" if fits is None else f"with seed: {fits} each has two or more, "

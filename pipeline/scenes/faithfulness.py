@@ -183,9 +183,8 @@ def _value(thing: Thing, kind: str) -> str:
 
 
 def _of_the_scene(scene: Scene, kind: str) -> frozenset[str]:
-    if kind == "scenery":
-        return frozenset(scene.scenery)
-    return frozenset((scene.setting if kind == "setting" else atmosphere(scene),))
+    values = {"setting": [scene.setting], "scenery": scene.scenery, "weather": [atmosphere(scene)]}
+    return frozenset(values[kind])
 
 
 def _share(name: str, part: Any, whole: Any) -> dict[str, float]:
