@@ -196,13 +196,11 @@ def _noun_phrase(scene: Scene, plan: Plan, i: int, rng: np.random.Generator, def
     plural = thing.count > 1
     name = " ".join([*adjectives, noun.plural if plural else noun.singular])
     if definite:
-        claims.append(Claim("count", str(thing.count), i))
-        many = ("", "two ", "three ")[thing.count - 1]
-        return Part(f"the {many}{name}{clothes}", tuple(claims), plural)
-    number, what, at, verb_plural = pick(rng, w.COUNTS[thing.count])
-    claims.append(Claim(what, str(at), i))
-    number = number if plural else article(name)
-    return Part(f"{number} {name}{clothes}", tuple(claims), verb_plural)
+        number, what, at, verb_plural = ("the", "the two", "the three")[thing.count - 1], "count", thing.count, plural
+    else:
+        number, what, at, verb_plural = pick(rng, w.COUNTS[thing.count])
+        number = number if plural else article(name)
+    return Part(f"{number} {name}{clothes}", (*claims, Claim(what, str(at), i)), verb_plural)
 
 
 def _clothes(category: str, appearance: Sequence[str], count: int, rng: np.random.Generator) -> str:
@@ -221,14 +219,12 @@ def _verb(scene: Scene, actors: Sequence[int], rng: np.random.Generator) -> Part
     """What all `actors` are doing, if one verb is true of all of them; else an empty part."""
     if len({CATEGORIES[scene.things[i].category].kind in ALIVE for i in actors}) > 1:
         return Part()  # people do not say that a man and a house are standing
-    options: list[str] = []
-    for n, i in enumerate(actors):
-        thing = scene.things[i]
-        kind = CATEGORIES[thing.category].kind
-        kind = "person" if kind == "child" else kind
+    verbs = []
+    for thing in (scene.things[i] for i in actors):
+        kind = CATEGORIES[thing.category].kind.replace("child", "person")
         keys = (f"{thing.category}:{thing.pose}", f"{kind}:{thing.pose}", thing.pose)
-        mine = next(w.VERBS[key] for key in keys if key in w.VERBS)
-        options = list(mine) if n == 0 else [verb for verb in options if verb in mine]
+        verbs.append(next(w.VERBS[key] for key in keys if key in w.VERBS))
+    options = [verb for verb in verbs[0] if all(verb in others for others in verbs)]
     claims = tuple(Claim("pose", scene.things[i].pose, i) for i in actors)
     return Part(pick(rng, options), claims) if options else Part()
 

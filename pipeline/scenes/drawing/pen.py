@@ -54,7 +54,7 @@ class Pen:
 
     def __init__(self, extent: Extent, scale: float, colour: str, glow: bool) -> None:
         left, right, top = extent
-        self.scale, self.left, self.top = scale, left, top
+        self.scale, self._origin = scale, (PAD + left * scale, PAD + top * scale)  # the origin, in pixels
         size = (round((left + right) * scale) + 2 * PAD, round(top * scale) + 2 * PAD)
         self.layer = Image.new("RGBA", size, (0, 0, 0, 0))
         self.main = PALETTE[colour]
@@ -136,7 +136,7 @@ class Pen:
         return [(self._x + x * self._unit, self._y + y * self._unit) for x, y in shape]
 
     def _pixels(self, placed: Sequence[tuple[float, ...]]) -> list[Point]:
-        x0, y0, s = PAD + self.left * self.scale, PAD + self.top * self.scale, self.scale
+        (x0, y0), s = self._origin, self.scale
         return [(x0 + x * s, y0 - y * s) for x, y in placed]
 
     def _around(self, x: float, y: float, rx: float, ry: float) -> list[Point]:
