@@ -117,7 +117,5 @@ def _generator(seed: int, epoch: int, what: int) -> np.random.Generator:
 
 def _check_same_images(prepared: Prepared, store: FeatureStore) -> None:
     if len(store) != len(prepared):
-        raise UserError(
-            f"{store.path}: features of {len(store)} images, but {prepared.folder} has {len(prepared)}; "
-            "run the features stage again"
-        )
+        problem = f"features of {len(store)} images, but {prepared.folder} has {len(prepared)}"
+        raise UserError(f"{store.path}: {problem}; run the features stage again")

@@ -118,68 +118,62 @@ class Place(NamedTuple):
     landmark: str  # that the scene must have; "": none
 
 
-def _places(where: str, *texts: str, landmark: str = "") -> tuple[Place, ...]:
-    return tuple(Place(text, where, landmark) for text in texts)
+LANDMARKS = ("trees", "buildings", "mountains", "cactus", "fence", "barn")
+_PLACES = """
+    beach   g    on the beach, on the beach, on a beach
+    beach   gwa  at the beach
+    beach   g    on the sand, by the sea, near the ocean, on a sandy beach
+    beach   w    on the sea, on the water, in the ocean
+    beach   gwa  near the shore
+    beach   a    over the beach, above the beach
+    park    gwa  in the park, in the park, in a park
+    park    g    on the grass, on the grass, on the lawn
+    park    ga   near some trees
+    park    g    in front of some trees
+    park    a    over the park, above the grass
+    street  g    on the street, on the street, on a city street
+    street  gwa  in the city
+    street  g    on the road, in front of some buildings
+    street  gwa  in town
+    street  ga   near some buildings
+    street  a    over the city, above the street
+    snow    g    in the snow, in the snow, in the snow, on the snow
+    snow    gwa  in the mountains
+    snow    g    in front of snowy mountains, on snowy ground
+    snow    a    over the snow
+    snow    ga   near the mountains
+    desert  gwa  in the desert, in the desert, in a desert
+    desert  g    on the sand
+    desert  gwa  in a dry desert
+    desert  g    near a cactus, near a cactus
+    desert  a    over the desert, above the desert
+    lake    ga   by the lake, by a lake, near a lake
+    lake    g    beside the lake
+    lake    ga   near the water
+    lake    g    by the water, on the shore
+    lake    gwa  at the lake
+    lake    w    on the lake, on a lake, on the water, in the water
+    lake    a    over the lake, above the grass
+    farm    gwa  on a farm, on the farm
+    farm    g    in a field, in the field, near a fence, in front of a fence
+    farm    gwa  at the farm
+    farm    g    near a barn, near a red barn
+    farm    a    over a field, above the farm
+"""
 
 
-PLACES: dict[str, tuple[Place, ...]] = {
-    "beach": (
-        *_places("g", "on the beach", "on the beach", "on a beach"),
-        *_places("gwa", "at the beach"),
-        *_places("g", "on the sand", "by the sea", "near the ocean", "on a sandy beach"),
-        *_places("w", "on the sea", "on the water", "in the ocean"),
-        *_places("gwa", "near the shore"),
-        *_places("a", "over the beach", "above the beach"),
-    ),
-    "park": (
-        *_places("gwa", "in the park", "in the park", "in a park"),
-        *_places("g", "on the grass", "on the grass", "on the lawn"),
-        *_places("ga", "near some trees", landmark="trees"),
-        *_places("g", "in front of some trees", landmark="trees"),
-        *_places("a", "over the park", "above the grass"),
-    ),
-    "street": (
-        *_places("g", "on the street", "on the street", "on a city street"),
-        *_places("gwa", "in the city"),
-        *_places("g", "on the road"),
-        *_places("g", "in front of some buildings", landmark="buildings"),
-        *_places("gwa", "in town"),
-        *_places("ga", "near some buildings", landmark="buildings"),
-        *_places("a", "over the city", "above the street"),
-    ),
-    "snow": (
-        *_places("g", "in the snow", "in the snow", "in the snow", "on the snow"),
-        *_places("gwa", "in the mountains", landmark="mountains"),
-        *_places("g", "in front of snowy mountains", landmark="mountains"),
-        *_places("g", "on snowy ground"),
-        *_places("a", "over the snow"),
-        *_places("ga", "near the mountains", landmark="mountains"),
-    ),
-    "desert": (
-        *_places("gwa", "in the desert", "in the desert", "in a desert"),
-        *_places("g", "on the sand"),
-        *_places("gwa", "in a dry desert"),
-        *_places("g", "near a cactus", "near a cactus", landmark="cactus"),
-        *_places("a", "over the desert", "above the desert"),
-    ),
-    "lake": (
-        *_places("ga", "by the lake", "by a lake", "near a lake"),
-        *_places("g", "beside the lake"),
-        *_places("ga", "near the water"),
-        *_places("g", "by the water", "on the shore"),
-        *_places("gwa", "at the lake"),
-        *_places("w", "on the lake", "on a lake", "on the water", "in the water"),
-        *_places("a", "over the lake", "above the grass"),
-    ),
-    "farm": (
-        *_places("gwa", "on a farm", "on the farm"),
-        *_places("g", "in a field", "in the field"),
-        *_places("g", "near a fence", "in front of a fence", landmark="fence"),
-        *_places("gwa", "at the farm"),
-        *_places("g", "near a barn", "near a red barn", landmark="barn"),
-        *_places("a", "over a field", "above the farm"),
-    ),
-}
+def _places() -> dict[str, list[Place]]:
+    """The rows of `_PLACES` (setting, where, texts) by setting; a text needs the landmark that it names."""
+    places: dict[str, list[Place]] = {}
+    for row in _PLACES.strip().splitlines():
+        setting, where, texts = row.split(maxsplit=2)
+        for text in texts.split(", "):
+            landmark = next((name for name in LANDMARKS if name in text), "")
+            places.setdefault(setting, []).append(Place(text, where, landmark))
+    return places
+
+
+PLACES = _places()
 SCENES: dict[str, tuple[str, ...]] = {  # the setting as a noun
     "beach": ("a beach", "a sandy beach", "a beach scene"),
     "park": ("a park", "a green park", "a park scene"),
