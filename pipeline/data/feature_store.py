@@ -113,6 +113,7 @@ class FeatureStore:
             with h5py.File(self.path, "r") as file:
                 self._shape = (*file["pooled"].shape, *file["regions"].shape[1:])
                 self.region_count = file["region_count"][:]
+                self.has_boxes = "boxes" in file
                 stored = [name for name in ("pooled", "regions", "boxes") if name in file]
                 self._offsets = {name: file[name].id.get_offset() for name in stored}
                 self._crc = file["crc"][:]
@@ -161,7 +162,7 @@ class FeatureStore:
 
         Raises UserError where the regions are a grid's and have none.
         """
-        if "boxes" not in self._offsets:
+        if not self.has_boxes:
             raise UserError(f"{self.path}: its regions have no boxes; a detector's would")
         return self._stored("boxes", rows)
 
