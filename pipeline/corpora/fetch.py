@@ -107,10 +107,8 @@ def _check(card: Card, out: Path, downloads: Path, say: Say) -> None:
                 f"{marker['bytes']:,} were unpacked; remove the folder and run this again"
             )
         if files < (archive.needed or archive.files):
-            raise UserError(
-                f"{folder}: {files:,} files are there, and {archive.needed or archive.files:,} are needed; complete "
-                "it, or move it away and run this again"
-            )
+            needed = f"{files:,} files are there, and {archive.needed or archive.files:,} are needed"
+            raise UserError(f"{folder}: {needed}; complete it, or move it away and run this again")
         say(f"there: {folder}, {files:,} files" + ("" if marker else ", not unpacked by this command"))
     for entry in card.by_hand:
         path = out / entry.file

@@ -82,7 +82,7 @@ def parse(text: str) -> ParsedCaption:
     for token in _tokens(words):
         parser.take(token)
     parser.settle()
-    mentions = tuple(Mention(*pair) for pair in zip(parser.categories, map(tuple, parser.said), strict=True))
+    mentions = tuple(Mention(categories, tuple(said)) for categories, said in parser.mentions)
     unknown = sum(word not in _known() for word in words)
     return ParsedCaption(
         mentions, tuple(parser.relations), tuple(parser.scene), tuple(parser.loose), len(words), unknown
@@ -93,8 +93,7 @@ class _Parser:
     """What has been parsed so far; dictionaries without values are ordered sets."""
 
     def __init__(self) -> None:
-        self.categories: list[frozenset[str]] = []  # of each mention
-        self.said: list[dict[Parsed, None]] = []  # the same
+        self.mentions: list[tuple[frozenset[str], dict[Parsed, None]]] = []  # categories, and what is said of them
         self.relations: dict[tuple[str, int, int], None] = {}
         self.scene: dict[Parsed, None] = {}
         self.loose: dict[Parsed, None] = {}
@@ -145,9 +144,8 @@ class _Parser:
             self.copula, self.group = True, self.subject
 
     def _noun(self, token: Token) -> None:
-        here = len(self.categories)
-        self.categories.append(token.values)
-        self.said.append({})
+        here = len(self.mentions)
+        self.mentions.append((token.values, {}))
         number = frozenset("1") if not token.plural else _at_least(2)
         implied = [Parsed("size", frozenset((token.size,)))] if token.size else []
         if not any(said.kind == "count" for said in self.waiting):
@@ -178,7 +176,7 @@ class _Parser:
         group = self.group
         self._turn()
         for i in group:
-            poses = {pose for category in self.categories[i] for pose in CATEGORIES[category].poses}
+            poses = {pose for category in self.mentions[i][0] for pose in CATEGORIES[category].poses}
             self._say([i], [Parsed("action", token.values & poses or token.values)])
         if not group:
             self.loose[Parsed("action", token.values)] = None
@@ -192,7 +190,7 @@ class _Parser:
 
     def _say(self, of: Iterable[int], said: Iterable[Parsed]) -> None:
         for i in of:
-            self.said[i] |= dict.fromkeys(said)
+            self.mentions[i][1].update(dict.fromkeys(said))
 
 
 def _tokens(words: list[str]) -> Iterator[Token]:
