@@ -21,7 +21,7 @@ def run(stage: Stage) -> None:
     from pipeline.data.tokens import Tokens
     from pipeline.metrics.cider import MAX_ID, document_frequencies
     from pipeline.metrics.frequency_file import read_document_frequencies
-    from pipeline.readers import Known, read_corpus
+    from pipeline.readers import read_corpus
     from pipeline.runtime.files import atomic_path, write_atomically
     from pipeline.scenes.facts import FACTS
     from pipeline.tracking import recorder
@@ -41,7 +41,8 @@ def run(stage: Stage) -> None:
             images,
             p.splits,
             plain["shares"],
-            Known(expected, plain["corrupt"]),
+            expected,
+            plain["corrupt"],
         )
         if p.tokenizer is not None:
             texts = (caption.text for image in corpus.images for caption in image.captions)

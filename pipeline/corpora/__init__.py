@@ -1,1 +1,1 @@
-"""The corpora of the papers: what there is, whose licence, and how it is fetched."""
+"""The corpora of the papers: data cards, download and unpacking."""

@@ -1,4 +1,4 @@
-"""Archives of others, unpacked without trust: nothing outside the folder, no links, and a cap on what is written."""
+"""Unpacking of untrusted archives: nothing outside the folder, no links, and a limit on what is written."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from tqdm import tqdm
 
@@ -26,27 +27,17 @@ from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
 
 MARKER = ".unpacked.json"  # in a folder that was unpacked here: from what, how many files and bytes
-MEMBERS = 1_000_000  # an archive may have so many
+MEMBERS = 1_000_000  # the most that an archive may have
 CHUNK = 1 << 20
 
 # What the standard library's readers raise for bytes that are no archive, or a broken one.
-UNREADABLE = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    EOFError,
-    LookupError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-)
+BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error)
+UNREADABLE = (*BROKEN, EOFError, LookupError, NotImplementedError, RuntimeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An entry of an archive, as the archive tells it."""
+    """An entry of an archive, as the archive describes it."""
 
     name: str
     size: int  # bytes
@@ -57,11 +48,12 @@ class Member:
 def unpack(
     archive: Path, members: str, to: Path, *, files: int, most_bytes: int, source: Mapping[str, str] | None = None
 ) -> None:
-    """Put the files of `archive` that `members` names (folder/pattern) into `to`, which is whole or absent.
+    """Put the files of `archive` that `members` names (folder/pattern) into `to`, all of them or none.
 
-    Whatever stands in the archive is checked, also what is not taken: a path that leads outside, a link, a device, a
-    name that is there twice or encryption refuse the whole archive, as do more than `most_bytes` and any other number
-    of taken files than `files`. Zip, tar and tar.gz, told by the name. `source` goes into the folder's marker.
+    All entries are checked, also those that are not taken. Raises UserError where one has a path that leads outside,
+    is a link, a device, encrypted or there twice, where the files have more than `most_bytes` or are not `files` in
+    number, and where the archive is broken. The name says whether it is zip, tar or tar.gz. `source` goes into the
+    folder's marker.
     """
     to = to.resolve()
     part = to.with_name(f".{to.name}.part")
@@ -78,6 +70,10 @@ def unpack(
         write_atomically(part / MARKER, json.dumps(marker, indent=1) + "\n")
         os.sync()  # the files' bytes before their folder's name
         os.replace(part, to)
+    except UserError:
+        raise
+    except UNREADABLE as error:
+        raise UserError(f"{archive}: it cannot be read as an archive ({str(error) or type(error).__name__})") from None
     except OSError as error:
         raise UserError(f"{archive}: cannot be unpacked into {to} ({error.strerror or error})") from None
     finally:
@@ -85,7 +81,7 @@ def unpack(
 
 
 def count_files(folder: Path) -> tuple[int, int]:
-    """How many files lie in a folder and how many bytes they have; the marker is none of them."""
+    """How many files are in a folder and how many bytes they have, without the marker."""
     sizes = [entry.stat().st_size for entry in os.scandir(folder) if entry.name != MARKER and entry.is_file()]
     return len(sizes), sum(sizes)
 
@@ -99,7 +95,7 @@ def read_marker(folder: Path) -> dict | None:
 
 
 def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int) -> tuple[int, int]:
-    """Check all, write what is taken; how many files and bytes that were."""
+    """Check all entries and write those that are taken; returns how many files and bytes that were."""
     folder, _, pattern = members.rpartition("/")
     seen: set[str] = set()
     count = written = announced = 0
@@ -108,7 +104,7 @@ def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int)
         return UserError(f"{archive}: {problem}; nothing of it is used")
 
     with _members(archive) as entries, tqdm(total=files, desc=archive.name, unit="", disable=None) as bar:
-        for number, member in enumerate(_readable(entries, archive), 1):
+        for number, member in enumerate(entries, 1):
             if number > MEMBERS:
                 raise refuse(f"it has more than {MEMBERS:,} members")
             if member.kind not in ("file", "folder"):
@@ -128,12 +124,15 @@ def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int)
                 raise refuse(f"it unpacks to more than {most_bytes:,} bytes")
             if parts[-1] == MARKER:
                 raise refuse(f"{member.name!r} is a name of ours")
-            with open(into / parts[-1], "xb") as file:
-                for chunk in _chunks(member, archive):
+            begin = written
+            with member.open() as source, open(into / parts[-1], "xb") as file:
+                while chunk := source.read(CHUNK):
                     written += len(chunk)
                     if written > most_bytes:
                         raise refuse(f"it unpacks to more than {most_bytes:,} bytes")
                     file.write(chunk)
+            if written - begin != member.size:
+                raise refuse(f"{member.name!r} has {written - begin:,} bytes and says {member.size:,}")
             count += 1
             bar.update()
     return count, written
@@ -147,51 +146,14 @@ def _parts(name: str) -> list[str] | None:
     return None if any(part in ("", "..") for part in parts) else parts
 
 
-def _readable(entries: Iterator[Member], archive: Path) -> Iterator[Member]:
-    while True:
-        try:
-            member = next(entries)
-        except StopIteration:
-            return
-        except UNREADABLE as error:
-            raise _broken(archive, error) from None
-        yield member
-
-
-def _chunks(member: Member, archive: Path) -> Iterator[bytes]:
-    try:
-        with member.open() as source:
-            size = 0
-            while chunk := source.read(CHUNK):
-                size += len(chunk)
-                yield chunk
-    except UNREADABLE as error:
-        raise _broken(archive, error) from None
-    if size != member.size:
-        raise UserError(
-            f"{archive}: {member.name!r} has {size:,} bytes and says {member.size:,}; nothing of it is used"
-        )
-
-
-def _broken(archive: Path, error: Exception) -> UserError:
-    return UserError(f"{archive}: it cannot be read as an archive ({str(error) or type(error).__name__})")
-
-
 @contextmanager
 def _members(archive: Path) -> Iterator[Iterator[Member]]:
     name = archive.name.lower()
     if name.endswith(".zip"):
-        try:
-            opened = zipfile.ZipFile(archive)
-        except UNREADABLE as error:
-            raise _broken(archive, error) from None
-        with opened:
+        with zipfile.ZipFile(archive) as opened:
             yield (_zip_member(opened, info) for info in opened.infolist())
-    elif name.endswith((".tar.gz", ".tgz")):
-        with gzip.open(archive) as file:
-            yield _tar_members(file)
-    elif name.endswith(".tar"):
-        with open(archive, "rb") as file:
+    elif name.endswith((".tar", ".tar.gz", ".tgz")):
+        with open(archive, "rb") if name.endswith(".tar") else gzip.open(archive) as file:
             yield _tar_members(file)
     else:
         raise UserError(f"{archive}: zip, tar and tar.gz can be unpacked, and this is none by its name")
@@ -207,7 +169,7 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
         kind = "encrypted"
     else:
         kind = "folder" if info.is_dir() else "file"
-    return Member(info.orig_filename, info.file_size, kind, lambda: archive.open(info))
+    return Member(info.orig_filename, info.file_size, kind, partial(archive.open, info))
 
 
 def _tar_members(file: IO[bytes] | gzip.GzipFile) -> Iterator[Member]:
@@ -215,29 +177,20 @@ def _tar_members(file: IO[bytes] | gzip.GzipFile) -> Iterator[Member]:
     with tarfile.open(fileobj=bounded, mode="r:") as archive:  # type: ignore[call-overload]
         while (info := archive.next()) is not None:
             archive.members.clear()  # it would keep them all
-            yield _tar_member(archive, info)
+            if info.issym() or info.islnk():
+                kind = "a link"
+            elif info.isdir():
+                kind = "folder"
+            else:
+                kind = "file" if info.isreg() and not info.issparse() else "no plain file"
+            # extractfile gives None only for what is not a plain file
+            yield Member(info.name, info.size, kind, partial(cast(Callable, archive.extractfile), info))
     while bounded.read(CHUNK):  # to the end, where gzip has its check sum
         pass
 
 
-def _tar_member(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Member:
-    if info.issym() or info.islnk():
-        kind = "a link"
-    elif info.isdir():
-        kind = "folder"
-    else:
-        kind = "file" if info.isreg() and not info.issparse() else "no plain file"
-
-    def content() -> IO[bytes]:
-        opened = archive.extractfile(info)
-        assert opened is not None  # of a plain file it is one
-        return opened
-
-    return Member(info.name, info.size, kind, content)
-
-
 class _Bounded:
-    """A file that is read forwards and a little at once: tar's headers say themselves how long what follows is."""
+    """A file that is read only forwards and in small parts: a header of tar may announce any length of the next one."""
 
     def __init__(self, file: IO[bytes] | gzip.GzipFile):
         self.file = file

@@ -1,11 +1,10 @@
-"""Files from the web, which go on where they broke off and are used only if size and SHA-256 are right."""
+"""Downloads that resume where they stopped and are used only if size and SHA-256 are right."""
 
 from __future__ import annotations
 
 import re
 import sys
 import time
-from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.error import HTTPError
@@ -18,22 +17,23 @@ from pipeline.errors import UserError
 from pipeline.runtime.files import rename, sha256, write_atomically
 
 CHUNK = 1 << 18
-PROGRESS = 1 << 24  # bytes: an attempt that brought so many was none in vain
+PROGRESS = 1 << 24  # bytes: an attempt that received as many does not count as failed
 PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses after which another attempt may help
 
 
 class _PassingError(Exception):
-    """Something that another attempt may mend."""
+    """A fault after which another attempt may succeed."""
 
 
 def download(
     url: str, to: Path, size: int, digest: str, *, attempts: int = 6, pause: float = 2.0, wait: float = 60.0
 ) -> None:
-    """Bring the file at `url` (http or https), of `size` bytes and the SHA-256 `digest`, to the path `to`.
+    """Download `url` (http or https), of `size` bytes and the SHA-256 `digest`, to the path `to`.
 
-    What has come of it lies in `to`.part and is gone on with by HTTP's ranges, in this run and in later ones. After
-    `attempts` in a row that brought little it is given up; between them are `pause`, twice, four times, … so many
-    seconds, and `wait` is the longest silence of the server. A part of another digest is removed. Raises UserError.
+    A partial download is kept in `to`.part and resumed by HTTP ranges, in this run and in later ones. Between attempts
+    are `pause`, 2·`pause`, 4·`pause`, … seconds, at most 60; a server that is silent for `wait` seconds fails the
+    attempt. Raises UserError after `attempts` in a row with little progress, and for a wrong digest, whose file is
+    removed.
     """
     to.parent.mkdir(parents=True, exist_ok=True)
     part, tag = part_of(to), to.with_name(f"{to.name}.etag")
@@ -43,16 +43,12 @@ def download(
         return
     best, failed = _size(part), 0
     with tqdm(total=size, desc=to.name, unit="B", unit_scale=True, disable=None) as bar:
-
-        def show(have: int) -> None:
-            bar.update(have - bar.n)
-
         while (have := _size(part)) != size:
-            show(have)
+            bar.update(have - bar.n)
             try:
                 if have > size:
                     part.unlink()
-                _receive(url, part, tag, size, wait, show)
+                _receive(url, part, tag, size, wait, bar)
             except _PassingError as fault:
                 reached = _size(part)
                 failed = 0 if reached - best >= PROGRESS else failed + 1
@@ -65,7 +61,7 @@ def download(
                 seconds = min(pause * 2**failed, 60.0)
                 tqdm.write(f"{to.name}: {fault}; going on in {seconds:.0f} s", file=sys.stderr)
                 time.sleep(seconds)
-        show(size)
+        bar.update(size - bar.n)
     if (found := sha256(part)) != digest:
         part.unlink()
         tag.unlink(missing_ok=True)
@@ -75,12 +71,12 @@ def download(
 
 
 def part_of(to: Path) -> Path:
-    """Where what has come of a file lies until it is whole."""
+    """Where a partial download of `to` is kept."""
     return to.with_name(f"{to.name}.part")
 
 
-def _receive(url: str, part: Path, tag: Path, size: int, wait: float, show: Callable[[int], None]) -> None:
-    """One request, whose answer is added to `part` or, where it is the whole file, begins it anew."""
+def _receive(url: str, part: Path, tag: Path, size: int, wait: float, bar: tqdm) -> None:
+    """One request; its body is appended to `part`, or replaces it where the server sends the whole file."""
     have = _size(part)
     headers = {"User-Agent": "saywhich", "Accept-Encoding": "identity"}
     if have:
@@ -100,13 +96,13 @@ def _receive(url: str, part: Path, tag: Path, size: int, wait: float, show: Call
         if response.status == 200:  # and of the right length, so that a page of some proxy takes nothing away
             part.unlink(missing_ok=True)
             _note(response, tag)
-        show(have)
+        bar.update(have - bar.n)
         try:
             with open(part, "ab") as file:
                 while have < size and (chunk := _read(response, min(CHUNK, size - have))):
                     file.write(chunk)
                     have += len(chunk)
-                    show(have)
+                    bar.update(len(chunk))
         except OSError as error:  # of the file; those of the connection are faults
             raise UserError(f"{part}: {error.strerror or error}; make room and run this again to go on") from None
     if have < size:
@@ -152,7 +148,7 @@ def _read(response: HTTPResponse, size: int) -> bytes:
 
 
 def _check_range(response: HTTPResponse, part: Path, have: int, size: int) -> None:
-    """A 206 must go on where `part` ends, and be of a file of the right size."""
+    """A 206 must continue where `part` ends, in a file of the right size."""
     said = response.headers.get("Content-Range", "")
     match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", said.strip())
     if match is None or int(match[1]) != have or match[2] not in ("*", str(size)):
@@ -161,7 +157,7 @@ def _check_range(response: HTTPResponse, part: Path, have: int, size: int) -> No
 
 
 def _note(response: HTTPResponse, tag: Path) -> None:
-    """Keep what names this version of the file, so that a later range is of the same one."""
+    """Keep the identifier of this version of the file, so that a later range is of the same one."""
     version = response.headers.get("ETag") or response.headers.get("Last-Modified")
     if version and not version.startswith("W/"):
         write_atomically(tag, version.encode("latin-1", "replace"))

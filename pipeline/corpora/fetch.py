@@ -1,4 +1,4 @@
-"""A corpus by its card: what is missing is downloaded, checked and unpacked; what must be brought by hand is named."""
+"""Fetching a corpus by its card: downloads, checks and unpacks, and names what the user has to get."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Say = Callable[[str], None]
 
 
 def fetch(card: Card, out: Path, downloads: Path, say: Say = print) -> None:
-    """Put the files of a corpus into `out` as its profile expects them; its archives lie in `downloads`.
+    """Put the files of a corpus into `out` as its profile expects them; its archives are kept in `downloads`.
 
-    What is there already is neither fetched nor unpacked again, and a folder that was not unpacked here is left as it
-    is. Raises UserError, one line, where the disk is too small, a file is wrong or something is still missing.
+    Existing files are neither downloaded nor unpacked again; a folder that was not unpacked here is not changed. Raises
+    UserError where the disk is too small, a file is wrong or something is still missing.
     """
     say(f"{card.title}: {card.images:,} images, {card.captions:,} captions")
     say(f"licence: {card.licence}")
@@ -34,16 +34,16 @@ def fetch(card: Card, out: Path, downloads: Path, say: Say = print) -> None:
     if wanted or brought:
         with _alone(downloads):
             _announce(wanted, brought, out, downloads, say)
-            for archive in wanted:
-                assert archive.url  # and with it, as the card has seen to, the other two
-                assert archive.bytes
-                assert archive.sha256
-                download(archive.url, downloads / archive.file, archive.bytes, archive.sha256)
-                _unpack(archive, out, downloads, {"url": archive.url, "sha256": archive.sha256})
-            for archive in brought:
-                digest = sha256(downloads / archive.file)
-                say(f"{archive.file}: SHA-256 {digest}; no digest is published, so it is not checked")
-                _unpack(archive, out, downloads, {"sha256": digest})
+            for archive in wanted + brought:
+                path = downloads / archive.file
+                if archive.url:
+                    download(archive.url, path, archive.bytes, archive.sha256)
+                    source = {"url": archive.url, "sha256": archive.sha256}
+                else:
+                    source = {"sha256": sha256(path)}
+                    say(f"{archive.file}: SHA-256 {source['sha256']}; no digest is published, so it is not checked")
+                to, files, most = out / archive.to, archive.files, archive.unpacked
+                unpack(path, archive.members, to, files=files, most_bytes=most, source=source)
     _check(card, out, downloads, say)
     kept = [downloads / archive.file for archive in card.archives if (downloads / archive.file).exists()]
     if kept:
@@ -53,42 +53,33 @@ def fetch(card: Card, out: Path, downloads: Path, say: Say = print) -> None:
 
 
 def summary(card: Card) -> str:
-    """A few lines on a corpus: how big, whose licence, what is fetched, what has to be brought."""
-    size = sum(archive.bytes or 0 for archive in card.archives)
+    """Three lines on a corpus: its size, what is downloaded and what the user has to get, its licence."""
+    size = sum(archive.bytes for archive in card.archives)
     by_hand = [archive.file for archive in card.archives if not archive.url and not archive.optional]
     by_hand += [entry.file for entry in card.by_hand if not entry.optional]
-    return "\n".join(
-        (
-            f"{card.name}: {card.title}, {card.images:,} images, {card.captions:,} captions",
-            f"  download: {_shown(size) if size else 'nothing'}; by hand: {', '.join(by_hand) or 'nothing'}",
-            f"  licence: {card.licence}",
-        )
+    return (
+        f"{card.name}: {card.title}, {card.images:,} images, {card.captions:,} captions\n"
+        f"  download: {_shown(size) if size else 'nothing'}; by hand: {', '.join(by_hand) or 'nothing'}\n"
+        f"  licence: {card.licence}"
     )
 
 
 def _announce(wanted: list[Archive], brought: list[Archive], out: Path, downloads: Path, say: Say) -> None:
-    """Say what will be fetched and unpacked, and refuse where the disk cannot hold it."""
-    needs: dict[int, tuple[Path, int]] = {}
-
-    def need(folder: Path, size: int) -> None:
-        folder = _existing(folder)
-        device = folder.stat().st_dev
-        needs[device] = (folder, needs.get(device, (folder, 0))[1] + size)
-
+    """Say what will be downloaded and unpacked; UserError where a disk is too small for it."""
+    needs: list[tuple[Path, int]] = []  # folder, bytes
     for archive in wanted:
-        assert archive.bytes
         there, part = downloads / archive.file, part_of(downloads / archive.file)
         have = archive.bytes if there.exists() else part.stat().st_size if part.exists() else 0
-        need(downloads, max(archive.bytes - have, 0))
-        say(
-            f"fetching {archive.url}: {_shown(archive.bytes)}" + (f", of which {_shown(have)} are here" if have else "")
-        )
+        needs.append((downloads, max(archive.bytes - have, 0)))
+        here = f", of which {_shown(have)} are here" if have else ""
+        say(f"fetching {archive.url}: {_shown(archive.bytes)}{here}")
     for archive in wanted + brought:
-        need(out / archive.to, archive.unpacked)
-        say(
-            f"unpacking {archive.file} to {out / archive.to}: {archive.files:,} files, up to {_shown(archive.unpacked)}"
-        )
-    for folder, size in needs.values():
+        to, most = out / archive.to, archive.unpacked
+        needs.append((to, most))
+        say(f"unpacking {archive.file} to {to}: {archive.files:,} files, up to {_shown(most)}")
+    disks = {_existing(folder).stat().st_dev: _existing(folder) for folder, _ in needs}
+    for device, folder in disks.items():
+        size = sum(size for path, size in needs if _existing(path).stat().st_dev == device)
         free = shutil.disk_usage(folder).free
         say(f"disk of {folder}: {_shown(size)} needed, {_shown(free)} free")
         if size > free:
@@ -98,19 +89,8 @@ def _announce(wanted: list[Archive], brought: list[Archive], out: Path, download
             )
 
 
-def _unpack(archive: Archive, out: Path, downloads: Path, source: dict[str, str]) -> None:
-    unpack(
-        downloads / archive.file,
-        archive.members,
-        out / archive.to,
-        files=archive.files,
-        most_bytes=archive.unpacked,
-        source=source,
-    )
-
-
 def _check(card: Card, out: Path, downloads: Path, say: Say) -> None:
-    """Compare what lies in `out` with what the profile expects; what is missing is said, with where to get it."""
+    """Compare the files in `out` with the card; says what is missing and where to get it, and raises UserError."""
     missing = []
     for archive in card.archives:
         folder = out / archive.to
@@ -127,19 +107,17 @@ def _check(card: Card, out: Path, downloads: Path, say: Say) -> None:
                 f"{marker['bytes']:,} were unpacked; remove the folder and run this again"
             )
         if files < (archive.needed or archive.files):
-            raise UserError(
-                f"{folder}: {files:,} files are there, and {archive.needed or archive.files:,} are needed; complete "
-                "it, or move it away and run this again"
-            )
+            needed = f"{files:,} files are there, and {archive.needed or archive.files:,} are needed"
+            raise UserError(f"{folder}: {needed}; complete it, or move it away and run this again")
         say(f"there: {folder}, {files:,} files" + ("" if marker else ", not unpacked by this command"))
     for entry in card.by_hand:
         path = out / entry.file
         if path.is_file():
             say(f"there: {path}; no digest is published, so it is not checked here")
-            continue
-        say(f"{'optional' if entry.optional else 'missing'}: {path}")
-        say(f"  {entry.where}")
-        missing += [] if entry.optional else [path]
+        else:
+            say(f"{'optional' if entry.optional else 'missing'}: {path}")
+            say(f"  {entry.where}")
+            missing += [] if entry.optional else [path]
     if missing:
         raise UserError(f"{card.name}: still missing: {', '.join(map(str, missing))}; see above where to get it")
 
@@ -157,7 +135,7 @@ def _existing(path: Path) -> Path:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Two runs would write into the same parts."""
+    """Lock `folder`: two runs would write the same partial downloads."""
     import fcntl
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -170,7 +148,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _shown(size: int) -> str:
-    """Bytes as one reads them: 13.5 GB."""
+    """A size in units: 13.5 GB."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}"

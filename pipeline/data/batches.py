@@ -1,4 +1,4 @@
-"""Batches of images with a human caption each, the same whatever the workers or the point of resuming."""
+"""Batches of images with a human caption each, the same wherever an epoch is resumed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.types import Batch
 
-AHEAD = 2  # batches that are read while one is trained on
-ORDER, CAPTION, UNSEEN = 0, 1, 2  # what is drawn: each has its own stream
+AHEAD = 2  # batches that are read in advance
+ORDER, CAPTION, UNSEEN = 0, 1, 2  # random streams
 
 
 class Batches:
-    """Training batches of the images `rows`: (seed, epoch) fix the order, (seed, epoch, image) the caption and whether
-    the image is dropped.
+    """Training batches of the images `rows`, shuffled by (seed, epoch).
+
+    An image's caption, and whether its regions are masked, depend on (seed, epoch, image) alone.
     """
 
     def __init__(
@@ -31,27 +32,24 @@ class Batches:
         rows: np.ndarray,
         batch: int,
         seed: int,
-        shuffle: bool = True,
-        drop_last: bool = True,
         pinned: bool = False,
         part: tuple[int, int] = (0, 1),
         image_dropout: float = 0.0,
     ):
-        """With `drop_last` an epoch leaves out what does not fill a batch; fewer images than a batch make one batch.
+        """An epoch leaves out the images that do not fill a batch; fewer images than a batch make one batch.
 
-        `pinned` is for a GPU: features stay in half precision, in memory that it can fetch, until `Batch.to` is called.
-        `part` (k, n): of each batch the k-th of n equal parts, k from 0. `image_dropout`: the share of images of which
-        all regions are masked, so that a speaker sees its null image.
+        `pinned` is for a GPU: features stay in half precision, in pinned memory, until `Batch.to` is called. `part`
+        (k, n): of each batch the k-th of n equal parts, k from 0. `image_dropout`: the share of images of which all
+        regions are masked, so that a speaker sees its null image.
 
-        Raises UserError where a batch has no equal parts, the store is of other images, or fewer than two images are
-        left to tell apart.
+        Raises UserError where a batch cannot be divided into equal parts, the store is of other images, or there are
+        fewer than two images.
         """
         _check_same_images(prepared, store)
         if len(rows) < 2:
             raise UserError(f"{prepared.folder}: {len(rows)} images cannot be told apart; a split needs two at least")
         self.prepared, self.store, self.rows = prepared, store, np.asarray(rows)
-        self.batch, self.seed, self.shuffle, self.pinned = min(batch, len(rows)), seed, shuffle, pinned
-        self.image_dropout = image_dropout
+        self.batch, self.seed, self.pinned, self.image_dropout = min(batch, len(rows)), seed, pinned, image_dropout
         self.part, parts = part
         if self.batch % parts:
             raise UserError(
@@ -59,17 +57,14 @@ class Batches:
                 "choose another number of processes, or another optimisation.batch in params.yaml"
             )
         self.each = self.batch // parts
-        self.length = len(rows) // self.batch if drop_last else -(-len(rows) // self.batch)
 
     def __len__(self) -> int:
-        """Batches an epoch."""
-        return self.length
+        """Batches per epoch."""
+        return len(self.rows) // self.batch
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from number `start` on; `step` counts on over epochs."""
-        order = self.rows
-        if self.shuffle:
-            order = order[_generator(self.seed, epoch, ORDER).permutation(len(order))]
+        order = self.rows[_generator(self.seed, epoch, ORDER).permutation(len(self.rows))]
         draws = _generator(self.seed, epoch, CAPTION).random(len(self.prepared))
         first = self.prepared.first
         captions = first[:-1] + (draws * np.diff(first)).astype(np.int64)  # (M,): one of each image's captions
@@ -100,17 +95,11 @@ def everything(prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch:
     _check_same_images(prepared, store)
     for number, start in enumerate(range(0, len(rows), batch)):
         some = np.asarray(rows[start : start + batch])
-        yield _batch(prepared, store, some, prepared.first[some], 0, number)
+        yield _batch(prepared, store, some, prepared.first[some], 0, number, pinned=False)
 
 
 def _batch(
-    prepared: Prepared,
-    store: FeatureStore,
-    rows: np.ndarray,
-    captions: np.ndarray,
-    epoch: int,
-    step: int,
-    pinned: bool = False,
+    prepared: Prepared, store: FeatureStore, rows: np.ndarray, captions: np.ndarray, epoch: int, step: int, pinned: bool
 ) -> Batch:
     pooled = torch.empty(len(rows), store.pooled_size, dtype=torch.float16, pin_memory=pinned)
     regions = torch.empty(len(rows), *store.regions_shape, dtype=torch.float16, pin_memory=pinned)
@@ -128,7 +117,5 @@ def _generator(seed: int, epoch: int, what: int) -> np.random.Generator:
 
 def _check_same_images(prepared: Prepared, store: FeatureStore) -> None:
     if len(store) != len(prepared):
-        raise UserError(
-            f"{store.path}: features of {len(store)} images, but {prepared.folder} has {len(prepared)}; "
-            "run the features stage again"
-        )
+        problem = f"features of {len(store)} images, but {prepared.folder} has {len(prepared)}"
+        raise UserError(f"{store.path}: {problem}; run the features stage again")

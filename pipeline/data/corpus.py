@@ -29,7 +29,7 @@ class Caption:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image, where it lies (relative to the images' folder) and all its captions."""
+    """An image, its file (relative to the images' folder) and all its captions."""
 
     id: str
     file: str
@@ -44,10 +44,10 @@ class Corpus:
     name: str
     images: tuple[Image, ...]
     sources: tuple[Path, ...]  # the annotation files it was read from
-    restval: int | None = None  # images of train that the file calls restval; None where a file cannot say so
-    skipped: tuple[Image, ...] = ()  # annotated, but known to be corrupt, and not to be decoded here
-    vocabulary: Vocabulary | None = None  # where the annotations bring their own
-    cut: int | None = None  # words after which the annotations' captions were cut, where they were
+    restval: int | None = None  # images of train that the file calls restval; None in forms without such a split
+    skipped: tuple[Image, ...] = ()  # annotated, but known to be corrupt, and cannot be decoded
+    vocabulary: Vocabulary | None = None  # of the annotations, where they have one
+    cut: int | None = None  # words after which the annotations' captions were cut
 
     def counts(self) -> dict[str, int]:
         """Images in each split, without those that are skipped."""
@@ -55,14 +55,14 @@ class Corpus:
 
 
 def tokenise(text: str) -> tuple[str, ...]:
-    """Lower-case words without punctuation, as Karpathy's files have them: hyphens part words, apostrophes do not."""
+    """Lower-case words without punctuation, as in Karpathy's files: hyphens separate words, apostrophes do not."""
     return tuple(re.findall(r"[^\W_]+(?:['’][^\W_]+)*", text.lower()))
 
 
 def check_images(images: Path, files: Iterable[str], corrupt: Collection[str] = ()) -> list[str]:
     """Decode every image once, in threads; UserError names the first that is missing or cannot be decoded.
 
-    Those of `corrupt` that cannot be decoded are told on stderr and returned instead.
+    Those of `corrupt` that cannot be decoded are returned instead, with a warning on stderr.
     """
     skipped = []
     with ThreadPoolExecutor(os.cpu_count()) as pool, tqdm(desc="checking images", unit="", disable=None) as bar:

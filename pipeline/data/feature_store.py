@@ -17,7 +17,6 @@ import zlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -26,13 +25,14 @@ from pipeline.errors import UserError
 from pipeline.runtime.files import atomic_path, write_atomically
 
 FILE, MANIFEST = "features.h5", "manifest.json"
+DTYPES = {"pooled": "<f2", "regions": "<f2", "region_count": "<i4", "boxes": "<f4", "crc": "<u4"}
 
 
 class FeatureWriter(AbstractContextManager):
     """Writes features.h5 and manifest.json into a folder, which get their names only when every row is written.
 
-    Rows may come in any order and in parts; a row's checksum in `crc` says that it is whole. With `boxes` every region
-    has one. Leaving the block by an error leaves nothing behind.
+    Rows may come in any order and in parts; `crc` holds a checksum of each. With `boxes` every region has one. An error
+    in the block leaves nothing behind; raises UserError where a row is missing at its end.
     """
 
     def __init__(
@@ -49,15 +49,13 @@ class FeatureWriter(AbstractContextManager):
         import h5py
 
         images, pooled, regions, size = self._shape
+        shapes = {"pooled": (pooled,), "regions": (regions, size), "region_count": (), "boxes": (regions, 4), "crc": ()}
         with ExitStack() as stack:
             path = stack.enter_context(atomic_path(self.folder / FILE))
             self._file = stack.enter_context(h5py.File(path, "w", libver="latest"))
-            self._file.create_dataset("pooled", (images, pooled), np.float16)
-            self._file.create_dataset("regions", (images, regions, size), np.float16)
-            self._file.create_dataset("region_count", (images,), np.int32)
-            if self._boxes:
-                self._file.create_dataset("boxes", (images, regions, 4), np.float32)
-            self._file.create_dataset("crc", (images,), np.uint32)
+            for name, shape in shapes.items():
+                if self._boxes or name != "boxes":
+                    self._file.create_dataset(name, (images, *shape), DTYPES[name])
             self._closing = stack.pop_all()
         return self
 
@@ -75,15 +73,15 @@ class FeatureWriter(AbstractContextManager):
         Raises UserError for a value that is not finite in half precision (beyond ±65,504).
         """
         rows = np.asarray(rows)
-        with np.errstate(over="ignore"):  # told below
+        with np.errstate(over="ignore"):  # an error below
             half = np.asarray(pooled).astype(np.float16), np.asarray(regions).astype(np.float16)
         finite = np.isfinite(half[0]).all(1) & np.asarray(np.isfinite(half[1]).all((1, 2)))
-        for row, sound in zip(rows, finite, strict=True):
-            if not sound:
-                raise UserError(f"{self.folder / FILE}, row {row}: a feature is infinite or NaN in half precision")
-        count = np.full(len(rows), regions.shape[1]) if region_count is None else np.asarray(region_count)
-        count = count.astype(np.int32)
-        values = {"pooled": half[0], "regions": half[1], "region_count": count}
+        if not finite.all():
+            row = rows[np.argmin(finite)]
+            raise UserError(f"{self.folder / FILE}, row {row}: a feature is infinite or NaN in half precision")
+        count = np.full(len(rows), regions.shape[1]) if region_count is None else region_count
+        values: dict[str, np.ndarray] = {"pooled": half[0], "regions": half[1]}
+        values["region_count"] = np.asarray(count, np.int32)
         if self._boxes:
             values["boxes"] = np.asarray(boxes, np.float32)
         for name, value in values.items():
@@ -91,26 +89,17 @@ class FeatureWriter(AbstractContextManager):
         self._crc[rows] = _checksums(*values.values())
         self._written[rows] = True
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None and not self._written.all():
-            missing = int(np.flatnonzero(~self._written)[0])
-            error = UserError(f"{self.folder / FILE}: row {missing} was never written")
-            self._closing.__exit__(UserError, error, None)
-            raise error
-        if error is None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with self._closing:  # an error here leaves no file
+            if error is not None:
+                raise error
+            if not self._written.all():
+                raise UserError(f"{self.folder / FILE}: row {np.argmin(self._written)} was never written")
             self._file["crc"][:] = self._crc
             (self.folder / MANIFEST).unlink(missing_ok=True)
-        self._closing.__exit__(kind, error, trace)
-        if error is None:
-            manifest = {
-                **self.manifest,
-                "crc": _crc_of(self._crc),
-                "shape": dict(zip("MPRD", self._shape, strict=True)),
-            }
-            text = json.dumps(manifest, indent=2, ensure_ascii=False)
-            write_atomically(self.folder / MANIFEST, text + "\n")
+        shape = dict(zip("MPRD", self._shape, strict=True))
+        manifest = {**self.manifest, "crc": _crc_of(self._crc), "shape": shape}
+        write_atomically(self.folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
 class FeatureStore:
@@ -125,7 +114,7 @@ class FeatureStore:
                 self._shape = (*file["pooled"].shape, *file["regions"].shape[1:])
                 self.region_count = file["region_count"][:]
                 self.has_boxes = "boxes" in file
-                stored = ("pooled", "regions", "boxes") if self.has_boxes else ("pooled", "regions")
+                stored = [name for name in ("pooled", "regions", "boxes") if name in file]
                 self._offsets = {name: file[name].id.get_offset() for name in stored}
                 self._crc = file["crc"][:]
             self.manifest: Mapping[str, Any] = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
@@ -180,7 +169,7 @@ class FeatureStore:
     def _stored(self, name: str, rows: np.ndarray) -> np.ndarray:
         _, pooled, regions, size = self._shape
         shape = {"pooled": (pooled,), "regions": (regions, size), "boxes": (regions, 4)}[name]
-        values = np.empty((len(rows), *shape), np.float32 if name == "boxes" else np.float16)
+        values = np.empty((len(rows), *shape), DTYPES[name])
         self._fill(name, rows, values)
         return values
 
@@ -198,7 +187,7 @@ class FeatureStore:
         ends = np.append(begins, len(rows))[1:]
         places = (self._offsets[name] + rows[begins].astype(np.int64) * size).tolist()
         runs = list(zip(places, (begins * size).tolist(), (ends * size).tolist(), strict=True))
-        if hasattr(os, "posix_fadvise"):  # Linux: the disk is told of all that is wanted, and need not wait for us
+        if hasattr(os, "posix_fadvise"):  # Linux: announce all reads, so that the disk need not wait for each
             for place, begin, end in runs:
                 os.posix_fadvise(file, place, end - begin, os.POSIX_FADV_WILLNEED)
         for place, begin, end in runs:
@@ -216,9 +205,7 @@ def _widened(half: np.ndarray) -> np.ndarray:
     """float32 of float16: PyTorch's cast is an order of magnitude faster than NumPy's."""
     import torch
 
-    wide = np.empty(half.shape, np.float32)
-    torch.from_numpy(wide).copy_(torch.from_numpy(half))
-    return wide
+    return torch.from_numpy(half).float().numpy()
 
 
 def _checksums(*values: np.ndarray) -> np.ndarray:

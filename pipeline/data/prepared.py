@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.corpus import SPLITS, Caption, Corpus
+from pipeline.data.corpus import SPLITS, Corpus
 from pipeline.data.tokens import TOKENIZER, load_vocabulary
 from pipeline.errors import UserError
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.files import atomic_path, sha256, write_atomically
 from pipeline.vocabulary import Vocabulary
 
 IMAGES = pa.schema({"image": pa.int64(), "id": pa.string(), "file": pa.string(), "split": pa.string()})
@@ -37,11 +36,11 @@ def write_prepared(
 ) -> dict[str, Any]:
     """Write images.parquet, captions.parquet, vocabulary.json and manifest.json into `out`; returns the manifest.
 
-    The vocabulary is the corpus' own, or holds the words seen more than `min_count` times as annotated (in captions of
-    skipped images, too) in the training split, or with `count_words` all in all splits, as ImageCaptioning.pytorch
-    counts; where `words` is known and another number, UNK included, that is a UserError. `tokens` are clipped at
-    `max_words`, `words` are not. With `tokenizer`, its name, the corpus' vocabulary is its tokens, whose files are in
-    `out` already. The manifest is written last: where it stands, the rest is whole.
+    The vocabulary is the corpus' own, or the words that occur more than `min_count` times as annotated (in captions of
+    skipped images, too) in the training split, or with `count_words` "all" in all splits, as ImageCaptioning.pytorch
+    counts. Raises UserError where its size, UNK included, is not `words`. `tokens` are clipped at `max_words`, `words`
+    are not. With `tokenizer`, its name, the corpus' vocabulary is its tokens, whose files are in `out` already. The
+    manifest is written last: where it exists, the rest is complete.
     """
     out = Path(out)
     if corpus.cut is not None and max_words > corpus.cut:
@@ -57,34 +56,27 @@ def write_prepared(
             "the captions are complete and tokenised as published"
         )
     images, captions = corpus.images, [caption for image in corpus.images for caption in image.captions]
-    image_table = pa.table(
-        {
-            "image": np.arange(len(images)),
-            "id": [image.id for image in images],
-            "file": [image.file for image in images],
-            "split": [image.split for image in images],
-        },
-        schema=IMAGES,
-    )
-    caption_table = pa.table(
-        {
-            "image": np.repeat(np.arange(len(images)), [len(image.captions) for image in images]),
-            "text": [caption.text for caption in captions],
-            "words": [caption.words for caption in captions],
-            "tokens": [_encoded(caption, vocabulary)[:max_words] for caption in captions],
-        },
-        schema=CAPTIONS,
-    )
+    texts = (caption.text.split() if vocabulary.reads_text else caption.words for caption in captions)
+    of_images = {name: [getattr(image, name) for image in images] for name in ("id", "file", "split")}
+    image_table = pa.table({"image": np.arange(len(images)), **of_images}, schema=IMAGES)
+    of_captions = {
+        "image": np.repeat(np.arange(len(images)), [len(image.captions) for image in images]),
+        "text": [caption.text for caption in captions],
+        "words": [caption.words for caption in captions],
+        "tokens": [vocabulary.encode(words)[:max_words] for words in texts],
+    }
+    caption_table = pa.table(of_captions, schema=CAPTIONS)
+    tokens = numbers(caption_table["tokens"].combine_chunks().values)  # of all captions
     manifest: dict[str, Any] = {
         "dataset": corpus.name,
         "images": corpus.counts(),
         "captions": {split: sum(len(i.captions) for i in images if i.split == split) for split in SPLITS},
         "words": len(vocabulary),
-        "unknown": _share_unknown(caption_table["tokens"], vocabulary),
+        "unknown": round(float(np.mean(tokens == vocabulary.unk)), 6),
         "settings": {"min_count": min_count, "max_words": max_words},
         "inputs": {source.name: sha256(source) for source in corpus.sources},
     }
-    # only what is not the rule is told: where all is as it always was, the manifest is so, too, to the byte
+    # only what differs from the defaults, so that earlier manifests stay equal to the byte
     if count_words != "train":
         manifest["settings"]["count_words"] = count_words
     if tokenizer is not None:
@@ -92,8 +84,9 @@ def write_prepared(
     if corpus.skipped:
         manifest["skipped"] = [image.file for image in corpus.skipped]
     (out / "manifest.json").unlink(missing_ok=True)
-    _write_table(out / "images.parquet", image_table)
-    _write_table(out / "captions.parquet", caption_table)
+    for name, table in (("images", image_table), ("captions", caption_table)):
+        with atomic_path(out / f"{name}.parquet") as path:
+            pq.write_table(table, path, compression="zstd")
     write_atomically(out / "vocabulary.json", vocabulary.dump())
     write_atomically(out / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return manifest
@@ -114,7 +107,7 @@ class Prepared:
 
     @classmethod
     def load(cls, folder: Path) -> Prepared:
-        """Read what `write_prepared` wrote into `folder`; the texts are read when they are asked for."""
+        """Read what `write_prepared` wrote into `folder`; the texts only when they are needed."""
         folder = Path(folder)
         try:
             manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
@@ -125,16 +118,9 @@ class Prepared:
             raise UserError(f"{error.filename or folder}: the data are not prepared; run the prepare stage") from None
         splits = np.array([SPLITS.index(split) for split in images["split"].to_pylist()], np.int8)
         first = np.searchsorted(numbers(captions["image"]), np.arange(len(images) + 1))
-        return cls(
-            folder,
-            manifest,
-            vocabulary,
-            images["id"].combine_chunks(),
-            images["file"].combine_chunks(),
-            splits,
-            first,
-            _padded(captions["tokens"].combine_chunks(), manifest["settings"]["max_words"]),
-        )
+        ids, files = images["id"].combine_chunks(), images["file"].combine_chunks()
+        tokens = _padded(captions["tokens"].combine_chunks(), manifest["settings"]["max_words"])
+        return cls(folder, manifest, vocabulary, ids, files, splits, first, tokens)
 
     def __len__(self) -> int:
         """M, the number of images."""
@@ -183,7 +169,7 @@ def read_columns(path: Path, columns: list[str]) -> pa.Table:
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """A column of numbers, none of them missing, to be read only. Its own `to_numpy` would import all of pandas."""
+    """A read-only view of a column of numbers without nulls. Its own `to_numpy` would import all of pandas."""
     return np.from_dlpack(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
 
 
@@ -197,25 +183,10 @@ def _counted(corpus: Corpus, min_count: int, count_words: Literal["train", "all"
     return vocabulary
 
 
-def _encoded(caption: Caption, vocabulary: Vocabulary) -> list[int]:
-    return vocabulary.encode(caption.text.split() if vocabulary.reads_text else caption.words)
-
-
 def _padded(tokens: pa.ListArray, width: int) -> np.ndarray:
-    """(C, width) int32 of a list array, filled up with 0."""
+    """(C, width) int32 of a list array, padded with 0."""
     offsets, flat = numbers(tokens.offsets), numbers(tokens.values)
     lengths = np.diff(offsets)
     padded = np.zeros((len(tokens), width), np.int32)
     padded[np.arange(width) < lengths[:, None]] = flat[offsets[0] : offsets[-1]]
     return padded
-
-
-def _share_unknown(tokens: pa.ChunkedArray, vocabulary: Vocabulary) -> float:
-    flat = tokens.combine_chunks().values.to_numpy()
-    return round(float(np.mean(flat == vocabulary.unk)), 6)
-
-
-def _write_table(path: Path, table: pa.Table) -> None:
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
-    write_atomically(path, buffer.getvalue())

@@ -1,4 +1,4 @@
-"""A tokenizer's tokens as a vocabulary: captions of a pretrained captioner are made of them."""
+"""A tokenizer's tokens as a vocabulary, for pretrained captioners."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -62,7 +63,7 @@ class Tokens(Vocabulary):
 
     @property
     def unk(self) -> int:
-        """−1 where nothing is unknown to the tokenizer."""
+        """−1 for a tokenizer without unknown words."""
         return len(self.words) if self.has_unknown else -1
 
     @cached_property
@@ -77,23 +78,19 @@ class Tokens(Vocabulary):
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text up to the first EOS, tokens joined to words as the tokenizer does."""
-        said: list[int] = []
-        for token in tokens:
-            if token == EOS:
-                break
-            said.append(self.numbers[token - 1])
+        said = [self.numbers[token - 1] for token in takewhile(lambda token: token != EOS, tokens)]
         return " ".join(self.tokenizer.decode(said, skip_special_tokens=False).split())
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """The vocabulary in a prepared `folder`: words that were counted, or a tokenizer's tokens."""
+    """The vocabulary of a prepared `folder`: counted words, or a tokenizer's tokens."""
     path = folder / "vocabulary.json"
     made = json.loads(path.read_text(encoding="utf-8"))
     return Tokens.read(folder) if "numbers" in made else Vocabulary.load(path)
 
 
 def _plain(path: Path) -> Any:
-    """The tokenizer of a file, which cuts and fills up nothing."""
+    """The tokenizer of a file, without truncation and padding."""
     try:
         from tokenizers import Tokenizer
     except ImportError:

@@ -1,9 +1,10 @@
-"""Files of annotations, read so that a mistake in one is told with its place."""
+"""Annotation files, read so that errors name the place of a mistake."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,55 +14,88 @@ from pipeline.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a file something stands; its line is looked for only when it is told."""
+    """Where something is in a file; its text (`str`) says so."""
 
     file: Path
-    text: str
-    key: str
-    index: int
-    rest: str = ""
-
-    def at(self, part: str) -> Place:
-        return Place(self.file, self.text, self.key, self.index, f"{self.rest}.{part}")
-
-    def __str__(self) -> str:
-        return f"{self.key}[{self.index}]{self.rest} (line {line_of(self.text, self.key, self.index)})"
 
     def fail(self, problem: str) -> NoReturn:
+        """Raise the UserError of a mistake here."""
         raise UserError(f"{self.file}, {self}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Row(Place):
     """A row or line of a table or text file, from 1."""
 
-    file: Path
     number: int
     word: str = "row"
 
     def __str__(self) -> str:
         return f"{self.word} {self.number}"
 
-    def fail(self, problem: str) -> NoReturn:
-        raise UserError(f"{self.file}, {self}: {problem}")
+
+@dataclass(frozen=True, slots=True)
+class Entry(Place):
+    """Element `index` of the list `key` of a JSON object, or a part of it, with its value."""
+
+    text: str  # of the file; the line is looked up only for an error
+    key: str
+    index: int
+    value: Any
+    part: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.key}[{self.index}]{self.part} (line {_line_of(self.text, self.key, self.index)})"
+
+    def get(self, key: str, kind: Any, default: Any = None) -> Any:
+        """`value[key]`, which must be of the type `kind`; raises UserError otherwise."""
+        if not isinstance(self.value, dict):
+            self.fail(f"an object with `{key}` is to stand here, not {show(self.value)}")
+        found = self.value.get(key, default)
+        if not isinstance(found, kind) or isinstance(found, bool):
+            self.fail(f"`{key}` is missing" if found is None else f"`{key}` is {show(found)}")
+        return found
+
+    def parts(self, key: str) -> Iterator[Entry]:
+        """The elements of the list `value[key]`."""
+        for number, value in enumerate(self.get(key, list)):
+            yield Entry(self.file, self.text, self.key, self.index, value, f"{self.part}.{key}[{number}]")
+
+
+class JsonFile:
+    """A file that holds one JSON object, `data`; raises UserError for any other."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.text = file, read_text(file)
+        try:
+            self.data: dict[str, Any] = json.loads(self.text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{file}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
+        if not isinstance(self.data, dict):
+            raise UserError(f"{file}, line 1: the file is to be one JSON object, not {show(self.data)}")
+
+    def entries(self, key: str) -> list[Entry]:
+        """The elements of the list `key`."""
+        values = self.data.get(key)
+        if not isinstance(values, list):
+            raise UserError(f"{self.file}, line 1: the object needs a list `{key}`, not {show(values)}")
+        return [Entry(self.file, self.text, key, index, value) for index, value in enumerate(values)]
 
 
 class Once:
-    """Names that may occur but once, in one file or in several."""
+    """Names that may occur only once, in one file or in several."""
 
     def __init__(self, what: str):
         self.what = what
-        self.seen: dict[Any, Place | Row] = {}
+        self.seen: dict[Any, Place] = {}
 
-    def add(self, name: Any, place: Place | Row) -> None:
+    def add(self, name: Any, place: Place) -> None:
+        """Raises UserError where `name` has been added before."""
         if name in self.seen:
             first = self.seen[name]
             where = str(first) if first.file == place.file else f"{first.file}, {first}"
             place.fail(f"{self.what} {show(name)} is there a second time, first at {where}")
         self.seen[name] = place
-
-    def __contains__(self, name: Any) -> bool:
-        return name in self.seen
 
 
 def read_text(file: Path) -> str:
@@ -77,52 +111,21 @@ def read_text(file: Path) -> str:
         raise UserError(f"{file}, line {line}: the file cannot be read: not UTF-8; save it as UTF-8 text") from None
 
 
-def load(file: Path) -> tuple[str, dict[str, Any]]:
-    text = read_text(file)
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{file}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{file}, line 1: the file is to be one JSON object, not {show(data)}")
-    return text, data
-
-
-def rows_of(data: dict[str, Any], key: str, file: Path) -> list[dict[str, Any]]:
-    rows = data.get(key)
-    if not isinstance(rows, list):
-        raise UserError(f"{file}, line 1: the object needs a list `{key}`, not {show(rows)}")
-    return rows
-
-
-def get(row: Any, key: str, kind: Any, place: Place, default: Any = None) -> Any:
-    if not isinstance(row, dict):
-        place.fail(f"an object with `{key}` is to stand here, not {show(row)}")
-    value = row.get(key, default)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        place.fail(f"`{key}` is missing" if value is None else f"`{key}` is {show(value)}")
-    return value
-
-
 def show(value: Any) -> str:
+    """A value as JSON, shortened to 60 characters."""
     shown = json.dumps(value, ensure_ascii=False)
     return shown if len(shown) <= 60 else shown[:57] + "…"
 
 
-def line_of(text: str, key: str, index: int) -> int:
+def _line_of(text: str, key: str, index: int) -> int:
     """The line on which element `index` of the list `key` of the file's object begins, from 1."""
     decoder = json.JSONDecoder()
     match = re.search(rf"{re.escape(json.dumps(key))}\s*:\s*\[", text)
     if match is None:  # the key is written with escapes
         return 1
-    at = _skip(text, match.end())
-    for _ in range(index):
-        at = _skip(text, decoder.raw_decode(text, at)[1])
+    at = match.end()
+    for number in range(index + 1):
+        at = decoder.raw_decode(text, at)[1] if number else at
+        while text[at] in " \t\r\n,":
+            at += 1
     return text.count("\n", 0, at) + 1
-
-
-def _skip(text: str, at: int) -> int:
-    """The position of the next character that is neither blank nor a comma."""
-    while text[at] in " \t\r\n,":
-        at += 1
-    return at

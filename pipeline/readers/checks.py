@@ -1,27 +1,19 @@
-"""What every corpus must pass, whatever its form: captions, counts, and images that can be decoded."""
+"""Checks of every corpus, of any form: captions, counts, and images that can be decoded."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pipeline.data.corpus import SPLITS, Caption, Corpus, check_images, tokenise
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import Place, Row, show
+from pipeline.readers.annotation_file import Place, show
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of a corpus before it is read."""
-
-    counts: Mapping[str, int] = field(default_factory=dict)  # images of a split, as annotated
-    corrupt: Collection[str] = ()  # files, relative to the images' folder, that are published broken
-
-
-def caption_of(text: str, words: Any, place: Place | Row) -> Caption:
-    """A caption as annotated, its blanks made one; `words` None: they are found by `tokenise`."""
+def caption_of(text: str, words: Any, place: Place) -> Caption:
+    """A caption as annotated, with single blanks; without `words` they are found by `tokenise`."""
     if words is None:
         words = tokenise(text)
     elif not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
@@ -31,44 +23,38 @@ def caption_of(text: str, words: Any, place: Place | Row) -> Caption:
     return Caption(" ".join(text.split()), tuple(words))
 
 
-def checked(corpus: Corpus, images: Path | None, known: Known) -> Corpus:
-    """Count the images and decode each below the folder `images`; those known to be corrupt that cannot be are skipped.
+def checked(
+    corpus: Corpus, images: Path | None, expected: Mapping[str, int] | None = None, corrupt: Collection[str] = ()
+) -> Corpus:
+    """Count the images of each split and decode every image below the folder `images`, None: of no image.
 
-    Without `images` none is looked for.
-
-    Raises UserError for a split without images, other counts than are known, and any other image that is missing or
+    `expected` are images per split, as annotated; those of `corrupt`, files that are published broken, that cannot be
+    decoded are skipped. Raises UserError for an empty split, other counts, and any other image that is missing or
     cannot be decoded.
     """
-    counts = corpus.counts()
+    counts, expected = corpus.counts(), expected or {}
     if empty := [split for split, count in counts.items() if count == 0]:
         raise UserError(
             f"{corpus.sources[-1]}: no image is in the split {empty[0]}; each of {', '.join(SPLITS)} needs one"
         )
-    _check_counts(corpus, counts, known.counts)
+    if wrong := [split for split in SPLITS if counts[split] != expected.get(split, counts[split])]:
+        said = ", ".join(f"{split} has {counts[split]} images and {expected[split]} are expected" for split in wrong)
+        hint = "is it the right file? If it is, correct prepare.expect"
+        if "train" in wrong and counts["train"] < expected["train"] and corpus.restval == 0:
+            hint = (
+                f"no image is called restval: Karpathy's split of COCO has 30504 of them, which join train "
+                f"({expected['train'] - counts['train']} are missing here); take a file that names them"
+            )
+        raise UserError(f"{corpus.sources[-1]}: {said}; {hint}")
     if images is None:
         return corpus
     if nameless := next((image.id for image in corpus.images if not image.file), None):
         raise UserError(f"{corpus.sources[0]}: image {nameless} has no file name; without image files set images: null")
     if not images.is_dir():
         raise UserError(f"{images}: the folder of images does not exist")
-    skipped = set(check_images(images, (image.file for image in corpus.images), known.corrupt))
+    skipped = set(check_images(images, (image.file for image in corpus.images), corrupt))
     return replace(
         corpus,
         images=tuple(image for image in corpus.images if image.file not in skipped),
         skipped=tuple(image for image in corpus.images if image.file in skipped),
     )
-
-
-def _check_counts(corpus: Corpus, counts: Mapping[str, int], known: Mapping[str, int]) -> None:
-    wrong = [split for split in SPLITS if counts[split] != known.get(split, counts[split])]
-    if not wrong:
-        return
-    said = ", ".join(f"{split} has {counts[split]} images and {known[split]} are expected" for split in wrong)
-    if "train" in wrong and counts["train"] < known["train"] and corpus.restval == 0:
-        hint = (
-            f"no image is called restval: Karpathy's split of COCO has 30504 of them, which join train "
-            f"({known['train'] - counts['train']} are missing here); take a file that names them"
-        )
-    else:
-        hint = "is it the right file? If it is, correct prepare.expect"
-    raise UserError(f"{corpus.sources[-1]}: {said}; {hint}")

@@ -2,113 +2,85 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pipeline.data.corpus import Corpus, Image
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import Once, Place, get, load, rows_of
-from pipeline.readers.checks import Known, caption_of, checked
-from pipeline.readers.splits import Splits, read_splits, split_of
-
-SplitOf = Callable[[Mapping[str, Any], Place], str | None]  # an image's row and place → its split, or None: left out
+from pipeline.readers.annotation_file import Entry, JsonFile, Once
+from pipeline.readers.checks import caption_of
+from pipeline.readers.splits import read_splits, split_of
 
 
 def read_coco(
-    annotations: Path | Sequence[Path] | Mapping[str, Path],
-    images: Path | None,
-    splits: Path | None = None,
-    known: Known = Known(),
+    annotations: Sequence[Path] | Mapping[str, Path], images: Path | None, splits: Path | None = None
 ) -> Corpus:
-    """Read COCO caption annotations (pycocotools) and open every image, where there are any.
+    """Read COCO caption annotations.
 
-    `annotations` is one file a split, {split: file}, or one or several files that are merged, with `splits` beside them
-    (`read_splits` says in which forms). Images that `splits` does not name are left out. An image called
-    COCO_train2014_… lies in `images`/train2014, another one of `captions_train2017.json` in `images`/train2017, where
-    there is such a folder. Raises UserError as `read_karpathy`.
+    `annotations` is one file per split, {split: file}, or several files that are merged, with a file of `splits`
+    (`read_splits` says in which forms). Images that `splits` does not name are left out. An image named
+    COCO_train2014_… is in `images`/train2014, another one of `captions_train2017.json` in `images`/train2017, where
+    there is such a folder. Raises UserError with file and place.
     """
-    ids = Once("image id")
     if isinstance(annotations, Mapping):
         if splits is not None:
             raise UserError("splits: give either one annotation file a split or a file of splits, not both")
-        sources = tuple(Path(file) for file in annotations.values())
-        read = [image for split, file in annotations.items() for image in _images(Path(file), images, ids, _all(split))]
-        return checked(Corpus(sources[0].stem, tuple(read), sources), images, known)
-    files = [Path(file) for file in ([annotations] if isinstance(annotations, str | Path) else annotations)]
-    if splits is None:
-        raise UserError(f"{files[0]}: a COCO file says nothing of splits; give {{split: file}} or a split file")
-    chosen = read_splits(Path(splits))
-    used: set[str] = set()
-    read = [image for file in files for image in _images(file, images, ids, _named(chosen, used))]
-    if lost := [name for name in chosen.named if name not in used]:
+        files = [(Path(file), split) for split, file in annotations.items()]
+    else:
+        files = [(Path(file), "") for file in annotations]
+        if splits is None:
+            raise UserError(f"{files[0][0]}: a COCO file says nothing of splits; give {{split: file}} or a split file")
+    chosen = None if splits is None else read_splits(Path(splits))
+    folders = {folder.name for folder in images.iterdir() if folder.is_dir()} if images and images.is_dir() else set()
+    ids, used, read = Once("image id"), set(), []
+    for file, split in files:
+        for row, annotated in _captioned(file, ids):
+            name = row.value["file_name"]
+            if chosen:
+                found = [key for key in (str(row.value["id"]), name, Path(name).name) if key in chosen.named]
+                if not found:
+                    continue
+                used.add(found[0])
+                split = chosen.named[found[0]]
+            split = split_of(split, row)
+            captions = [caption_of(each.get("caption", str), None, each) for each in annotated]
+            if not captions:
+                row.fail(f"image {name} has no captions")
+            read.append(Image(str(row.value["id"]), _path(name, file, folders), split, tuple(captions)))
+    sources = tuple(file for file, _ in files)
+    if chosen and (lost := [name for name in chosen.named if name not in used]):
+        names = ", ".join(file.name for file in sources)
         raise UserError(
-            f"{splits}: {len(lost)} of its images, {lost[0]} the first, are not in {', '.join(f.name for f in files)}; "
+            f"{splits}: {len(lost)} of its images, {lost[0]} the first, are not in {names}; "
             "give all annotation files (train2014 and val2014, say)"
         )
-    return checked(Corpus(files[0].stem, tuple(read), (*files, Path(splits)), chosen.restval), images, known)
+    name, restval = sources[0].stem, chosen.restval if chosen else None
+    return Corpus(name, tuple(read), (*sources, *([Path(splits)] if splits else [])), restval)
 
 
-def _all(split: str) -> SplitOf:
-    return lambda row, place: split_of(split, place)
-
-
-def _named(splits: Splits, used: set[str]) -> SplitOf:
-    """Find an image's split by its id or file name; the names that were found are added to `used`."""
-
-    def split(row: Mapping[str, Any], place: Place) -> str | None:
-        for name in (str(row["id"]), row["file_name"], Path(row["file_name"]).name):
-            if name in splits.named:
-                used.add(name)
-                return splits.named[name]
-        return None
-
-    return split
-
-
-def _images(file: Path, images: Path | None, ids: Once, split_of_row: SplitOf) -> Iterator[Image]:
-    """The images of one file that have a split, in its order; `ids` knows those of the files before."""
-    from pycocotools.coco import COCO
-
-    text, data = load(file)
-    rows, annotations = rows_of(data, "images", file), rows_of(data, "annotations", file)
-    own: set[int | str] = set()
+def _captioned(file: Path, ids: Once) -> Iterator[tuple[Entry, list[Entry]]]:
+    """The images of one file, each with its annotations; `ids` has the images of the files before."""
+    source = JsonFile(file)
+    rows, annotations = source.entries("images"), source.entries("annotations")
     files, caption_ids = Once("image file"), Once("caption id")
-    for index, row in enumerate(rows):
-        place = Place(file, text, "images", index)
-        ids.add(get(row, "id", int | str, place), place)
-        files.add(get(row, "file_name", str, place), place)
-        own.add(row["id"])
-    for index, row in enumerate(annotations):
-        place = Place(file, text, "annotations", index)
-        caption_ids.add(get(row, "id", int | str, place), place)
-        if get(row, "image_id", int | str, place) not in own:
-            place.fail(f"the caption is of image {row['image_id']}, which is not among the images")
-    coco = COCO()
-    coco.dataset = data
-    with contextlib.redirect_stdout(io.StringIO()):  # it announces its progress
-        coco.createIndex()
-    numbers = {row["id"]: index for index, row in enumerate(annotations)}
-    folders = {folder.name for folder in images.iterdir() if folder.is_dir()} if images and images.is_dir() else set()
-    for index, row in enumerate(rows):
-        place = Place(file, text, "images", index)
-        split = split_of_row(row, place)
-        if split is None:
-            continue
-        captions = []
-        for caption in coco.imgToAnns.get(row["id"], []):
-            part = Place(file, text, "annotations", numbers[caption["id"]])
-            captions.append(caption_of(get(caption, "caption", str, part), None, part))
-        if not captions:
-            place.fail(f"image {row['file_name']} has no captions")
-        yield Image(str(row["id"]), _path(row["file_name"], file, folders), split, tuple(captions))
+    of: dict[int | str, list[Entry]] = {}
+    for row in rows:
+        image = row.get("id", int | str)
+        ids.add(image, row)
+        files.add(row.get("file_name", str), row)
+        of[image] = []
+    for annotation in annotations:
+        caption_ids.add(annotation.get("id", int | str), annotation)
+        image = annotation.get("image_id", int | str)
+        if image not in of:
+            annotation.fail(f"the caption is of image {image}, which is not among the images")
+        of[image].append(annotation)
+    return ((row, of[row.value["id"]]) for row in rows)
 
 
 def _path(name: str, file: Path, folders: set[str]) -> str:
-    """Where an image lies below the images' folder, whose folders are `folders`."""
+    """Path of an image below the images' folder, whose folders are `folders`."""
     own = re.match(r"COCO_([a-z]+\d{4})_", name)
     folder = own[1] if own else file.stem.rpartition("_")[2]
     return (Path(folder if folder in folders else "") / name).as_posix()

@@ -11,8 +11,8 @@ import numpy as np
 
 from pipeline.data.corpus import Caption, Corpus, Image
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import Once, Place, get, load, rows_of, show
-from pipeline.readers.splits import split_of
+from pipeline.readers.annotation_file import JsonFile, Once, show
+from pipeline.readers.splits import restval_in, split_of
 from pipeline.vocabulary import UNK_WORD, Vocabulary
 
 LABELS, FIRST, LAST, LENGTH = "labels", "label_start_ix", "label_end_ix", "label_length"
@@ -24,33 +24,31 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
     `labels` (M, T) are ids from 1, filled up with 0 and cut after T words; `label_start_ix` and `label_end_ix` (N,) are
     the numbers of an image's first and last caption, from 1. The vocabulary is the file's, in its order, so that ids
     stay what they are; the split restval joins train. Images are not opened. Source: prepro_labels.py of
-    self-critical.pytorch. Raises UserError, one line with file and place, for whatever is wrong.
+    self-critical.pytorch. Raises UserError with file and place.
     """
     annotations, labels = Path(annotations), Path(labels)
-    text, data = load(annotations)
-    vocabulary = _vocabulary(data, annotations)
-    rows = rows_of(data, "images", annotations)
+    source = JsonFile(annotations)
+    vocabulary = _vocabulary(source.data, annotations)
+    rows = source.entries("images")
     tokens, first = _labels(labels, len(rows), len(vocabulary), annotations)
     words = np.array(["", *vocabulary.words], object)
     captions = [tuple(words[row[row > 0]]) for row in tokens]
     ids, read = Once("image id"), []
     for index, row in enumerate(rows):
-        place = Place(annotations, text, "images", index)
-        image = str(get(row, "id", int | str, place))
-        ids.add(image, place)
+        image = str(row.get("id", int | str))
+        ids.add(image, row)
         own = captions[first[index] : first[index + 1]]
-        split = split_of(get(row, "split", str, place), place)
-        file = get(row, "file_path", str, place, "")
+        split = split_of(row.get("split", str), row)
+        file = row.get("file_path", str, "")
         read.append(Image(image, file, split, tuple(Caption(" ".join(said), said) for said in own)))
-    restval = sum(row["split"] == "restval" for row in rows)
-    cut = tokens.shape[1]
-    return Corpus(annotations.stem, tuple(read), (annotations, labels), restval, vocabulary=vocabulary, cut=cut)
+    sources, cut = (annotations, labels), tokens.shape[1]
+    return Corpus(annotations.stem, tuple(read), sources, restval_in(rows), vocabulary=vocabulary, cut=cut)
 
 
 def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:
-    """`corpus`, whose captions were cut and hold UNK, with the captions of `whole` that they were made of.
+    """`corpus`, whose captions are cut and contain UNK, with the captions of `whole` that they were made of.
 
-    Splits, files and vocabulary stay. Raises UserError where an image is not in `whole`, or a caption has other ids.
+    Splits, files and vocabulary stay. Raises UserError where `whole` lacks an image or has other captions.
     """
     assert corpus.vocabulary is not None
     encode, annotated, read = corpus.vocabulary.encode, {image.id: image.captions for image in whole.images}, []
@@ -60,16 +58,14 @@ def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:
             raise UserError(f"{whole.sources[0]}: image {image.id} of {corpus.sources[0]} is not there")
         known = [encode(caption.words) for caption in image.captions]
         if [encode(caption.words[: corpus.cut]) for caption in captions] != known:
-            raise UserError(
-                f"{whole.sources[0]}: the captions of image {image.id} are not those of {corpus.sources[1]}; it was "
-                "made of other annotations"
-            )
+            whose = f"the captions of image {image.id} are not those of {corpus.sources[1]}"
+            raise UserError(f"{whole.sources[0]}: {whose}; it was made of other annotations")
         read.append(replace(image, captions=captions))
     return replace(corpus, images=tuple(read), sources=(*corpus.sources, *whole.sources), cut=None)
 
 
 def _vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
-    """`ix_to_word` as it stands: "1" … "V", UNK the last of them."""
+    """`ix_to_word` in its order: "1" … "V", of which the last is UNK."""
     words = data.get("ix_to_word")
     if not isinstance(words, dict) or not words:
         raise UserError(f'{file}: the object needs `ix_to_word`, {{"1": word, …}}, not {show(words)}')
@@ -109,33 +105,25 @@ def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.
             f"{file}: {LABELS} {tokens.shape}, {FIRST} {first.shape} and {LAST} {last.shape} do not belong to the "
             f"{images} images of {annotations}"
         )
-    wrong = np.flatnonzero(first != np.append(1, last[:-1] + 1))
-    if len(wrong):
-        image = wrong[0]
-        expected = 1 if image == 0 else last[image - 1] + 1
-        raise UserError(
-            f"{file}: {FIRST}[{image}] is {first[image]}, not {expected}; each image's captions follow the last one's"
-        )
-    if len(wrong := np.flatnonzero(last < first)):
-        raise UserError(
-            f"{file}: image {wrong[0]} has no captions ({FIRST} {first[wrong[0]]}, {LAST} {last[wrong[0]]})"
-        )
+    begins = np.append(1, last + 1)[:-1]
+    if (first != begins).any():
+        at = (first != begins).argmax()
+        hint = "each image's captions follow the last one's"
+        raise UserError(f"{file}: {FIRST}[{at}] is {first[at]}, not {begins[at]}; {hint}")
+    if (last < first).any():
+        at = (last < first).argmax()
+        raise UserError(f"{file}: image {at} has no captions ({FIRST} {first[at]}, {LAST} {last[at]})")
     if images == 0 or last[-1] != len(tokens):
         raise UserError(f"{file}: {len(tokens)} captions in {LABELS}, but {LAST} ends at {last[-1] if images else 0}")
     said = tokens > 0
+    length = said.sum(axis=1)
+    expected = length if lengths is None else lengths if lengths.shape == length.shape else -1
     for problem, bad in (
-        (f"holds an id outside 0 … {words}, the words of {annotations}", (tokens < 0) | (tokens > words)),
-        ("goes on after its end (0)", said & (np.cumsum(~said, axis=1) > 0)),
-        ("is empty", ~said[:, :1]),
-        (f"is not as long as {LENGTH} says", _of_other_length(said, lengths)),
+        (f"holds an id outside 0 … {words}, the words of {annotations}", ((tokens < 0) | (tokens > words)).any(axis=1)),
+        ("goes on after its end (0)", (said & (np.cumsum(~said, axis=1) > 0)).any(axis=1)),
+        ("is empty", length == 0),
+        (f"is not as long as {LENGTH} says", length != expected),
     ):
-        if len(rows := np.flatnonzero(bad.any(axis=1))):
-            raise UserError(f"{file}: {LABELS}[{rows[0]}] {problem}")
+        if bad.any():
+            raise UserError(f"{file}: {LABELS}[{bad.argmax()}] {problem}")
     return tokens, np.append(0, last)
-
-
-def _of_other_length(said: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
-    """(M, 1): captions whose words are not as many as `lengths` says, where it is there."""
-    if lengths is None:
-        return np.zeros((len(said), 1), bool)
-    return said.sum(axis=1, keepdims=True) != (lengths[:, None] if lengths.shape == said.shape[:1] else -1)

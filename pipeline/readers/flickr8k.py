@@ -8,16 +8,16 @@ from pathlib import Path
 
 from pipeline.data.corpus import Caption, Corpus, Image
 from pipeline.readers.annotation_file import Once, Row, read_text, show
-from pipeline.readers.checks import Known, caption_of, checked
+from pipeline.readers.checks import caption_of
 
 
-def read_flickr8k(captions: Path, lists: Mapping[str, Path], images: Path | None, known: Known = Known()) -> Corpus:
-    """Read `Flickr8k.token.txt` and {split: its list, `Flickr_8k.trainImages.txt`, …}, and open every image.
+def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
+    """Read `Flickr8k.token.txt` and {split: its list, `Flickr_8k.trainImages.txt`, …}.
 
     A line of captions is `image.jpg#0`, a tab and the caption; a line of a list is an image's file name. Captions of
     images that no list names are left out: the published file has captions of 8,092 names for 8,000 listed images, one
-    of them (`2258277193_586949ec62.jpg.1`) without a photo. Images stand in the order of the lists. Raises UserError,
-    one line with file and line, for whatever is wrong.
+    of them (`2258277193_586949ec62.jpg.1`) without a photo. Images are in the order of the lists. Raises UserError with
+    file and line.
     """
     lists = {split: Path(file) for split, file in lists.items()}
     said = _captions(Path(captions))
@@ -30,7 +30,7 @@ def read_flickr8k(captions: Path, lists: Mapping[str, Path], images: Path | None
             if name not in said:
                 row.fail(f"image {name} has no captions in {Path(captions).name}")
             read.append(Image(name, name, split, tuple(caption for _, caption in sorted(said[name].items()))))
-    return checked(Corpus("flickr8k", tuple(read), (Path(captions), *lists.values())), images, known)
+    return Corpus("flickr8k", tuple(read), (Path(captions), *lists.values()))
 
 
 def _captions(file: Path) -> dict[str, dict[int, Caption]]:

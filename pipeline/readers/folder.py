@@ -1,4 +1,4 @@
-"""One's own photos: a folder of images, and a table of their captions."""
+"""Own photos: a folder of images and a table of their captions."""
 
 from __future__ import annotations
 
@@ -12,29 +12,28 @@ from typing import TYPE_CHECKING
 from pipeline.data.corpus import SPLITS, Caption, Corpus, Image
 from pipeline.errors import UserError
 from pipeline.readers.annotation_file import Row, read_text, show
-from pipeline.readers.checks import Known, caption_of, checked
+from pipeline.readers.checks import caption_of
 from pipeline.readers.splits import drawn_split, split_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+COLUMNS = ("file", "caption", "split")
 
-def read_folder(
-    table: Path, images: Path | None, shares: Mapping[str, float] | None = None, known: Known = Known()
-) -> Corpus:
-    """Read a CSV, JSON Lines or Parquet table of `file, caption`, a row per caption, and open every image.
 
-    `file` is relative to the folder `images`; the rows of an image may stand anywhere. A column `split` (train, val,
-    test; the same in all rows of an image) says where an image belongs; without one `shares` (val, test, seed) do, by
-    `drawn_split`. Images stand in the order of their first rows. Raises UserError, one line with file and row (a CSV's
-    header is row 1; blank lines do not count), for whatever is wrong.
+def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | None = None) -> Corpus:
+    """Read a CSV, JSON Lines or Parquet table of `file, caption`, a row per caption.
+
+    `file` is relative to the folder `images`; the rows of an image may be anywhere. The column `split` (train, val,
+    test; the same in all rows of an image) is optional; without it splits are drawn by `shares` (val, test, seed), see
+    `drawn_split`. Images are in the order of their first rows. Raises UserError with file and row (a CSV's header is
+    row 1; blank lines do not count).
     """
     table = Path(table)
-    columns = _columns(table)
     first: dict[str, Row] = {}
     captions: dict[str, dict[Caption, Row]] = {}
     splits: dict[str, str] = {}
-    for row, values in _rows(table, columns):
+    for row, values in _rows(table):
         file, split = _file(values["file"], row), values.get("split")
         if file not in first:
             if images and not os.path.isfile(images / file):  # False, too, for what can be no path
@@ -47,62 +46,50 @@ def read_folder(
         if caption in captions[file]:
             row.fail(f"{file} has the same caption at {captions[file][caption]}; drop one ({show(caption.text)})")
         captions[file][caption] = row
-    if "split" not in columns:
+    if not any(splits.values()):
         splits = _drawn(table, list(first), shares)
     elif few := _too_small(splits.values()):
         raise UserError(
             f"{table}: of {len(splits)} images fewer than two are in {few[0]}; each split needs two to tell apart"
         )
     read = tuple(Image(file, file, splits[file], tuple(captions[file])) for file in first)
-    return checked(Corpus(table.stem, read, (table,)), images, known)
+    return Corpus(table.stem, read, (table,))
 
 
-def _columns(table: Path) -> dict[str, list[str | None]]:
-    """`file`, `caption` and, where there is one, `split`, as texts."""
+def _rows(table: Path) -> Iterator[tuple[Row, dict[str, str]]]:
+    """Every row's place and its texts by column, none of them empty; `split` only where there is such a column."""
+    import pyarrow as pa
+
     if (read := READERS.get(table.suffix.lower())) is None:
         raise UserError(f"{table}: a table of captions is a file {', '.join(READERS)}, by its ending")
     if not table.is_file():
         raise UserError(f"{table}: the table of captions is missing")
     content = read(table)
-    names = content.column_names
-    columns = {}
-    for name in ("file", "caption", "split"):
+    names, columns = content.column_names, {}
+    for name in COLUMNS:
         if names.count(name) > 1:
             raise UserError(f"{table}, row 1: there are two columns {name}")
         if name in names:
-            columns[name] = _texts(table, name, content[name])
+            try:
+                columns[name] = content[name].cast(pa.string()).to_pylist()
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                kind = content[name].type
+                raise UserError(f"{table}: the column {name} is to hold texts, not {kind}") from None
         elif name != "split":
             raise UserError(f"{table}, row 1: a column {name} is needed; there are {', '.join(map(show, names))}")
-    if not columns["file"]:
+    if not content.num_rows:
         raise UserError(f"{table}: the table has no rows")
-    return columns
-
-
-def _texts(table: Path, name: str, column: pa.ChunkedArray) -> list[str | None]:
-    import pyarrow as pa
-
-    try:
-        return column.cast(pa.string()).to_pylist()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise UserError(f"{table}: the column {name} is to hold texts, not {column.type}") from None
-
-
-def _rows(table: Path, columns: Mapping[str, list[str | None]]) -> Iterator[tuple[Row, dict[str, str]]]:
-    """Every row's place and its values, none of them empty."""
-    header = 1 if table.suffix.lower() == ".csv" else 0
-    for index in range(len(columns["file"])):
-        row = Row(table, 1 + header + index)
-        values: dict[str, str] = {}
-        for name, column in columns.items():
-            value = (column[index] or "").strip()
-            if not value:
+    for number, texts in enumerate(zip(*columns.values(), strict=True), 2 if table.suffix.lower() == ".csv" else 1):
+        row, values = Row(table, number), {}
+        for name, text in zip(columns, texts, strict=True):
+            values[name] = (text or "").strip()
+            if not values[name]:
                 row.fail(f"the {name} is empty" + (f", of {show(values['file'])}" if name != "file" else ""))
-            values[name] = value
         yield row, values
 
 
 def _file(name: str, row: Row) -> str:
-    """A path relative to the images' folder, in one spelling."""
+    """A normalised path relative to the images' folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or PureWindowsPath(name).is_absolute() or ".." in re.split(r"[/\\]", name):
         row.fail(f"the file {show(name)} lies outside the folder of images; write it relative to that, without ..")
@@ -115,12 +102,11 @@ def _drawn(table: Path, files: list[str], shares: Mapping[str, float] | None) ->
             f"{table}, row 1: there is no column split; add one (train, val, test), or set prepare.shares, "
             "{val: 0.1, test: 0.1, seed: 0}"
         )
-    val, test, seed = shares["val"], shares["test"], int(shares["seed"])
 
     def draw(seed: int) -> dict[str, str]:
-        return {file: drawn_split(file, val, test, seed) for file in files}
+        return {file: drawn_split(file, shares["val"], shares["test"], seed) for file in files}
 
-    drawn = draw(seed)
+    drawn = draw(int(shares["seed"]))
     if few := _too_small(drawn.values()):
         fits = next((other for other in range(100) if not _too_small(draw(other).values())), None)
         hint = "" if fits is None else f"with seed: {fits} each has two or more, "
@@ -147,7 +133,7 @@ def _read_csv(table: Path) -> pa.Table:
         wrong.append(row)
         return "skip"
 
-    texts = {name: pa.string() for name in ("file", "caption", "split")}
+    texts = {name: pa.string() for name in COLUMNS}
     try:
         content = csv.read_csv(
             io.BytesIO(text.encode()),
@@ -175,7 +161,7 @@ def _read_json_lines(table: Path) -> pa.Table:
     from pyarrow import json
 
     content = read_text(table).encode()
-    schema = pa.schema({name: pa.string() for name in ("file", "caption", "split")})
+    schema = pa.schema({name: pa.string() for name in COLUMNS})
     try:
         rows = json.read_json(
             io.BytesIO(content),
@@ -197,7 +183,7 @@ def _read_parquet(table: Path) -> pa.Table:
 
     try:
         names = pq.read_schema(table).names
-        return pq.read_table(table, columns=[name for name in ("file", "caption", "split") if name in names])
+        return pq.read_table(table, columns=[name for name in COLUMNS if name in names])
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"{table}: not a Parquet file ({' '.join(str(error).split())})") from None
 

@@ -5,42 +5,38 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.data.corpus import Corpus, Image
-from pipeline.readers.annotation_file import Once, Place, get, load, rows_of, show
-from pipeline.readers.checks import Known, caption_of, checked
-from pipeline.readers.splits import split_of
+from pipeline.readers.annotation_file import JsonFile, Once, show
+from pipeline.readers.checks import caption_of
+from pipeline.readers.splits import restval_in, split_of
 
 
-def read_karpathy(annotations: Path, images: Path | None, known: Known = Known()) -> Corpus:
-    """Read a Karpathy-form file, `dataset_*.json`, and open every image, where there are any.
+def read_karpathy(annotations: Path) -> Corpus:
+    """Read a Karpathy-form file, `dataset_*.json`.
 
-    `filepath` of an image, where there is one, is a folder below `images`; the split `restval` joins train; sentences
-    without `tokens` are tokenised. Raises UserError, one line with file and place, for whatever is wrong.
+    `filepath` of an image, where there is one, is a folder below that of the images; the split `restval` joins train;
+    sentences without `tokens` are tokenised. Raises UserError with file and place.
     """
     annotations = Path(annotations)
-    text, data = load(annotations)
-    rows = rows_of(data, "images", annotations)
+    source = JsonFile(annotations)
+    rows, read = source.entries("images"), []
     ids, files, sentence_ids = Once("image id"), Once("image file"), Once("sentence id")
-    read = []
-    for index, row in enumerate(rows):
-        place = Place(annotations, text, "images", index)
-        file = (Path(get(row, "filepath", str, place, "")) / get(row, "filename", str, place)).as_posix()
-        image_id = row.get("cocoid", row.get("imgid", file))
-        ids.add(image_id, place)
-        files.add(file, place)
+    for row in rows:
+        file = (Path(row.get("filepath", str, "")) / row.get("filename", str)).as_posix()
+        image_id = row.value.get("cocoid", row.value.get("imgid", file))
+        ids.add(image_id, row)
+        files.add(file, row)
         captions = []
-        for number, sentence in enumerate(get(row, "sentences", list, place)):
-            part = place.at(f"sentences[{number}]")
-            if not isinstance(sentence, dict):
-                part.fail(f"a sentence is an object with `raw`, not {show(sentence)}")
-            if "sentid" in sentence:
-                sentence_ids.add(sentence["sentid"], part)
-            if "imgid" in sentence and sentence["imgid"] != row.get("imgid", sentence["imgid"]):
-                part.fail(f"the caption is of image {sentence['imgid']}, which is not the image it stands under")
-            captions.append(caption_of(get(sentence, "raw", str, part), sentence.get("tokens"), part))
+        for sentence in row.parts("sentences"):
+            said = sentence.value
+            if not isinstance(said, dict):
+                sentence.fail(f"a sentence is an object with `raw`, not {show(said)}")
+            if "sentid" in said:
+                sentence_ids.add(said["sentid"], sentence)
+            if "imgid" in said and said["imgid"] != row.value.get("imgid", said["imgid"]):
+                sentence.fail(f"the caption is of image {said['imgid']}, which is not the image it stands under")
+            captions.append(caption_of(sentence.get("raw", str), said.get("tokens"), sentence))
         if not captions:
-            place.fail(f"image {file} has no captions")
-        read.append(Image(str(image_id), file, split_of(get(row, "split", str, place), place), tuple(captions)))
-    name = data.get("dataset")
-    restval = sum(row["split"] == "restval" for row in rows)
-    corpus = Corpus(name if isinstance(name, str) else annotations.stem, tuple(read), (annotations,), restval)
-    return checked(corpus, images, known)
+            row.fail(f"image {file} has no captions")
+        read.append(Image(str(image_id), file, split_of(row.get("split", str), row), tuple(captions)))
+    name = source.data.get("dataset")
+    return Corpus(name if isinstance(name, str) else annotations.stem, tuple(read), (annotations,), restval_in(rows))

@@ -1,31 +1,35 @@
-"""Which image is in which split: by its name there, by a file of splits, or at random."""
+"""Splits: by name, by a file of splits, or at random."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.data.corpus import SPLITS
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import Place, Row, get, load, rows_of, show
+from pipeline.readers.annotation_file import Entry, JsonFile, Place, show
 
 
-@dataclass(frozen=True, slots=True)
-class Splits:
+class Splits(NamedTuple):
     """Image id or file name → split, as a file has it."""
 
-    file: Path
     named: dict[str, str]
-    restval: int  # how many the file calls restval
+    restval: int  # images that the file calls restval
 
 
-def split_of(name: str, place: Place | Row) -> str:
+def split_of(name: str, place: Place) -> str:
     """train, val or test; restval (COCO's val2014 images that Karpathy trains on) is train."""
     split = "train" if name == "restval" else name
     if split not in SPLITS:
         place.fail(f"the split {show(name)} is unknown; it is one of {', '.join(SPLITS)}, restval")
     return split
+
+
+def restval_in(rows: Iterable[Entry]) -> int:
+    """How many images are in the split restval."""
+    return sum(row.value["split"] == "restval" for row in rows)
 
 
 def read_splits(file: Path) -> Splits:
@@ -35,29 +39,29 @@ def read_splits(file: Path) -> Splits:
     cocotalk.json (neuraltalk2, ImageCaptioning.pytorch), of which `file_path` without its folders (`id` where there is
     none) and `split` are.
     """
-    text, data = load(file)
-    read: list[tuple[Place, str, str]] = []  # place, image, split
-    if "images" in data:
-        for index, row in enumerate(rows_of(data, "images", file)):
-            place = Place(file, text, "images", index)
-            split = get(row, "split", str, place)
-            if "filename" in row or not {"file_path", "id"} & row.keys():
-                read.append((place, get(row, "filename", str, place), split))
-            elif "file_path" in row:
-                read.append((place, Path(get(row, "file_path", str, place)).name, split))
+    source = JsonFile(file)
+    read: list[tuple[Entry, str, str]] = []  # place, image, split
+    if "images" in source.data:
+        for row in source.entries("images"):
+            split = row.get("split", str)
+            if "filename" in row.value or not {"file_path", "id"} & row.value.keys():
+                image = row.get("filename", str)
+            elif "file_path" in row.value:
+                image = Path(row.get("file_path", str)).name
             else:
-                read.append((place, str(get(row, "id", int | str, place)), split))
+                image = str(row.get("id", int | str))
+            read.append((row, image, split))
     else:
-        for split, members in data.items():
+        for split, members in source.data.items():
             if not isinstance(members, list):
                 raise UserError(f"{file}: `{split}` is to be a list of image ids or file names, not {show(members)}")
-            read += [(Place(file, text, split, index), str(member), split) for index, member in enumerate(members)]
+            read += [(member, str(member.value), split) for member in source.entries(split)]
     named: dict[str, str] = {}
     for place, image, split in read:
         if image in named:
             place.fail(f"image {image} stands here a second time")
         named[image] = split_of(split, place)
-    return Splits(file, named, sum(split == "restval" for _, _, split in read))
+    return Splits(named, sum(split == "restval" for _, _, split in read))
 
 
 def drawn_split(image: str, val: float, test: float, seed: int) -> str:
@@ -66,6 +70,6 @@ def drawn_split(image: str, val: float, test: float, seed: int) -> str:
     `val` and `test` are chances: of n images, n·val ± √(n·val·(1 − val)) are in val (10 of 100 ± 3, 1,000 of 10,000
     ± 30), for any seed.
     """
-    lot = hashlib.blake2b(f"{seed}\n{image}".encode(), digest_size=8).digest()
-    drawn = int.from_bytes(lot, "big") / 2**64
+    digest = hashlib.blake2b(f"{seed}\n{image}".encode(), digest_size=8).digest()
+    drawn = int.from_bytes(digest, "big") / 2**64  # uniform in [0, 1)
     return "val" if drawn < val else "test" if drawn < val + test else "train"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import io
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from pipeline.runtime.files import write_atomically
+from pipeline.runtime.files import atomic_path
 from pipeline.scenes.captions import describe
 from pipeline.scenes.drawing.draw import draw_scene
 from pipeline.scenes.facts import sample_scene
@@ -17,7 +16,10 @@ GAP, LINES, LINE = 14, 2, 15
 
 
 def sheet(seed: int, first: int, columns: int, rows: int, side: int) -> Image.Image:
-    """Images `first`, `first` + 1, … in rows, under each the caption that says most."""
+    """Images `first`, `first` + 1, … of the world `seed` in rows, each with its caption of most claims.
+
+    `side` is the width of an image in pixels.
+    """
     font = ImageFont.load_default(12)
     width, height = side + GAP, side + 8 + LINES * LINE + GAP
     picture = Image.new("RGB", (columns * width + GAP, rows * height + GAP), "white")
@@ -51,10 +53,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=400, help="number of the first image (default: %(default)s)")
     options = parser.parse_args()
-    data = io.BytesIO()
     picture = sheet(options.seed, options.first, columns=6, rows=3, side=176)
-    picture.save(data, "PNG", optimize=True)
-    write_atomically(options.sheet, data.getvalue())
+    with atomic_path(options.sheet) as path:
+        picture.save(path, "PNG", optimize=True)
 
 
 if __name__ == "__main__":

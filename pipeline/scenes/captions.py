@@ -1,21 +1,21 @@
-"""Annotators: five captions a scene, each of which mentions some of the facts, and nothing that is not so."""
+"""Annotators: five captions per scene, each of which mentions some of its facts and nothing that is false."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from pipeline.scenes import words as w
-from pipeline.scenes.claims import Claim, related
-from pipeline.scenes.facts import Scene, pick, stream
+from pipeline.scenes.facts import Scene, pick, related, stream
 from pipeline.scenes.world import CATEGORIES
 
 ALIVE = ("person", "child", "animal")
 SHORTEST, LONGEST = 4, 13
-FORMS = {  # how often each kind of sentence is tried
+FORMS = {  # relative probability of each kind of sentence
     "participle": 0.24,  # a dog running on the beach
     "progressive": 0.18,  # a dog is running on the beach
     "verbless": 0.12,  # a dog on the beach
@@ -26,6 +26,15 @@ FORMS = {  # how often each kind of sentence is tried
     "scene": 0.07,  # a beach with a dog and a tent
     "weather": 0.07,  # it is raining and a dog is running
 }
+
+
+class Claim(NamedTuple):
+    """One statement; `of` and `to` are indices into `Scene.things`, -1 where the claim is about the scene."""
+
+    what: str
+    value: str
+    of: int = -1
+    to: int = -1
 
 
 @dataclass(frozen=True)
@@ -52,24 +61,24 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one annotator is going to mention: of whom, beside whom, and with which details."""
+    """What one annotator is going to mention: which things, and which details of them."""
 
-    first: int
-    second: int  # -1: nobody else
+    first: int  # index into `Scene.things`
+    second: int  # the same; -1: none
     place: bool
     weather: bool
     colour: bool
     form: str
-    details: dict[int, tuple[bool, bool, bool]] = field(default_factory=dict)  # size, pattern, colour of each thing
+    details: dict[int, tuple[bool, bool, bool]]  # size, pattern, colour of each thing
 
 
 def describe(scene: Scene, seed: int, index: int, captions: int = 5) -> list[Description]:
-    """`captions` different captions of image `index`."""
+    """`captions` different captions of `scene`, which is image `index`; they depend on the three arguments alone."""
     rng = stream(seed, index, 2)
     written: list[Description] = []
     for _ in range(1000):
         plan = _plan(scene, rng)
-        for _ in range(20):  # the same facts in other words, so that length decides nothing of what is mentioned
+        for _ in range(20):  # the same facts in other words, so that the limits on length do not bias the facts
             caption = _write(scene, plan, rng)
             fresh = all(caption.raw != other.raw for other in written)
             if SHORTEST <= len(caption.tokens) <= LONGEST and fresh:
@@ -91,15 +100,8 @@ def _plan(scene: Scene, rng: np.random.Generator) -> Plan:
             first = 1
     likely = {"sunny": 0.10, "cloudy": 0.17}.get(scene.weather, 0.29)
     place, weather, colour = rng.random() < 0.80, rng.random() < likely, rng.random() < 0.46
-    forms = dict(FORMS)
-    if not weather:
-        del forms["weather"]
-    if not place:
-        del forms["scene"]
-    if not place and not weather:
-        del forms["fronted"]
-    if not colour:
-        del forms["coloured"]
+    possible = {"weather": weather, "scene": place, "fronted": place or weather, "coloured": colour}
+    forms = {form: share for form, share in FORMS.items() if possible.get(form, True)}
     form = pick(rng, tuple(forms), tuple(forms.values()))
     details = {}
     for i in (first, second):
@@ -113,7 +115,7 @@ def _write(scene: Scene, plan: Plan, rng: np.random.Generator) -> Description:
     """One sentence that carries out `plan`."""
     mentioned = [i for i in (plan.first, plan.second) if i >= 0]
     place = _place(scene, mentioned, rng) if plan.place else Part()
-    weather = _weather(scene, rng) if plan.weather else Part()
+    weather = _sky(w.WEATHER, scene, rng) if plan.weather else Part()
     form = plan.form
     if form == "coloured":
         subject = _noun_phrase(scene, plan, plan.first, rng, definite=True)
@@ -132,33 +134,34 @@ def _write(scene: Scene, plan: Plan, rng: np.random.Generator) -> Description:
         subject = Part(text, (*subject.claims, *neighbour[1].claims), plural=True)
         neighbour, actors = [], mentioned
     verb = _verb(scene, actors, rng)
-    be = Part("are" if subject.plural else "is")
+    be = _be(subject)
+    there = Part(f"there {be.text}")
     if form == "progressive":
         if not verb.text and not place.text:
-            return _sentence(Part("there are"), subject, weather)
-        if not verb.text:
-            return _sentence(subject, be, place, weather)
+            return _sentence(there, subject, weather)
         return _sentence(subject, be, verb, *neighbour, place, weather)
     if form == "existential":
-        return _sentence(
-            Part(f"there {be.text}"), subject, verb if rng.random() < 0.4 else Part(), *neighbour, place, weather
-        )
+        doing = verb if rng.random() < 0.4 else Part()
+        return _sentence(there, subject, doing, *neighbour, place, weather)
     if form == "picture":
         doing = verb if rng.random() < 0.3 else Part()
         return _sentence(Part(pick(rng, w.PICTURES)), subject, doing, *neighbour, place, weather)
     if form == "fronted":
         front, rest = (place, weather) if place.text and (not weather.text or rng.random() < 0.6) else (weather, place)
         if not verb.text:
-            return _sentence(front, Part(f"there {be.text}"), subject, *neighbour, rest)
+            return _sentence(front, there, subject, *neighbour, rest)
         return _sentence(front, subject, be, verb, *neighbour, rest)
     if form == "weather":
-        sky = Part(pick(rng, w.IT_IS[scene.weather, scene.light]), _sky_claims(scene))
-        doing = verb if verb.text else place
-        if not doing.text:
-            return _sentence(sky, Part(f"and there {be.text}"), subject, *neighbour)
-        return _sentence(sky, Part("and"), subject, be, doing, *neighbour, place if doing is verb else Part())
+        clause = [_sky(w.IT_IS, scene, rng), Part("and")]
+        if not verb.text and not place.text:
+            return _sentence(*clause, there, subject, *neighbour)
+        return _sentence(*clause, subject, be, *([verb, *neighbour, place] if verb.text else [place, *neighbour]))
     doing = verb if form == "participle" else Part()
     return _sentence(subject, doing, *neighbour, place, weather)
+
+
+def _be(subject: Part) -> Part:
+    return Part("are" if subject.plural else "is")
 
 
 def _sentence(*parts: Part) -> Description:
@@ -177,38 +180,33 @@ def _noun_phrase(scene: Scene, plan: Plan, i: int, rng: np.random.Generator, def
     if noun.size:
         claims.append(Claim("size", noun.size, i))
     size, pattern, colour = plan.details[i]
-    adjectives, looks = [], []
+    adjectives, appearance = [], []  # people: `appearance` is of the clothes
     if size and thing.size != "medium" and not noun.size:
         adjectives.append(pick(rng, w.SIZES.get(kind, w.SIZES[""])[thing.size]))
         claims.append(Claim("size", thing.size, i))
     dressed = thing.category in w.GARMENTS
     if pattern and thing.pattern != "plain" and not (definite and dressed):
-        looks.append(pick(rng, w.PATTERNS[thing.pattern]))
+        appearance.append(pick(rng, w.PATTERNS[thing.pattern]))
         claims.append(Claim("pattern", thing.pattern, i))
     if colour and not definite:
-        looks.append(thing.colour)
+        appearance.append(thing.colour)
         claims.append(Claim("colour", thing.colour, i))
-    clothes = ""
-    if not dressed:
-        adjectives += looks
-    elif looks:
-        clothes = _clothes(thing.category, looks, thing.count, rng)
+    clothes = _clothes(thing.category, appearance, thing.count, rng) if dressed and appearance else ""
+    adjectives += [] if dressed else appearance
     plural = thing.count > 1
     name = " ".join([*adjectives, noun.plural if plural else noun.singular])
     if definite:
-        claims.append(Claim("count", str(thing.count), i))
-        many = {2: "two ", 3: "three "}.get(thing.count, "")
-        return Part(f"the {many}{name}{clothes}", tuple(claims), plural)
-    number, what, at, verb_plural = pick(rng, w.COUNTS[thing.count])
-    claims.append(Claim(what, str(at), i))
-    number = number if plural else article(name)
-    return Part(f"{number} {name}{clothes}", tuple(claims), verb_plural)
+        number, what, at, verb_plural = ("the", "the two", "the three")[thing.count - 1], "count", thing.count, plural
+    else:
+        number, what, at, verb_plural = pick(rng, w.COUNTS[thing.count])
+        number = number if plural else article(name)
+    return Part(f"{number} {name}{clothes}", (*claims, Claim(what, str(at), i)), verb_plural)
 
 
-def _clothes(category: str, looks: Sequence[str], count: int, rng: np.random.Generator) -> str:
+def _clothes(category: str, appearance: Sequence[str], count: int, rng: np.random.Generator) -> str:
     garment = pick(rng, w.GARMENTS[category])
     word = pick(rng, (" in", " in", " wearing"))
-    described = " ".join([*looks, garment if count == 1 else w.GARMENT_PLURALS[garment]])
+    described = " ".join([*appearance, garment if count == 1 else w.GARMENT_PLURALS[garment]])
     return f"{word} {article(described)} {described}" if count == 1 else f"{word} {described}"
 
 
@@ -218,41 +216,29 @@ def article(words: str) -> str:
 
 
 def _verb(scene: Scene, actors: Sequence[int], rng: np.random.Generator) -> Part:
-    """What all `actors` are doing, if one word says it of every one of them."""
+    """What all `actors` are doing, if one verb is true of all of them; else an empty part."""
     if len({CATEGORIES[scene.things[i].category].kind in ALIVE for i in actors}) > 1:
-        return Part()  # nobody says that a man and a house are standing
-    options: list[str] = []
-    for n, i in enumerate(actors):
-        thing = scene.things[i]
-        kind = CATEGORIES[thing.category].kind
-        kind = "person" if kind == "child" else kind
-        mine = next(
-            w.VERBS[key]
-            for key in (f"{thing.category}:{thing.pose}", f"{kind}:{thing.pose}", thing.pose)
-            if key in w.VERBS
-        )
-        options = list(mine) if n == 0 else [verb for verb in options if verb in mine]
-    if not options:
-        return Part()
-    return Part(pick(rng, options), tuple(Claim("pose", scene.things[i].pose, i) for i in actors))
+        return Part()  # people do not say that a man and a house are standing
+    verbs = []
+    for thing in (scene.things[i] for i in actors):
+        kind = CATEGORIES[thing.category].kind.replace("child", "person")
+        keys = (f"{thing.category}:{thing.pose}", f"{kind}:{thing.pose}", thing.pose)
+        verbs.append(next(w.VERBS[key] for key in keys if key in w.VERBS))
+    options = [verb for verb in verbs[0] if all(verb in others for others in verbs)]
+    claims = tuple(Claim("pose", scene.things[i].pose, i) for i in actors)
+    return Part(pick(rng, options), claims) if options else Part()
 
 
 def _neighbour(scene: Scene, plan: Plan, rng: np.random.Generator) -> list[Part]:
-    """How the first thing stands to the second, and the second; nothing where the plan has no second."""
+    """How the first thing relates to the second, and the second; nothing where the plan has no second."""
     if plan.second < 0:
         return []
     a, b = scene.things[plan.first], scene.things[plan.second]
     alike = (CATEGORIES[a.category].kind in ALIVE) == (CATEGORIES[b.category].kind in ALIVE)
-    odd = set()
-    if plan.form == "coloured":
-        odd.add("and")  # the colour would be said of both
+    odd = {"and"} if plan.form == "coloured" else set()  # the colour would be said of both
     if not alike and plan.form != "verbless":
-        odd.add("with")  # nobody walks with a house
-    true = [
-        (text, relation, weight)
-        for text, relation, weight in w.RELATIONS
-        if text not in odd and (not relation or related(relation, a, b))
-    ]
+        odd.add("with")  # people do not walk with a house
+    true = [r for r in w.RELATIONS if r[0] not in odd and (not r[1] or related(r[1], a, b))]
     if not true:
         return []
     text, relation, _ = pick(rng, true, [weight for *_, weight in true])
@@ -263,33 +249,25 @@ def _neighbour(scene: Scene, plan: Plan, rng: np.random.Generator) -> list[Part]
 def _is_coloured(scene: Scene, plan: Plan, subject: Part, rng: np.random.Generator) -> Part:
     """is brown, are brown, is wearing a red shirt."""
     thing = scene.things[plan.first]
-    claims = (Claim("colour", thing.colour, plan.first),)
-    be = "are" if subject.plural else "is"
-    if thing.category not in w.GARMENTS:
-        return Part(f"{be} {thing.colour}", claims)
-    return Part(f"{be}{_clothes(thing.category, [thing.colour], thing.count, rng)}", claims)
+    dressed = thing.category in w.GARMENTS
+    colour = _clothes(thing.category, [thing.colour], thing.count, rng) if dressed else f" {thing.colour}"
+    return Part(f"{_be(subject).text}{colour}", (Claim("colour", thing.colour, plan.first),))
 
 
 def _place(scene: Scene, mentioned: Sequence[int], rng: np.random.Generator) -> Part:
     """Where the scene is, in words that are true of everything mentioned."""
     where = {scene.things[i].place[0] for i in mentioned}
-    options = [
-        place
-        for place in w.PLACES[scene.setting]
-        if where <= set(place[1]) and (not place[2] or place[2] in scene.scenery)
-    ]
-    text, said, landmark = pick(rng, options)
+    options = [p for p in w.PLACES[scene.setting] if where <= set(p.where) and p.landmark in ("", *scene.scenery)]
+    place = pick(rng, options)
     claims = [Claim("setting", scene.setting)]
-    if landmark:
-        claims.append(Claim("scenery", landmark))
-    if len(said) == 1:
+    if place.landmark:
+        claims.append(Claim("scenery", place.landmark))
+    if len(place.where) == 1:
         claims += [Claim("place", scene.things[i].place, i) for i in mentioned]
-    return Part(text, tuple(claims))
+    return Part(place.text, tuple(claims))
 
 
-def _sky_claims(scene: Scene) -> tuple[Claim, ...]:
-    return (Claim("weather", scene.weather) if scene.light == "day" else Claim("light", scene.light),)
-
-
-def _weather(scene: Scene, rng: np.random.Generator) -> Part:
-    return Part(pick(rng, w.WEATHER[scene.weather, scene.light]), _sky_claims(scene))
+def _sky(words: dict[tuple[str, str], tuple[str, ...]], scene: Scene, rng: np.random.Generator) -> Part:
+    """The weather by day, else the light, in some of `words`."""
+    claim = Claim("weather", scene.weather) if scene.light == "day" else Claim("light", scene.light)
+    return Part(pick(rng, words[scene.weather, scene.light]), (claim,))

@@ -1,4 +1,4 @@
-"""One scene's facts, drawn at random: what is there, of which colour, and where exactly it stands."""
+"""One scene's facts, sampled at random: which things there are, where they are, and which relations hold."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pipeline.scenes.world import BY_COUNT, BY_OBJECTS, CATEGORIES, CONDITIONS, 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom as fractions of the picture, y downwards."""
 T = TypeVar("T")
-FACTS = "facts.jsonl"  # the file that holds them, a line a scene
-DIGITS = 4  # places are rounded, so that what is written down is exactly what was drawn
+FACTS = "facts.jsonl"  # the file that holds them, one line per scene
+CONVERSE = {"right_of": "left_of", "behind": "in_front_of", "below": "above"}  # relation of b to a
+DIGITS = 4  # decimals of coordinates, so that the file has exactly what was drawn
 
 
 @dataclass(frozen=True)
@@ -29,20 +30,20 @@ class Thing:
     pose: str
     place: str  # ground, water or air
     facing: str  # left or right
-    boxes: tuple[Box, ...] = ()  # one each, no part is drawn outside
+    boxes: tuple[Box, ...] = ()  # of each object; no part of it is drawn outside
     box: Box = (0.0, 0.0, 0.0, 0.0)  # around all of them
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Everything that a caption can be right or wrong about; the first thing is the most salient."""
+    """All facts that captions are judged by; the first thing is the most salient."""
 
     setting: str
     weather: str  # sunny, cloudy, rainy or clear
     light: str  # day, sunset or night
     horizon: float  # as a fraction of the picture, y downwards
     shore: float  # where the ground begins; equal to the horizon where there is no water
-    scenery: dict[str, float]  # what stands in the background, and at which x
+    scenery: dict[str, float]  # landmarks in the background, and their x
     things: tuple[Thing, ...]
 
     def record(self) -> dict[str, Any]:
@@ -63,17 +64,17 @@ class Scene:
 
 
 def atmosphere(scene: Scene) -> str:
-    """The one word that decides all colours: sunny, cloudy, rainy, sunset or night."""
-    return scene.light if scene.light != "day" else scene.weather
+    """What decides all colours: sunny, cloudy, rainy, sunset or night."""
+    return scene.weather if scene.light == "day" else scene.light
 
 
 def stream(seed: int, index: int, what: int) -> np.random.Generator:
-    """The random numbers of one image for one purpose: they depend on nothing but the three arguments."""
+    """Random numbers of one image for one purpose: they depend on the three arguments alone."""
     return np.random.Generator(np.random.Philox(key=[seed, index], counter=[0, 0, 0, what]))
 
 
 def pick(rng: np.random.Generator, options: Sequence[T], weights: Sequence[float] | None = None) -> T:
-    """One of `options`, uniformly or by `weights` (which need not sum to one)."""
+    """One of `options`, uniformly or by `weights`, which need not sum to one."""
     if weights is None:
         return options[int(rng.random() * len(options))]
     level = rng.random() * sum(weights)
@@ -92,7 +93,7 @@ def sample_scene(seed: int, index: int) -> Scene:
     horizon = round(float(rng.uniform(0.42, 0.48)), DIGITS)
     wanted = pick(rng, (1, 2, 3), (0.28, 0.50, 0.22))
     for attempt in range(1000):
-        # a crowd that does not fit is drawn anew; one medium object always fits
+        # things that do not fit are sampled again, after a while fewer; one medium object always fits
         things = _sample_things(rng, setting, max(1, wanted - attempt // 25))
         boat = any(thing.place == "water" for thing in things)
         depth = rng.uniform(0.24, 0.30) if boat else rng.uniform(0.09, 0.13)
@@ -102,7 +103,10 @@ def sample_scene(seed: int, index: int) -> Scene:
             break
     else:
         raise RuntimeError(f"no layout for scene {index} of seed {seed}")
-    return Scene(setting, weather, light, horizon, shore, _sample_scenery(rng, setting, placed), _by_salience(placed))
+    scenery = _sample_scenery(rng, setting, placed)
+    # annotators name people and animals before things, and large before small
+    placed.sort(key=lambda t: CATEGORIES[t.category].salience * (0.08 + sum(map(area, t.boxes))), reverse=True)
+    return Scene(setting, weather, light, horizon, shore, scenery, tuple(placed))
 
 
 def area(box: Box) -> float:
@@ -122,12 +126,31 @@ def around(boxes: Sequence[Box]) -> Box:
     return min(left), min(top), max(right), max(bottom)
 
 
+def related(relation: str, a: Thing, b: Thing) -> bool:
+    """Whether `relation` holds from `a` to `b`, judged by their boxes; ValueError for an unknown relation."""
+    (a0, a1, a2, a3), (b0, b1, b2, b3) = a.box, b.box
+    across = min(a2, b2) - max(a0, b0)  # shared width; negative: the gap between them
+    along = min(a3, b3) - max(a1, b1)  # shared height; negative: the gap
+    narrower = min(a2 - a0, b2 - b0)
+    if relation == "left_of":
+        return across < 0.02 and a0 < b0
+    if relation == "near":
+        return max(-across, -along) < 0.25
+    if relation == "beside":
+        return -0.25 < across < 0.02 and along > 0.25 * min(a3 - a1, b3 - b1)
+    if relation == "in_front_of":
+        return "air" not in (a.place, b.place) and across > 0.35 * narrower and a3 - b3 > 0.10
+    if relation == "above":
+        return a.place == "air" and across > 0.25 * narrower and a3 < b1 + 0.02
+    if relation in CONVERSE:
+        return related(CONVERSE[relation], b, a)
+    raise ValueError(f"{relation}: no such relation")
+
+
 def _sample_things(rng: np.random.Generator, setting: str, number: int) -> list[Thing]:
-    names: list[str] = []
+    names: dict[str, None] = {}  # an ordered set
     while len(names) < number:
-        name = pick(rng, SETTINGS[setting])
-        if name not in names:
-            names.append(name)
+        names[pick(rng, SETTINGS[setting])] = None
     return [_sample_thing(rng, name, setting, alone=i == 0) for i, name in enumerate(names)]
 
 
@@ -165,7 +188,7 @@ def _place(rng: np.random.Generator, things: list[Thing], horizon: float, shore:
 
 
 def _clear(a: Box, b: Box) -> bool:
-    """Whether two objects keep apart: neither hides much of the other, nor seems to stand on it."""
+    """Whether neither of two objects hides much of the other or seems to stand on it."""
     far, near = (a, b) if a[3] < b[3] else (b, a)
     if min(a[2], b[2]) - max(a[0], b[0]) < 0.0:
         return True
@@ -189,11 +212,10 @@ def _boxes(
         base = rng.uniform(shore + 0.07, max(0.76, shore + 0.07))
     else:
         base = rng.uniform(max(0.80, shore + 0.07), 0.95)
-    triangle = thing.count == 3 and width > top  # two behind, one before
     step = width * 1.03
     offsets = [(i - (thing.count - 1) / 2) * step for i in range(thing.count)]
     bases = [base + float(rng.uniform(-0.012, 0.012)) for _ in offsets]
-    if triangle:
+    if thing.count == 3 and width > top:  # two behind, one in front
         offsets = [-step / 2, step / 2, float(rng.uniform(-0.2, 0.2)) * step]
         bases = [base - top * 0.95, base - top * 0.95 + 0.01, base]
     span = max(offsets) - min(offsets) + width
@@ -209,7 +231,7 @@ def _boxes(
 
 
 def _sample_scenery(rng: np.random.Generator, setting: str, things: list[Thing]) -> dict[str, float]:
-    """Landmarks of the setting; those that can be hidden are left out unless they stand in the open."""
+    """Landmarks of the setting; those that things can hide are left out where no free place is found."""
     always = {"park": ["trees"], "street": ["buildings"], "snow": ["mountains"], "lake": ["trees"], "farm": ["fence"]}
     scenery = {name: 0.5 for name in always.get(setting, [])}
     half, height, name = {"desert": (0.10, 0.26, "cactus"), "farm": (0.14, 0.24, "barn")}.get(setting, (0, 0, ""))
@@ -219,12 +241,3 @@ def _sample_scenery(rng: np.random.Generator, setting: str, things: list[Thing])
             scenery[name] = x
             break
     return scenery
-
-
-def _by_salience(things: list[Thing]) -> tuple[Thing, ...]:
-    """Annotators name people and animals before things, and large before small."""
-
-    def salience(thing: Thing) -> float:
-        return CATEGORIES[thing.category].salience * (0.08 + sum(map(area, thing.boxes)))
-
-    return tuple(sorted(things, key=salience, reverse=True))

@@ -1,15 +1,13 @@
-"""Whether captions are true of the scenes that they are of, exactly: against the facts that the drawing wrote down.
+"""Whether captions are true of their scenes, judged exactly by the facts that were written when they were drawn.
 
-*Precision* is the share of a caption's claims (parser.py) that are true, *told* the share of the scene's facts that it
-states. The facts: of each thing its category, count, colour and action, its pattern unless plain and its size unless
-medium (nobody says those); each pair of things between which some relation holds; the setting, its landmarks, and the
-weather.
+*Precision* is the share of a caption's claims (parser.py) that are true, *told* its recall: the share of the scene's
+facts that it states. The facts: category, count, colour and action of each thing, its pattern unless plain, its size
+unless medium; each pair of things between which some relation holds; setting, landmarks and weather.
 
-- A noun is about that thing of its categories of which most of what it says is true; everything it says is judged by
-  that one, so a noun for what is not there is false with all that is said of it. "Two people" may also be a man and a
-  woman. A relation is true if it holds between two different such things.
-- A claim counts once, however often it is made: saying things again raises nothing.
-- Only a claim that leaves nothing open tells a fact: "animal", "several" or "on the sand" may be true and tell nothing.
+- A noun is about the thing of its categories of which most of its claims are true, and all its claims are judged by
+  that thing. "Two people" may also be a man and a woman. A relation is true if it holds between two such things.
+- A claim counts once, however often it is repeated.
+- Only an unambiguous claim states a fact: "animal", "several" or "on the sand" may be true and state none.
 """
 
 from __future__ import annotations
@@ -17,15 +15,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.scenes.claims import related
-from pipeline.scenes.facts import Scene, Thing, atmosphere
+from pipeline.scenes.facts import Scene, Thing, atmosphere, related
 from pipeline.scenes.parser import Mention, Parsed, parse
 from pipeline.scenes.words import RELATIONS
 
@@ -43,7 +40,7 @@ class Faithfulness:
     facts: np.ndarray
     told: np.ndarray
     words: np.ndarray
-    unknown: np.ndarray  # words that no annotator says
+    unknown: np.ndarray  # words outside the annotators' vocabulary
 
     def summary(self) -> dict[str, Any]:
         """Shares over all captions together, by kind too; a share of nothing is left out.
@@ -53,19 +50,20 @@ class Faithfulness:
         """
         number = len(self.words)
         claims, true, facts, told = (each.sum(0) for each in (self.claims, self.true, self.facts, self.told))
+        shares = [  # of each kind
+            {
+                **_share("precision", true[k], claims[k]),
+                **_share("told", told[k], facts[k]),
+                "claims": float(claims[k] / number),
+            }
+            for k in range(len(KINDS))
+        ]
         return {
             **_share("precision", true.sum(), claims.sum()),
             **_share("told", told.sum(), facts.sum()),
             "claims_per_caption": float(claims.sum() / number),
             **_share("unknown_words", self.unknown.sum(), self.words.sum()),
-            "by_kind": {
-                kind: {
-                    **_share("precision", true[k], claims[k]),
-                    **_share("told", told[k], facts[k]),
-                    "claims": float(claims[k] / number),
-                }
-                for k, kind in enumerate(KINDS)
-            },
+            "by_kind": dict(zip(KINDS, shares, strict=True)),
         }
 
     def columns(self) -> dict[str, list[int]]:
@@ -97,10 +95,7 @@ def faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Faithfulne
 
 
 def read_facts(path: Path) -> dict[str, Scene]:
-    """The scenes of `facts.jsonl`, which is drawn beside the images, by image id as the prepared data have it.
-
-    Raises UserError where the file is missing or is not what was drawn.
-    """
+    """The scenes of a `facts.jsonl` by the prepared data's image ids; UserError where it is missing or broken."""
     path = Path(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -117,25 +112,23 @@ def read_facts(path: Path) -> dict[str, Scene]:
 
 
 def verdicts(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
-    """Each claim of a caption (its kind first) and whether it is true, and the facts of the scene that it tells."""
+    """Each claim of a caption (its kind first) and whether it is true, and the facts of the scene that it states."""
     reading = parse(caption)
     claims: dict[Fact, bool] = {}
     told: set[Fact] = set()
+    things = scene.things
     fitting = [_fitting(mention, scene) for mention in reading.mentions]
-    for mention, things in zip(reading.mentions, fitting, strict=True):
+    for mention, fits in zip(reading.mentions, fitting, strict=True):
         for said in mention.said:
             key: Fact = (*said, mention.categories)
-            truth = bool(things) and _true_of(said, mention, scene.things[things[0]], scene)
+            truth = bool(fits) and _true_of(said, mention, things[fits[0]], scene)
             claims[key] = truth or claims.get(key, False)
-            if things and said.values == {_value(scene.things[things[0]], said.kind)}:
-                told.add((said.kind, things[0]))
+            if fits and said.values == {_value(things[fits[0]], said.kind)}:
+                told.add((said.kind, fits[0]))
     for relation, i, j in reading.relations:
         key = ("relation", relation, reading.mentions[i].categories, reading.mentions[j].categories)
         pairs = [
-            (a, b)
-            for a in fitting[i]
-            for b in fitting[j]
-            if a != b and related(relation, scene.things[a], scene.things[b])
+            (a, b) for a, b in product(fitting[i], fitting[j]) if a != b and related(relation, things[a], things[b])
         ]
         claims[key] = bool(pairs) or claims.get(key, False)
         if pairs:
@@ -148,12 +141,12 @@ def verdicts(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
     named = {said for mention in reading.mentions for said in mention.said}
     for said in reading.loose:
         if said not in named:
-            claims[said] = any(_value(thing, said.kind) in said.values for thing in scene.things)
+            claims[said] = any(_value(thing, said.kind) in said.values for thing in things)
     return claims, told
 
 
 def facts_of(scene: Scene) -> Iterator[Fact]:
-    """Everything about a scene that a caption can tell, kind first."""
+    """All facts of a scene that a caption can state, kind first."""
     for i, thing in enumerate(scene.things):
         yield from ((kind, i) for kind in ("category", "count", "colour", "action"))
         if thing.pattern != "plain":
@@ -169,7 +162,7 @@ def facts_of(scene: Scene) -> Iterator[Fact]:
 
 
 def _fitting(mention: Mention, scene: Scene) -> list[int]:
-    """The things that a noun may be about: those of which most that it says is true."""
+    """The things that a noun may be about: those of which most of its claims are true."""
     fits = {
         i: sum(_true_of(said, mention, thing, scene) for said in mention.said)
         for i, thing in enumerate(scene.things)
@@ -190,9 +183,8 @@ def _value(thing: Thing, kind: str) -> str:
 
 
 def _of_the_scene(scene: Scene, kind: str) -> frozenset[str]:
-    if kind == "scenery":
-        return frozenset(scene.scenery)
-    return frozenset((scene.setting if kind == "setting" else atmosphere(scene),))
+    values = {"setting": [scene.setting], "scenery": scene.scenery, "weather": [atmosphere(scene)]}
+    return frozenset(values[kind])
 
 
 def _share(name: str, part: Any, whole: Any) -> dict[str, float]:

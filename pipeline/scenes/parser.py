@@ -1,19 +1,19 @@
-"""What any sentence in the annotators' words claims: a reader of their closed vocabulary that refuses nothing.
+"""What any sentence in the annotators' vocabulary claims; every text can be parsed.
 
-Its lexicon is made of the annotators' own words (words.py), so that the two cannot drift apart; the longest phrase wins
-("hot air balloon", "under a gray sky", "lying down"). What belongs to what:
+The lexicon is built from the annotators' own words (words.py), so that the two cannot differ; the longest phrase wins
+("hot air balloon", "under a gray sky", "lying down"). Attachment:
 
-- Attributes and numbers belong to the next noun; before a garment to whom wears it; after "is" or "are" to the subject.
-  One that finds no noun ("a dog on the red") claims that something in the picture is so. Before a word for the place
-  ("a red barn", "some trees") they claim nothing, for no fact says how a place looks.
-- A noun claims its category and a number: the number said, else one, or at least two in the plural. A word for many
+- Attributes and numbers belong to the next noun; before a garment to its wearer; after "is" or "are" to the subject.
+  Without a noun ("a dog on the red") they claim that something in the picture is so; before a word for the place ("a
+  red barn", "some trees") they claim nothing.
+- A noun claims its category and a number: that given, else one, or at least two in the plural. A noun for several
   categories ("animal") claims one of them; a "person" may be a child.
-- A verb belongs to the nouns just said, to all of them where "and" joins them; after "is" or "are" to the subject, the
-  first nouns of the clause. A verb's first word stands for it ("eating"). Where it says several poses it claims those
-  that the category can take ("floating": a boat sails, a balloon flies).
-- Words for the place claim all settings of which annotators say them ("on the sand": beach or desert); landmarks claim
-  themselves alone; words for the sky claim the weather, or sunset or night.
-- Other words claim nothing, and are counted.
+- A verb belongs to the nouns just named, all of them where "and" joins them; after "is" or "are" to the subject. Its
+  first word is enough ("eating"). Of several poses it claims those that the category has ("floating": a boat sails, a
+  balloon flies).
+- Words for a place claim all settings in which annotators use them ("on the sand": beach or desert); landmarks claim
+  themselves only; words for the sky claim the weather, or sunset or night.
+- Other words claim nothing and are counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import NamedTuple
 from pipeline.scenes import words as w
 from pipeline.scenes.world import CATEGORIES, GRASSY, PALETTE
 
-MOST = 9  # no picture holds more objects: three things, up to three of each
+MOST = 9  # objects in a picture: three things, up to three of each
 ATTRIBUTES = ("colour", "pattern", "size", "count")
 WORN = ("colour", "pattern")
 _GLUE = """
@@ -34,7 +34,7 @@ _GLUE = """
     scene wearing
 """
 GLUE = frozenset(_GLUE.split())
-CARRIED_OVER = ("and", "of")  # glue between an attribute and its noun: red and white dog
+CARRIED_OVER = ("and", "of")  # may be between an attribute and its noun: red and white dog
 
 
 class Parsed(NamedTuple):
@@ -48,17 +48,17 @@ class Parsed(NamedTuple):
 
 
 class Mention(NamedTuple):
-    """What one noun names: objects of one of `categories`; and all that is said of them, the category too."""
+    """What one noun names: objects of one of `categories`, and all claims about them, the category included."""
 
     categories: frozenset[str]
     said: tuple[Parsed, ...]
 
 
 class ParsedCaption(NamedTuple):
-    """All that a sentence claims, nothing twice, and how many of its words nobody here knows."""
+    """All claims of a sentence, each once, and how many of its words are not in the annotators' vocabulary."""
 
     mentions: tuple[Mention, ...]
-    relations: tuple[tuple[str, int, int], ...]  # a relation of claims.py from one mention to another
+    relations: tuple[tuple[str, int, int], ...]  # a relation of facts.py from one mention to another
     scene: tuple[Parsed, ...]
     loose: tuple[Parsed, ...]  # attributes and verbs of something that is not named
     words: int
@@ -82,7 +82,7 @@ def parse(text: str) -> ParsedCaption:
     for token in _tokens(words):
         parser.take(token)
     parser.settle()
-    mentions = tuple(Mention(*pair) for pair in zip(parser.categories, map(tuple, parser.said), strict=True))
+    mentions = tuple(Mention(categories, tuple(said)) for categories, said in parser.mentions)
     unknown = sum(word not in _known() for word in words)
     return ParsedCaption(
         mentions, tuple(parser.relations), tuple(parser.scene), tuple(parser.loose), len(words), unknown
@@ -90,11 +90,10 @@ def parse(text: str) -> ParsedCaption:
 
 
 class _Parser:
-    """What has been read so far; dictionaries without values are sets that keep their order."""
+    """What has been parsed so far; dictionaries without values are ordered sets."""
 
     def __init__(self) -> None:
-        self.categories: list[frozenset[str]] = []  # of each mention
-        self.said: list[dict[Parsed, None]] = []  # the same
+        self.mentions: list[tuple[frozenset[str], dict[Parsed, None]]] = []  # categories, and what is said of them
         self.relations: dict[tuple[str, int, int], None] = {}
         self.scene: dict[Parsed, None] = {}
         self.loose: dict[Parsed, None] = {}
@@ -121,14 +120,17 @@ class _Parser:
         elif token.what == "relation":
             self._turn()
             (self.relation,) = token.values
-        else:
-            self._of_the_scene(token)
+        else:  # of the scene
+            self.waiting = []
+            self._turn()
+            if token.values:
+                self.scene[Parsed(token.what, token.values)] = None
 
     def settle(self) -> None:
         """No noun comes for the attributes that wait: after "is" they are the subject's, else of something unnamed."""
         if self.copula and self.waiting:
             self._say(self.subject, self.waiting)
-            self._predicate()
+            self.copula, self.predicated = False, True
         else:
             self.loose |= dict.fromkeys(self.waiting)
         self.waiting = []
@@ -142,9 +144,8 @@ class _Parser:
             self.copula, self.group = True, self.subject
 
     def _noun(self, token: Token) -> None:
-        here = len(self.categories)
-        self.categories.append(token.values)
-        self.said.append({})
+        here = len(self.mentions)
+        self.mentions.append((token.values, {}))
         number = frozenset("1") if not token.plural else _at_least(2)
         implied = [Parsed("size", frozenset((token.size,)))] if token.size else []
         if not any(said.kind == "count" for said in self.waiting):
@@ -165,7 +166,7 @@ class _Parser:
         self.waiting = []
         if self.copula:
             self._say(self.subject, worn)
-            self._predicate()
+            self.copula, self.predicated = False, True
         elif self.group:
             self._say(self.group[-1:], worn)
         else:
@@ -175,30 +176,21 @@ class _Parser:
         group = self.group
         self._turn()
         for i in group:
-            poses = {pose for category in self.categories[i] for pose in CATEGORIES[category].poses}
+            poses = {pose for category in self.mentions[i][0] for pose in CATEGORIES[category].poses}
             self._say([i], [Parsed("action", token.values & poses or token.values)])
         if not group:
             self.loose[Parsed("action", token.values)] = None
-
-    def _of_the_scene(self, token: Token) -> None:
-        self.waiting = []
-        self._turn()
-        if token.values:
-            self.scene[Parsed(token.what, token.values)] = None
 
     def _turn(self) -> None:
         """What comes now is neither noun nor attribute."""
         self.settle()
         if self.copula:
-            self._predicate()
+            self.copula, self.predicated = False, True
         self.relation, self.joined = "", False
-
-    def _predicate(self) -> None:
-        self.copula, self.predicated = False, True
 
     def _say(self, of: Iterable[int], said: Iterable[Parsed]) -> None:
         for i in of:
-            self.said[i] |= dict.fromkeys(said)
+            self.mentions[i][1].update(dict.fromkeys(said))
 
 
 def _tokens(words: list[str]) -> Iterator[Token]:
@@ -219,63 +211,44 @@ def _tokens(words: list[str]) -> Iterator[Token]:
 @cache
 def _lexicon() -> dict[tuple[str, ...], Token]:
     """Every phrase that claims something or holds a sentence together."""
-    phrases: dict[tuple[str, ...], Token] = {(word,): Token("glue", frozenset((word,))) for word in GLUE}
-    phrases |= {tuple(text.split()): Token("relation", frozenset((name,))) for text, name, _ in w.RELATIONS if name}
-    phrases |= {(garment,): Token("garment") for pair in w.GARMENT_PLURALS.items() for garment in pair}
-    phrases |= {(colour,): Token("colour", frozenset((colour,))) for colour in PALETTE}
-    phrases |= {(text,): Token("pattern", frozenset((name,))) for name, texts in w.PATTERNS.items() for text in texts}
     found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
-    for what, text, value in (*_sizes(), *_counts(), *_verbs(), *_places(), *_weather()):
-        found.setdefault((what, tuple(text)), set()).add(value)
-    phrases |= {text: Token(what, frozenset(values)) for (what, text), values in found.items()}
+    for what, words, value in _entries():
+        found.setdefault((what, tuple(words)), set()).add(value)
+    phrases = {words: Token(what, frozenset(values)) for (what, words), values in found.items()}
     phrases[("sky",)] = Token("weather")  # claims nothing, but its colour is no object's
     return phrases | _nouns()
 
 
-Entry = tuple[str, list[str], str]
-"""What a phrase is, its words, and one value that it may stand for."""
-
-
-def _sizes() -> Iterator[Entry]:
+def _entries() -> Iterator[tuple[str, list[str], str]]:
+    """What a phrase is, its words, and one value that it may mean; a later entry replaces one of another kind."""
+    yield from (("glue", [word], word) for word in GLUE)
+    yield from (("relation", text.split(), name) for text, name, _ in w.RELATIONS if name)
+    yield from (("garment", [word], word) for pair in w.GARMENT_PLURALS.items() for word in pair)
+    yield from (("colour", [colour], colour) for colour in PALETTE)
+    yield from (("pattern", [text], name) for name, texts in w.PATTERNS.items() for text in texts)
     for by_size in w.SIZES.values():
-        for size, texts in by_size.items():
-            yield from (("size", [text], size) for text in texts)
-
-
-def _counts() -> Iterator[Entry]:
+        yield from (("size", [text], size) for size, texts in by_size.items() for text in texts)
     for text, what, number, _ in (entry for entries in w.COUNTS.values() for entry in entries):
         if text != "a":
             numbers = _at_least(number) if what == "at_least" else [str(number)]
             yield from (("count", text.removeprefix("a ").split(), n) for n in numbers)
-
-
-def _verbs() -> Iterator[Entry]:
     for key, texts in w.VERBS.items():
-        for text in texts:
-            yield "verb", text.split(), key.split(":")[-1]
-            yield "verb", text.split()[:1], key.split(":")[-1]
-
-
-def _places() -> Iterator[Entry]:
+        for words in map(str.split, texts):
+            yield "verb", words, key.split(":")[-1]
+            yield "verb", words[:1], key.split(":")[-1]
     for setting, places in w.PLACES.items():
         for text, _, landmark in places:
             yield ("scenery", _bare(text), landmark) if landmark else ("setting", _bare(text), setting)
-    for setting, texts in w.SCENES.items():
-        yield from (("setting", _bare(text), setting) for text in texts)
-    # annotators name a farm's grass only where it is eaten, but it is drawn there all the same
+    yield from (("setting", _bare(text), setting) for setting, texts in w.SCENES.items() for text in texts)
+    # annotators mention a farm's grass only where it is eaten, but it is drawn there
     yield from (("setting", ["grass"], setting) for setting in GRASSY)
-
-
-def _weather() -> Iterator[Entry]:
-    for table in (w.WEATHER, w.IT_IS):
-        for (weather, light), texts in table.items():
-            value = weather if light == "day" else light
-            for text in texts:
-                words = _bare(text)
-                yield "weather", words, value
-                yield "weather", [word for word in words if word != "is"], value  # the sun setting
-                if words[-1] == "sky":
-                    yield "weather", ["sky", "is", *words[:-1]], value
+    for (weather, light), texts in (*w.WEATHER.items(), *w.IT_IS.items()):
+        value = weather if light == "day" else light
+        for words in map(_bare, texts):
+            yield "weather", words, value
+            yield "weather", [word for word in words if word != "is"], value  # the sun setting
+            if words[-1] == "sky":
+                yield "weather", ["sky", "is", *words[:-1]], value
 
 
 def _nouns() -> dict[tuple[str, ...], Token]:
@@ -309,7 +282,6 @@ def _at_least(number: int) -> frozenset[str]:
 @cache
 def _known() -> frozenset[str]:
     """Every word that an annotator may say."""
-    said = [text for table in (w.PLACES,) for places in table.values() for text, *_ in places]
-    for table in (w.WEATHER, w.IT_IS, w.SCENES):
-        said += [text for texts in table.values() for text in texts]
-    return frozenset(word for text in (*said, *w.PICTURES, *map(" ".join, _lexicon())) for word in text.split())
+    texts = [place.text for places in w.PLACES.values() for place in places]
+    texts += [text for table in (w.WEATHER, w.IT_IS, w.SCENES) for some in table.values() for text in some]
+    return frozenset(word for text in (*texts, *w.PICTURES, *map(" ".join, _lexicon())) for word in text.split())

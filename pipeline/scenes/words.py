@@ -1,4 +1,4 @@
-"""The annotators' words, and what each of them claims."""
+"""The annotators' words, and what each of them claims; words that are listed twice are twice as likely."""
 
 from __future__ import annotations
 
@@ -10,41 +10,37 @@ class Noun(NamedTuple):
 
     singular: str
     plural: str
+    weight: float = 1.0
     size: str = ""  # true only of this size: a puppy is a small dog
     kind: str = ""  # says no more than the kind: an animal
-    weight: float = 1.0
 
 
-ANIMAL = Noun("animal", "animals", kind="animal", weight=0.12)
-VEHICLE = Noun("vehicle", "vehicles", kind="vehicle", weight=0.15)
-PERSON = Noun("person", "people", kind="person", weight=0.6)
-CHILD = Noun("child", "children", kind="child", weight=0.5)
-KID = Noun("kid", "kids", kind="child", weight=0.4)
+ANIMAL = Noun("animal", "animals", 0.12, kind="animal")
+VEHICLE = Noun("vehicle", "vehicles", 0.15, kind="vehicle")
+PERSON = Noun("person", "people", 0.6, kind="person")
+CHILD = Noun("child", "children", 0.5, kind="child")
+KID = Noun("kid", "kids", 0.4, kind="child")
 NOUNS: dict[str, tuple[Noun, ...]] = {
-    "man": (Noun("man", "men", weight=2.0), Noun("guy", "guys", weight=0.3), PERSON),
-    "woman": (Noun("woman", "women", weight=2.0), Noun("lady", "ladies", weight=0.4), PERSON),
-    "boy": (Noun("boy", "boys", weight=2.0), CHILD, KID),
-    "girl": (Noun("girl", "girls", weight=2.0), CHILD, KID),
-    "dog": (Noun("dog", "dogs", weight=2.0), Noun("puppy", "puppies", size="small", weight=1.5), ANIMAL),
-    "cat": (Noun("cat", "cats", weight=2.0), Noun("kitten", "kittens", size="small", weight=1.5), ANIMAL),
-    "horse": (Noun("horse", "horses", weight=2.0), Noun("pony", "ponies", size="small", weight=1.2), ANIMAL),
-    "cow": (Noun("cow", "cows", weight=2.0), Noun("calf", "calves", size="small", weight=0.8), ANIMAL),
-    "sheep": (Noun("sheep", "sheep", weight=2.0), Noun("lamb", "lambs", size="small", weight=1.2), ANIMAL),
-    "bird": (Noun("bird", "birds", weight=2.0), ANIMAL),
-    "car": (Noun("car", "cars", weight=2.0), Noun("sedan", "sedans", weight=0.3), VEHICLE),
-    "bus": (Noun("bus", "buses", weight=2.0), Noun("coach", "coaches", weight=0.3), VEHICLE),
-    "truck": (Noun("truck", "trucks", weight=2.0), Noun("lorry", "lorries", weight=0.4), VEHICLE),
+    "man": (Noun("man", "men", 2.0), Noun("guy", "guys", 0.3), PERSON),
+    "woman": (Noun("woman", "women", 2.0), Noun("lady", "ladies", 0.4), PERSON),
+    "boy": (Noun("boy", "boys", 2.0), CHILD, KID),
+    "girl": (Noun("girl", "girls", 2.0), CHILD, KID),
+    "dog": (Noun("dog", "dogs", 2.0), Noun("puppy", "puppies", 1.5, size="small"), ANIMAL),
+    "cat": (Noun("cat", "cats", 2.0), Noun("kitten", "kittens", 1.5, size="small"), ANIMAL),
+    "horse": (Noun("horse", "horses", 2.0), Noun("pony", "ponies", 1.2, size="small"), ANIMAL),
+    "cow": (Noun("cow", "cows", 2.0), Noun("calf", "calves", 0.8, size="small"), ANIMAL),
+    "sheep": (Noun("sheep", "sheep", 2.0), Noun("lamb", "lambs", 1.2, size="small"), ANIMAL),
+    "bird": (Noun("bird", "birds", 2.0), ANIMAL),
+    "car": (Noun("car", "cars", 2.0), Noun("sedan", "sedans", 0.3), VEHICLE),
+    "bus": (Noun("bus", "buses", 2.0), Noun("coach", "coaches", 0.3), VEHICLE),
+    "truck": (Noun("truck", "trucks", 2.0), Noun("lorry", "lorries", 0.4), VEHICLE),
     "bicycle": (Noun("bicycle", "bicycles"), Noun("bike", "bikes")),
-    "boat": (Noun("boat", "boats", weight=2.0), Noun("sailboat", "sailboats")),
-    "house": (
-        Noun("house", "houses", weight=2.0),
-        Noun("cottage", "cottages", weight=0.5),
-        Noun("home", "homes", weight=0.3),
-    ),
+    "boat": (Noun("boat", "boats", 2.0), Noun("sailboat", "sailboats")),
+    "house": (Noun("house", "houses", 2.0), Noun("cottage", "cottages", 0.5), Noun("home", "homes", 0.3)),
     "tent": (Noun("tent", "tents"),),
-    "umbrella": (Noun("umbrella", "umbrellas", weight=2.0), Noun("parasol", "parasols", weight=0.4)),
+    "umbrella": (Noun("umbrella", "umbrellas", 2.0), Noun("parasol", "parasols", 0.4)),
     "kite": (Noun("kite", "kites"),),
-    "balloon": (Noun("balloon", "balloons", weight=2.0), Noun("hot air balloon", "hot air balloons")),
+    "balloon": (Noun("balloon", "balloons", 2.0), Noun("hot air balloon", "hot air balloons")),
     "bench": (Noun("bench", "benches"),),
     "ball": (Noun("ball", "balls"),),
 }
@@ -113,72 +109,71 @@ RELATIONS: tuple[tuple[str, str, float], ...] = (  # words, relation ("": both a
     ("under", "below", 0.8),
 )
 
-Place = tuple[str, str, str]
-"""Words, the places where what they are said of may be (g, w, a: ground, water, air), and the landmark they need."""
-PLACES: dict[str, tuple[Place, ...]] = {
-    "beach": (
-        *(("on the beach", "g", ""), ("on the beach", "g", ""), ("on a beach", "g", ""), ("at the beach", "gwa", "")),
-        *(
-            ("on the sand", "g", ""),
-            ("by the sea", "g", ""),
-            ("near the ocean", "g", ""),
-            ("on a sandy beach", "g", ""),
-        ),
-        *(("on the sea", "w", ""), ("on the water", "w", ""), ("in the ocean", "w", ""), ("near the shore", "gwa", "")),
-        *(("over the beach", "a", ""), ("above the beach", "a", "")),
-    ),
-    "park": (
-        *(("in the park", "gwa", ""), ("in the park", "gwa", ""), ("in a park", "gwa", ""), ("on the grass", "g", "")),
-        *(("on the grass", "g", ""), ("on the lawn", "g", ""), ("near some trees", "ga", "trees")),
-        *(("in front of some trees", "g", "trees"), ("over the park", "a", ""), ("above the grass", "a", "")),
-    ),
-    "street": (
-        *(
-            ("on the street", "g", ""),
-            ("on the street", "g", ""),
-            ("on a city street", "g", ""),
-            ("in the city", "gwa", ""),
-        ),
-        *(("on the road", "g", ""), ("in front of some buildings", "g", "buildings"), ("in town", "gwa", "")),
-        *(("near some buildings", "ga", "buildings"), ("over the city", "a", ""), ("above the street", "a", "")),
-    ),
-    "snow": (
-        *(("in the snow", "g", ""), ("in the snow", "g", ""), ("in the snow", "g", ""), ("on the snow", "g", "")),
-        *(("in the mountains", "gwa", "mountains"), ("in front of snowy mountains", "g", "mountains")),
-        *(("on snowy ground", "g", ""), ("over the snow", "a", ""), ("near the mountains", "ga", "mountains")),
-    ),
-    "desert": (
-        *(
-            ("in the desert", "gwa", ""),
-            ("in the desert", "gwa", ""),
-            ("in a desert", "gwa", ""),
-            ("on the sand", "g", ""),
-        ),
-        *(("in a dry desert", "gwa", ""), ("near a cactus", "g", "cactus"), ("near a cactus", "g", "cactus")),
-        *(("over the desert", "a", ""), ("above the desert", "a", "")),
-    ),
-    "lake": (
-        *(("by the lake", "ga", ""), ("by a lake", "ga", ""), ("near a lake", "ga", ""), ("beside the lake", "g", "")),
-        *(
-            ("near the water", "ga", ""),
-            ("by the water", "g", ""),
-            ("on the shore", "g", ""),
-            ("at the lake", "gwa", ""),
-        ),
-        *(("on the lake", "w", ""), ("on a lake", "w", ""), ("on the water", "w", ""), ("in the water", "w", "")),
-        *(("over the lake", "a", ""), ("above the grass", "a", "")),
-    ),
-    "farm": (
-        *(("on a farm", "gwa", ""), ("on the farm", "gwa", ""), ("in a field", "g", ""), ("in the field", "g", "")),
-        *(("near a fence", "g", "fence"), ("in front of a fence", "g", "fence"), ("at the farm", "gwa", "")),
-        *(
-            ("near a barn", "g", "barn"),
-            ("near a red barn", "g", "barn"),
-            ("over a field", "a", ""),
-            ("above the farm", "a", ""),
-        ),
-    ),
-}
+
+class Place(NamedTuple):
+    """Words for a place, and of what they are true."""
+
+    text: str
+    where: str  # of things on the ground, on the water, in the air: some of "gwa"
+    landmark: str  # that the scene must have; "": none
+
+
+LANDMARKS = ("trees", "buildings", "mountains", "cactus", "fence", "barn")
+_PLACES = """
+    beach   g    on the beach, on the beach, on a beach
+    beach   gwa  at the beach
+    beach   g    on the sand, by the sea, near the ocean, on a sandy beach
+    beach   w    on the sea, on the water, in the ocean
+    beach   gwa  near the shore
+    beach   a    over the beach, above the beach
+    park    gwa  in the park, in the park, in a park
+    park    g    on the grass, on the grass, on the lawn
+    park    ga   near some trees
+    park    g    in front of some trees
+    park    a    over the park, above the grass
+    street  g    on the street, on the street, on a city street
+    street  gwa  in the city
+    street  g    on the road, in front of some buildings
+    street  gwa  in town
+    street  ga   near some buildings
+    street  a    over the city, above the street
+    snow    g    in the snow, in the snow, in the snow, on the snow
+    snow    gwa  in the mountains
+    snow    g    in front of snowy mountains, on snowy ground
+    snow    a    over the snow
+    snow    ga   near the mountains
+    desert  gwa  in the desert, in the desert, in a desert
+    desert  g    on the sand
+    desert  gwa  in a dry desert
+    desert  g    near a cactus, near a cactus
+    desert  a    over the desert, above the desert
+    lake    ga   by the lake, by a lake, near a lake
+    lake    g    beside the lake
+    lake    ga   near the water
+    lake    g    by the water, on the shore
+    lake    gwa  at the lake
+    lake    w    on the lake, on a lake, on the water, in the water
+    lake    a    over the lake, above the grass
+    farm    gwa  on a farm, on the farm
+    farm    g    in a field, in the field, near a fence, in front of a fence
+    farm    gwa  at the farm
+    farm    g    near a barn, near a red barn
+    farm    a    over a field, above the farm
+"""
+
+
+def _places() -> dict[str, list[Place]]:
+    """The rows of `_PLACES` (setting, where, texts) by setting; a text needs the landmark that it names."""
+    places: dict[str, list[Place]] = {}
+    for row in _PLACES.strip().splitlines():
+        setting, where, texts = row.split(maxsplit=2)
+        for text in texts.split(", "):
+            landmark = next((name for name in LANDMARKS if name in text), "")
+            places.setdefault(setting, []).append(Place(text, where, landmark))
+    return places
+
+
+PLACES = _places()
 SCENES: dict[str, tuple[str, ...]] = {  # the setting as a noun
     "beach": ("a beach", "a sandy beach", "a beach scene"),
     "park": ("a park", "a green park", "a park scene"),

@@ -1,4 +1,4 @@
-"""What exists in the world of the scenes: categories, colours, settings, weather, and how large things are drawn."""
+"""What exists in the scenes: categories, colours, settings, weather, and how large objects are drawn."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Category:
     """One category of objects."""
 
     kind: str  # person, child, animal, vehicle, thing
-    unit: float  # height of one drawing unit at medium size, as a fraction of the picture
+    unit: float  # length of one drawing unit at medium size, as a fraction of the picture's side
     colours: tuple[str, ...]
     poses: dict[str, Extent]
-    salience: float  # how readily an annotator begins with it
-    patterned: float = 0.3  # how often it is striped or spotted
+    salience: float  # relative weight when annotators choose what to name first
+    patterned: float = 0.3  # the share that is striped or spotted
     most: int = 3  # the largest count
 
 
@@ -37,112 +37,67 @@ PALETTE: dict[str, tuple[int, int, int]] = {
 CLOTHES = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "white", "black")
 PAINT = (*CLOTHES, "gray", "brown")
 COATS = ("brown", "black", "white", "gray")
+FEATHERS = ("red", "yellow", "green", "blue", "white", "black", "orange", "pink")
 
-PERSON: dict[str, Extent] = {
-    "standing": (0.24, 0.24, 1.02),
-    "walking": (0.28, 0.32, 1.02),
-    "running": (0.39, 0.34, 1.04),
-    "waving": (0.24, 0.34, 1.02),
-    "jumping": (0.36, 0.36, 1.12),
+POSES: dict[str, dict[str, Extent]] = {
+    "person": {
+        **{"standing": (0.24, 0.24, 1.02), "walking": (0.28, 0.32, 1.02), "running": (0.39, 0.34, 1.04)},
+        **{"waving": (0.24, 0.34, 1.02), "jumping": (0.36, 0.36, 1.12)},
+    },
+    "dog": {"standing": (0.57, 0.69, 0.87), "running": (0.67, 0.70, 0.87), "sitting": (0.52, 0.46, 0.92)},
+    "cat": {"standing": (0.59, 0.57, 0.90), "sitting": (0.43, 0.28, 0.97), "sleeping": (0.48, 0.48, 0.52)},
+    "horse": {"standing": (0.58, 0.66, 1.16), "running": (0.74, 0.65, 1.16), "grazing": (0.58, 0.68, 0.76)},
+    "cow": {"standing": (0.58, 0.69, 0.92), "grazing": (0.58, 0.69, 0.73)},
+    "sheep": {"standing": (0.48, 0.59, 0.76), "grazing": (0.48, 0.58, 0.74)},
+    "bird": {"standing": (0.60, 0.57, 0.87), "flying": (0.62, 0.60, 0.83)},
+    "car": {"parked": (0.55, 0.56, 0.46), "driving": (0.73, 0.56, 0.46)},
+    "bus": {"parked": (0.53, 0.53, 0.58), "driving": (0.70, 0.53, 0.58)},
 }
 CATEGORIES: dict[str, Category] = {
-    "man": Category("person", 0.68, CLOTHES, PERSON, 1.9),
-    "woman": Category("person", 0.66, CLOTHES, PERSON, 1.9),
-    "boy": Category("child", 0.54, CLOTHES, PERSON, 1.9),
-    "girl": Category("child", 0.54, CLOTHES, PERSON, 1.9),
-    "dog": Category(
-        "animal",
-        0.50,
-        COATS,
-        {"standing": (0.57, 0.69, 0.87), "running": (0.67, 0.70, 0.87), "sitting": (0.52, 0.46, 0.92)},
-        1.5,
-    ),
-    "cat": Category(
-        "animal",
-        0.50,
-        (*COATS, "orange"),
-        {"standing": (0.59, 0.57, 0.90), "sitting": (0.43, 0.28, 0.97), "sleeping": (0.48, 0.48, 0.52)},
-        1.5,
-    ),
-    "horse": Category(
-        "animal",
-        0.60,
-        COATS,
-        {"standing": (0.58, 0.66, 1.16), "running": (0.74, 0.65, 1.16), "grazing": (0.58, 0.68, 0.76)},
-        1.3,
-    ),
-    "cow": Category(
-        "animal",
-        0.58,
-        ("brown", "black", "white"),
-        {"standing": (0.58, 0.69, 0.92), "grazing": (0.58, 0.69, 0.73)},
-        1.3,
-        patterned=0.5,
-    ),
-    "sheep": Category(
-        "animal",
-        0.56,
-        ("white", "black", "gray"),
-        {"standing": (0.48, 0.59, 0.76), "grazing": (0.48, 0.58, 0.74)},
-        1.4,
-        patterned=0.0,
-    ),
-    "bird": Category(
-        "animal",
-        0.40,
-        ("red", "yellow", "green", "blue", "white", "black", "orange", "pink"),
-        {"standing": (0.60, 0.57, 0.87), "flying": (0.62, 0.60, 0.83)},
-        1.6,
-        patterned=0.0,
-    ),
-    "car": Category("vehicle", 0.66, PAINT, {"parked": (0.55, 0.56, 0.46), "driving": (0.73, 0.56, 0.46)}, 1.1, 0.2),
-    "bus": Category("vehicle", 0.74, PAINT, {"parked": (0.53, 0.53, 0.58), "driving": (0.70, 0.53, 0.58)}, 1.0, 0.2, 1),
-    "truck": Category(
-        "vehicle", 0.72, PAINT, {"parked": (0.53, 0.53, 0.58), "driving": (0.70, 0.53, 0.58)}, 1.0, 0.2, 2
-    ),
+    "man": Category("person", 0.68, CLOTHES, POSES["person"], 1.9),
+    "woman": Category("person", 0.66, CLOTHES, POSES["person"], 1.9),
+    "boy": Category("child", 0.54, CLOTHES, POSES["person"], 1.9),
+    "girl": Category("child", 0.54, CLOTHES, POSES["person"], 1.9),
+    "dog": Category("animal", 0.50, COATS, POSES["dog"], 1.5),
+    "cat": Category("animal", 0.50, (*COATS, "orange"), POSES["cat"], 1.5),
+    "horse": Category("animal", 0.60, COATS, POSES["horse"], 1.3),
+    "cow": Category("animal", 0.58, ("brown", "black", "white"), POSES["cow"], 1.3, patterned=0.5),
+    "sheep": Category("animal", 0.56, ("white", "black", "gray"), POSES["sheep"], 1.4, patterned=0.0),
+    "bird": Category("animal", 0.40, FEATHERS, POSES["bird"], 1.6, patterned=0.0),
+    "car": Category("vehicle", 0.66, PAINT, POSES["car"], 1.1, 0.2),
+    "bus": Category("vehicle", 0.74, PAINT, POSES["bus"], 1.0, 0.2, most=1),
+    "truck": Category("vehicle", 0.72, PAINT, POSES["bus"], 1.0, 0.2, most=2),
     "bicycle": Category("thing", 0.60, CLOTHES, {"parked": (0.52, 0.52, 0.7)}, 0.9, 0.0),
     "boat": Category("thing", 0.50, CLOTHES, {"sailing": (0.54, 0.54, 1.06)}, 1.1),
-    "house": Category("thing", 0.58, PAINT, {"standing": (0.54, 0.54, 0.94)}, 0.7, 0.12, 1),
+    "house": Category("thing", 0.58, PAINT, {"standing": (0.54, 0.54, 0.94)}, 0.7, 0.12, most=1),
     "tent": Category("thing", 0.58, CLOTHES, {"standing": (0.55, 0.57, 0.74)}, 0.8, most=2),
     "umbrella": Category("thing", 0.54, CLOTHES, {"standing": (0.52, 0.52, 0.98)}, 0.8),
     "kite": Category("thing", 0.40, CLOTHES, {"flying": (0.4, 0.4, 1.02)}, 0.9),
     "balloon": Category("thing", 0.46, CLOTHES, {"flying": (0.36, 0.36, 1.02)}, 1.0),
-    "bench": Category("thing", 0.60, (*CLOTHES, "brown"), {"standing": (0.52, 0.52, 0.6)}, 0.7, 0.0, 2),
+    "bench": Category("thing", 0.60, (*CLOTHES, "brown"), {"standing": (0.52, 0.52, 0.6)}, 0.7, 0.0, most=2),
     "ball": Category("thing", 0.28, CLOTHES, {"lying": (0.51, 0.51, 1.01)}, 0.8),
 }
 
+# factors of a drawing's size: by its size word, by the count of its thing, and by the number of things
 SIZES = {"small": 0.70, "medium": 1.0, "large": 1.28}
 BY_COUNT = {1: 1.0, 2: 0.80, 3: 0.68}
 BY_OBJECTS = {1: 1.0, 2: 0.84, 3: 0.72}
 PATTERNS = ("plain", "striped", "spotted")
 
-SETTINGS: dict[str, tuple[str, ...]] = {
-    "beach": (
-        *("man", "woman", "boy", "girl", "dog", "horse", "bird", "boat", "boat"),
-        *("umbrella", "umbrella", "kite", "ball", "tent", "bicycle", "bench"),
-    ),
-    "park": (
-        *("man", "woman", "boy", "girl", "dog", "cat", "bird", "horse", "sheep"),
-        *("bicycle", "bench", "ball", "kite", "balloon", "tent", "umbrella"),
-    ),
-    "street": (
-        *("man", "woman", "boy", "girl", "dog", "cat", "bird", "car", "car", "bus", "bus", "truck", "truck"),
-        *("bicycle", "bench", "umbrella", "balloon", "ball"),
-    ),
-    "snow": ("man", "woman", "boy", "girl", "dog", "horse", "horse", "house", "tent", "car", "truck", "bus", "sheep"),
-    "desert": ("horse", "horse", "car", "truck", "tent", "man", "woman", "bird", "bus", "dog", "balloon", "house"),
-    "lake": (
-        *("boat", "boat", "boat", "bird", "man", "woman", "boy", "girl", "dog", "cow"),
-        *("tent", "house", "bench", "bicycle", "kite"),
-    ),
-    "farm": (
-        *("horse", "horse", "cow", "cow", "sheep", "sheep", "dog", "cat", "cat"),
-        *("truck", "house", "man", "woman", "boy", "girl", "car"),
-    ),
+# categories that occur in each setting; one that is listed twice is twice as likely
+_FOUND = {
+    "beach": "man woman boy girl dog horse bird boat boat umbrella umbrella kite ball tent bicycle bench",
+    "park": "man woman boy girl dog cat bird horse sheep bicycle bench ball kite balloon tent umbrella",
+    "street": "man woman boy girl dog cat bird car car bus bus truck truck bicycle bench umbrella balloon ball",
+    "snow": "man woman boy girl dog horse horse house tent car truck bus sheep",
+    "desert": "horse horse car truck tent man woman bird bus dog balloon house",
+    "lake": "boat boat boat bird man woman boy girl dog cow tent house bench bicycle kite",
+    "farm": "horse horse cow cow sheep sheep dog cat cat truck house man woman boy girl car",
 }
+SETTINGS = {setting: tuple(names.split()) for setting, names in _FOUND.items()}
 GRASSY = ("park", "lake", "farm")
 
-CONDITIONS: dict[tuple[str, str], float] = {  # (weather, light): how often
+CONDITIONS: dict[tuple[str, str], float] = {  # (weather, light): probability
     ("sunny", "day"): 0.38,
     ("cloudy", "day"): 0.17,
     ("rainy", "day"): 0.15,

@@ -7,9 +7,9 @@ import multiprocessing
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,19 @@ from pipeline.scenes.drawing.draw import draw_scene
 from pipeline.scenes.facts import FACTS, Scene, sample_scene
 
 KARPATHY, COCO = "dataset_scenes.json", "captions_scenes.json"
-CHUNK = 50  # images a worker draws before it reports
+CHUNK = 50  # images that a worker draws at a time
+Drawn = list[tuple[Scene, list[Description]]]
 
 
 def draw(
     root: Path, images: int, size: int, val: int, test: int, seed: int, workers: int | None = None
 ) -> dict[str, int]:
-    """Draw the data set below `root`, which is replaced as a whole at the very end or left as it was.
+    """Draw the data set into the folder `root`, which is replaced only when all is drawn.
 
     Images 0 … test−1 are the test split, the next `val` the validation split, the rest is for training; each depends
-    on its number and `seed` alone, so neither more images nor more workers (default: one a CPU) change any of them.
-    Pictures are `size` × `size` pixels. Returns counts: images, train, val, test, captions, words.
-    Raises UserError for impossible numbers, or if `root` holds something else than such a data set.
+    on its number and `seed` alone, not on the number of images or workers (default: one per CPU). Pictures are `size` ×
+    `size` pixels. Returns counts: images, train, val, test, captions, words. Raises UserError for impossible numbers,
+    or if `root` has other files than such a data set.
     """
     root = Path(root)
     _check(root, images, size, val, test, seed)
@@ -41,24 +42,23 @@ def draw(
     part = root.with_name(f".{root.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         (part / "images").mkdir(parents=True)
-        drawn = list(_draw_all(part / "images", images, size, seed, workers or _processors()))
+        drawn = _draw_all(part / "images", images, size, seed, workers or _processors())
         splits = ["test"] * test + ["val"] * val + ["train"] * (images - test - val)
-        karpathy, coco = karpathy_form(drawn, splits), coco_form(drawn, size)
-        write_atomically(part / KARPATHY, json.dumps(karpathy) + "\n")
-        write_atomically(part / COCO, json.dumps(coco) + "\n")
-        write_atomically(
-            part / FACTS, "".join(json.dumps(_facts(i, scene)) + "\n" for i, (scene, _) in enumerate(drawn))
-        )
+        write_atomically(part / KARPATHY, json.dumps(karpathy_form(drawn, splits)) + "\n")
+        write_atomically(part / COCO, json.dumps(coco_form(drawn, size)) + "\n")
+        facts = ({"imgid": i, "filename": file_name(i), **scene.record()} for i, (scene, _) in enumerate(drawn))
+        write_atomically(part / FACTS, "".join(json.dumps(fact) + "\n" for fact in facts))
         _replace(root, part)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    words = {token for _, captions in drawn for caption in captions for token in caption.tokens}
+    captions = [caption for _, described in drawn for caption in described]
+    words = {token for caption in captions for token in caption.tokens}
     counts = {split: splits.count(split) for split in ("train", "val", "test")}
-    return {"images": images, **counts, "captions": len(coco["annotations"]), "words": len(words)}
+    return {"images": images, **counts, "captions": len(captions), "words": len(words)}
 
 
 def _processors() -> int:
-    """CPUs that this process may use; not every system tells."""
+    """CPUs that this process may use, where the system says so."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -67,30 +67,19 @@ def file_name(index: int) -> str:
     return f"{index:06d}.jpg"
 
 
-def karpathy_form(drawn: list[tuple[Scene, list[Description]]], splits: list[str]) -> dict[str, Any]:
+def karpathy_form(drawn: Drawn, splits: list[str]) -> dict[str, Any]:
     """The split file in the form of Karpathy and Fei-Fei (2015), which most captioning code reads."""
-    images, sentence = [], 0
+    images, number = [], count()
     for i, ((_, captions), split) in enumerate(zip(drawn, splits, strict=True)):
-        numbers = list(range(sentence, sentence + len(captions)))
-        sentence += len(captions)
         sentences = [
-            {"raw": caption.raw, "tokens": caption.tokens, "imgid": i, "sentid": number}
-            for caption, number in zip(captions, numbers, strict=True)
+            {"raw": caption.raw, "tokens": caption.tokens, "imgid": i, "sentid": next(number)} for caption in captions
         ]
-        images.append(
-            {
-                "filename": file_name(i),
-                "imgid": i,
-                "cocoid": i,
-                "split": split,
-                "sentids": numbers,
-                "sentences": sentences,
-            }
-        )
+        image = {"filename": file_name(i), "imgid": i, "cocoid": i, "split": split}
+        images.append({**image, "sentids": [each["sentid"] for each in sentences], "sentences": sentences})
     return {"dataset": "scenes", "images": images}
 
 
-def coco_form(drawn: list[tuple[Scene, list[Description]]], size: int) -> dict[str, Any]:
+def coco_form(drawn: Drawn, size: int) -> dict[str, Any]:
     """All captions in the form of COCO's annotation files."""
     images = [{"id": i, "file_name": file_name(i), "width": size, "height": size} for i in range(len(drawn))]
     pairs = [(i, caption) for i, (_, captions) in enumerate(drawn) for caption in captions]
@@ -99,38 +88,23 @@ def coco_form(drawn: list[tuple[Scene, list[Description]]], size: int) -> dict[s
     return {"info": info, "images": images, "annotations": annotations, "licenses": []}
 
 
-def _facts(index: int, scene: Scene) -> dict[str, Any]:
-    return {"imgid": index, "filename": file_name(index), **scene.record()}
+def _draw_all(folder: Path, images: int, size: int, seed: int, workers: int) -> Drawn:
+    """Draw the pictures into `folder`; returns facts and captions in order."""
+    work, numbers = partial(_draw_one, folder, size, seed), range(images)
+    bar = partial(tqdm, total=images, desc="draw", unit="image", disable=None)
+    if workers == 1 or images <= CHUNK:
+        return list(bar(map(work, numbers)))
+    # spawn: a fork of a process that already runs threads may deadlock
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, -(-images // CHUNK)), mp_context=context) as pool:
+        return list(bar(pool.map(work, numbers, chunksize=CHUNK)))
 
 
-def _draw_all(
-    folder: Path, images: int, size: int, seed: int, workers: int
-) -> Iterator[tuple[Scene, list[Description]]]:
-    """Draw the pictures into `folder`, `CHUNK` at a time, and yield facts and captions in order."""
-    chunks = [range(start, min(start + CHUNK, images)) for start in range(0, images, CHUNK)]
-    work = partial(_draw_chunk, folder, size, seed)
-    with tqdm(total=images, desc="draw", unit="image", disable=None) as bar:
-        if workers == 1 or len(chunks) == 1:
-            for chunk in chunks:
-                yield from work(chunk)
-                bar.update(len(chunk))
-            return
-        # spawn: a fork of a process that already runs threads may deadlock
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(workers, len(chunks)), mp_context=context) as pool:
-            for chunk, drawn in zip(chunks, pool.map(work, chunks), strict=True):
-                yield from drawn
-                bar.update(len(chunk))
-
-
-def _draw_chunk(folder: Path, size: int, seed: int, chunk: range) -> list[tuple[Scene, list[Description]]]:
-    drawn = []
-    for i in chunk:
-        scene = sample_scene(seed, i)
-        # without chroma subsampling: at this size it would wash out the colours that captions name
-        draw_scene(scene, seed, i, size).save(folder / file_name(i), "JPEG", quality=90, subsampling=0)
-        drawn.append((scene, describe(scene, seed, i)))
-    return drawn
+def _draw_one(folder: Path, size: int, seed: int, index: int) -> tuple[Scene, list[Description]]:
+    scene = sample_scene(seed, index)
+    # without chroma subsampling: at this size it would wash out the colours that captions name
+    draw_scene(scene, seed, index, size).save(folder / file_name(index), "JPEG", quality=90, subsampling=0)
+    return scene, describe(scene, seed, index)
 
 
 def _check(root: Path, images: int, size: int, val: int, test: int, seed: int) -> None:

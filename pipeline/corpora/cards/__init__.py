@@ -1,4 +1,4 @@
-"""What each corpus is, whose it is and where its files come from: one TOML file a corpus, beside this one."""
+"""Data cards: what each corpus is, its licence and where its files come from; one TOML file per corpus."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Below = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$")]  # a pa
 
 
 class Entry(BaseModel):
-    """A table that knows its keys."""
+    """A table without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Archive(Entry):
-    """A zip or tar and the one folder of it that is used; it is downloaded if it has a url, else brought by hand."""
+    """A zip or tar and the one folder of it that is used; without a url the user has to download it."""
 
     file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.(zip|tar|tar\.gz|tgz)$")]
-    url: Annotated[str, Field(pattern=r"^https?://")] | None = None
-    bytes: Count | None = None
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    where: Text | None = None  # by hand: who has it and what it takes to get it
+    url: Annotated[str, Field(pattern=r"^https?://")] = ""
+    bytes: Count = 0
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = ""
+    where: Text = ""  # by hand: who has it and what it takes to get it
     members: Text  # which files of the archive: a folder and a pattern, train2014/*
     to: Below  # the folder for them, below the corpus' own
     files: Count  # how many they are
-    needed: Count | None = None  # how many of them the splits use; all where it is left out
+    needed: Count = 0  # how many of them the splits use; 0: all
     unpacked: Count  # bytes that they take on disk, at most
     optional: bool = False
 
@@ -48,7 +48,7 @@ class Archive(Entry):
 
 
 class ByHand(Entry):
-    """A file that nobody may or can hand out by a checked link."""
+    """A file that the user has to download, as there is no link with a digest."""
 
     file: Below
     where: Text
@@ -56,14 +56,14 @@ class ByHand(Entry):
 
 
 class Broken(Entry):
-    """What others still point to, and what to use now."""
+    """A source that is cited but no longer works, and what to use instead."""
 
     what: Text
     instead: Text
 
 
 class Card(Entry):
-    """A corpus as it is used here."""
+    """One corpus."""
 
     name: Text  # the card's file and the profile
     title: Text
@@ -91,7 +91,7 @@ def load(name: str) -> Card:
 
 
 def read(path: Path) -> Card:
-    """The card that lies at `path`; a mistake in it is a UserError."""
+    """The card at `path`; raises UserError for a mistake in it."""
     try:
         with open(path, "rb") as file:
             return Card.model_validate({"name": path.stem, **tomllib.load(file)})

@@ -1,1 +1,1 @@
-"""What a scene looks like."""
+"""Drawing of scenes."""

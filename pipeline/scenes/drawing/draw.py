@@ -8,34 +8,19 @@ from functools import cache, lru_cache
 import numpy as np
 from PIL import Image, ImageDraw
 
-from pipeline.scenes.drawing import livestock, people, pets, things
-from pipeline.scenes.drawing.backdrop import Backdrop
-from pipeline.scenes.drawing.landscapes import LANDSCAPES
+from pipeline.scenes.drawing import animals, people, things
+from pipeline.scenes.drawing.backdrop import LANDSCAPES, Backdrop
 from pipeline.scenes.drawing.pen import INK, PAD, Pen, mix
 from pipeline.scenes.facts import Box, Scene, Thing, atmosphere, stream
 from pipeline.scenes.world import CATEGORIES, PALETTE
 
 SUPERSAMPLING = 2
-DRAWN: dict[str, Callable[[Pen, str], None]] = {
-    "dog": pets.dog,
-    "cat": pets.cat,
-    "horse": livestock.horse,
-    "cow": livestock.cow,
-    "sheep": livestock.sheep,
-    "bird": pets.bird,
-    "car": things.car,
-    "bus": things.bus,
-    "truck": things.truck,
-    "bicycle": things.bicycle,
-    "boat": things.boat,
-    "house": things.house,
-    "tent": things.tent,
-    "umbrella": things.umbrella,
-    "kite": things.kite,
-    "balloon": things.balloon,
-    "bench": things.bench,
-    "ball": things.ball,
-}
+ANIMALS = (animals.dog, animals.cat, animals.horse, animals.cow, animals.sheep, animals.bird)
+VEHICLES = (things.car, things.bus, things.truck, things.bicycle, things.boat)
+OTHERS = (things.house, things.tent, things.umbrella, things.kite, things.balloon, things.bench, things.ball)
+DRAWINGS: dict[str, Callable[[Pen, str], None]] = {
+    drawing.__name__: drawing for drawing in (*ANIMALS, *VEHICLES, *OTHERS)
+}  # by category: called with the pose
 FAINT = [v * 2 // 5 for v in range(256)]
 LIT: dict[str, tuple[float, float, float]] = {  # what the light leaves of an object's red, green and blue
     "cloudy": (0.97, 0.98, 0.99),
@@ -66,8 +51,8 @@ def draw_object(thing: Thing, height: float, air: str, rng: np.random.Generator)
     """One object, `height` pixels high, on a transparent layer with a margin of PAD pixels."""
     extent = CATEGORIES[thing.category].poses[thing.pose]
     pen = Pen(extent, height / extent[2], thing.colour, glow=air == "night")
-    if thing.category in DRAWN:
-        DRAWN[thing.category](pen, thing.pose)
+    if thing.category in DRAWINGS:
+        DRAWINGS[thing.category](pen, thing.pose)
     else:
         people.person(pen, thing.category, thing.pose, rng)
     layer = pen.finish(thing.pattern, slant=thing.category not in ("balloon", "bus", "truck", "house"))

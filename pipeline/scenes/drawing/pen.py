@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from copy import copy
+from functools import cache, lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -13,23 +14,30 @@ from pipeline.scenes.world import PALETTE, Extent
 
 Colour = tuple[int, int, int]
 Point = tuple[float, float]
-INK = (40, 38, 46)
-PAD = 4
+Shape = str | Sequence[tuple[float, ...]]
+"""Points in units; also as SVG writes them, "x,y x,y …"."""
+INK: Colour = (40, 38, 46)
+WHITE: Colour = (250, 250, 246)
+PAD = 4  # pixels of margin on each side of a layer
 
 
+@lru_cache(maxsize=1024)
 def mix(a: Colour, b: Colour, share: float) -> Colour:
     """`a` moved towards `b` by `share`."""
-    return (
-        round(a[0] + (b[0] - a[0]) * share),
-        round(a[1] + (b[1] - a[1]) * share),
-        round(a[2] + (b[2] - a[2]) * share),
-    )
+    red, green, blue = (round(x + (y - x) * share) for x, y in zip(a, b, strict=True))
+    return red, green, blue
+
+
+@cache
+def points(shape: str) -> tuple[tuple[float, ...], ...]:
+    """The points of a shape that is written as a text."""
+    return tuple(tuple(map(float, point.split(","))) for point in shape.split())
 
 
 @lru_cache(maxsize=512)
-def spline(points: tuple[Point, ...], closed: bool) -> tuple[Point, ...]:
-    """A Catmull-Rom curve through `points`, as many short straight lines."""
-    p = np.array(points)
+def spline(through: tuple[tuple[float, ...], ...], closed: bool) -> tuple[Point, ...]:
+    """A Catmull-Rom curve through points, as many short straight lines."""
+    p = np.array(through)
     ends = (p[-1:], p[:2]) if closed else (2 * p[:1] - p[1:2], 2 * p[-1:] - p[-2:-1])
     p = np.concatenate([ends[0], p, ends[1]])
     a, b, c, d = (p[i : len(p) - 3 + i, None] for i in range(4))
@@ -42,55 +50,59 @@ def spline(points: tuple[Point, ...], closed: bool) -> tuple[Point, ...]:
 
 
 class Pen:
-    """Draws within `extent` units at `scale` pixels a unit; `main` is the object's own colour."""
+    """Draws within `extent` units at `scale` pixels per unit; `main` is the object's own colour."""
 
     def __init__(self, extent: Extent, scale: float, colour: str, glow: bool) -> None:
         left, right, top = extent
-        self.scale, self.left, self.top = scale, left, top
+        self.scale, self._origin = scale, (PAD + left * scale, PAD + top * scale)  # the origin, in pixels
         size = (round((left + right) * scale) + 2 * PAD, round(top * scale) + 2 * PAD)
         self.layer = Image.new("RGBA", size, (0, 0, 0, 0))
         self.main = PALETTE[colour]
-        self.plain = mix(self.main, (self.main[0], self.main[1], 255), 0.02)  # looks the same, but bears no pattern
+        self.plain = mix(self.main, (self.main[0], self.main[1], 255), 0.02)  # looks like `main`, but gets no pattern
         self.dark = mix(self.main, (16, 14, 40), 0.30 if colour != "black" else 0.5)
         self.deep = mix(self.main, (16, 14, 40), 0.55)
         self.light = mix(self.main, (255, 255, 255), 0.40 if colour != "black" else 0.25)
         self.glass = (255, 226, 130) if glow else (190, 222, 240)
         self._draw = ImageDraw.Draw(self.layer)
+        self._x, self._y, self._unit = 0.0, 0.0, 1.0
 
-    def at(self, points: Iterable[Point]) -> list[Point]:
-        """Layer coordinates of points in units."""
-        x0, y0, s = PAD + self.left * self.scale, PAD + self.top * self.scale, self.scale
-        return [(x0 + x * s, y0 - y * s) for x, y in points]
+    def at(self, x: float, y: float, unit: float = 1.0) -> Pen:
+        """A pen for the same layer with its origin at (x, y) and units `unit` times as long."""
+        moved = copy(self)
+        moved._x, moved._y, moved._unit = self._x + x * self._unit, self._y + y * self._unit, self._unit * unit
+        return moved
 
     def ellipse(self, x: float, y: float, rx: float, ry: float, fill: Colour) -> None:
-        self._draw.ellipse(self.at([(x - rx, y + ry), (x + rx, y - ry)]), fill=fill)
+        self._draw.ellipse(self._around(x, y, rx, ry), fill=fill)
 
     def box(self, x0: float, y0: float, x1: float, y1: float, fill: Colour, radius: float = 0.0) -> None:
         """A box from its lower left to its upper right corner."""
-        corners = self.at([(x0, y1), (x1, y0)])
+        corners = self._pixels(self._placed([(x0, y1), (x1, y0)]))
         if radius:
-            self._draw.rounded_rectangle(corners, radius * self.scale, fill=fill)
-        else:
+            self._draw.rounded_rectangle(corners, radius * self._unit * self.scale, fill=fill)
+        else:  # which rounds the corners otherwise
             self._draw.rectangle(corners, fill=fill)
 
-    def polygon(self, points: Sequence[Point], fill: Colour) -> None:
-        self._draw.polygon(self.at(points), fill=fill)
+    def polygon(self, shape: Shape, fill: Colour) -> None:
+        self._draw.polygon(self._pixels(self._placed(shape)), fill=fill)
 
-    def blob(self, points: Sequence[Point], fill: Colour) -> None:
-        """A smooth closed shape through `points`."""
-        self._draw.polygon(self.at(spline(tuple(points), True)), fill=fill)
+    def blob(self, shape: Shape, fill: Colour) -> None:
+        """A smooth closed shape through the points of `shape`."""
+        self._draw.polygon(self._pixels(spline(tuple(self._placed(shape)), True)), fill=fill)
 
-    def stroke(self, points: Sequence[Point], width: float, fill: Colour, smooth: bool = False) -> None:
+    def stroke(self, shape: Shape, width: float, fill: Colour, smooth: bool = False) -> None:
         """A line with round ends."""
-        path = self.at(spline(tuple(points), False) if smooth else points)
-        pixels = max(1, round(width * self.scale))
+        placed = self._placed(shape)
+        path = self._pixels(spline(tuple(placed), False) if smooth else placed)
+        pixels = self._width(width)
         self._draw.line(path, fill=fill, width=pixels, joint="curve")
         r = pixels / 2 - 0.5
         for x, y in (path[0], path[-1]) if pixels > 2 else ():
             self._draw.ellipse([x - r, y - r, x + r, y + r], fill=fill)
 
-    def limb(self, joints: Sequence[tuple[float, float, float]], fill: Colour) -> None:
+    def limb(self, joints: Shape, fill: Colour) -> None:
         """A leg or an arm through (x, y, width) joints, thinner where the widths say so."""
+        joints = points(joints) if isinstance(joints, str) else joints
         for (x0, y0, w0), (x1, y1, w1) in pairwise(joints):
             length = max(1e-6, ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5)
             nx, ny = (y1 - y0) / length / 2, (x0 - x1) / length / 2
@@ -101,13 +113,11 @@ class Pen:
             self.ellipse(x, y, w / 2, w / 2, fill)
 
     def ring(self, x: float, y: float, r: float, width: float, fill: Colour) -> None:
-        corners = self.at([(x - r, y + r), (x + r, y - r)])
-        self._draw.ellipse(corners, outline=fill, width=max(1, round(width * self.scale)))
+        self._draw.ellipse(self._around(x, y, r, r), outline=fill, width=self._width(width))
 
     def arc(self, x: float, y: float, r: float, start: float, end: float, width: float, fill: Colour) -> None:
         """Part of a circle, clockwise from `start` to `end` degrees, 0 to the right."""
-        corners = self.at([(x - r, y + r), (x + r, y - r)])
-        self._draw.arc(corners, start, end, fill=fill, width=max(1, round(width * self.scale)))
+        self._draw.arc(self._around(x, y, r, r), start, end, fill=fill, width=self._width(width))
 
     def finish(self, pattern: str, slant: bool) -> Image.Image:
         """The layer with its pattern laid on all that has the main colour, lit from above."""
@@ -117,6 +127,25 @@ class Pen:
         shade = _shade().resize(self.layer.size, Image.Resampling.BILINEAR)
         colours = [ImageChops.multiply(band, shade) for band in colours]
         return Image.merge("RGBA", (*colours, alpha))
+
+    def _placed(self, shape: Shape) -> Sequence[tuple[float, ...]]:
+        """The points of a shape in the units of the whole layer."""
+        shape = points(shape) if isinstance(shape, str) else shape
+        if self._unit == 1.0 and not (self._x or self._y):
+            return shape
+        return [(self._x + x * self._unit, self._y + y * self._unit) for x, y in shape]
+
+    def _pixels(self, placed: Sequence[tuple[float, ...]]) -> list[Point]:
+        (x0, y0), s = self._origin, self.scale
+        return [(x0 + x * s, y0 - y * s) for x, y in placed]
+
+    def _around(self, x: float, y: float, rx: float, ry: float) -> list[Point]:
+        """The corners of the box around an ellipse, in pixels."""
+        x, y, rx, ry = self._x + x * self._unit, self._y + y * self._unit, rx * self._unit, ry * self._unit
+        return self._pixels([(x - rx, y + ry), (x + rx, y - ry)])
+
+    def _width(self, width: float) -> int:
+        return max(1, round(width * self._unit * self.scale))
 
     def _lay(self, pattern: str, slant: bool) -> None:
         pixels = np.array(self.layer)

@@ -13,7 +13,7 @@ from pipeline.runtime.files import sha256
 
 @pytest.fixture
 def corpus(karpathy):
-    return read_karpathy(*karpathy())
+    return read_karpathy(karpathy()[0])
 
 
 def test_the_vocabulary_is_of_the_training_split_and_more_than_min_count(corpus, tmp_path):

@@ -5,10 +5,9 @@ from collections import Counter
 
 import pytest
 
-from pipeline.scenes.captions import Description, article, describe
-from pipeline.scenes.claims import holds
-from pipeline.scenes.facts import Scene, Thing, sample_scene
-from pipeline.scenes.world import PALETTE
+from pipeline.scenes.captions import Claim, Description, article, describe
+from pipeline.scenes.facts import Scene, Thing, related, sample_scene
+from pipeline.scenes.world import CATEGORIES, PALETTE
 
 SEED, NUMBER = 1, 1000
 Written = list[tuple[Scene, list[Description]]]
@@ -31,6 +30,22 @@ def test_captions_repeat_for_the_same_image_and_differ_within_it(written: Writte
         assert describe(scene, SEED, i) == captions
         assert describe(scene, SEED + 1, i) != captions
     assert all(len({caption.raw for caption in captions}) == 5 for _, captions in written)
+
+
+def holds(claim: Claim, scene: Scene) -> bool:
+    """Whether a claim is true by the facts."""
+    if claim.what == "relation":
+        return related(claim.value, scene.things[claim.of], scene.things[claim.to])
+    if claim.what == "scenery":
+        return claim.value in scene.scenery
+    if claim.of < 0:
+        return getattr(scene, claim.what) == claim.value
+    thing = scene.things[claim.of]
+    if claim.what == "kind":
+        return CATEGORIES[thing.category].kind == claim.value
+    if claim.what == "at_least":
+        return thing.count >= int(claim.value)
+    return str(getattr(thing, claim.what)) == claim.value
 
 
 def test_every_claim_is_true(pairs: list[tuple[Scene, Description]]) -> None:

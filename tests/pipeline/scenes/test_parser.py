@@ -3,8 +3,7 @@
 import pytest
 
 from pipeline.scenes import words as w
-from pipeline.scenes.captions import describe
-from pipeline.scenes.claims import Claim
+from pipeline.scenes.captions import Claim, describe
 from pipeline.scenes.facts import sample_scene
 from pipeline.scenes.parser import Parsed, ParsedCaption, _known, _lexicon, parse
 from pipeline.scenes.world import CATEGORIES
