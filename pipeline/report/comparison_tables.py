@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pipeline.analysis.compare import SHORT_OFTEN, Comparison, Reading, Slice
 from pipeline.analysis.judges import Keys, recall_by
 from pipeline.analysis.results import LANGUAGE, Run, setting
-from pipeline.report.tables import RECALLS, Column, Table, filled, number
+from pipeline.report.tables import RECALLS, Column, Table, filled, number, signed
 
 
 def comparison_tables(comparison: Comparison) -> dict[str, list[Table | None]]:
@@ -172,19 +172,14 @@ def _difference(slice_: Slice, judge: str, label: str, p: str, group: str = "") 
     def value(reading: Reading) -> str | None:
         if (found := slice_.differences[reading.curve.label].get(judge)) is None:
             return None
-        low, high = map(_signed, found.interval)
-        return f"{_signed(found.value)} [{low}, {high}]{'*' if found.clear else ''}"
+        value, low, high = (signed(f"{number:+.1f}") for number in (found.value, *found.interval))
+        return f"{value} [{low}, {high}]{'*' if found.clear else ''}"
 
     def probability(reading: Reading) -> str | None:
         found = slice_.differences[reading.curve.label].get(judge)
         return None if found is None else "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
 
     return Column(label, group, value), Column(p, group, probability)
-
-
-def _signed(value: float) -> str:
-    text = f"{value:+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
 
 
 def _mark(reading: Reading) -> str:

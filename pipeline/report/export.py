@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.analysis.compare import Comparison, Estimate
 from pipeline.analysis.judges import Keys, human_by, recall_by
 from pipeline.analysis.results import LANGUAGE, Results
 from pipeline.report.quality_tables import DIVERSITY, GALLERIES
-from pipeline.report.tables import Table, once
+from pipeline.report.tables import Table, aligned, once
 
 WIDTH = 108  # characters a line of the notes
 NUMBERS = ("value", "low", "high", "spread", "seeds")
@@ -20,7 +20,9 @@ def markdown(tables: Sequence[Table], rule: str = "") -> str:
     """The tables, aligned to be read as they are, each with its warning and notes; a rule of choice comes first."""
     parts = [_bullets([rule])] if rule else []
     for table in once(tables, [rule]):
-        parts += [f"**{table.caption}**", _aligned(table)]
+        heads = [f"{column.group} {column.label}".strip() for column in table.columns]
+        right = [not column.text for column in table.columns]
+        parts += [f"**{table.caption}**", aligned(heads, table.rows, right, least=2)]
         notes = [*([f"**Warning:** {table.warning}"] if table.warning else []), *table.notes]
         parts += [_bullets(notes)] if notes else []
     return "\n\n".join(parts) + "\n"
@@ -102,17 +104,3 @@ def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _bullets(notes: Sequence[str]) -> str:
     return "\n".join(textwrap.fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes)
-
-
-def _aligned(table: Table) -> str:
-    columns = table.columns
-    labels = [f"{column.group} {column.label}".strip().replace("|", "\\|") for column in columns]
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in table.rows]
-    widths = [max(2, *map(len, cells)) for cells in zip(labels, *escaped, strict=True)]  # a rule has a dash
-
-    def line(cells: Iterable[str]) -> str:
-        padded = (c.ljust(w) if col.text else c.rjust(w) for c, w, col in zip(cells, widths, columns, strict=True))
-        return "| " + " | ".join(padded) + " |"
-
-    rules = ("-" * w if col.text else "-" * (w - 1) + ":" for w, col in zip(widths, columns, strict=True))
-    return "\n".join([line(labels), "| " + " | ".join(rules) + " |", *map(line, escaped)])

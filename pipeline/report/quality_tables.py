@@ -11,7 +11,7 @@ from pipeline.analysis.judges import ADAPTED, BEFORE, OWN, described, human_by, 
 from pipeline.analysis.results import MISSING, Point, Results
 from pipeline.analysis.selection import Choice
 from pipeline.errors import UserError
-from pipeline.report.tables import Column, Table, measured, number, of_choices
+from pipeline.report.tables import Column, Table, measured, number, of_choices, signed
 
 GALLERIES = {"1000": "1,000 images", "random100": "100 random images", "similar100": "100 similar images"}
 DIVERSITY = {
@@ -117,7 +117,7 @@ def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
     columns = [
         measured("before", human_by(BEFORE)),
         measured("after", human_by(OWN)),
-        Column("drift", show=lambda point: _signed(_summary(drift(point)))),
+        Column("drift", show=lambda point: signed(_summary(drift(point)))),
     ]
     notes = [
         "before and after joint training. Below 0: the listener has become attuned to its speaker, at people's cost."
@@ -176,11 +176,6 @@ def _summary(values: Sequence[Any]) -> str:
     if _lacking(values):
         return MISSING
     return number(statistics.fmean(values), 1, statistics.stdev(values) if len(values) > 1 else None)
-
-
-def _signed(text: str) -> str:
-    """With a typographic minus, and none before 0.0."""
-    return text.replace("-", "−") if text.startswith("-") and float(text.split("±")[0]) else text.removeprefix("-")
 
 
 def _captions(results: Results, kind: str) -> str:

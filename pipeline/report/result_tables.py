@@ -9,7 +9,7 @@ from pipeline.analysis.judges import ADAPTED, TEXT, recall_by
 from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, setting
 from pipeline.analysis.selection import Basis, Choice
 from pipeline.report.quality_tables import DIVERSITY
-from pipeline.report.tables import Column, Table, dial, filled, mean, measured, median, of_choices, ranks
+from pipeline.report.tables import Column, Table, dial, filled, measured, median, of_choices, ranks
 
 CAPTIONS = ("words_per_caption", "distinct_captions", "repetition", "unfinished")
 SEEDS = Column("seeds", "Chosen", lambda point: str(len(point.runs)))
@@ -67,8 +67,8 @@ def compact_tables(results: Results, choices: Sequence[Choice]) -> tuple[Table, 
     columns = [*(dial(name) for name in _dials(results)), replace(SEEDS, group="")]
     columns += [measured("CIDEr", ("language", "CIDEr"), 3)]
     columns += [measured(f"R@10 {judge}", recall_by(judge)) for judge in results.judges]
-    columns += [mean("repeats", ("diversity", "repetition"), 3)]
-    more = [mean(name, ("language", name), 3) for name in measured_language(results)[1:]]
+    columns += [measured("repeats", ("diversity", "repetition"), 3, spread=False)]
+    more = [measured(name, ("language", name), 3, spread=False) for name in measured_language(results)[1:]]
     more += [_three(judge) for judge in results.judges if judge != ADAPTED]  # there is no room for it
     judges = "; ".join(f"{judge.name}: {judge.words}" for judge in results.judges.values())
     notes = [
@@ -101,7 +101,7 @@ def _dials(results: Results) -> list[str]:
 
 
 def _three(judge: str) -> Column:
-    shown = [mean(name, recall_by(judge, name)) for name in ("R@1", "R@5")] + [median(judge)]
+    shown = [measured(name, recall_by(judge, name), spread=False) for name in ("R@1", "R@5")] + [median(judge)]
     return Column(f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) or MISSING for column in shown))
 
 
