@@ -6,6 +6,7 @@ What a part of the pipeline takes as a dataclass is declared there alone, in a m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -13,7 +14,9 @@ from pydantic import AfterValidator, Field
 from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.composition.objective import Objective
 from pipeline.config.data_schema import Features, Prepare, Scenes
+from pipeline.config.reading import read_mapping
 from pipeline.config.section import Each, Given, Name, Section, Text, different
+from pipeline.config.views import View, listed_keys
 from pipeline.evaluation.set_sizes import SetSizes
 from pipeline.ranges import Count, Dropped, Natural, NonNegative, Positive, Share
 from pipeline.training.optimisation import Optimisation
@@ -194,8 +197,8 @@ class Report(Section):
     recall: Literal["R@1", "R@5", "R@10"] = "R@10"
 
 
-class Sections(Section):
-    """The whole file; a block of `methods` has the signature of its composition as its schema."""
+class Params(Section):
+    """The parameter file. `load` checks the blocks of `pretrain` and `methods` and fills in their defaults."""
 
     seed: Natural
     draw: dict[Literal["scenes"], Scenes]
@@ -214,3 +217,9 @@ class Sections(Section):
             raise ValueError(
                 f"prepare.images = null goes with features.network: imported; {self.features.network} needs the images"
             )
+
+    def for_stage(self, stage: str, instance: str | None = None, *, dvc_yaml: Path = Path("dvc.yaml")) -> View:
+        """The parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach)."""
+        tree = self.model_dump(mode="json")
+        listed = listed_keys(read_mapping(dvc_yaml), stage, instance, tree)
+        return View(tree, listed, stage if instance is None else f"{stage}@{instance}")

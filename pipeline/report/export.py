@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.analysis.compare import Comparison, Estimate
-from pipeline.analysis.judges import Keys, human_by, recall_by
+from pipeline.analysis.judges import TEXT, Keys, recall_by
 from pipeline.analysis.results import LANGUAGE, Results
 from pipeline.report.quality_tables import DIVERSITY, GALLERIES
 from pipeline.report.tables import Table, aligned, once
@@ -30,27 +30,24 @@ def markdown(tables: Sequence[Table], rule: str = "") -> str:
 
 def curve_csv(results: Results) -> str:
     """Every run and split as one line, numbers in full, empty where there is none."""
-    judges, given = results.judges, {key for run in results.runs for key in run.settings}
-    settings = list(dict.fromkeys(("lambda", "rho", "seed", *sorted(given))))
+    judges, given = list(results.judges), {key for run in results.runs for key in run.settings}
     keys: dict[str, Keys] = {name: ("language", name) for name in LANGUAGE}
-    keys |= {f"{recall} {judge}": recall_by(judge, recall) for recall in ("R@10", "R@5", "R@1") for judge in judges}
-    keys |= {f"median rank {judge}": recall_by(judge, "median_rank") for judge in judges}
-    keys |= {f"human R@10 {judge}": human_by(judge) for judge in judges}
-    keys |= {
-        f"{size} R@10 {judge}": recall_by(judge, "R@10", "galleries", size) for size in GALLERIES for judge in judges
-    }
+    for label, measure, where in [
+        *((recall, recall, ()) for recall in ("R@10", "R@5", "R@1")),
+        ("median rank", "median_rank", ()),
+        ("human R@10", "R@10", ("human", TEXT)),
+        *((f"{size} R@10", "R@10", ("galleries", size)) for size in GALLERIES),
+    ]:
+        keys |= {f"{label} {judge}": recall_by(judge, measure, *where) for judge in judges}
     keys |= {key: ("diversity", key) for key in DIVERSITY}
     keys |= {f"facts {key}": ("faithfulness", key) for key in ("precision", "told", "claims_per_caption")}
     rows = [
-        {
-            "method": run.method,
-            "split": split,
-            **run.settings,
-            **{key: run.value(split, *at) for key, at in keys.items()},
-        }
+        {"method": run.method, "split": split, **run.settings}
+        | {key: run.value(split, *at) for key, at in keys.items()}
         for run in results.runs
         for split in ("val", "test")
     ]
+    settings = dict.fromkeys(("lambda", "rho", "seed", *sorted(given)))
     return as_csv(["method", *settings, "split", *keys], rows)
 
 
@@ -59,10 +56,9 @@ def comparison_csv(comparison: Comparison) -> str:
 
     `fixed` is what is equal, at `at`; `difference`, its interval and p (Holm-adjusted) are against `reference`.
     """
-    slices = [(slice_.fixed, slice_) for slice_ in comparison.at_cider]
-    slices += [(f"{slice_.fixed} {comparison.results.first.name}", slice_) for slice_ in comparison.at_recall]
     rows = []
-    for fixed, slice_ in slices:
+    for slice_ in (*comparison.at_cider, *comparison.at_recall):
+        fixed = slice_.fixed if slice_.fixed == "CIDEr" else f"{slice_.fixed} {comparison.results.first.name}"
         for reading in slice_.readings:
             for keys, found in reading.estimates.items():
                 judge = keys[1] if keys[0] == "judges" else ""

@@ -84,11 +84,13 @@ def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -
 
     The last two are the paper's Figure 6: captions that sound alike and differ in what they tell, and the reverse.
     """
-    chosen = [choice.point for choice in choices if choice.point]
-    found: list[tuple[str, str, str, Sequence[Point]]] = [
-        ("all", "every λ", "Each method's captions along λ, the smallest first.", results.points),
-        ("chosen", "chosen on validation", "One setting a method: the one chosen on validation.", chosen),
-    ]
+
+    def view(name: str, label: str, words: str, points: Iterable[Point | None]) -> GalleryView:
+        return GalleryView(name, label, words, frozenset(id(point) for point in points if point))
+
+    every = view("all", "every λ", "Each method's captions along λ, the smallest first.", results.points)
+    words = "One setting a method: the one chosen on validation."
+    found = [every, view("chosen", "chosen on validation", words, [choice.point for choice in choices])]
     for n, slice_ in enumerate((*comparison.at_cider, *comparison.at_recall)):
         natural = n < len(comparison.at_cider)
         what = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if natural else f"{slice_.level:g}%")
@@ -97,9 +99,8 @@ def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -
         words += "below its name."
         far = [reading.curve.label for reading in slice_.readings if reading.nearest is None]
         words += f" Does not come so far: {', '.join(far)}." if far else ""
-        near = [reading.nearest for reading in slice_.readings if reading.nearest]
-        found.append((f"equal-{n}", f"at {what}", words, near))
-    return [GalleryView(name, label, words, frozenset(map(id, points))) for name, label, words, points in found]
+        found.append(view(f"equal-{n}", f"at {what}", words, [reading.nearest for reading in slice_.readings]))
+    return found
 
 
 def gallery(

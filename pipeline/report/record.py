@@ -43,7 +43,7 @@ def record(root: Path, name: str, figures: Sequence[str], whole: Callable[[str, 
             commit=_commit(root),
             date=date.fromtimestamp(max(path.stat().st_mtime for path in sources)).isoformat(),
             machine=_machine(),
-            seeds=_seeds(folder / "curve.csv"),
+            seeds=sorted({int(row["seed"]) for row in _curve(folder) if row["seed"]}),
             tables=tables,
             figures={figure: _drawn(root, name, folder / f"{figure}.png") for figure in figures},
         )
@@ -73,7 +73,7 @@ def _of_profile(root: Path, name: str, whole: Callable[[str, Path], str]) -> str
         raise UserError(f"{name}: no profile in profiles/, nor one of {', '.join(OTHERS)}")
     if (root / "params.yaml").read_text(encoding="utf-8") != whole(name, root / "profiles"):
         raise UserError(f"params.yaml is not the profile {name}, so data/report is of another run")
-    shown = {row["method"].removeprefix("frozen_") for row in _curve(root / "data" / "report" / "curve.csv")}
+    shown = {row["method"].removeprefix("frozen_") for row in _curve(root / "data" / "report")}
     cells = root / "data" / "sweep" / "cells.json"
     in_grid = {cell["method"] for cell in json.loads(cells.read_text(encoding="utf-8"))} if cells.is_file() else set()
     return f"make {'results' if shown <= in_grid else 'repro'} PROFILE={name}"  # make results shows the grid alone
@@ -90,16 +90,10 @@ def _drawn(root: Path, name: str, picture: Path) -> Drawn:
     return Drawn(file=file, sha256=sha256(root / file))
 
 
-def _seeds(curve: Path) -> list[int]:
-    return sorted({int(row["seed"]) for row in _curve(curve) if row["seed"]})
-
-
-def _curve(path: Path) -> list[dict[str, str]]:
+def _curve(folder: Path) -> list[dict[str, str]]:
     """The rows of curve.csv; none where there is none."""
-    if not path.is_file():
-        return []
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    path = folder / "curve.csv"
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
 
 
 def _commit(root: Path) -> str:

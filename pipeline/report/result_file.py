@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pipeline.errors import UserError
 
@@ -24,14 +24,14 @@ class Printed(_Section):
     columns: list[str]
     rows: list[list[str]]
 
-
-def _rectangular(table: Printed) -> Printed:
-    if len(set(table.columns)) < len(table.columns):
-        raise ValueError("two columns have one name")
-    for n, row in enumerate(table.rows, 1):
-        if len(row) != len(table.columns):
-            raise ValueError(f"row {n} has {len(row)} cells, where there are {len(table.columns)} columns")
-    return table
+    @model_validator(mode="after")
+    def _rectangular(self) -> Self:
+        if len(set(self.columns)) < len(self.columns):
+            raise ValueError("two columns have one name")
+        for n, row in enumerate(self.rows, 1):
+            if len(row) != len(self.columns):
+                raise ValueError(f"row {n} has {len(row)} cells, where there are {len(self.columns)} columns")
+        return self
 
 
 class Drawn(_Section):
@@ -50,7 +50,7 @@ class ResultFile(_Section):
     machine: str
     seeds: list[int]
     note: str = ""
-    tables: dict[str, Annotated[Printed, AfterValidator(_rectangular)]] = {}
+    tables: dict[str, Printed] = {}
     figures: dict[str, Drawn] = {}
 
     def table(self, beginning: str) -> Printed:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from linear_score import Taste
 
 from pipeline.channels.forced import Forced
 from pipeline.channels.partial import PartialSampling
@@ -17,7 +18,7 @@ from pipeline.observatory.enumerated import Enumeration, enumerable, independent
 from pipeline.observatory.measure import accuracy, estimates
 from pipeline.observatory.observe import AmongImages
 from pipeline.observatory.teaching import taught_world
-from pipeline.observatory.world import Taste, drawn_world
+from pipeline.observatory.world import drawn_world
 from pipeline.scores.discriminability import Hinge
 
 
