@@ -7,14 +7,14 @@ over seeds, which is no business of this file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.analysis.captions import names_of, read
+from pipeline.analysis.captions import read_rows
 from pipeline.analysis.judges import TEXT, Keys
 from pipeline.analysis.results import Results, Run
 from pipeline.errors import UserError
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 RESAMPLES = 1000
 MEANS = ("CIDEr", "METEOR", "ROUGE-L", "SPICE")  # their corpus values move with the mean over captions
 RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
-OTHERS = ("image", "method", "cell", "bleu")
 
-Place = tuple[Path, str, str | None]  # captions file, speaker, cell
+Place = tuple[Path, str | None, str | None]  # as Run.place
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Resamples:
         Shifted by what lies between metrics.json and the mean over captions: corpus METEOR is not quite that mean.
         """
         wanted = (run.column("rank", keys[1]), *keys[2:]) if keys[0] == "judges" else keys
-        found, measured = self.numbers.get(_place(run), {}).get(wanted), run.value("test", *keys)
+        found, measured = self.numbers.get(run.place, {}).get(wanted), run.value("test", *keys)
         return None if found is None or measured is None else found[0] + (measured - found[1])
 
 
@@ -77,20 +76,21 @@ def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Res
     Runs whose captions have no scores of their own (CIDEr was not computed), or other test images than the first run's,
     are left out, and a note says so. Raises UserError for a captions file that is missing or cannot be read.
     """
-    captions = {path: _captions(path) for path in dict.fromkeys(run.captions for run in results.runs)}
+    ranks = list({run.column("rank", judge) for run in results.runs for judge in results.judges})
+    captions = {path: _captions(path, ranks) for path in dict.fromkeys(run.captions for run in results.runs)}
     numbers: dict[Place, dict[Keys, tuple[np.ndarray, float]]] = {}
     images, drawn = None, np.empty(0)
     lacking: dict[str, list[str]] = {}
     for run in results.runs:
-        frame = captions[run.captions].get((run.speaker, run.cell) if run.cell is not None else (None, None))
+        frame = captions[run.captions].get(run.place)
         if not captions[run.captions]:
             lacking.setdefault("captions.parquet has no scores of single captions", []).append(run.method)
         elif frame is None or (images is not None and not np.array_equal(frame["image"], images)):
             lacking.setdefault("captions of other test images than the first run's, or none", []).append(run.method)
-        elif _place(run) not in numbers:
+        elif run.place not in numbers:
             if images is None:
                 images, drawn = frame["image"].to_numpy(), draw(len(frame), resamples, seed)
-            numbers[_place(run)] = _again(run.captions, frame, drawn)
+            numbers[run.place] = _again(run.captions, frame, drawn)
     notes = [f"No intervals for {', '.join(dict.fromkeys(names))}: {reason}." for reason, names in lacking.items()]
     return Resamples(resamples, numbers, tuple(notes))
 
@@ -101,17 +101,17 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _captions(path: Path) -> dict[tuple[str | None, str | None], pd.DataFrame]:
-    """The scores and ranks of the file's test captions by image, of each method and cell; nothing without scores."""
+def _captions(path: Path, ranks: Sequence[str]) -> dict[Place, pd.DataFrame]:
+    """The scores and `ranks` of the file's test captions by image, of each method and cell; nothing without scores."""
     import pandas as pd
 
-    names = [name for name in names_of(path) if name in (*MEANS, *OTHERS) or name.startswith("rank_")]
-    if not {"CIDEr", "image"} <= set(names):
+    table = read_rows(path, ["image", "method", "cell", "bleu", *MEANS, *ranks], [("split", "==", "test")])
+    if not {"CIDEr", "image"} <= set(table.column_names):
         return {}
-    test = [("split", "==", "test")]
-    frame = read(path, lambda: pd.read_parquet(path, columns=names, filters=test, dtype_backend="pyarrow"))
-    frame = frame.sort_values("image")
-    return dict(iter(frame.groupby(["method", "cell"]))) if "cell" in names else {(None, None): frame}
+    frame = table.to_pandas(types_mapper=pd.ArrowDtype).sort_values("image")
+    if "cell" not in frame:
+        return {(path, None, None): frame}
+    return {(path, *group): rows for group, rows in frame.groupby(["method", "cell"])}
 
 
 def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tuple[np.ndarray, float]]:
@@ -136,8 +136,3 @@ def _counts(path: Path, column: pd.Series) -> np.ndarray:
     if column.isna().any() or (column.list.len() != 10).any():
         raise UserError(f"{path}: column bleu has no ten counts in every row; delete it and run its stage again.")
     return column.list.flatten().to_numpy(np.float64).reshape(-1, 10)
-
-
-def _place(run: Run) -> Place:
-    """Where a run's captions lie; a frozen speaker's lie where its method's do."""
-    return run.captions, run.speaker, run.cell

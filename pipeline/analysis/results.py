@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,11 @@ class Run:
     def protocol(self) -> str:
         """The signature without what guides the captions: gamma is a setting of the method."""
         return "|".join(part for part in self.signature.split("|") if not part.startswith("guidance="))
+
+    @property
+    def place(self) -> tuple[Path, str | None, str | None]:
+        """Where its captions are: the file and, in the sweep's, the method and the cell; a frozen speaker's, too."""
+        return self.captions, *((self.speaker, self.cell) if self.cell is not None else (None, None))
 
     @property
     def point(self) -> tuple[str, ...]:
@@ -200,8 +205,9 @@ def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] 
 
 def _same(left: Mapping[Keys, float], right: Mapping[Keys, float]) -> bool:
     """Whether the same numbers are the same, up to what the order of a sum on several threads does."""
-    close = partial(math.isclose, rel_tol=1e-6, abs_tol=1e-9)
-    return left.keys() == right.keys() and all(close(value, right[keys]) for keys, value in left.items())
+    return left.keys() == right.keys() and all(
+        math.isclose(value, right[keys], rel_tol=1e-6, abs_tol=1e-9) for keys, value in left.items()
+    )
 
 
 def with_frozen_speakers(results: Results, methods: Container[str]) -> Results:

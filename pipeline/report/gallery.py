@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.analysis.captions import read_captions, rows_of
+from pipeline.analysis.captions import read_captions, read_rows
 from pipeline.analysis.compare import Comparison
 from pipeline.analysis.judges import ADAPTED, recall_by
 from pipeline.analysis.results import SYMBOLS, Point, Results, named
@@ -110,7 +110,7 @@ def gallery(
 
     Where a setting was run with several seeds, the first one speaks. Raises UserError if a file is missing.
     """
-    rows = rows_of(prepared / "images.parquet", ["image", "id", "file"], [("split", "==", "test")])
+    rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("split", "==", "test")]).to_pylist()
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
     rows = [rows[n] for n in sorted(draw.choice(len(rows), size=min(settings.images, len(rows)), replace=False))]
     wanted = [row["image"] for row in rows]
@@ -156,7 +156,7 @@ def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -
     wanted = list(dict.fromkeys([*(picture.row for picture in pictures), *order]))
     if not wanted:
         return {}
-    rows = rows_of(prepared / "images.parquet", ["image", "file"], [("image", "in", wanted)])
+    rows = read_rows(prepared / "images.parquet", ["image", "file"], [("image", "in", wanted)]).to_pylist()
     files, human = {row["image"]: row["file"] for row in rows}, _human(prepared, wanted)
     found, left = {}, BUDGET
     for row in (row for row in wanted if row in files):
@@ -201,7 +201,8 @@ def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int])
 
 def _human(prepared: Path, images: Iterable[int]) -> dict[int, list[str]]:
     texts: dict[int, list[str]] = defaultdict(list)
-    for row in rows_of(prepared / "captions.parquet", ["image", "text"], [("image", "in", list(images))]):
+    rows = read_rows(prepared / "captions.parquet", ["image", "text"], [("image", "in", list(images))])
+    for row in rows.to_pylist():
         texts[row["image"]].append(row["text"])
     return texts
 
