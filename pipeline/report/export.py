@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.analysis.compare import Comparison, Estimate
 from pipeline.analysis.judges import TEXT, Keys, recall_by
 from pipeline.analysis.results import LANGUAGE, Results
-from pipeline.report.quality_tables import DIVERSITY, GALLERIES
+from pipeline.report.result_tables import DIVERSITY, GALLERIES
 from pipeline.report.tables import Table, aligned, once
 
 WIDTH = 108  # characters a line of the notes

@@ -90,18 +90,10 @@ def filled(
     return Table(name, caption, [Column(head, text=True), *columns], cells, [*notes, *protocols], warning)
 
 
-def of_choices(
-    name: str,
-    caption: str,
-    choices: Sequence[Choice],
-    columns: Sequence[Column],
-    notes: Iterable[str] = (),
-    head: str = "Method",
-) -> Table:
-    """A row a choice, with the mark of how it was chosen."""
+def chosen(choices: Sequence[Choice]) -> list[tuple[str, Sequence[Run], Point | None]]:
+    """Rows for `filled`, one a choice, with the mark of how it was chosen."""
     marks = {Basis.BELOW: "*", Basis.UNMEASURED: "†"}
-    rows = [(c.method + marks.get(c.basis, ""), c.point.runs if c.point else (), c.point) for c in choices]
-    return filled(name, caption, rows, columns, notes, head)
+    return [(c.method + marks.get(c.basis, ""), c.point.runs if c.point else (), c.point) for c in choices]
 
 
 def number(value: float | None, digits: int, spread: float | None = None) -> str:
