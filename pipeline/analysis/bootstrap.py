@@ -1,8 +1,8 @@
-"""Every run's test numbers in resamples of the test images: what else could have been measured with other images.
+"""Bootstrap: every run's test numbers in resamples of the test images, for intervals and paired differences.
 
 The same resamples serve all runs, so that differences between two runs are paired: images that are hard for both do not
-widen the interval of a difference. The models stay as they are; what another training would have given is the spread
-over seeds, which is no business of this file.
+widen the interval of a difference. The models are fixed; the variation of training is the spread over seeds, which is
+not estimated here.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Resamples:
     notes: tuple[str, ...] = ()
 
     def of(self, run: Run, *keys: str) -> np.ndarray | None:
-        """The number that `run.value("test", *keys)` is, in every resample (count,); None where it cannot be known.
+        """The number that `run.value("test", *keys)` is, in every resample (count,); None if it cannot be computed.
 
-        Shifted by what lies between metrics.json and the mean over captions: corpus METEOR is not quite that mean.
+        Shifted by the difference of metrics.json and the mean over captions: corpus METEOR is not exactly that mean.
         """
         wanted = (run.column("rank", keys[1]), *keys[2:]) if keys[0] == "judges" else keys
         found, measured = self.numbers.get(run.place, {}).get(wanted), run.value("test", *keys)
@@ -48,7 +48,7 @@ class Resamples:
 
 
 def draw(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
-    """How often each of `images` is in each resample (resamples, images) float64; rows sum to `images`.
+    """How often each of `images` is in each resample, float64 (resamples, images); rows sum to `images`.
 
     From a counter-based generator: the same numbers on every machine and with every number of threads.
     """
@@ -59,9 +59,10 @@ def draw(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
 
 
 def bleu(counts: np.ndarray) -> np.ndarray:
-    """BLEU-1 … 4 (…, 4) of summed counts (…, 10), as pycocoevalcap's BleuScorer has them (its constants, too).
+    """BLEU-1 … 4 (…, 4) of summed counts (…, 10), with the constants of pycocoevalcap's BleuScorer.
 
-    Counts: words said, words of the closest reference, n-grams said for n = 1 … 4, n-grams matched for n = 1 … 4.
+    Counts: words of the captions, words of the closest references, n-grams for n = 1 … 4, matched n-grams for
+    n = 1 … 4. Source: Papineni et al. 2002.
     """
     said, reference = counts[..., :1], counts[..., 1:2]
     precisions = (counts[..., 6:] + 1e-15) / (counts[..., 2:6] + 1e-9)
@@ -115,7 +116,7 @@ def _captions(path: Path, ranks: Sequence[str]) -> dict[Place, pd.DataFrame]:
 
 
 def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tuple[np.ndarray, float]]:
-    """The numbers of one run's captions in the resamples (resamples,), and as they are."""
+    """The numbers of one run's captions in the resamples (resamples,), and over all captions."""
     columns: dict[Keys, np.ndarray] = {}
     for name in frame:
         if name in MEANS:
@@ -132,7 +133,7 @@ def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tup
 
 
 def _counts(path: Path, column: pd.Series) -> np.ndarray:
-    """(captions, 10): what BLEU counts in each caption."""
+    """BLEU's counts of each caption, float64 (captions, 10). Raises UserError where they are not ten."""
     if column.isna().any() or (column.list.len() != 10).any():
         raise UserError(f"{path}: column bleu has no ten counts in every row; delete it and run its stage again.")
     return column.list.flatten().to_numpy(np.float64).reshape(-1, 10)

@@ -1,4 +1,4 @@
-"""The values at which curves are compared: given, or chosen where most curves can be read."""
+"""The values at which curves are compared: given, or chosen where most curves are defined."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
 
 
 def cider_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
-    """Values of CIDEr at which to compare recalls, and in words why these.
+    """Values of CIDEr at which to compare recalls, and the reason in words.
 
     The control's own CIDEr and `min_cider_share` of it, each where more than half of the curves reach it: there the
     methods are as natural as the control, or as much less as the choice of λ allows. Else `_quarters`.
@@ -41,14 +41,14 @@ def cider_levels(results: Results, curves: Sequence[Curve], settings: ReportSett
 
 
 def recall_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
-    """Values of the first judge's recall (in %) at which to compare language metrics, and in words why these."""
+    """Values of the first judge's recall (in %) at which to compare language metrics, and the reason in words."""
     if settings.at_recall is not None:
         return settings.at_recall, f"Values of {settings.recall} as set in report.at_recall."
     return _quarters(_spans(curves, recall_by(results.first.name, settings.recall)), 0, settings.recall)
 
 
 def shared(spans: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """The widest range of values of which each lies in more than half of `spans`; None if there is none."""
+    """The widest range whose every value is in more than half of `spans`; None if there is none."""
     ends = sorted({end for span in spans for end in span})
     ranges: list[tuple[float, float]] = []
     for low, high in pairwise(ends):
@@ -61,7 +61,7 @@ def shared(spans: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
 
 
 def highest_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> float | None:
-    """The highest value to which all `spans` come, rounded down; None where there is none."""
+    """The highest value that all `spans` reach, rounded down; None if there are no spans."""
     return min((floor(high * 10**digits) / 10**digits for _, high in spans), default=None)
 
 

@@ -1,4 +1,4 @@
-"""What was measured: the sweep's cells and the chain's evaluations, and points of the curve made of them."""
+"""The measurements: the sweep's cells and the chain's evaluations, grouped into points of each method's curve."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def point(self) -> tuple[str, ...]:
-        """What runs that differ by their seed alone have in common."""
+        """The method and its settings except the seed: equal for runs of one point."""
         return self.method, *(f"{key}={_rank(self.settings[key])}" for key in sorted(self.settings) if key != "seed")
 
 
@@ -82,7 +82,7 @@ class Point:
         return tuple(run.settings.get("seed") for run in self.runs)
 
     def mean(self, split: str, *keys: str) -> float | None:
-        """Mean over the seeds; None if any seed lacks the number, so that no seed drops out unseen."""
+        """Mean over the seeds; None if any seed lacks the number, so that no seed is dropped silently."""
         values = self._values(split, *keys)
         return statistics.fmean(values) if values else None
 
@@ -100,7 +100,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Results:
-    """All points, methods in the order in which they are shown, and what a reader should know about them."""
+    """All points, methods in the order in which they are shown, and notes for the reader."""
 
     points: tuple[Point, ...]
     notes: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class Results:
 
     @cached_property
     def judges(self) -> dict[str, JudgeTitle]:
-        """Who judged, in the order in which the evaluations have them; the own listener, unheard, where nobody did."""
+        """Who judged, in the order of the evaluations; the own listener alone if there is no judge."""
         lists = [dict.fromkeys(keys[2] for keys in run.numbers if keys[1] == "judges") for run in self.runs]
         return in_order(lists) or in_order([[OWN]])
 
@@ -123,7 +123,7 @@ class Results:
 
     @property
     def ends(self) -> list[str]:
-        """The first judge and the last, where there is no room for all: the nearest to the speaker and the furthest."""
+        """The first judge and the last: the nearest to the speaker and the furthest, where there is no room for all."""
         names = list(self.judges)
         return list(dict.fromkeys((names[0], names[-1])))
 
@@ -181,7 +181,7 @@ def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] 
     guided = {run.method for run in (*swept, *single) if "gamma" in run.settings}
     runs: dict[tuple[Any, ...], Run] = {}
     for run in (*swept, *single):
-        if run.method in guided:  # in some of its runs: the others have the γ that is none
+        if run.method in guided:  # in some of its runs; γ = 1 in the others means no guidance
             run = replace(run, settings={"gamma": 1.0, **run.settings})
         twin = runs.setdefault((run.point, run.settings.get("seed")), run)
         if twin is not run and run.cell is not None:

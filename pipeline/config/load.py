@@ -1,4 +1,4 @@
-"""params.yaml, read and checked before anything runs, and what a method's block in it means."""
+"""Reading and checking params.yaml before anything runs, and the settings of a method's block."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _params(raw: dict[str, Any]) -> Params:
 
 
 def _checked(model: type[Section], raw: Mapping[str, Any], *keys: str) -> Any:
-    """The mapping that stands at `keys` of the file, as a `model`."""
+    """The mapping at `keys` of the file, checked by `model`."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:
@@ -192,7 +192,7 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
 
 
 def _grid(schema: type[Section]) -> type[Section]:
-    """What a grid of a method may say: a list of values for each of its options, and seeds of its own."""
+    """The schema of a method's grid: a list of values for each of its options, and seeds of its own."""
     kinds = {key: GenericAlias(tuple, (kind, ...)) for key, kind in keys_of(schema).items() if key not in OWN[:4]}
     lists: dict[str, Any] = {key: (Annotated[kind, *Each], ()) for key, kind in kinds.items()}
     return create_model(schema.__name__, __base__=Section, **lists, seed=(Seeds, ()))

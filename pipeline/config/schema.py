@@ -1,6 +1,6 @@
 """The schema of params.yaml: each section's keys, types and ranges. A key with a default, null mostly, may be left out.
 
-What a part of the pipeline takes as a dataclass is declared there alone, in a module that does not import torch.
+Settings that a part of the pipeline takes as a dataclass are declared there only, in a module without torch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RECALL = ("recall@1", "recall@5", "recall@10")
 
 
 class Matching(Section):
-    """What a listener learns to match captions and images by."""
+    """The objective by which a listener learns to match captions and images."""
 
     objective: Literal["infonce", "hinge"]
     margin: NonNegative
@@ -53,7 +53,7 @@ class Matching(Section):
 
 
 class Recover(Section):
-    """When a listener counts as stuck at the collapse plateau (steps), and how long it is helped (steps)."""
+    """After how many steps without progress a listener is taken to have collapsed, and for how many it is helped."""
 
     patience: Count
     steps: Count
@@ -72,7 +72,7 @@ class ListenerSettings(Matching):
 
 
 class Lora(Section):
-    """Low-rank updates that learn in place of a model's weights; targets null: of all its linear layers."""
+    """Low-rank updates that are trained instead of a model's weights; targets null: of all its linear layers."""
 
     rank: Count
     alpha: Positive
@@ -117,7 +117,7 @@ class SpeakerSettings(Section):
 
 
 class Pretrained(Section):
-    """A judge that was trained elsewhere: a network of open_clip, and where the images are that it is to see."""
+    """A judge that was trained elsewhere: a network of open_clip, and where the images for it are."""
 
     network: Text
     weights: Text
@@ -144,7 +144,7 @@ class Train(Section):
 
 
 class Adapt(Matching):
-    """How a listener gets used to a speaker that stays as it is: one budget for the speakers of all methods."""
+    """How a listener adapts to a fixed speaker: one budget for the speakers of all methods."""
 
     optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL)]
 

@@ -1,4 +1,4 @@
-"""What every section of params.yaml is made of."""
+"""The base class of every section of params.yaml, and the types of its values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]  # it names sta
 
 def different(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if again := [value for i, value in enumerate(values) if value in values[:i]]:
-        raise ValueError(f"{again[0]} stands there twice")
+        raise ValueError(f"{again[0]} is given twice")
     return values
 
 
@@ -21,7 +21,7 @@ Each = [Field(strict=False, min_length=1), AfterValidator(different)]  # YAML's 
 
 
 class Section(BaseModel):
-    """A mapping that knows its keys and takes no value for another (true is no number, "3" is no 3)."""
+    """A mapping with fixed keys, without conversion of values (true is no number, "3" is no 3)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -31,11 +31,11 @@ class Section(BaseModel):
         return self
 
     def _check(self) -> None:
-        """Raise ValueError where values that are allowed do not go together."""
+        """Raise ValueError where values that are allowed one by one contradict each other."""
 
 
 class _FromMapping:
-    """Lets a mapping be a dataclass, which pydantic's strict mode (`true` is no number) takes instances alone for."""
+    """Lets a dataclass be given as a mapping, where pydantic's strict mode accepts instances only."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         schema = handler(source)

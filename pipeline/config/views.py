@@ -1,4 +1,4 @@
-"""Handing out parameters: a stage gets those that dvc.yaml lists for it, and no others."""
+"""The parameters of a stage: those that dvc.yaml lists for it, and no others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Keys = tuple[str, ...]
 class Node(Mapping[str, Any]):
     """A section of the parameters: `node.key`, `node["key"]`, `dict(node)`; lists come as tuples.
 
-    What is not listed for the stage raises a UserError; what is read is remembered in the view.
+    Reading what is not listed for the stage raises a UserError; what is read is recorded in the view.
     """
 
     def __init__(self, view: View, keys: Keys, inner: Mapping[str, Any]) -> None:
@@ -88,7 +88,7 @@ class View(Node):
 
 
 def _part(tree: Any, keys: list[Keys]) -> Any:
-    """What of `tree` lies at or below `keys`."""
+    """The part of `tree` at or below `keys`."""
     if () in keys:
         return tree
     inner = {name: [key[1:] for key in keys if key[0] == name] for name in tree}

@@ -44,12 +44,12 @@ OWN = ("REINFORCE, greedy", "ST-Multinomial", "PSST-Multinomial")  # measured by
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured."""
+    """How many worlds, steps and repetitions."""
 
-    worlds: int = 3  # drawn and taught by seeds 1, 2, …
-    epochs: int = 40  # of teaching, four captions per image each
+    worlds: int = 3  # with seeds 1, 2, …
+    epochs: int = 40  # of pretraining, four captions per image each
     samples: tuple[int, ...] = (1, 4, 16)  # K, captions per image
-    rounds: int = 200  # steps of an estimator that is sampled, and of teaching its control, if it has one
+    rounds: int = 200  # steps of an estimator that is sampled, and of training its control, if it has one
     repeats: int = 3  # timed steps
 
 

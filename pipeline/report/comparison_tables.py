@@ -1,4 +1,4 @@
-"""The comparison of curves as tables: at equal CIDEr, at equal recall, differences from a reference, along ρ."""
+"""Tables that compare the methods' curves: at equal CIDEr, at equal recall, differences from a reference, along ρ."""
 
 from __future__ import annotations
 
@@ -97,19 +97,19 @@ def rho_table(comparison: Comparison, slice_: Slice) -> Table:
         f"{method}: R@10 in % against ρ, at CIDEr {slice_.level:.3f}, test split",
         rows,
         [*columns, _spread(first, recall_by(first), 1)],
-        ["Fixed CIDEr: the highest to which the curves of every ρ come.", *_notes(comparison, slice_, 3)],
+        ["Fixed CIDEr: the highest that the curves of all ρ reach.", *_notes(comparison, slice_, 3)],
         head="ρ",
     )
 
 
 def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
-    """How the numbers were read, which intervals they have, and which curves do not come so far."""
+    """How the numbers were read, which intervals they have, and which curves do not reach the level."""
     if slice_.rule:
         yield slice_.rule
     yield (
         "Read from each method's curve along λ (seeds averaged): settings that contradict the trade-off of CIDEr and "
         f"R@10 ({comparison.results.first.title.lower()}) are pooled, between neighbours it is linear, beyond the last "
-        "setting there is none."
+        "setting it is undefined."
     )
     estimates = [estimate for reading in slice_.readings for estimate in reading.estimates.values()]
     marks = {_mark(reading) for reading in slice_.readings}
@@ -120,16 +120,16 @@ def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
             + (f"; in each, the fixed CIDEr is the same share of that of {comparison.control}." if moving else ".")
         )
     if any(estimate.spread is not None for estimate in estimates):
-        yield "± is the standard deviation over (n) seeds, each read from its own curve where that comes so far."
+        yield "± is the standard deviation over (n) seeds, each read from its own curve where that reaches the value."
     if "§" in marks:
         yield (
-            f"Marked §: the whole curve lies at a higher {slice_.fixed}; its lowest setting stands, so the method has "
-            "at least this."
+            f"Marked §: every setting of the method has a higher {slice_.fixed}; the numbers are those of its lowest "
+            "and are lower bounds."
         )
     if "‡" in marks:
         yield (
             f"Marked ‡: in more than {SHORT_OFTEN:.0%} of the resamples the curve ends before this value; "
-            "there its last setting stands."
+            "there the numbers are those of its last setting."
         )
     short = [_ends(reading, digits) for reading in slice_.readings if reading.nearest is None]
     if short:

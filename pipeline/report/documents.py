@@ -1,13 +1,13 @@
-"""Writes the tables and figures of the documents, or checks them; they stand between markers and are those of results/.
+"""Writes the tables and figures of the documents from results/, between their markers, or checks them.
 
     python -m pipeline.report.documents [--check]
 
-A block of a document at the repository's root is what stands between two lines, `<!-- results: … -->` and
-`<!-- end -->`. The first says what is there, with bars between its parts:
+A block of a document at the repository's root is the text between two lines, `<!-- results: … -->` and
+`<!-- end -->`. The first says what to show, with bars between its parts:
 
     <!-- results: scenes | Results at the chosen λ -->                             a table, by the beginning of its name
     <!-- results: scenes | Results | columns: Method; CIDEr | rows: mle; luo -->   some columns, some rows
-    <!-- results: scenes | figure: curve -->                                       a figure; its description stays
+    <!-- results: scenes | figure: curve -->                                       a figure; its description is kept
     <!-- results: scenes | provenance -->                                          which command printed it, and where
 """
 
@@ -106,7 +106,7 @@ def _updated(root: Path, document: Path, complaints: list[str], check: bool, blo
 
 
 def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str) -> str:
-    """What should stand between a block's markers. Raises UserError where the result file has no such thing."""
+    """The text that belongs between a block's markers. Raises UserError where the result file has no such thing."""
     found = read_result(root, name)
     (key, value), *options = parts
     try:
@@ -130,15 +130,15 @@ def _provenance(found: ResultFile) -> str:
 
 
 def _picture(root: Path, figure: Drawn) -> str:
-    """The figure's path, if what lies there is the figure."""
+    """The figure's path. Raises UserError if the file there is not the figure."""
     path = root / figure.file
     if not path.is_file() or sha256(path) != figure.sha256:
-        raise UserError(f"has another figure than {figure.file}: bring that back, or make record again")
+        raise UserError(f"has another figure than {figure.file}: restore that file, or run make record again")
     return figure.file
 
 
 def _part(table: Printed, options: dict[str, str]) -> Printed:
-    """The columns and rows that are asked for, in the order asked."""
+    """The columns and rows that `options` names, in that order."""
     columns, rows = _names(options.pop("columns", "")), _names(options.pop("rows", ""))
     if options:
         raise UserError(f"is asked for “{next(iter(options))}”; a table has columns: and rows:")

@@ -1,4 +1,4 @@
-"""The numbers outside the page: Markdown for the terminal, CSV for plots."""
+"""The report's numbers outside the page: Markdown for the terminal, CSV for plots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBERS = ("value", "low", "high", "spread", "seeds")
 
 
 def markdown(tables: Sequence[Table], rule: str = "") -> str:
-    """The tables, aligned to be read as they are, each with its warning and notes; a rule of choice comes first."""
+    """The tables, in line, each with its warning and notes; `rule` (how λ is chosen) is first."""
     parts = [_bullets([rule])] if rule else []
     for table in once(tables, [rule]):
         heads = [f"{column.group} {column.label}".strip() for column in table.columns]

@@ -1,4 +1,4 @@
-"""What the figures show: recall against naturalness, recall against ρ, and what a listener unlearns about people."""
+"""Content of the figures: recall against naturalness, recall against ρ, and the drift of each method's listener."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.report.tables import number
 
 
 def styles(results: Results) -> dict[str, Style]:
-    """The style of each curve, the same in every figure: a colour a method, a marker a curve.
+    """The style of each curve, the same in every figure: one colour per method, one marker per curve.
 
     A frozen speaker has its method's colour, dashed. A method's own name has the style of its first curve.
     """
@@ -29,9 +29,9 @@ def styles(results: Results) -> dict[str, Style]:
 
 
 def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CIDEr") -> list[Panel]:
-    """R@10 against a language metric, one panel a judge, on the test split.
+    """R@10 against a language metric on the test split, one panel per judge.
 
-    A setting without both numbers is left out, and so is a judge who saw nothing (unless none saw anything).
+    A setting without both numbers is left out, and so is a judge without any (unless none has any).
     """
     panels = [
         Panel(
@@ -51,7 +51,7 @@ def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CID
 
 
 def drift_panel(results: Results, choices: Sequence[Choice]) -> Panel | None:
-    """What the method's own listener makes of people's captions against what it makes of its speaker's.
+    """Recall of each method's own listener on human captions against that on its speaker's captions.
 
     None where human captions were not judged, or where there is no own listener.
     """
@@ -59,7 +59,7 @@ def drift_panel(results: Results, choices: Sequence[Choice]) -> Panel | None:
     panel = Panel(
         name="drift",
         title="Own listener",
-        words="how well it finds images by its speaker's captions, and by people's",
+        words="recall on its speaker's captions and on human captions",
         across="R@10 of its speaker's captions →",
         up="R@10 of human captions →",
         series=_series(results, choices, recall_by(OWN), human_by(OWN), *what),
@@ -87,7 +87,7 @@ def rho_panels(results: Results, comparison: Comparison) -> list[Panel]:
                     words += f" [{number(ends[0], 1)}, {number(ends[1], 1)}]" if ends else ""
                     spots.append(Spot(rho, found.value, words, bars=(rho, rho, *ends) if ends else None))
             lines.append(Series(label, style[method], tuple(spots)))
-        across, up = "ρ: share of captions heard as distributions →", "R@10: found more often →"
+        across, up = "ρ: share of captions passed as distributions →", "R@10: found more often →"
         panels.append(Panel(judge, results.judges[judge].title, across, up, tuple(lines)))
     return [panel for panel in panels if not panel.empty]
 
@@ -101,9 +101,9 @@ def _series(
     y_words: tuple[str, int],
     frozen: bool = True,
 ) -> tuple[Series, ...]:
-    """A line a curve, with a spot for each point that has both numbers; of a frozen speaker only where wanted.
+    """A line for each curve, with a spot for each point that has both numbers; frozen speakers only if `frozen`.
 
-    `x_words` and `y_words`: what hovering calls the numbers, and their digits.
+    `x_words` and `y_words`: the names of the numbers on hovering, and their digits.
     """
     style, chosen = styles(results), {id(choice.point) for choice in choices if choice.of > 1}
 
@@ -133,6 +133,6 @@ def _series(
 
 
 def _band(results: Results, keys: Keys) -> tuple[float, float] | None:
-    """The least and the greatest of the runs' numbers."""
+    """The smallest and the largest of the runs' numbers; None if there is none."""
     known = [value for run in results.runs if (value := run.value("test", *keys)) is not None]
     return (min(known), max(known)) if known else None

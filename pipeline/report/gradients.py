@@ -114,11 +114,11 @@ def _accuracy_table(found: Observatory) -> Table:
     notes = [
         f"Score: the hinge with margin {found.margin:g}, over all captions of two images together; means and ranges "
         f"over {effort['worlds']} taught worlds. Bias and length (of the mean) are relative to the true gradient's "
-        "norm, variance to its square; where a mean is shorter, so is its noise.",
+        "norm, variance to its square; a shorter mean also has less variance.",
         f"~: sampled, {effort['rounds']} steps, the bias's standard error is {max(errors, default=0.0):.2f} at most; "
         "all others are enumerated.",
         f"ms: CPU milliseconds of a step and its gradient at {large['images']} images, {large['vocabulary']} words and "
-        f"captions of up to {large['max_words']}, on this machine. variance × ms: what equal precision costs.",
+        f"captions of up to {large['max_words']}, on this machine. variance × ms: the cost of equal precision.",
     ]
     caption = f"Gradient estimators before the exact gradient, K = {samples} captions per image"
     named = [(row["name"] + ("" if row["exact"] else " ~"), (), row) for row in shown]
@@ -142,7 +142,7 @@ def _claim_table(found: Observatory) -> Table:
 
 
 def plane_panels(found: Observatory) -> list[Panel]:
-    """Noise against bias, a panel for the least number of samples and one for the greatest."""
+    """Noise against bias, a panel for the smallest number of samples and one for the largest."""
     across, up = "bias: |mean − truth| / |truth| →", "noise: standard deviation / |truth| →"
     panels = []
     for samples in (found.samples[0], found.samples[-1]):
@@ -158,11 +158,11 @@ def plane_panels(found: Observatory) -> list[Panel]:
 
 
 def claim_panels(found: Observatory) -> list[Panel]:
-    """Bias and variance along ρ as multiples of those at ρ = 0, beside the claim that both fall as 1 − ρ."""
+    """Bias and variance along ρ as multiples of those at ρ = 0, with the claim that both fall as 1 − ρ."""
     along = found.along_rho()
     spots = [Spot(rho, 1 - rho, f"{CLAIM}, ρ {rho:g}") for rho in sorted(found.rows["rho"].dropna().unique())]
     claim, panels = Series(CLAIM, Style(0, 0, dashed=True), tuple(spots)), []
-    across, up, words = "ρ: share that passes whole →", "times that of ρ = 0", "as a multiple of that of ρ = 0"
+    across, up, words = "ρ: share passed as distributions →", "times that of ρ = 0", "as a multiple of that of ρ = 0"
     for key in ("bias", "variance"):
         known, series = along[(along["score"] == HINGE) & along[key].notna()], [claim]
         for name, line in known.groupby("name", sort=False):

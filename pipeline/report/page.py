@@ -41,7 +41,7 @@ def write_report(
 
     `sweep` holds cells.json and captions.parquet, each of `evaluations` metrics.json and captions.parquet, `prepared`
     the prepared data set; the files named there lie below `images_root`, without which there is no gallery. `crossed`
-    is the file of every speaker before every listener, `observatory` that of the gradient estimators; each is left out
+    is the file of every speaker with every listener, `observatory` that of the gradient estimators; each is left out
     where there is none. Raises UserError if another one is missing.
     """
     results = read_results(sweep, evaluations, first=("pretrained", settings.control))
@@ -139,7 +139,7 @@ def _page(figures: Mapping[str, Sequence[Panel]], **content: Any) -> str:
 
 
 def _once(tables: Mapping[str, Sequence[Table]], names: Sequence[str]) -> dict[str, list[Table]]:
-    """These groups of tables, a note once in all of them."""
+    """These groups of tables, each note only once in all of them."""
     fresh = iter(once(table for name in names for table in tables[name]))
     return {name: [next(fresh) for _ in tables[name]] for name in names}
 
@@ -151,5 +151,5 @@ def _digests(files: Sequence[Path]) -> Table:
 
 
 def _hash(text: str) -> str:
-    """As a content security policy names an inline script or style."""
+    """The name of an inline script or style in a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

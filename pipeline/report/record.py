@@ -1,4 +1,4 @@
-"""Makes a result file of what the last run left in data/."""
+"""Writes a result file from the outputs of the last run in data/."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def record(root: Path, name: str, figures: Sequence[str], whole: Callable[[str, 
     """Write `results/<name>.json` of the tables in data/, of these figures, and of this machine and commit; its path.
 
     Tables are those of the folder's Markdown; a figure's picture is copied to docs/. To be called on the machine and at
-    the commit that ran. `whole` gives a profile's text as params.yaml has it.
+    the commit of the run. `whole` gives a profile's text as params.yaml has it.
 
     Raises UserError if the last run was not of this name.
     """
@@ -54,7 +54,7 @@ def record(root: Path, name: str, figures: Sequence[str], whole: Callable[[str, 
 
 
 def tables_in(markdown: str) -> Iterator[tuple[str, Printed]]:
-    """The tables of a text that stand under a line **caption**, with it."""
+    """The tables of a Markdown text, each with the line **caption** above it."""
     caption, rows = "", list[list[str]]()
     for line in [*markdown.splitlines(), ""]:
         if line.startswith("|"):
@@ -67,7 +67,7 @@ def tables_in(markdown: str) -> Iterator[tuple[str, Printed]]:
 
 
 def _of_profile(root: Path, name: str, whole: Callable[[str, Path], str]) -> str:
-    """The command that left data/report, which must be of that profile."""
+    """The command that wrote data/report. Raises UserError if that was a run of another profile."""
     profile = root / "profiles" / f"{name}.yaml"
     if not profile.is_file():
         raise UserError(f"{name}: no profile in profiles/, nor one of {', '.join(OTHERS)}")
@@ -80,7 +80,7 @@ def _of_profile(root: Path, name: str, whole: Callable[[str, Path], str]) -> str
 
 
 def _drawn(root: Path, name: str, picture: Path) -> Drawn:
-    """The figure under the path that it had in docs/, or a new one."""
+    """Copy the figure to docs/, to its path in the present result file if it has one."""
     file = f"docs/{name}_{picture.stem}.png"
     if path_of(root, name).is_file() and (before := read_result(root, name).figures.get(picture.stem)):
         file = before.file

@@ -1,4 +1,4 @@
-"""A result file, `results/<name>.json`: tables and figures as a command printed them, and where that was."""
+"""A result file, `results/<name>.json`: tables and figures as a command printed them, with commit and machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Section(BaseModel):
 
 
 class Printed(_Section):
-    """A table, cell by cell as it is shown; the first column names the row."""
+    """A table of text cells; the first column names the row. Raises ValueError if it is not rectangular."""
 
     columns: list[str]
     rows: list[list[str]]
@@ -42,7 +42,7 @@ class Drawn(_Section):
 
 
 class ResultFile(_Section):
-    """What one command found. Tables have their captions as names, figures those of the files they were drawn to."""
+    """The results of one command. Tables are named by their captions, figures by the files they were drawn to."""
 
     command: str
     commit: str
@@ -54,7 +54,7 @@ class ResultFile(_Section):
     figures: dict[str, Drawn] = {}
 
     def table(self, beginning: str) -> Printed:
-        """The table whose name begins so. Raises UserError unless it is just one."""
+        """The table whose name is or begins with `beginning`. Raises UserError unless there is exactly one."""
         names = [beginning] if beginning in self.tables else [n for n in self.tables if n.startswith(beginning)]
         if len(names) != 1:
             which = f"has {len(names)} tables" if names else "has no table"
@@ -67,7 +67,7 @@ class ResultFile(_Section):
         return self.figures[name]
 
     def text(self) -> str:
-        """As JSON; a table's row is a line."""
+        """The file as JSON, with one line for each row of a table."""
         return _json(self.model_dump(exclude_defaults=True)) + "\n"
 
 

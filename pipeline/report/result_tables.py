@@ -42,7 +42,7 @@ SHADES = 8  # .heat-0 … .heat-8 of page.css
 
 
 def results_table(results: Results, choices: Sequence[Choice], direction: str = TEXT) -> Table:
-    """Per method, at the λ chosen on validation: language metrics and recall by each judge on the test split."""
+    """Language metrics and recall by each judge on the test split, of each method at the λ chosen on validation."""
     forward = direction == TEXT
     columns = [*(dial(name, "Chosen") for name in _dials(results)), SEEDS]
     if forward:
@@ -59,7 +59,7 @@ def results_table(results: Results, choices: Sequence[Choice], direction: str = 
 
 
 def human_table(results: Results, choices: Sequence[Choice]) -> Table:
-    """Human captions through each chosen setting's judges; own listeners differ, the others should not."""
+    """Recall of human captions by the judges of each chosen setting; only own and adapted listeners differ."""
     rows = [(choice.method, choice.point.runs, choice.point) for choice in choices if choice.point]
     columns = [column for judge in results.judges.values() for column in ranks(judge.name, judge.title, "human", TEXT)]
     caption = "Human captions of the test split through the same judges: recall in % and median rank (med.)"
@@ -95,7 +95,7 @@ def compact_tables(results: Results, choices: Sequence[Choice]) -> tuple[Table, 
     columns += [measured(f"R@10 {judge}", recall_by(judge)) for judge in results.judges]
     columns += [measured("repeats", ("diversity", "repetition"), 3, spread=False)]
     more = [measured(name, ("language", name), 3, spread=False) for name in measured_language(results)[1:]]
-    more += [_three(judge) for judge in results.judges if judge != ADAPTED]  # there is no room for it
+    more += [_three(judge) for judge in results.judges if judge != ADAPTED]  # it does not fit into a terminal
     judges = "; ".join(f"{judge.name}: {judge.words}" for judge in results.judges.values())
     notes = [
         f"Recall in % of {_images(results)} test images, from caption to image, and median rank (med). "
@@ -202,14 +202,14 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
 
 
 def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
-    """How well each listener still understands people after joint training; None where that was not measured."""
+    """Recall of human captions by each method's listener before and after joint training; None if not measured."""
     columns = [
         measured("before", human_by(BEFORE)),
         measured("after", human_by(OWN)),
         Column("drift", show=lambda point: signed(_summary(drift(point)))),
     ]
     notes = [
-        "before and after joint training. Below 0: the listener has become attuned to its speaker, at people's cost."
+        "before and after joint training. Below 0: the listener has adapted to its speaker and understands people less."
     ]
     caption = "Drift of the listener: R@10 of human captions in %, test split"
     found = results.has(*human_by(OWN)) and results.has(*human_by(BEFORE))
@@ -218,7 +218,7 @@ def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
 
 
 def drift(point: Point) -> list[float | None]:
-    """One number a seed: human captions' R@10 by the own listener minus that by the listener before."""
+    """For each seed, R@10 of human captions by the own listener minus that by the listener before; None if unknown."""
     pairs = [[run.value("test", *human_by(judge)) for judge in (OWN, BEFORE)] for run in point.runs]
     return [None if own is None or before is None else own - before for own, before in pairs]
 
@@ -248,7 +248,7 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
     columns += [Column(name, "Listener" if name in others else "Own listener of") for name in listeners]
     notes = [f"± is the standard deviation over {len(seeds)} seeds."] if len(seeds) > 1 else []
     notes += ["; ".join(f"{name}: {described(name).words}" for name in others) + "."] if others else []
-    notes += ["Where captions and listener are of one method and seed, the two learned together."]
+    notes += ["Where captions and listener are of one method and seed, the two were trained jointly."]
     if signature := crossed.get("signature"):
         notes.append("Protocol: " + " | ".join(part.strip() for part in str(signature).split("|")))
     rows = [[name, *map(_summary, row)] for name, row in cells.items()]
@@ -256,7 +256,7 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
 
 
 def _lacking(values: Sequence[float | None]) -> bool:
-    """There is no value, or not of every seed: then there is no mean, so that no seed drops out unseen."""
+    """Whether the value of any seed is missing: then there is no mean, so that no seed is dropped silently."""
     return not values or not all(isinstance(value, int | float) and math.isfinite(value) for value in values)
 
 
@@ -301,17 +301,15 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
     notes = [f"Chosen in the same way: {'; '.join(beside)}."] if beside else []
     if below:
         notes.append(
-            f"Marked *: no setting of {', '.join(below)} is natural enough, so its most natural one stands here."
+            f"Marked *: no setting of {', '.join(below)} has that CIDEr, so the one with the highest CIDEr is shown."
         )
     if unmeasured:
-        notes.append(
-            f"Marked †: validation numbers of {', '.join(unmeasured)} are missing, so nothing was chosen by them."
-        )
+        notes.append(f"Marked †: validation numbers of {', '.join(unmeasured)} are missing, so there was no choice.")
     return notes
 
 
 def _not_computed(results: Results) -> list[str]:
-    """One line a metric and reason, with the methods it holds for if not for all."""
+    """One line for each metric and reason, with the methods it concerns if not all."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for run in results.runs:
         for name, reason in run.not_computed.items():

@@ -1,4 +1,4 @@
-"""Tables as text cells, for the page and for Markdown: columns that know what they show of a row."""
+"""Tables of text cells, for the page and for Markdown; a column has the function that makes its cells."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ RECALLS = ("R@1", "R@5", "R@10")
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, and what stands below it: the text `show` makes of what a row is of, or else a dash.
+    """A heading, and `show`: from what a row is about to the text of its cell; None gives a dash.
 
-    Neighbours with one group stand under a common heading.
+    Neighbouring columns of one group have a common heading.
     """
 
     label: str
@@ -77,9 +77,9 @@ def filled(
     head: str = "Method",
     beside: Sequence[Run] = (),
 ) -> Table:
-    """The table of `rows`: what each is called, the runs that it is of, and what the columns show, if anything.
+    """The table of `rows`: what each is called, its runs, and what is passed to the columns (None: only dashes).
 
-    `head` stands above the names. Runs `beside` have no row, but count with the protocols.
+    `head` stands above the names. Runs `beside` have no row, but their protocols count.
     """
     letters, protocols, warning = _protocols([*(run for _, runs, _ in rows for run in runs), *beside])
     cells = []
@@ -127,7 +127,7 @@ def dial(name: str, group: str = "") -> Column:
 
 
 def median(judge: str, *where: str, group: str = "") -> Column:
-    """The median rank (averaged over seeds), without a decimal where it is whole."""
+    """The median rank (averaged over seeds), without a decimal if it is an integer."""
 
     def show(point: Point) -> str:
         value = point.mean("test", *recall_by(judge, "median_rank", *where))
@@ -143,7 +143,7 @@ def ranks(judge: str, title: str, *where: str) -> list[Column]:
 
 
 def once(tables: Iterable[Table], said: Iterable[str] = ()) -> list[Table]:
-    """The tables without notes that stand above them (or are `said` before), except the protocol."""
+    """The tables without the notes of earlier ones and those in `said`; the protocol stays."""
     known, found = set(said), []
     for table in tables:
         fresh = [note for note in table.notes if note not in known or note.startswith("Protocol")]
