@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
 
 from pipeline.analysis.judges import Keys, recall_by
 from pipeline.analysis.results import CIDER, Point, Results, means
+from pipeline.ranges import Each, Natural, Positive, Share, different
 
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """How the report chooses and what it shows."""
+    """The section `report` of params.yaml: how the report chooses λ, and what it shows."""
 
-    images: int = 12  # in the gallery
-    seed: int = 0  # which images those are
+    images: Natural = 12  # in the gallery
+    seed: Natural = 0  # of the draw of those images
     control: str = "mle"  # the method whose naturalness is the reference
-    min_cider_share: float = 0.95  # of the control's validation CIDEr that a chosen setting must keep
-    metric: str = "CIDEr"  # on the x axis of the curve
-    frozen: tuple[str, ...] = ()  # methods whose speakers are also shown with a listener that adapted to them
-    at_cider: tuple[float, ...] | None = None  # where recalls are compared; None: chosen from the curves
-    at_recall: tuple[float, ...] | None = None  # where language is compared, in %; None: chosen from the curves
-    recall: str = "R@10"  # which recall of the first judge that is
+    min_cider_share: Share = 0.95  # of the control's validation CIDEr that a chosen setting must keep
+    metric: Literal["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"] = "CIDEr"  # on the x axis of the curve
+    # methods whose speakers are also shown with a listener that adapted to them
+    frozen: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(different)] = ()
+    at_cider: Annotated[tuple[Positive, ...], *Each] | None = None  # where recalls are compared; None: by the curves
+    at_recall: Annotated[tuple[Positive, ...], *Each] | None = None  # where language is, in %; None: by the curves
+    recall: Literal["R@1", "R@5", "R@10"] = "R@10"  # which recall of the first judge that is
 
 
 class Basis(StrEnum):

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from pipeline.config.section import Each, Name, Section, Text, different
-from pipeline.ranges import Count, Natural, Positive, Share
+from pipeline.config.section import Name, Section, Text
+from pipeline.ranges import Count, Each, Natural, Positive, Share, different
 
 
 class Scenes(Section):

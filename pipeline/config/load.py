@@ -18,10 +18,10 @@ from pipeline import methods
 from pipeline.composition.objective import Objective
 from pipeline.config.reading import did_you_mean, keys_of, one_line, override, read_mapping, shown
 from pipeline.config.schema import ListenerSettings, Params, Seeds, SpeakerSettings, Train, pretrained
-from pipeline.config.section import Each, Name, Section
+from pipeline.config.section import Name, Section
 from pipeline.config.views import View
 from pipeline.errors import UserError
-from pipeline.ranges import NonNegative
+from pipeline.ranges import Each, NonNegative
 from pipeline.training.optimisation import Optimisation
 
 OWN_LISTENER, ADAPTED_LISTENER = "own", "adapted"  # judges that a method trains

@@ -11,14 +11,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from pipeline.analysis.selection import ReportSettings
 from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.composition.objective import Objective
 from pipeline.config.data_schema import Features, Prepare, Scenes
 from pipeline.config.reading import read_mapping
-from pipeline.config.section import Each, Given, Name, Section, Text, different
+from pipeline.config.section import Given, Name, Section, Text
 from pipeline.config.views import View, listed_keys
 from pipeline.evaluation.set_sizes import SetSizes
-from pipeline.ranges import Count, Dropped, Natural, NonNegative, Positive, Share
+from pipeline.ranges import Count, Dropped, Each, Natural, NonNegative, Positive
 from pipeline.training.optimisation import Optimisation
 
 
@@ -183,20 +184,6 @@ class Sweep(Section):
     seconds: Positive | None = None
 
 
-class Report(Section):
-    """Which setting of each method the report chooses (on val), and what it shows."""
-
-    images: Natural
-    seed: Natural
-    control: Name
-    min_cider_share: Share
-    metric: Literal["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"]
-    frozen: Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(different)] = ()
-    at_cider: Annotated[tuple[Positive, ...], *Each] | None = None
-    at_recall: Annotated[tuple[Positive, ...], *Each] | None = None
-    recall: Literal["R@1", "R@5", "R@10"] = "R@10"
-
-
 class Params(Section):
     """The parameter file. `load` checks the blocks of `pretrain` and `methods` and fills in their defaults."""
 
@@ -210,7 +197,7 @@ class Params(Section):
     methods: dict[Name, dict[str, Any]]
     evaluate: Evaluate
     sweep: Sweep
-    report: Report
+    report: Annotated[ReportSettings, Given]
 
     def _check(self) -> None:
         if self.prepare.images is None and self.features.network != "imported":

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]  # it names stages and folders
-
-
-def different(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    if again := [value for i, value in enumerate(values) if value in values[:i]]:
-        raise ValueError(f"{again[0]} is given twice")
-    return values
-
-
-Each = [Field(strict=False, min_length=1), AfterValidator(different)]  # YAML's lists, not empty, nothing twice
 
 
 class Section(BaseModel):
