@@ -131,9 +131,13 @@ class Results:
     def methods(self) -> list[str]:
         return list(dict.fromkeys(point.method for point in self.points))
 
+    def values(self, *keys: str) -> list[float]:
+        """The numbers at `keys` of the test split, of the runs that have one."""
+        return [value for run in self.runs if (value := run.value("test", *keys)) is not None]
+
     def has(self, *keys: str) -> bool:
         """Whether any run has a number at `keys` of the test split."""
-        return any(run.value("test", *keys) is not None for run in self.runs)
+        return bool(self.values(*keys))
 
     def dial(self, method: str) -> str:
         """The setting along which the method's curve runs: λ, or γ of a guided method that has one λ."""

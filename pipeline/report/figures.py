@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pipeline.analysis.compare import Comparison
 from pipeline.analysis.judges import BEFORE, OWN, Keys, human_by, recall_by
@@ -11,6 +12,14 @@ from pipeline.analysis.selection import Choice
 from pipeline.analysis.tradeoff import curves
 from pipeline.report.drawing import Panel, Series, Spot, Style
 from pipeline.report.tables import number
+
+
+class Axis(NamedTuple):
+    """What an axis shows: the number's name on hovering, its place in metrics.json and its digits."""
+
+    name: str
+    keys: Keys
+    digits: int = 1
 
 
 def styles(results: Results) -> dict[str, Style]:
@@ -33,6 +42,7 @@ def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CID
 
     A setting without both numbers is left out, and so is a judge without any (unless none has any).
     """
+    x = Axis(metric, ("language", metric), 3)
     panels = [
         Panel(
             name=judge.name,
@@ -40,13 +50,12 @@ def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CID
             across=f"{metric}: more natural →",
             up="R@10: found more often →",
             # A frozen speaker's captions are its method's: only its own listener is another.
-            series=_series(results, choices, ("language", metric), recall_by(judge.name), (metric, 3), ("R@10", 1),
-                           frozen=judge.name == OWN),
+            series=_series(results, choices, x, Axis("R@10", recall_by(judge.name)), frozen=judge.name == OWN),
             level=_band(results, human_by(judge.name)),
             level_words="human captions",
         )
         for judge in results.judges.values()
-    ]  # fmt: skip
+    ]
     return [panel for panel in panels if not panel.empty] or panels
 
 
@@ -55,14 +64,14 @@ def drift_panel(results: Results, choices: Sequence[Choice]) -> Panel | None:
 
     None where human captions were not judged, or where there is no own listener.
     """
-    what = ("own captions R@10", 1), ("human captions R@10", 1)
+    x, y = Axis("own captions R@10", recall_by(OWN)), Axis("human captions R@10", human_by(OWN))
     panel = Panel(
         name="drift",
         title="Own listener",
         words="recall on its speaker's captions and on human captions",
         across="R@10 of its speaker's captions →",
         up="R@10 of human captions →",
-        series=_series(results, choices, recall_by(OWN), human_by(OWN), *what),
+        series=_series(results, choices, x, y),
         level=_band(results, human_by(BEFORE)),
         level_words="before joint training",
     )
@@ -93,37 +102,29 @@ def rho_panels(results: Results, comparison: Comparison) -> list[Panel]:
 
 
 def _series(
-    results: Results,
-    choices: Sequence[Choice],
-    across: Keys,
-    up: Keys,
-    x_words: tuple[str, int],
-    y_words: tuple[str, int],
-    frozen: bool = True,
+    results: Results, choices: Sequence[Choice], across: Axis, up: Axis, frozen: bool = True
 ) -> tuple[Series, ...]:
-    """A line for each curve, with a spot for each point that has both numbers; frozen speakers only if `frozen`.
-
-    `x_words` and `y_words`: the names of the numbers on hovering, and their digits.
-    """
+    """A line for each curve, with a spot for each point that has both numbers; frozen speakers only if `frozen`."""
     style, chosen = styles(results), {id(choice.point) for choice in choices if choice.of > 1}
 
     def spot(point: Point) -> Spot | None:
-        x, y = point.mean("test", *across), point.mean("test", *up)
+        x, y = point.mean("test", *across.keys), point.mean("test", *up.keys)
         if x is None or y is None:
             return None
-        dx, dy = point.spread("test", *across), point.spread("test", *up)
+        dx, dy = point.spread("test", *across.keys), point.spread("test", *up.keys)
         several, dial = len(point.runs) > 1, results.dial(point.method)
-        keys = dict.fromkeys(("lambda", "rho", dial, *results.varying(point.method)))
+        names = dict.fromkeys(("lambda", "rho", dial, *results.varying(point.method)))
         seeds = " ".join(str(seed) for seed in point.seeds if seed is not None) or "–"
-        words = [point.method, *(named(point, key) for key in keys if key in point.settings)]
+        words = [point.method, *(named(point, name) for name in names if name in point.settings)]
         words += [f"{'seeds' if several else 'seed'} {seeds}"]
-        words += [f"{x_words[0]} {number(x, x_words[1], dx)}", f"{y_words[0]} {number(y, y_words[1], dy)}"]
+        words += [f"{across.name} {number(x, across.digits, dx)}", f"{up.name} {number(y, up.digits, dy)}"]
+        each = [(run.value("test", *across.keys), run.value("test", *up.keys)) for run in point.runs]
         return Spot(
             x=x,
             y=y,
             label=", ".join([*words, *(["chosen on validation"] if id(point) in chosen else [])]),
             bars=(x - dx, x + dx, y - dy, y + dy) if dx is not None and dy is not None else None,
-            seeds=tuple((run.value("test", *across), run.value("test", *up)) for run in point.runs) if several else (),  # type: ignore[misc]
+            seeds=tuple(each) if several else (),  # type: ignore[arg-type]
             tag=named(point, dial) if dial in point.settings else "",
             chosen=id(point) in chosen,
         )
@@ -134,5 +135,5 @@ def _series(
 
 def _band(results: Results, keys: Keys) -> tuple[float, float] | None:
     """The smallest and the largest of the runs' numbers; None if there is none."""
-    known = [value for run in results.runs if (value := run.value("test", *keys)) is not None]
+    known = results.values(*keys)
     return (min(known), max(known)) if known else None

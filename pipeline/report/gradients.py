@@ -91,6 +91,9 @@ def _accuracy_table(found: Observatory) -> Table:
     samples = found.samples[len(found.samples) // 2]  # one that every estimator has
     shown = found.of(samples)
 
+    def cost(k: int) -> Column:
+        return Column(f"K={k}", "variance × ms", lambda row: number(costs.get((row["words"], k)), 0))
+
     def dial(value: float) -> str | None:
         return None if isnan(value) else f"{value:g}"
 
@@ -107,8 +110,7 @@ def _accuracy_table(found: Observatory) -> Table:
         Column("variance", show=lambda row: number(row["variance"], 2)),
         Column("ms", show=lambda row: number(row["ms"], 1)),
     ]
-    for k in found.samples:
-        columns.append(Column(f"K={k}", "variance × ms", lambda row, k=k: number(costs.get((row["words"], k)), 0)))
+    columns += map(cost, found.samples)
     errors = [row["bias_error"] for row in shown if not row["exact"]]
     large, effort = found.large, found.effort
     notes = [

@@ -134,7 +134,7 @@ def _page(figures: Mapping[str, Sequence[Panel]], **content: Any) -> str:
         swatches={name: swatch(style) for name, style in sorted(styles.items())},
         rank_judges=[judge for judge in results.judges if any(words.ranks[judge] is not None for words in said)],
         finds=any(words.found for words in said),
-        images=max((int(run.value("test", "images") or 0) for run in results.runs), default=0),
+        images=int(max(results.values("images"), default=0)),
     )
 
 

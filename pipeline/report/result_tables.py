@@ -51,7 +51,7 @@ def results_table(results: Results, choices: Sequence[Choice], direction: str = 
     what = "from caption to image" if forward else "from image to caption"
     return filled(
         "results" if forward else "reverse",
-        f"Test split, {what}: recall in % of {_images(results)} images and median rank (med.)",
+        f"Test split, {what}: recall in % of {_count(results, 'images')} images and median rank (med.)",
         chosen(choices),
         columns,
         [*_spread_note(choices), *_choice_notes(results, choices), *(_not_computed(results) if forward else ())],
@@ -98,7 +98,7 @@ def compact_tables(results: Results, choices: Sequence[Choice]) -> tuple[Table, 
     more += [_three(judge) for judge in results.judges if judge != ADAPTED]  # it does not fit into a terminal
     judges = "; ".join(f"{judge.name}: {judge.words}" for judge in results.judges.values())
     notes = [
-        f"Recall in % of {_images(results)} test images, from caption to image, and median rank (med). "
+        f"Recall in % of {_count(results, 'images')} test images, from caption to image, and median rank (med). "
         f"Judges: {judges}.",
         *_spread_note(choices),
         *_choice_notes(results, choices),
@@ -151,7 +151,7 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
     facts = ("test", "faithfulness", "by_kind")
     kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == facts)
     told = [("true", "precision"), ("told", "told")]
-    samples, beams = (_captions(results, kind) for kind in SETS)
+    samples, beams = (_count(results, "several", kind, "captions") for kind in SETS)
     tables: list[tuple[str, str, list[tuple[str, Keys, int, str]], list[str]]] = [
         (
             "faithfulness",
@@ -195,8 +195,8 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
         ),
     ]
     found = []
-    for name, caption, numbers, notes in tables:
-        if columns := [measured(label, *how) for label, *how in numbers if results.has(*how[0])]:
+    for name, caption, wanted, notes in tables:
+        if columns := [measured(*column) for column in wanted if results.has(*column[1])]:
             found.append(filled(name, caption, chosen(choices), columns, notes))
     return found
 
@@ -267,21 +267,14 @@ def _summary(values: Sequence[Any]) -> str:
     return number(statistics.fmean(values), 1, statistics.stdev(values) if len(values) > 1 else None)
 
 
-def _captions(results: Results, kind: str) -> str:
-    """How many captions per image there are; several numbers where runs differ."""
-    found = [run.value("test", "several", kind, "captions") for run in results.runs]
-    return " or ".join(map(str, sorted({int(count) for count in found if count is not None})))
-
-
 def _three(judge: str) -> Column:
     shown = [measured(name, recall_by(judge, name), spread=False) for name in ("R@1", "R@5")] + [median(judge)]
     return Column(f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) or MISSING for column in shown))
 
 
-def _images(results: Results) -> str:
-    """How many images the test gallery has, "400 or 800" where runs differ."""
-    counts = sorted({int(n) for run in results.runs if (n := run.value("test", "images")) is not None})
-    return " or ".join(f"{n:,}" for n in counts) or "an unknown number of"
+def _count(results: Results, *keys: str) -> str:
+    """The number at `keys` of the test split, "400 or 800" where runs differ."""
+    return " or ".join(f"{int(n):,}" for n in sorted(set(results.values(*keys)))) or "an unknown number of"
 
 
 def _spread_note(choices: Sequence[Choice]) -> list[str]:
