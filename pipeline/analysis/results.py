@@ -152,21 +152,23 @@ class Results:
         return [key for key in keys if len({str(point.settings.get(key)) for point in points}) > 1]
 
     def of(self, method: str) -> list[Point]:
+        """The points of the method, in the order of its settings."""
         return [point for point in self.points if point.method == method]
 
 
 def means(points: Iterable[Point], split: str, *keys: str) -> list[float]:
-    """Those that are known."""
+    """The points' means at `keys`, of those that have one."""
     return [value for point in points if (value := point.mean(split, *keys)) is not None]
 
 
 def setting(point: Point | Run | None, name: str) -> str:
+    """The setting's value as text; a dash if there is none."""
     value = None if point is None else point.settings.get(name)
     return MISSING if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def named(point: Point | Run, name: str) -> str:
-    """The setting with its symbol before it."""
+    """The setting's value after its symbol: "λ 0.01"."""
     return f"{SYMBOLS.get(name, name)} {setting(point, name)}"
 
 

@@ -1,6 +1,6 @@
 """Profiles: profiles/NAME.yaml holds what differs from the profile named by its key `over`, by default base.yaml.
 
-python -m pipeline.config.overlays NAME writes params.yaml, a whole file. Its lines are those of the profiles, comments
+python -m pipeline.config.overlays NAME writes params.yaml. Its lines are those of the profiles, comments
 included: ruamel.yaml gives the place of each key, and no value is reformatted.
 """
 
@@ -38,7 +38,7 @@ def names(folder: Path = PROFILES) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml") if path.stem not in NO_PROFILES)
 
 
-def whole(name: str, folder: Path = PROFILES) -> str:
+def profile_text(name: str, folder: Path = PROFILES) -> str:
     """The text of the parameter file of the profile `name`; a mistake in a profile is a UserError."""
     if name not in names(folder):
         raise UserError(f"PROFILE={name}: no such profile; {did_you_mean(name, names(folder))}")
@@ -114,8 +114,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if len(arguments) != 1:
             raise UserError(f"usage: python -m pipeline.config.overlays NAME; there are {', '.join(names())}")
-        text, there = whole(arguments[0]), read_text(PARAMS) if PARAMS.exists() else None
-        if there not in (None, text) and there not in map(whole, names()):
+        text, there = profile_text(arguments[0]), read_text(PARAMS) if PARAMS.exists() else None
+        if there not in (None, text) and there not in map(profile_text, names()):
             kept = next(path for n in count(1) if not (path := Path(f"{PARAMS}.bak{n if n > 1 else ''}")).exists())
             PARAMS.rename(kept)
             print(f"{PARAMS} was changed by hand: it is kept as {kept}")

@@ -32,10 +32,10 @@ from pipeline.types import Batch, Message, Symbol, caption_mask
 
 
 class Given:
-    """`inner` with given words (N, T); `whole` (N, T) says which of them pass as distributions."""
+    """`inner` with given words (N, T); `full` (N, T) says which of them pass as distributions."""
 
-    def __init__(self, inner: Any, words: Tensor, whole: Tensor) -> None:
-        self.inner, self.words, self.whole = inner, words, whole
+    def __init__(self, inner: Any, words: Tensor, full: Tensor) -> None:
+        self.inner, self.words, self.full = inner, words, full
         self.log_prob = torch.zeros((), dtype=torch.float64)  # of all words, once they are chosen
 
     def __getattr__(self, name: str) -> Any:
@@ -52,7 +52,7 @@ class Given:
             if symbol.through is not None:
                 symbol = replace(symbol, through=through.through(index))
             if symbol.full is not None:
-                symbol = replace(symbol, full=self.whole[rows, t].nonzero().squeeze(1))
+                symbol = replace(symbol, full=self.full[rows, t].nonzero().squeeze(1))
             return replace(symbol, index=index)
 
         return step
@@ -61,9 +61,9 @@ class Given:
 class GivenRollouts(StepRollouts):
     """Rollouts whose words are given for one channel; baselines' captions are sampled as usual."""
 
-    def __init__(self, world: World, channel: Channel, words: Tensor, whole: Tensor) -> None:
+    def __init__(self, world: World, channel: Channel, words: Tensor, full: Tensor) -> None:
         super().__init__(world.speaker, world.batch, seed=0)
-        self.channel, self.given = channel, Given(channel, words, whole)
+        self.channel, self.given = channel, Given(channel, words, full)
 
     def _speak(self, channel: Channel) -> Message:
         return super()._speak(self.given if channel == self.channel else channel)
@@ -75,12 +75,12 @@ class Outcomes:
 
     gradients: Tensor  # (S, P)
     likely: Tensor  # (S,): the probability of the words, given what passes as distributions
-    whole: Tensor  # (S,): how many captions, or words, pass as distributions …
+    full: Tensor  # (S,): how many captions, or words, pass as distributions …
     parts: Tensor  # (S,): … of how many
 
     def moments(self, rho: float, samples: int) -> tuple[Tensor, Tensor]:
         """The mean (P,) and the trace of the covariance () of the mean of `samples` independent gradients."""
-        share = self.likely * rho ** self.whole.double() * (1 - rho) ** (self.parts - self.whole).double()
+        share = self.likely * rho ** self.full.double() * (1 - rho) ** (self.parts - self.full).double()
         mean = share @ self.gradients
         return mean, (share @ self.gradients.square().sum(1) - mean.square().sum()) / samples
 
@@ -107,8 +107,8 @@ class Enumeration:
         mix = channel.mix if isinstance(channel, PartialSampling) else None
         gradients, likely, counts = [], [], []
         for joint in itertools.product(list(ways(self.world.captions(), mix)), repeat=len(self.world.batch)):
-            words, whole, parts = (torch.stack(each) for each in zip(*joint, strict=True))
-            rollouts = GivenRollouts(self.world, channel, words, whole)
+            words, full, parts = (torch.stack(each) for each in zip(*joint, strict=True))
+            rollouts = GivenRollouts(self.world, channel, words, full)
             gradients.append(estimate(self.world, estimator, self.score, rollouts))
             likely.append(rollouts.given.log_prob.exp())
             counts.append(parts.sum(0))
@@ -151,8 +151,8 @@ def ways(captions: Tensor, mix: str | None) -> Iterator[tuple[Tensor, Tensor, Te
         else:
             length = int(alive.sum())
             for choice in itertools.product((False, True), repeat=length):
-                whole = torch.tensor([*choice, *[False] * (len(alive) - length)])
-                yield words, whole, torch.tensor([sum(choice), length])
+                full = torch.tensor([*choice, *[False] * (len(alive) - length)])
+                yield words, full, torch.tensor([sum(choice), length])
 
 
 def _single(channel: Any) -> Any:

@@ -52,10 +52,10 @@ class Style:
         return f"{self.colour}-{self.marker}" + ("-dashed" if self.dashed else "")
 
     @property
-    def look(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """The keyword arguments of matplotlib's plot."""
-        look = {"color": COLOURS[self.colour % len(COLOURS)], "marker": MARKERS[self.marker % len(MARKERS)]}
-        return look | {"linestyle": (0, (4, 3)) if self.dashed else "-", "linewidth": 1.5, "markersize": 7,
+        options = {"color": COLOURS[self.colour % len(COLOURS)], "marker": MARKERS[self.marker % len(MARKERS)]}
+        return options | {"linestyle": (0, (4, 3)) if self.dashed else "-", "linewidth": 1.5, "markersize": 7,
                        "markeredgecolor": PAPER, "markeredgewidth": 0.4}  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def swatch(style: Style) -> Markup:
     figure = Figure(figsize=(28 / 72, 16 / 72), frameon=False)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.axis("off")
-    axes.plot([0, 0.5, 1], [0, 0, 0], markevery=[1], **style.look)
+    axes.plot([0, 0.5, 1], [0, 0, 0], markevery=[1], **style.options)
     axes.set_xlim(0, 1)
     return _svg(figure, f"swatch-{style.name}")
 
@@ -186,8 +186,8 @@ def _draw(axes: Any, panel: Panel, panels: Sequence[Panel]) -> None:
 
 
 def _line(axes: Any, series: Series, n: int) -> None:
-    look, spots = series.style.look, series.spots
-    dots = {"color": look["color"], "gid": f"line-{n}"}
+    options, spots = series.style.options, series.spots
+    dots = {"color": options["color"], "gid": f"line-{n}"}
     gap = (nan, nan)
     bars = [
         place
@@ -205,7 +205,7 @@ def _line(axes: Any, series: Series, n: int) -> None:
     if rings:
         axes.plot(*zip(*rings, strict=True), "o", **dots, markersize=13, markerfacecolor="none", markeredgewidth=1.3)
     places = [spot.x for spot in spots], [spot.y for spot in spots]
-    axes.plot(*places, **look, label=plain(series.label), gid=f"points-{n}")
+    axes.plot(*places, **options, label=plain(series.label), gid=f"points-{n}")
 
 
 def _tag(axes: Any, series: Series, ends: bool) -> None:
@@ -215,7 +215,7 @@ def _tag(axes: Any, series: Series, ends: bool) -> None:
     for n, spot in enumerate(series.spots):
         if spot.tag and (spot.chosen or (ends and n == len(series.spots) - 1)):
             axes.annotate(spot.tag, (spot.x, spot.y), xytext=(2, 8), textcoords="offset points", fontsize=7,
-                          color=series.style.look["color"],
+                          color=series.style.options["color"],
                           path_effects=[withStroke(linewidth=2.5, foreground=PAPER)])  # fmt: skip
 
 

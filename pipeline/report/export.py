@@ -93,6 +93,7 @@ def _numbers(found: Estimate) -> dict[str, Any]:
 
 
 def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """The columns `head` of `rows` as CSV, empty where a row lacks one."""
     import pandas as pd
 
     return pd.DataFrame(rows, columns=head, dtype=object).to_csv(index=False, lineterminator="\n")

@@ -115,8 +115,8 @@ def _accuracy_table(found: Observatory) -> Table:
     large, effort = found.large, found.effort
     notes = [
         f"Score: the hinge with margin {found.margin:g}, over all captions of two images together; means and ranges "
-        f"over {effort['worlds']} taught worlds. Bias and length (of the mean) are relative to the true gradient's "
-        "norm, variance to its square; a shorter mean also has less variance.",
+        f"over {effort['worlds']} worlds with pretrained agents. Bias and length (of the mean) are relative to the "
+        "true gradient's norm, variance to its square; a shorter mean also has less variance.",
         f"~: sampled, {effort['rounds']} steps, the bias's standard error is {max(errors, default=0.0):.2f} at most; "
         "all others are enumerated.",
         f"ms: CPU milliseconds of a step and its gradient at {large['images']} images, {large['vocabulary']} words and "

@@ -23,16 +23,16 @@ OTHERS = {"observatory": "make observatory", "benchmarks": "make bench"}  # data
 CODE = ("pipeline", "stages", "benchmarks", "profiles", "dvc.yaml", "Snakefile")
 
 
-def record(root: Path, name: str, figures: Sequence[str], whole: Callable[[str, Path], str]) -> Path:
+def record(root: Path, name: str, figures: Sequence[str], profile_text: Callable[[str, Path], str]) -> Path:
     """Write `results/<name>.json` of the tables in data/, of these figures, and of this machine and commit; its path.
 
     Tables are those of the folder's Markdown; a figure's picture is copied to docs/. To be called on the machine and at
-    the commit of the run. `whole` gives a profile's text as params.yaml has it.
+    the commit of the run. `profile_text` gives a profile's text as params.yaml has it.
 
     Raises UserError if the last run was not of this name.
     """
     folder = root / "data" / (name if name in OTHERS else "report")
-    command = OTHERS.get(name) or _of_profile(root, name, whole)
+    command = OTHERS.get(name) or _of_profile(root, name, profile_text)
     sources = sorted(folder.glob("*.md"))
     tables = {caption: table for path in sources for caption, table in tables_in(path.read_text(encoding="utf-8"))}
     if not tables:
@@ -66,12 +66,12 @@ def tables_in(markdown: str) -> Iterator[tuple[str, Printed]]:
             caption = given[1]
 
 
-def _of_profile(root: Path, name: str, whole: Callable[[str, Path], str]) -> str:
+def _of_profile(root: Path, name: str, profile_text: Callable[[str, Path], str]) -> str:
     """The command that wrote data/report. Raises UserError if that was a run of another profile."""
     profile = root / "profiles" / f"{name}.yaml"
     if not profile.is_file():
         raise UserError(f"{name}: no profile in profiles/, nor one of {', '.join(OTHERS)}")
-    if (root / "params.yaml").read_text(encoding="utf-8") != whole(name, root / "profiles"):
+    if (root / "params.yaml").read_text(encoding="utf-8") != profile_text(name, root / "profiles"):
         raise UserError(f"params.yaml is not the profile {name}, so data/report is of another run")
     shown = {row["method"].removeprefix("frozen_") for row in _curve(root / "data" / "report")}
     cells = root / "data" / "sweep" / "cells.json"
@@ -100,7 +100,7 @@ def _commit(root: Path) -> str:
     """HEAD, with `-dirty` where code differs from it."""
     said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
     if said.returncode:
-        raise UserError(f"{root} is no git repository, so there is no commit to name")
+        raise UserError(f"{root} is no git repository, so there is no commit to record")
     there = [name for name in CODE if (root / name).exists()]
     same = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *there], cwd=root).returncode == 0
     return said.stdout.strip() + ("" if same else "-dirty")

@@ -62,6 +62,7 @@ class ResultFile(_Section):
         return self.tables[names[0]]
 
     def figure(self, name: str) -> Drawn:
+        """Raises UserError if there is no such figure."""
         if name not in self.figures:
             raise UserError(f"has no figure “{name}”; there are: {'; '.join(self.figures) or 'none'}")
         return self.figures[name]
@@ -72,6 +73,7 @@ class ResultFile(_Section):
 
 
 def path_of(root: Path, name: str) -> Path:
+    """Where the result file `name` is below the repository's root."""
     return root / FOLDER / f"{name}.json"
 
 
