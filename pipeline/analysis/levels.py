@@ -30,8 +30,9 @@ def cider_levels(results: Results, curves: Sequence[Curve], settings: ReportSett
     if measured := means(results.of(settings.control), "test", *CIDER):
         most, found = max(measured), {}
         for share in (1.0, settings.min_cider_share):
-            if _most(spans, share * most):
-                found[share * most] = f"{share * most:.3f}" + ("" if share == 1 else f" ({share:.0%} of that)")
+            level, room = share * most, SAME * abs(share * most)
+            if 2 * sum(low - room <= level <= high + room for low, high in spans) > len(spans):
+                found[level] = f"{level:.3f}" + ("" if share == 1 else f" ({share:.0%} of that)")
         if found:
             return tuple(found), (
                 f"Fixed CIDEr: {settings.control} has {most:.3f} on the test split; compared at "
@@ -85,8 +86,3 @@ def _spans(curves: Sequence[Curve], keys: Sequence[str]) -> list[tuple[float, fl
     """Those of the curves that have several settings."""
     spans = [found for curve in curves if len(curve.points) > 1 and (found := span(curve, keys)) is not None]
     return [(low, high) for low, high in spans if high > low]
-
-
-def _most(spans: Sequence[tuple[float, float]], value: float) -> bool:
-    room = SAME * abs(value)
-    return 2 * sum(low - room <= value <= high + room for low, high in spans) > len(spans)

@@ -236,16 +236,17 @@ def with_frozen_speakers(results: Results, methods: Container[str]) -> Results:
 
 def _frozen(point: Point) -> Point | None:
     """The point of the frozen-speaker system; None if a seed lacks the adapted listener, or the own one, on test."""
-    if any(run.value("test", *recall_by(judge)) is None for run in point.runs for judge in (OWN, ADAPTED)):
-        return None
-    name = f"frozen_{point.method}"
-    return Point(tuple(replace(run, method=name, frozen=run.method, numbers=_owned(run)) for run in point.runs))
-
-
-def _owned(run: Run) -> dict[Keys, float]:
-    """The run's numbers with the adapted listener in the place of the own one."""
-    source = {keys: (*keys[:2], ADAPTED, *keys[3:]) if keys[1:3] == ("judges", OWN) else keys for keys in run.numbers}
-    return {keys: run.numbers[there] for keys, there in source.items() if there in run.numbers}
+    runs = []
+    for run in point.runs:
+        if any(run.value("test", *recall_by(judge)) is None for judge in (OWN, ADAPTED)):
+            return None
+        # the adapted listener in the place of the own one
+        source = {
+            keys: (*keys[:2], ADAPTED, *keys[3:]) if keys[1:3] == ("judges", OWN) else keys for keys in run.numbers
+        }
+        numbers = {at: run.numbers[there] for at, there in source.items() if there in run.numbers}
+        runs.append(replace(run, method=f"frozen_{run.method}", frozen=run.method, numbers=numbers))
+    return Point(tuple(runs))
 
 
 def read_json(path: Path) -> Any:

@@ -13,9 +13,9 @@ from pipeline.report.tables import RECALLS, Column, Table, filled, number, signe
 def comparison_tables(comparison: Comparison) -> dict[str, list[Table | None]]:
     """All of them by what is equal or varied, in the order in which they are read; None where one has no rows."""
     pairs = [(at_cider_table(comparison, each), significance_table(comparison, each)) for each in comparison.at_cider]
+    at_recall = [at_recall_table(comparison, slice_) for slice_ in comparison.at_recall]
     return {
-        "cider": [table for pair in pairs for table in pair],
-        "recall": [at_recall_table(comparison, slice_) for slice_ in comparison.at_recall],
+        "equal": [*(table for pair in pairs for table in pair), *at_recall],
         "rho": [rho_table(comparison, slice_) for slice_ in comparison.along_rho],
     }
 

@@ -77,6 +77,7 @@ def write_report(
         "claim": gradients.claim_panels(observed) if observed else [],
     }
     words = rule(results, settings)
+    above = [note for table in tables["equal"] for note in table.notes]
     files = {
         "curve.csv": curve_csv(results),
         "comparison.csv": comparison_csv(comparison),
@@ -92,7 +93,7 @@ def write_report(
             results=results,
             settings=settings,
             rule=words,
-            tables=tables | _once(tables, ("cider", "recall", "rho")),
+            tables=tables | {"equal": once(tables["equal"]), "rho": once(tables["rho"], above)},
             metrics=list(metrics),
             along=along,
             pictures=pictures,
@@ -136,12 +137,6 @@ def _page(figures: Mapping[str, Sequence[Panel]], **content: Any) -> str:
         finds=any(words.found for words in said),
         images=int(max(results.values("images"), default=0)),
     )
-
-
-def _once(tables: Mapping[str, Sequence[Table]], names: Sequence[str]) -> dict[str, list[Table]]:
-    """These groups of tables, each note only once in all of them."""
-    fresh = iter(once(table for name in names for table in tables[name]))
-    return {name: [next(fresh) for _ in tables[name]] for name in names}
 
 
 def _digests(files: Sequence[Path]) -> Table:
