@@ -1,6 +1,6 @@
 """Tables of each method's chosen setting: results, listeners, captions; every run; every speaker with every listener.
 
-What was not measured in any run has no column, and a table without columns is None.
+A table is left out, or None, where no run has its numbers.
 """
 
 from __future__ import annotations
