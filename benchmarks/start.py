@@ -21,7 +21,7 @@ from pathlib import Path
 import yaml
 from printed import table
 
-from pipeline.config.overlays import whole
+from pipeline.config.overlays import profile_text
 from pipeline.config.reading import parse_yaml
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,7 +98,7 @@ def _workflow(folder: Path, images: int) -> None:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, target)
-    params = parse_yaml(whole("scenes", ROOT / "profiles"), "scenes")
+    params = parse_yaml(profile_text("scenes", ROOT / "profiles"), "scenes")
     params["draw"]["scenes"] |= {"images": images, "size": 64, "val": images // 5, "test": images // 5}
     params["prepare"]["min_count"] = 1
     params["features"]["detector"] |= {"epochs": 1, "width": 4}

@@ -1,10 +1,11 @@
-"""Numbers with a range, for the options of methods and the keys of params.yaml: `rho: Share = 0.25`."""
+"""Ranges of numbers and lists, for the options of methods and the keys of params.yaml: `rho: Share = 0.25`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Le, Lt
+from pydantic import AfterValidator, Field
 
 Share = Annotated[float, Ge(0), Le(1)]
 Dropped = Annotated[float, Ge(0), Lt(1)]
@@ -12,3 +13,13 @@ Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]
 Count = Annotated[int, Ge(1)]
 Natural = Annotated[int, Ge(0)]
+
+
+def different(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`values`; raises ValueError if one of them is there twice."""
+    if again := [value for i, value in enumerate(values) if value in values[:i]]:
+        raise ValueError(f"{again[0]} is given twice")
+    return values
+
+
+Each = [Field(strict=False, min_length=1), AfterValidator(different)]  # YAML's lists, not empty, nothing twice

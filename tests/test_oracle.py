@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from linear_score import Taste
 
 from pipeline.channels.forced import Forced
 from pipeline.channels.partial import PartialSampling
@@ -19,7 +20,7 @@ from pipeline.estimators.baselines import Centred, LeaveOneOut, SelfCritical
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
 from pipeline.models.transformer import Transformer
 from pipeline.observatory.measure import estimates, sampled_accuracy
-from pipeline.observatory.world import Taste, drawn_world
+from pipeline.observatory.world import drawn_world
 
 VOCABULARY, STEPS, IMAGES = 3, 2, 4
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from linear_score import Taste
 from test_oracle import distance
 
 from pipeline.channels.words import Multinomial
@@ -18,7 +19,7 @@ from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import NoBaseline, ScoreFunction, WholeCaption
 from pipeline.models.critic import Critic
 from pipeline.observatory.measure import estimates
-from pipeline.observatory.world import Taste, drawn_world
+from pipeline.observatory.world import drawn_world
 
 IMAGES, WORDS, STEPS = 2, 3, 3
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from linear_score import Taste
 from test_oracle import IMAGES, distance, world
 
 from pipeline.channels.words import Multinomial
@@ -16,7 +17,6 @@ from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.models.critic import Control
 from pipeline.observatory.measure import estimates
 from pipeline.observatory.teaching import teach_control
-from pipeline.observatory.world import Taste
 
 __all__ = ["world"]
 

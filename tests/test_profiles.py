@@ -10,8 +10,8 @@ import yaml
 from every_method import METHODS
 from whole_profiles import NAMES, profile, profile_text
 
+from pipeline.config import overlays
 from pipeline.config.load import load, method_settings
-from pipeline.config.overlays import whole
 
 ROOT = Path(__file__).parents[1]
 
@@ -82,4 +82,4 @@ def test_the_params_that_git_keeps_are_the_profile_scenes(tmp_path):
 
     for name in ("base", "scenes"):
         (tmp_path / f"{name}.yaml").write_text(kept(f"profiles/{name}.yaml"), encoding="utf-8")
-    assert kept("params.yaml") == whole("scenes", tmp_path)
+    assert kept("params.yaml") == overlays.profile_text("scenes", tmp_path)

@@ -14,7 +14,7 @@ NAMES = overlays.names(FOLDER)
 
 def profile_text(name: str) -> str:
     """What `make profile` writes to params.yaml."""
-    return overlays.whole(name, FOLDER)
+    return overlays.profile_text(name, FOLDER)
 
 
 def profile(name: str) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What the measurements say: results, the choice of λ, curves and their comparison; numbers only, nothing drawn."""
+"""Analysis of the measurements: results, the choice of λ, curves and their comparison; numbers, nothing drawn."""

@@ -1,20 +1,20 @@
-"""Every run's test numbers in resamples of the test images: what else could have been measured with other images.
+"""Bootstrap: every run's test numbers in resamples of the test images, for intervals and paired differences.
 
 The same resamples serve all runs, so that differences between two runs are paired: images that are hard for both do not
-widen the interval of a difference. The models stay as they are; what another training would have given is the spread
-over seeds, which is no business of this file.
+widen the interval of a difference. The models are fixed; the variation of training is the spread over seeds, which is
+not estimated here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.analysis.captions import names_of, read
+from pipeline.analysis.captions import read_rows
 from pipeline.analysis.judges import TEXT, Keys
 from pipeline.analysis.results import Results, Run
 from pipeline.errors import UserError
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 RESAMPLES = 1000
 MEANS = ("CIDEr", "METEOR", "ROUGE-L", "SPICE")  # their corpus values move with the mean over captions
 RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
-OTHERS = ("image", "method", "cell", "bleu")
 
-Place = tuple[Path, str, str | None]  # captions file, speaker, cell
+Place = tuple[Path, str | None, str | None]  # as Run.place
 
 
 @dataclass(frozen=True)
@@ -39,17 +38,17 @@ class Resamples:
     notes: tuple[str, ...] = ()
 
     def of(self, run: Run, *keys: str) -> np.ndarray | None:
-        """The number that `run.value("test", *keys)` is, in every resample (count,); None where it cannot be known.
+        """The number that `run.value("test", *keys)` is, in every resample (count,); None if it cannot be computed.
 
-        Shifted by what lies between metrics.json and the mean over captions: corpus METEOR is not quite that mean.
+        Shifted by the difference of metrics.json and the mean over captions: corpus METEOR is not exactly that mean.
         """
         wanted = (run.column("rank", keys[1]), *keys[2:]) if keys[0] == "judges" else keys
-        found, measured = self.numbers.get(_place(run), {}).get(wanted), run.value("test", *keys)
+        found, measured = self.numbers.get(run.place, {}).get(wanted), run.value("test", *keys)
         return None if found is None or measured is None else found[0] + (measured - found[1])
 
 
 def draw(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
-    """How often each of `images` is in each resample (resamples, images) float64; rows sum to `images`.
+    """How often each of `images` is in each resample, float64 (resamples, images); rows sum to `images`.
 
     From a counter-based generator: the same numbers on every machine and with every number of threads.
     """
@@ -60,9 +59,10 @@ def draw(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
 
 
 def bleu(counts: np.ndarray) -> np.ndarray:
-    """BLEU-1 … 4 (…, 4) of summed counts (…, 10), as pycocoevalcap's BleuScorer has them (its constants, too).
+    """BLEU-1 … 4 (…, 4) of summed counts (…, 10), with the constants of pycocoevalcap's BleuScorer.
 
-    Counts: words said, words of the closest reference, n-grams said for n = 1 … 4, n-grams matched for n = 1 … 4.
+    Counts: words of the captions, words of the closest references, n-grams for n = 1 … 4, matched n-grams for
+    n = 1 … 4. Source: Papineni et al. 2002.
     """
     said, reference = counts[..., :1], counts[..., 1:2]
     precisions = (counts[..., 6:] + 1e-15) / (counts[..., 2:6] + 1e-9)
@@ -77,20 +77,21 @@ def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Res
     Runs whose captions have no scores of their own (CIDEr was not computed), or other test images than the first run's,
     are left out, and a note says so. Raises UserError for a captions file that is missing or cannot be read.
     """
-    captions = {path: _captions(path) for path in dict.fromkeys(run.captions for run in results.runs)}
+    ranks = list({run.column("rank", judge) for run in results.runs for judge in results.judges})
+    captions = {path: _captions(path, ranks) for path in dict.fromkeys(run.captions for run in results.runs)}
     numbers: dict[Place, dict[Keys, tuple[np.ndarray, float]]] = {}
     images, drawn = None, np.empty(0)
     lacking: dict[str, list[str]] = {}
     for run in results.runs:
-        frame = captions[run.captions].get((run.speaker, run.cell) if run.cell is not None else (None, None))
+        frame = captions[run.captions].get(run.place)
         if not captions[run.captions]:
             lacking.setdefault("captions.parquet has no scores of single captions", []).append(run.method)
         elif frame is None or (images is not None and not np.array_equal(frame["image"], images)):
             lacking.setdefault("captions of other test images than the first run's, or none", []).append(run.method)
-        elif _place(run) not in numbers:
+        elif run.place not in numbers:
             if images is None:
                 images, drawn = frame["image"].to_numpy(), draw(len(frame), resamples, seed)
-            numbers[_place(run)] = _again(run.captions, frame, drawn)
+            numbers[run.place] = _again(run.captions, frame, drawn)
     notes = [f"No intervals for {', '.join(dict.fromkeys(names))}: {reason}." for reason, names in lacking.items()]
     return Resamples(resamples, numbers, tuple(notes))
 
@@ -101,21 +102,21 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _captions(path: Path) -> dict[tuple[str | None, str | None], pd.DataFrame]:
-    """The scores and ranks of the file's test captions by image, of each method and cell; nothing without scores."""
+def _captions(path: Path, ranks: Sequence[str]) -> dict[Place, pd.DataFrame]:
+    """The scores and `ranks` of the file's test captions by image, of each method and cell; nothing without scores."""
     import pandas as pd
 
-    names = [name for name in names_of(path) if name in (*MEANS, *OTHERS) or name.startswith("rank_")]
-    if not {"CIDEr", "image"} <= set(names):
+    table = read_rows(path, ["image", "method", "cell", "bleu", *MEANS, *ranks], [("split", "==", "test")])
+    if not {"CIDEr", "image"} <= set(table.column_names):
         return {}
-    test = [("split", "==", "test")]
-    frame = read(path, lambda: pd.read_parquet(path, columns=names, filters=test, dtype_backend="pyarrow"))
-    frame = frame.sort_values("image")
-    return dict(iter(frame.groupby(["method", "cell"]))) if "cell" in names else {(None, None): frame}
+    frame = table.to_pandas(types_mapper=pd.ArrowDtype).sort_values("image")
+    if "cell" not in frame:
+        return {(path, None, None): frame}
+    return {(path, *group): rows for group, rows in frame.groupby(["method", "cell"])}
 
 
 def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tuple[np.ndarray, float]]:
-    """The numbers of one run's captions in the resamples (resamples,), and as they are."""
+    """The numbers of one run's captions in the resamples (resamples,), and over all captions."""
     columns: dict[Keys, np.ndarray] = {}
     for name in frame:
         if name in MEANS:
@@ -132,12 +133,7 @@ def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tup
 
 
 def _counts(path: Path, column: pd.Series) -> np.ndarray:
-    """(captions, 10): what BLEU counts in each caption."""
+    """BLEU's counts of each caption, float64 (captions, 10). Raises UserError where they are not ten."""
     if column.isna().any() or (column.list.len() != 10).any():
         raise UserError(f"{path}: column bleu has no ten counts in every row; delete it and run its stage again.")
     return column.list.flatten().to_numpy(np.float64).reshape(-1, 10)
-
-
-def _place(run: Run) -> Place:
-    """Where a run's captions lie; a frozen speaker's lie where its method's do."""
-    return run.captions, run.speaker, run.cell

@@ -1,15 +1,16 @@
-"""What was said of the images: rows of the Parquet files that evaluations write."""
+"""The captions of test images: rows of the Parquet files that evaluations write."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pipeline.analysis.results import Run
 from pipeline.errors import UserError
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def texts(run: Run, images: Sequence[int]) -> list[str]:
@@ -31,33 +32,22 @@ def read_captions(
         here = [run for run in runs if run.captions == path]
         if here[0].cell is not None:
             filters += [("method", "in", [run.speaker for run in here]), ("cell", "in", [run.cell for run in here])]
-        for row in rows_of(path, ["method", "cell", "image", *columns], filters):
+        for row in read_rows(path, ["method", "cell", "image", *columns], filters).to_pylist():
             found.setdefault((path, row.get("method"), row.get("cell")), {})[row["image"]] = row
-    return [found.get((run.captions, *((run.speaker, run.cell) if run.cell else (None, None))), {}) for run in runs]
+    return [found.get(run.place, {}) for run in runs]
 
 
-def rows_of(path: Path, columns: Sequence[str], filters: list[Any]) -> list[dict[str, Any]]:
-    """The rows that pass, with those of the columns that the file has."""
-    import pyarrow.parquet as pq
+def read_rows(path: Path, columns: Sequence[str], filters: list[Any]) -> pa.Table:
+    """The rows of a Parquet file that pass `filters`, with those of `columns` that it has.
 
-    present = set(names_of(path))
-    wanted = [name for name in columns if name in present]
-    return read(path, lambda: pq.read_table(path, columns=wanted, filters=filters)).to_pylist()
-
-
-def names_of(path: Path) -> list[str]:
-    """The columns of a Parquet file."""
-    import pyarrow.parquet as pq
-
-    return list(read(path, lambda: pq.read_schema(path)).names)
-
-
-def read(path: Path, reading: Callable[[], T]) -> T:
-    """What `reading` reads from the Parquet file `path`, or UserError."""
+    Raises UserError if the file is missing or cannot be read.
+    """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     try:
-        return reading()
+        present = set(pq.read_schema(path).names)
+        return pq.read_table(path, columns=[name for name in columns if name in present], filters=filters)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; run the stage that writes it (dvc repro) first.") from None
     except (pa.ArrowException, OSError) as error:

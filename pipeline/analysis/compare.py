@@ -1,4 +1,4 @@
-"""Methods compared on their curves: at equal CIDEr, at equal recall and along ρ, with what is uncertain about it."""
+"""Methods compared on their curves: at equal CIDEr, at equal recall and along ρ, with intervals and p-values."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Reading:
-    """A curve at a level; where it does not come so far there is no nearest setting and no estimate."""
+    """A curve at a level; if it does not reach the level, there is no nearest setting and no estimate."""
 
     curve: Curve
     span: tuple[float, float] | None  # the lowest and highest value that the curve has
-    nearest: Point | None = None  # the measured setting that weighs most
+    nearest: Point | None = None  # the measured setting with the largest weight
     estimates: Mapping[Keys, Estimate] = field(default_factory=dict)
     resampled: Mapping[Keys, np.ndarray] = field(default_factory=dict, compare=False)  # (resamples,) each
-    short: float = 0.0  # share of the resamples in which the curve ends before the level, and its end stands
-    above: bool = False  # the whole curve lies above the level: its lowest setting stands, so numbers are lower bounds
+    short: float = 0.0  # share of the resamples in which the curve ends before the level; its end is used there
+    above: bool = False  # the curve is above the level throughout: numbers are of its lowest setting, lower bounds
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,20 @@ class Slice:
     fixed: str
     level: float
     readings: tuple[Reading, ...]
-    rule: str = ""  # in words why there
+    rule: str = ""  # why at this value, in words
     reference: Curve | None = None
     differences: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)  # curve's label → judge
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the curves say of the methods."""
+    """The comparison of all methods."""
 
     results: Results
     at_cider: tuple[Slice, ...]
     at_recall: tuple[Slice, ...]
-    along_rho: tuple[Slice, ...]  # of a method each: its curves of every ρ, at the highest CIDEr to which all come
-    control: str | None  # whose CIDEr the fixed ones are a share of in every resample; None: they are constants
+    along_rho: tuple[Slice, ...]  # for each method its curves of every ρ, at the highest CIDEr that all reach
+    control: str | None  # the fixed values are shares of this method's CIDEr in every resample; None: constants
     resamples: int
     notes: tuple[str, ...] = ()
 
@@ -124,7 +124,7 @@ def read(
     samples: Resamples,
     moving: np.ndarray | None = None,
 ) -> Reading:
-    """The numbers `wanted` where the curve has the value `at` of `fixed`, for which it gives `traded`.
+    """The numbers `wanted` where the curve has the value `at` of `fixed`, which it trades for `traded`.
 
     `moving` (resamples,) is what `at` itself is in every resample, where it was measured on the same images.
     """
@@ -161,7 +161,7 @@ def read(
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """p-values adjusted for being several (Holm 1979): the probability of any false alarm stays below the level."""
+    """p-values adjusted for multiple tests (Holm 1979), which bounds the family-wise error rate."""
     adjusted, largest = [0.0] * len(p), 0.0
     for rank, n in enumerate(sorted(range(len(p)), key=lambda n: p[n])):
         largest = max(largest, min(1.0, (len(p) - rank) * p[n]))
@@ -189,7 +189,7 @@ def _differences(
 
 
 def _two_sided(value: float, drawn: np.ndarray) -> float:
-    """Of a normal distribution with the resamples' deviation: counting a thousand resamples is too coarse for Holm."""
+    """p-value of a normal distribution with the resamples' deviation; a thousand resamples are too coarse for Holm."""
     deviation = float(drawn.std(ddof=1))
     if deviation < 1e-9:
         return 1.0 if abs(value) < 1e-9 else 0.0
@@ -207,7 +207,7 @@ def _reference(results: Results, lines: Sequence[Curve], settings: ReportSetting
 
 
 def _along_rho(method: str, lines: Sequence[Curve]) -> Iterator[tuple[list[Curve], float]]:
-    """The method's curves by ρ, and the highest CIDEr to which all come.
+    """The method's curves by ρ, and the highest CIDEr that all reach.
 
     Nothing where ρ has a single value or other settings vary as well.
     """
@@ -221,8 +221,8 @@ def _along_rho(method: str, lines: Sequence[Curve]) -> Iterator[tuple[list[Curve
 def _moving(cider: float, control: Sequence[Point], samples: Resamples) -> np.ndarray | None:
     """The same share of the control's CIDEr as `cider` is, in every resample; None without a control.
 
-    Some images are easier to describe for everyone: with them all curves move, and a fixed number would be read at
-    another place of each, or beyond its end.
+    Some images are easier to describe for every method: a resample with many of them shifts all curves, and a fixed
+    number would be read at another place of each, or beyond its end.
     """
     measured = [(value, point) for point in control if (value := point.mean("test", *CIDER)) is not None]
     if not measured:
@@ -237,13 +237,13 @@ def _means(points: Sequence[Point], keys: Keys) -> np.ndarray:
 
 
 def _weighted(points: Sequence[Point], weights: np.ndarray, keys: Keys) -> float | None:
-    """None if a setting that counts lacks the number."""
+    """The weighted mean of `keys`; None if a setting with a positive weight lacks the number."""
     terms = [(w, p.mean("test", *keys)) for w, p in zip(weights.tolist(), points, strict=True) if w > 0]
     return None if any(v is None for _, v in terms) else math.fsum(w * v for w, v in terms if v is not None)
 
 
 def _resampled(points: Sequence[Point], keys: Keys, samples: Resamples) -> np.ndarray | None:
-    """(resamples, points), seeds averaged; None if a run lacks it."""
+    """The numbers in every resample (resamples, points), seeds averaged; None if a run lacks them."""
     drawn = [[samples.of(run, *keys) for run in point.runs] for point in points]
     if any(values is None for runs in drawn for values in runs):
         return None
@@ -251,7 +251,7 @@ def _resampled(points: Sequence[Point], keys: Keys, samples: Resamples) -> np.nd
 
 
 def _per_seed(points: Sequence[Point], fixed: Keys, traded: Keys, at: float) -> list[tuple[list[Point], np.ndarray]]:
-    """Each seed's own points and weights, of seeds whose own curve reaches `at`, or else of those that lie above."""
+    """Points and weights of each seed whose own curve contains `at`, or else of those whose curve is above it."""
     found: dict[bool, list[tuple[list[Point], np.ndarray]]] = {True: [], False: []}
     runs = [run for point in points for run in point.runs]
     for seed in dict.fromkeys(run.settings.get("seed") for run in runs):

@@ -1,19 +1,19 @@
-"""Who judged the captions: the evaluations decide which judges there are, this says how they are called."""
+"""The listeners that judge captions: names and titles. Which judges there are depends on the evaluations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-OWN, ADAPTED, BEFORE = "own", "adapted", "before"  # the judges with a part of their own, where they are there
+OWN, ADAPTED, BEFORE = "own", "adapted", "before"  # the judges that the report treats separately
 TEXT = "text_to_image"
 
-Keys = tuple[str, ...]  # where a number stands in a split of metrics.json
+Keys = tuple[str, ...]  # the path to a number in a split of metrics.json
 
 
 @dataclass(frozen=True)
 class JudgeTitle:
-    """A listener that looked for images by captions, and for captions by images."""
+    """A listener that ranks images by captions, and captions by images."""
 
     name: str
     title: str
@@ -44,10 +44,10 @@ def in_order(lists: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
 
 
 def recall_by(judge: str, recall: str = "R@10", *where: str) -> Keys:
-    """Where that recall by the judge stands: from text to image, else in the direction or gallery `where`."""
+    """The path to a recall by the judge: from text to image, or in the direction or gallery `where`."""
     return "judges", judge, *(where or (TEXT,)), recall
 
 
 def human_by(judge: str, recall: str = "R@10") -> Keys:
-    """Where that recall of human captions by the judge stands."""
+    """The path to a recall of human captions by the judge."""
     return recall_by(judge, recall, "human", TEXT)

@@ -1,4 +1,4 @@
-"""The values at which curves are compared: given, or chosen where most curves can be read."""
+"""The values at which curves are compared: given, or chosen where most curves are defined."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
 
 
 def cider_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
-    """Values of CIDEr at which to compare recalls, and in words why these.
+    """Values of CIDEr at which to compare recalls, and the reason in words.
 
     The control's own CIDEr and `min_cider_share` of it, each where more than half of the curves reach it: there the
     methods are as natural as the control, or as much less as the choice of λ allows. Else `_quarters`.
@@ -30,8 +30,9 @@ def cider_levels(results: Results, curves: Sequence[Curve], settings: ReportSett
     if measured := means(results.of(settings.control), "test", *CIDER):
         most, found = max(measured), {}
         for share in (1.0, settings.min_cider_share):
-            if _most(spans, share * most):
-                found[share * most] = f"{share * most:.3f}" + ("" if share == 1 else f" ({share:.0%} of that)")
+            level, room = share * most, SAME * abs(share * most)
+            if 2 * sum(low - room <= level <= high + room for low, high in spans) > len(spans):
+                found[level] = f"{level:.3f}" + ("" if share == 1 else f" ({share:.0%} of that)")
         if found:
             return tuple(found), (
                 f"Fixed CIDEr: {settings.control} has {most:.3f} on the test split; compared at "
@@ -41,14 +42,14 @@ def cider_levels(results: Results, curves: Sequence[Curve], settings: ReportSett
 
 
 def recall_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
-    """Values of the first judge's recall (in %) at which to compare language metrics, and in words why these."""
+    """Values of the first judge's recall (in %) at which to compare language metrics, and the reason in words."""
     if settings.at_recall is not None:
         return settings.at_recall, f"Values of {settings.recall} as set in report.at_recall."
     return _quarters(_spans(curves, recall_by(results.first.name, settings.recall)), 0, settings.recall)
 
 
 def shared(spans: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """The widest range of values of which each lies in more than half of `spans`; None if there is none."""
+    """The widest range whose every value is in more than half of `spans`; None if there is none."""
     ends = sorted({end for span in spans for end in span})
     ranges: list[tuple[float, float]] = []
     for low, high in pairwise(ends):
@@ -61,7 +62,7 @@ def shared(spans: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
 
 
 def highest_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> float | None:
-    """The highest value to which all `spans` come, rounded down; None where there is none."""
+    """The highest value that all `spans` reach, rounded down; None if there are no spans."""
     return min((floor(high * 10**digits) / 10**digits for _, high in spans), default=None)
 
 
@@ -85,8 +86,3 @@ def _spans(curves: Sequence[Curve], keys: Sequence[str]) -> list[tuple[float, fl
     """Those of the curves that have several settings."""
     spans = [found for curve in curves if len(curve.points) > 1 and (found := span(curve, keys)) is not None]
     return [(low, high) for low, high in spans if high > low]
-
-
-def _most(spans: Sequence[tuple[float, float]], value: float) -> bool:
-    room = SAME * abs(value)
-    return 2 * sum(low - room <= value <= high + room for low, high in spans) > len(spans)

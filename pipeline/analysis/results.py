@@ -1,4 +1,4 @@
-"""What was measured: the sweep's cells and the chain's evaluations, and points of the curve made of them."""
+"""The measurements: the sweep's cells and the chain's evaluations, grouped into points of each method's curve."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,13 @@ class Run:
         return "|".join(part for part in self.signature.split("|") if not part.startswith("guidance="))
 
     @property
+    def place(self) -> tuple[Path, str | None, str | None]:
+        """Where its captions are: the file and, in the sweep's, the method and the cell; a frozen speaker's, too."""
+        return self.captions, *((self.speaker, self.cell) if self.cell is not None else (None, None))
+
+    @property
     def point(self) -> tuple[str, ...]:
-        """What runs that differ by their seed alone have in common."""
+        """The method and its settings except the seed: equal for runs of one point."""
         return self.method, *(f"{key}={_rank(self.settings[key])}" for key in sorted(self.settings) if key != "seed")
 
 
@@ -77,7 +82,7 @@ class Point:
         return tuple(run.settings.get("seed") for run in self.runs)
 
     def mean(self, split: str, *keys: str) -> float | None:
-        """Mean over the seeds; None if any seed lacks the number, so that no seed drops out unseen."""
+        """Mean over the seeds; None if any seed lacks the number, so that no seed is dropped silently."""
         values = self._values(split, *keys)
         return statistics.fmean(values) if values else None
 
@@ -95,7 +100,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Results:
-    """All points, methods in the order in which they are shown, and what a reader should know about them."""
+    """All points, methods in the order in which they are shown, and notes for the reader."""
 
     points: tuple[Point, ...]
     notes: tuple[str, ...] = ()
@@ -107,7 +112,7 @@ class Results:
 
     @cached_property
     def judges(self) -> dict[str, JudgeTitle]:
-        """Who judged, in the order in which the evaluations have them; the own listener, unheard, where nobody did."""
+        """Who judged, in the order of the evaluations; the own listener alone if there is no judge."""
         lists = [dict.fromkeys(keys[2] for keys in run.numbers if keys[1] == "judges") for run in self.runs]
         return in_order(lists) or in_order([[OWN]])
 
@@ -118,7 +123,7 @@ class Results:
 
     @property
     def ends(self) -> list[str]:
-        """The first judge and the last, where there is no room for all: the nearest to the speaker and the furthest."""
+        """The first judge and the last: the nearest to the speaker and the furthest, where there is no room for all."""
         names = list(self.judges)
         return list(dict.fromkeys((names[0], names[-1])))
 
@@ -126,9 +131,13 @@ class Results:
     def methods(self) -> list[str]:
         return list(dict.fromkeys(point.method for point in self.points))
 
+    def values(self, *keys: str) -> list[float]:
+        """The numbers at `keys` of the test split, of the runs that have one."""
+        return [value for run in self.runs if (value := run.value("test", *keys)) is not None]
+
     def has(self, *keys: str) -> bool:
         """Whether any run has a number at `keys` of the test split."""
-        return any(run.value("test", *keys) is not None for run in self.runs)
+        return bool(self.values(*keys))
 
     def dial(self, method: str) -> str:
         """The setting along which the method's curve runs: λ, or γ of a guided method that has one λ."""
@@ -143,21 +152,23 @@ class Results:
         return [key for key in keys if len({str(point.settings.get(key)) for point in points}) > 1]
 
     def of(self, method: str) -> list[Point]:
+        """The points of the method, in the order of its settings."""
         return [point for point in self.points if point.method == method]
 
 
 def means(points: Iterable[Point], split: str, *keys: str) -> list[float]:
-    """Those that are known."""
+    """The points' means at `keys`, of those that have one."""
     return [value for point in points if (value := point.mean(split, *keys)) is not None]
 
 
 def setting(point: Point | Run | None, name: str) -> str:
+    """The setting's value as text; a dash if there is none."""
     value = None if point is None else point.settings.get(name)
     return MISSING if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def named(point: Point | Run, name: str) -> str:
-    """The setting with its symbol before it."""
+    """The setting's value after its symbol: "λ 0.01"."""
     return f"{SYMBOLS.get(name, name)} {setting(point, name)}"
 
 
@@ -176,7 +187,7 @@ def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] 
     guided = {run.method for run in (*swept, *single) if "gamma" in run.settings}
     runs: dict[tuple[Any, ...], Run] = {}
     for run in (*swept, *single):
-        if run.method in guided:  # in some of its runs: the others have the γ that is none
+        if run.method in guided:  # in some of its runs; γ = 1 in the others means no guidance
             run = replace(run, settings={"gamma": 1.0, **run.settings})
         twin = runs.setdefault((run.point, run.settings.get("seed")), run)
         if twin is not run and run.cell is not None:
@@ -200,8 +211,9 @@ def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] 
 
 def _same(left: Mapping[Keys, float], right: Mapping[Keys, float]) -> bool:
     """Whether the same numbers are the same, up to what the order of a sum on several threads does."""
-    close = partial(math.isclose, rel_tol=1e-6, abs_tol=1e-9)
-    return left.keys() == right.keys() and all(close(value, right[keys]) for keys, value in left.items())
+    return left.keys() == right.keys() and all(
+        math.isclose(value, right[keys], rel_tol=1e-6, abs_tol=1e-9) for keys, value in left.items()
+    )
 
 
 def with_frozen_speakers(results: Results, methods: Container[str]) -> Results:
@@ -224,16 +236,17 @@ def with_frozen_speakers(results: Results, methods: Container[str]) -> Results:
 
 def _frozen(point: Point) -> Point | None:
     """The point of the frozen-speaker system; None if a seed lacks the adapted listener, or the own one, on test."""
-    if any(run.value("test", *recall_by(judge)) is None for run in point.runs for judge in (OWN, ADAPTED)):
-        return None
-    name = f"frozen_{point.method}"
-    return Point(tuple(replace(run, method=name, frozen=run.method, numbers=_owned(run)) for run in point.runs))
-
-
-def _owned(run: Run) -> dict[Keys, float]:
-    """The run's numbers with the adapted listener in the place of the own one."""
-    source = {keys: (*keys[:2], ADAPTED, *keys[3:]) if keys[1:3] == ("judges", OWN) else keys for keys in run.numbers}
-    return {keys: run.numbers[there] for keys, there in source.items() if there in run.numbers}
+    runs = []
+    for run in point.runs:
+        if any(run.value("test", *recall_by(judge)) is None for judge in (OWN, ADAPTED)):
+            return None
+        # the adapted listener in the place of the own one
+        source = {
+            keys: (*keys[:2], ADAPTED, *keys[3:]) if keys[1:3] == ("judges", OWN) else keys for keys in run.numbers
+        }
+        numbers = {at: run.numbers[there] for at, there in source.items() if there in run.numbers}
+        runs.append(replace(run, method=f"frozen_{run.method}", frozen=run.method, numbers=numbers))
+    return Point(tuple(runs))
 
 
 def read_json(path: Path) -> Any:

@@ -1,28 +1,33 @@
-"""Which λ speaks for a method: chosen on the validation split, before the test split is looked at."""
+"""The choice of λ for each method, on the validation split, without the test split."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
 
 from pipeline.analysis.judges import Keys, recall_by
 from pipeline.analysis.results import CIDER, Point, Results, means
+from pipeline.ranges import Each, Natural, Positive, Share, different
 
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """How the report chooses and what it shows."""
+    """The section `report` of params.yaml: how the report chooses λ, and what it shows."""
 
-    images: int = 12  # in the gallery
-    seed: int = 0  # which images those are
-    control: str = "mle"  # the method whose naturalness is the yardstick
-    min_cider_share: float = 0.95  # of the control's validation CIDEr that a chosen setting must keep
-    metric: str = "CIDEr"  # on the x axis of the curve
-    frozen: tuple[str, ...] = ()  # methods whose speakers also stand with a listener that adapted to them
-    at_cider: tuple[float, ...] | None = None  # where recalls are compared; None: chosen from the curves
-    at_recall: tuple[float, ...] | None = None  # where language is compared, in %; None: chosen from the curves
-    recall: str = "R@10"  # which recall of the first judge that is
+    images: Natural = 12  # in the gallery
+    seed: Natural = 0  # of the draw of those images
+    control: str = "mle"  # the method whose naturalness is the reference
+    min_cider_share: Share = 0.95  # of the control's validation CIDEr that a chosen setting must keep
+    metric: Literal["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"] = "CIDEr"  # on the x axis of the curve
+    # methods whose speakers are also shown with a listener that adapted to them
+    frozen: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(different)] = ()
+    at_cider: Annotated[tuple[Positive, ...], *Each] | None = None  # where recalls are compared; None: by the curves
+    at_recall: Annotated[tuple[Positive, ...], *Each] | None = None  # where language is, in %; None: by the curves
+    recall: Literal["R@1", "R@5", "R@10"] = "R@10"  # which recall of the first judge that is
 
 
 class Basis(StrEnum):
@@ -36,7 +41,7 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True)
 class Choice:
-    """A method's chosen point; `point` is None where there were several and nothing to choose by."""
+    """A method's chosen point; `point` is None if there were several and no validation numbers."""
 
     method: str
     point: Point | None
@@ -84,7 +89,7 @@ def rule(results: Results, settings: ReportSettings) -> str:
     if floor is None:
         return (
             f"λ is chosen on the validation split. There is no validation CIDEr of the control {settings.control}, so "
-            f"each method shows its setting with the highest validation R@10 ({judge}), however unnatural."
+            f"each method shows its setting with the highest validation R@10 ({judge}), whatever its CIDEr."
         )
     return (
         f"λ is chosen on the validation split: the method's setting with the highest R@10 ({judge}) among those "

@@ -1,13 +1,13 @@
-"""The trade-off curve of one method, and which of its settings stand at a value between those that were measured.
+"""The trade-off curve of one method, and the weights of its settings at a value between those measured.
 
 How a curve is read. Settings come in any order and their numbers are noisy, but the methods promise one thing:
-naturalness (CIDEr) is sold for discriminability (recall by the own listener). So along the axis that is held fixed, the
-other of the two may only fall. Settings that contradict it are pooled by isotonic regression (Barlow et al. 1972; pool
-adjacent violators): the estimate at each of them is their common mean. An upper envelope would instead keep the
-luckiest of them. Between neighbours the curve is linear, and beyond the measured settings there is none.
+naturalness (CIDEr) is traded for discriminability (recall by the own listener). So along the axis that is held fixed,
+the other of the two may only fall. Settings that contradict it are pooled by isotonic regression (Barlow et al. 1972;
+pool adjacent violators): the estimate at each of them is their common mean. An upper envelope would keep those that are
+high by chance. Between neighbours the curve is linear; it ends at the measured settings.
 
-What comes out are weights of the settings, and every other number at that value is the mean with these weights. So one
-mixture of settings speaks in a row of a table, and nothing is assumed of the other metrics and judges: an independent
+The result is a weight for each setting, and every other number at that value is the weighted mean. So one mixture of
+settings gives all numbers in a row of a table, and nothing is assumed of the other metrics and judges: an independent
 judge's recall may well fall where that of the own listener rises.
 """
 
@@ -39,7 +39,7 @@ class Curve:
 
 
 def curves(results: Results) -> list[Curve]:
-    """The curves of all methods: settings that differ in anything but the dial and the seed lie on different ones."""
+    """The curves of all methods: settings that differ in more than the dial and the seed are on different ones."""
     found: list[Curve] = []
     for method in results.methods:
         lines: dict[tuple[str, ...], list[Point]] = {}
@@ -56,11 +56,11 @@ def curves(results: Results) -> list[Curve]:
 
 
 def mixture(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (…, n) of n settings at the value `at` (…) of `x` (…, n), and whether the curve comes so far (…).
+    """Weights (…, n) of n settings at the value `at` (…) of `x` (…, n), and whether the curve reaches it (…).
 
     `y` (…, n) is what `x` is traded for. Weights are not negative and sum to 1. Where `x` does not reach `at` they are
-    those of its nearest end: below its lowest value a lower bound of `y`, as `x` is more than asked; above its highest
-    nothing, which the second result tells. Leading axes are independent curves (resamples).
+    those of its nearest end: below its lowest value that is a lower bound of `y`, above its highest it is no estimate
+    (the second result is False). Leading axes are independent curves (resamples).
     """
     x, y = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
     value = np.broadcast_to(np.asarray(at, dtype=np.float64), x.shape[:-1])[..., None]
@@ -83,10 +83,10 @@ def mixture(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> tuple[np.nd
 
 
 def _pooled(y: np.ndarray) -> np.ndarray:
-    """Which settings speak at each setting (…, n, n): those pooled with it, alike; rows sum to 1. `y` may only fall.
+    """Weights of the settings at each setting (…, n, n): equal for those pooled with it; rows sum to 1.
 
-    `y` is (…, n). The regression in closed form: at i it is the least, over a ≤ i, of the greatest, over b ≥ i, mean
-    of y[a … b].
+    `y` (…, n) may only fall. The regression in closed form: at i it is the least, over a ≤ i, of the greatest,
+    over b ≥ i, mean of y[a … b].
     """
     n = y.shape[-1]
     sums = np.concatenate([np.zeros((*y.shape[:-1], 1)), np.cumsum(y, -1)], -1)

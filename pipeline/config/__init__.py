@@ -1,1 +1,1 @@
-"""params.yaml: read, checked, handed out."""
+"""params.yaml: reading, checking, and the part of it that each stage gets."""

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from pipeline.config.section import Each, Name, Section, Text, different
-from pipeline.ranges import Count, Natural, Positive, Share
+from pipeline.config.section import Name, Section, Text
+from pipeline.ranges import Count, Each, Natural, Positive, Share, different
 
 
 class Scenes(Section):
@@ -54,7 +54,7 @@ FORMS = {
 
 
 class Prepare(Section):
-    """Where the images and captions lie, and what becomes a word."""
+    """Where the images and captions are, and how words are counted."""
 
     dataset: Name
     format: Literal["karpathy", "coco", "cocotalk", "flickr8k", "folder"]
@@ -99,7 +99,7 @@ class Prepare(Section):
 
 
 class Detector(Section):
-    """The caption-word detector that is trained where there are no weights."""
+    """The caption-word detector, which is trained where there are no pretrained weights."""
 
     epochs: Natural
     width: Count
@@ -108,7 +108,7 @@ class Detector(Section):
 
 
 class Imported(Section):
-    """Where features lie that were extracted elsewhere, and how many regions of an image are kept."""
+    """Where features are that were extracted elsewhere, and how many regions of an image are kept."""
 
     form: Literal["npy_folders", "tsv", "detections"]
     regions: Text | Annotated[tuple[Text, ...], *Each]
@@ -140,8 +140,8 @@ class Boxes(Section):
 
 
 class Features(Section):
-    """The network that sees the images: word_detector, fasterrcnn_resnet50_fpn_v2, torchvision/… (its classifiers),
-    open_clip/….… (network and weights), hub/… (a captioner's), any of timm, or imported: what another one saw.
+    """The network that extracts features: word_detector, fasterrcnn_resnet50_fpn_v2, torchvision/… (its classifiers),
+    open_clip/….… (network and weights), hub/… (a captioner's), any of timm, or imported: features of another network.
     """
 
     network: Text

@@ -1,4 +1,4 @@
-"""params.yaml, read and checked before anything runs, and what a method's block in it means."""
+"""Reading and checking params.yaml before anything runs, and the settings of a method's block."""
 
 from __future__ import annotations
 
@@ -17,43 +17,28 @@ from pydantic import ValidationError, create_model
 from pipeline import methods
 from pipeline.composition.objective import Objective
 from pipeline.config.reading import did_you_mean, keys_of, one_line, override, read_mapping, shown
-from pipeline.config.schema import ListenerSettings, Sections, Seeds, SpeakerSettings, Train, pretrained
-from pipeline.config.section import Each, Name, Section
-from pipeline.config.views import View, listed_keys
+from pipeline.config.schema import ListenerSettings, Params, Seeds, SpeakerSettings, Train, pretrained
+from pipeline.config.section import Name, Section
+from pipeline.config.views import View
 from pipeline.errors import UserError
-from pipeline.ranges import NonNegative
+from pipeline.ranges import Each, NonNegative
 from pipeline.training.optimisation import Optimisation
 
 OWN_LISTENER, ADAPTED_LISTENER = "own", "adapted"  # judges that a method trains
-OWN = (
-    "from",
-    "method",
-    "speaker",
-    "train",
-    "gamma",
-)  # keys of every block of `methods`; the others are its composition's options
-
-
-class Params(Sections):
-    """A whole parameter file, checked. A method's block holds all options of its composition, defaults filled in."""
-
-    def for_stage(self, stage: str, instance: str | None = None, *, dvc_yaml: Path = Path("dvc.yaml")) -> View:
-        """The parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach)."""
-        tree = self.model_dump(mode="json")
-        listed = listed_keys(read_mapping(dvc_yaml), stage, instance, tree)
-        return View(tree, listed, stage if instance is None else f"{stage}@{instance}")
+# The keys of every block of `methods`; the others are the options of its composition.
+OWN = ("from", "method", "speaker", "train", "gamma")
 
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """A method's block, understood: which composition, with what, trained how."""
+    """What a method's block says: which composition, with what arguments, trained how."""
 
     composition: Callable[..., Any]  # agents, objective and `arguments` → a method
     arguments: dict[str, Any]  # by the composition's own names: lambda is lam
     optimisation: Optimisation
     objective: Objective
     gamma: float  # guidance of the trained speaker
-    speaker: str  # whom it begins with, by the name in `pretrain`
+    speaker: str  # the one that it begins with, by its name in `pretrain`
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -79,91 +64,93 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
     which is imported, `method` a function in it (default: the block's own name). The first problem is a UserError in
     one line with the key, the value and what is allowed.
     """
-    path = Path(path)
-    raw = read_mapping(path)
+    raw = read_mapping(Path(path))
     origins = override(raw, overrides)
-
-    def refuse(keys: tuple[str, ...], line: str) -> UserError:
+    try:
+        return _params(raw)
+    except _MistakeError as mistake:
+        keys = mistake.keys
         where = [origin for set_, origin in origins.items() if set_ == keys[: len(set_)] or keys == set_[: len(keys)]]
-        return UserError(f"{where[-1] if where else path}: {line}")
+        raise UserError(f"{where[-1] if where else path}: {mistake}") from mistake.__cause__
 
-    params = _checked(Params, raw, (), refuse)
+
+class _MistakeError(UserError):
+    """What is wrong, and the keys where it is."""
+
+    def __init__(self, keys: tuple[str, ...], line: str) -> None:
+        super().__init__(line)
+        self.keys = keys
+
+
+def _params(raw: dict[str, Any]) -> Params:
+    params = _checked(Params, raw)
     kinds = {name: pretrained(block) for name, block in params.pretrain.items()}
-    learned = {
-        name: _checked(kinds[name], block, ("pretrain", name), refuse) for name, block in params.pretrain.items()
-    }
+    learned = {name: _checked(kinds[name], block, "pretrain", name) for name, block in params.pretrain.items()}
     params = params.model_copy(update={"pretrain": {name: section.model_dump() for name, section in learned.items()}})
-    _check_pretrained(params, kinds, refuse)
+    _check_pretrained(params, kinds)
     speakers = [name for name, kind in kinds.items() if kind is SpeakerSettings]
-    blocks, schemas = {}, {}
+    schemas = {name: _schema(name, block) for name, block in params.methods.items()}
+    blocks = {}
     for name, block in params.methods.items():
-        keys = ("methods", name)
-        try:
-            schemas[name] = _schema(name, block)
-        except UserError as mistake:
-            raise refuse(keys, str(mistake)) from None
-        except Exception as error:  # in the method's own file
-            said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise refuse(keys, f"methods.{name}: pipeline/methods/{block['from']}.py: {said}") from error
-        blocks[name] = _checked(schemas[name], block, keys, refuse).model_dump()
-        if (speaker := blocks[name]["speaker"]) not in speakers:
-            line = f"methods.{name}.speaker = {speaker} is no speaker of pretrain; {did_you_mean(speaker, speakers)}"
-            raise refuse((*keys, "speaker"), line)
-        _checked(Train, _laid_over(raw["train"], blocks[name]["train"]), (*keys, "train"), refuse)
-    for name, options in ((name, one) for name, grids in params.sweep.grid.items() for one in grids):
-        place = ("sweep", "grid", name)
+        blocks[name] = _checked(schemas[name], block, "methods", name).model_dump()
+        _check_known(blocks[name]["speaker"], speakers, "speaker of pretrain", "methods", name, "speaker")
+        _checked(Train, _laid_over(raw["train"], blocks[name]["train"]), "methods", name, "train")
+    for name, grids in params.sweep.grid.items():
         if name not in blocks:
-            raise refuse(place, f"unknown method sweep.grid.{name}; {did_you_mean(name, blocks)}")
-        _checked(_grid(schemas[name]), options, place, refuse)
-    _check_null_image(params, blocks, refuse)
+            place = ("sweep", "grid", name)
+            raise _MistakeError(place, f"unknown method {'.'.join(place)}; {did_you_mean(name, blocks)}")
+        for options in grids:
+            _checked(_grid(schemas[name]), options, "sweep", "grid", name)
+    _check_null_image(params, blocks)
     for key, names in (("control", [params.report.control]), ("frozen", params.report.frozen)):
         for name in names if blocks else ():
-            if name not in blocks:
-                raise refuse(("report", key), f"report.{key} = {name} is no method; {did_you_mean(name, blocks)}")
+            _check_known(name, blocks, "method", "report", key)
     return params.model_copy(update={"methods": blocks})
 
 
-def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]], refuse: Callable[..., UserError]) -> None:
+def _checked(model: type[Section], raw: Mapping[str, Any], *keys: str) -> Any:
+    """The mapping at `keys` of the file, checked by `model`."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        raise _MistakeError(*one_line(error, model, keys)) from None
+
+
+def _check_known(value: str, known: Iterable[str], what: str, *keys: str) -> None:
+    if value not in known:
+        raise _MistakeError(keys, f"{'.'.join(keys)} = {value} is no {what}; {did_you_mean(value, known)}")
+
+
+def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> None:
     """Refuse pretraining that leaves out the listener or a judge, or that does not fit what comes before it."""
     if kinds.get("listener") is not ListenerSettings:
-        raise refuse(("pretrain",), "pretrain.listener is missing: the listener that joint training begins with")
+        line = "pretrain.listener is missing: the listener that joint training begins with"
+        raise _MistakeError(("pretrain",), line)
     for name, block in params.pretrain.items():
         model, before = block.get("model"), (params.prepare.tokenizer, params.features.network)
         if model and before != (model, f"hub/{model}"):
             needed = f"goes with prepare.tokenizer: {model} and features.network: hub/{model}"
-            raise refuse(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
-    there = [OWN_LISTENER, ADAPTED_LISTENER, *(name for name, kind in kinds.items() if kind is not SpeakerSettings)]
+            raise _MistakeError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
+    judges = [OWN_LISTENER, ADAPTED_LISTENER, *(name for name, kind in kinds.items() if kind is not SpeakerSettings)]
     for name, judge in params.evaluate.judges.items():
-        if judge not in there:
-            keys = ("evaluate", "judges", name)
-            raise refuse(keys, f"{'.'.join(keys)} = {judge} is nobody who judges; {did_you_mean(judge, there)}")
+        _check_known(judge, judges, "judge", "evaluate", "judges", name)
 
 
-def _check_null_image(params: Params, blocks: Mapping[str, Any], refuse: Callable[..., UserError]) -> None:
+def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
     """Refuse to guide a speaker that has learned no null image."""
     for name, block in blocks.items():
         if params.pretrain[block["speaker"]]["image_dropout"] or block.get("image_dropout"):
             continue
-        grids = params.sweep.grid.get(name, ())
-        swept = [gamma for grid in grids for gamma in grid.get("gamma", ())]
+        swept = [gamma for grid in params.sweep.grid.get(name, ()) for gamma in grid.get("gamma", ())]
         for keys, gammas in (("methods", name, "gamma"), [block["gamma"]]), (("sweep", "grid", name, "gamma"), swept):
             for gamma in gammas:
                 if gamma != 1:
                     needed = f"needs a null image; set pretrain.{block['speaker']}.image_dropout to 0.1, say"
-                    raise refuse(keys, f"{'.'.join(keys)} = {gamma:g} {needed}")
-
-
-def _checked(
-    model: type[Section], raw: Mapping[str, Any], below: tuple[str, ...], refuse: Callable[..., UserError]
-) -> Any:
-    try:
-        return model.model_validate(raw)
-    except ValidationError as error:
-        raise refuse(*one_line(error, model, below)) from None
+                    raise _MistakeError(keys, f"{'.'.join(keys)} = {gamma:g} {needed}")
 
 
 def _composition(name: str, block: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function that the block `name` asks for: `method`, or else `name`, in the module `from`; imports torch."""
+    """The function that the block `name` names: `method`, or else `name`, in the module `from`; imports torch."""
     module, method = block.get("from"), block.get("method", name)
     modules = [found.name for found in pkgutil.iter_modules(methods.__path__)]
     if module not in modules:
@@ -178,26 +165,34 @@ def _composition(name: str, block: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
-    """The block of a composition: its keyword options under their own names (lam is `lambda`), and what all take."""
-    composition = _composition(name, block)
+    """The schema of a method's block: the options of its composition, `lam` as `lambda`, and what all methods take."""
     fields: dict[str, Any] = {"from": (str, ...), "method": (str, name), "speaker": (Name, "speaker")}
     fields["train"] = (dict[str, Any], {})
-    for option in inspect.signature(composition, eval_str=True).parameters.values():
-        if option.name in ("agents", "objective"):
-            continue
-        place = f"pipeline/methods/{block['from']}.py: option {option.name} of {composition.__name__}"
-        if option.annotation is option.empty:
-            raise UserError(f"{place} has no type; write {option.name}: float, say, or a range of pipeline/ranges.py")
-        if option.name in OWN:
-            raise UserError(f"{place}: every method has a key of this name; call it otherwise")
-        default = ... if option.default is option.empty else option.default
-        fields["lambda" if option.name == "lam" else option.name] = (option.annotation, default)
-    fields["gamma"] = (NonNegative, 1.0)
-    return create_model(name, __base__=Section, **fields)
+    try:
+        composition = _composition(name, block)
+        for option in inspect.signature(composition, eval_str=True).parameters.values():
+            if option.name in ("agents", "objective"):
+                continue
+            place = f"pipeline/methods/{block['from']}.py: option {option.name} of {composition.__name__}"
+            if option.annotation is option.empty:
+                raise UserError(
+                    f"{place} has no type; write {option.name}: float, say, or a range of pipeline/ranges.py"
+                )
+            if option.name in OWN:
+                raise UserError(f"{place}: every method has a key of this name; call it otherwise")
+            default = ... if option.default is option.empty else option.default
+            fields["lambda" if option.name == "lam" else option.name] = (option.annotation, default)
+        return create_model(name, __base__=Section, **fields, gamma=(NonNegative, 1.0))
+    except UserError as mistake:
+        raise _MistakeError(("methods", name), str(mistake)) from None
+    except Exception as error:  # in the method's own file
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        line = f"methods.{name}: pipeline/methods/{block['from']}.py: {said}"
+        raise _MistakeError(("methods", name), line) from error
 
 
 def _grid(schema: type[Section]) -> type[Section]:
-    """What a grid of a method may say: a list of values for each of its options, and seeds of its own."""
+    """The schema of a method's grid: a list of values for each of its options, and seeds of its own."""
     kinds = {key: GenericAlias(tuple, (kind, ...)) for key, kind in keys_of(schema).items() if key not in OWN[:4]}
     lists: dict[str, Any] = {key: (Annotated[kind, *Each], ()) for key, kind in kinds.items()}
     return create_model(schema.__name__, __base__=Section, **lists, seed=(Seeds, ()))

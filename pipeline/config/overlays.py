@@ -1,7 +1,7 @@
-"""Profiles: profiles/NAME.yaml says what differs from the profile that it lies `over`, and in the end from base.yaml.
+"""Profiles: profiles/NAME.yaml holds what differs from the profile named by its key `over`, by default base.yaml.
 
-python -m pipeline.config.overlays NAME writes params.yaml, a whole file. Its lines are those of the profiles, comments
-included: ruamel.yaml says where each key stands, and nothing is written anew.
+python -m pipeline.config.overlays NAME writes params.yaml. Its lines are those of the profiles, comments
+included: ruamel.yaml gives the place of each key, and no value is reformatted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipeline.runtime.files import write_atomically
 
 PROFILES, PARAMS = Path("profiles"), Path("params.yaml")
 NO_PROFILES = ("base", "environment")
-WHOLE = (("draw",), ("methods",), ("sweep", "grid"))  # replaced as one value, like what stands in braces
+WHOLE = (("draw",), ("methods",), ("sweep", "grid"))  # replaced as one value, like mappings in braces
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Line:
     line: str
     comment: str  # at the end of that line
     rest: list[str]  # the other lines of a value that is no section
-    section: dict[str, Line]  # laid over key by key
+    section: dict[str, Line]  # merged key by key
 
 
 def names(folder: Path = PROFILES) -> list[str]:
@@ -38,8 +38,8 @@ def names(folder: Path = PROFILES) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml") if path.stem not in NO_PROFILES)
 
 
-def whole(name: str, folder: Path = PROFILES) -> str:
-    """The parameter file that the profile `name` stands for; a mistake in a profile is a UserError."""
+def profile_text(name: str, folder: Path = PROFILES) -> str:
+    """The text of the parameter file of the profile `name`; a mistake in a profile is a UserError."""
     if name not in names(folder):
         raise UserError(f"PROFILE={name}: no such profile; {did_you_mean(name, names(folder))}")
     profile = _profile(folder / f"{name}.yaml", ())
@@ -47,7 +47,7 @@ def whole(name: str, folder: Path = PROFILES) -> str:
 
 
 def _profile(path: Path, above: tuple[str, ...]) -> Line:
-    """A profile over those that it lies over, `above` those that lie over it; the comment at its head is the file's."""
+    """A profile merged with those below it; `above` are the names of those over it. The head comment is its own."""
     text = read_text(path)
     tree, lines = compose(text, str(path)), text.splitlines()
     section = _section(lines, tree, 0, ()) if tree else {}
@@ -110,12 +110,12 @@ def _written(section: dict[str, Line], depth: int = 0) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`NAME`: write that profile to params.yaml; one that is no profile is somebody's work and is kept beside it."""
+    """`NAME`: write that profile to params.yaml; a params.yaml that is no profile is kept under another name."""
     try:
         if len(arguments) != 1:
             raise UserError(f"usage: python -m pipeline.config.overlays NAME; there are {', '.join(names())}")
-        text, there = whole(arguments[0]), read_text(PARAMS) if PARAMS.exists() else None
-        if there not in (None, text) and there not in map(whole, names()):
+        text, there = profile_text(arguments[0]), read_text(PARAMS) if PARAMS.exists() else None
+        if there not in (None, text) and there not in map(profile_text, names()):
             kept = next(path for n in count(1) if not (path := Path(f"{PARAMS}.bak{n if n > 1 else ''}")).exists())
             PARAMS.rename(kept)
             print(f"{PARAMS} was changed by hand: it is kept as {kept}")

@@ -22,7 +22,7 @@ UNIONS = (Union, types.UnionType)
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """What the YAML 1.2 document `text` says, as DVC reads it; a mistake in it is a UserError with line and column."""
+    """The content of the YAML 1.2 document `text`, as DVC reads it; a mistake is a UserError with line and column."""
     try:
         return YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
@@ -38,7 +38,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def compose(text: str, where: str) -> Any:
-    """ruamel.yaml's nodes of the mapping `text`, which know their places; None where there are only comments."""
+    """ruamel.yaml's nodes of the mapping `text`, with line and column; None if there are only comments."""
     content, tree = parse_yaml(text, where), YAML(typ="safe", pure=True).compose(text)
     if content is not None and (not isinstance(content, dict) or tree.flow_style):
         raise UserError(f"{where}: must be a mapping of sections, a key a line")
@@ -64,7 +64,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def override(raw: dict[str, Any], assignments: Iterable[str]) -> dict[Path_, str]:
-    """Write each "a.b=value" of `assignments` into `raw`, later ones last; gives where each key was set from."""
+    """Write each "a.b=value" of `assignments` into `raw`, later ones last; the result says where each key was set."""
     origins: dict[Path_, str] = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
@@ -100,8 +100,8 @@ def did_you_mean(word: str, allowed: Iterable[str]) -> str:
 def one_line(error: ValidationError, model: type[BaseModel], below: Path_ = ()) -> tuple[Path_, str]:
     """The key path of the first problem of `error`, and "key, value, what is allowed" in one line.
 
-    What is no `model` stands at the keys `below` in the file. A misspelt key is both unknown and missing; the unknown
-    one is told, because it holds what the user wrote.
+    The `model` is at the keys `below` in the file. A misspelt key is both unknown and missing; the unknown one is
+    reported, because it is what the user wrote.
     """
     unknown = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
     problem = min(error.errors(), key=lambda problem: problem["type"] not in unknown)
@@ -130,7 +130,7 @@ def keys_of(section: Any) -> dict[str, Any]:
 
 
 def _follow(section: Any, location: Path_) -> tuple[Path_, Any]:
-    """The keys of `location` that are keys of the file (pydantic adds names of union branches), and what is there."""
+    """The keys of `location` that are keys of the file (pydantic adds names of union branches), and their type."""
     path: list[str] = []
     for part in location:
         inner = _plain(section)

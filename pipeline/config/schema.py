@@ -1,21 +1,25 @@
 """The schema of params.yaml: each section's keys, types and ranges. A key with a default, null mostly, may be left out.
 
-What a part of the pipeline takes as a dataclass is declared there alone, in a module that does not import torch.
+Settings that a part of the pipeline takes as a dataclass are declared there only, in a module without torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from pipeline.analysis.selection import ReportSettings
 from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.composition.objective import Objective
 from pipeline.config.data_schema import Features, Prepare, Scenes
-from pipeline.config.section import Each, Given, Name, Section, Text, different
+from pipeline.config.reading import read_mapping
+from pipeline.config.section import Given, Name, Section, Text
+from pipeline.config.views import View, listed_keys
 from pipeline.evaluation.set_sizes import SetSizes
-from pipeline.ranges import Count, Dropped, Natural, NonNegative, Positive, Share
+from pipeline.ranges import Count, Dropped, Each, Natural, NonNegative, Positive
 from pipeline.training.optimisation import Optimisation
 
 
@@ -41,7 +45,7 @@ RECALL = ("recall@1", "recall@5", "recall@10")
 
 
 class Matching(Section):
-    """What a listener learns to match captions and images by."""
+    """The objective by which a listener learns to match captions and images."""
 
     objective: Literal["infonce", "hinge"]
     margin: NonNegative
@@ -50,7 +54,7 @@ class Matching(Section):
 
 
 class Recover(Section):
-    """When a listener counts as stuck at the collapse plateau (steps), and how long it is helped (steps)."""
+    """After how many steps without progress a listener is taken to have collapsed, and for how many it is helped."""
 
     patience: Count
     steps: Count
@@ -69,7 +73,7 @@ class ListenerSettings(Matching):
 
 
 class Lora(Section):
-    """Low-rank updates that learn in place of a model's weights; targets null: of all its linear layers."""
+    """Low-rank updates that are trained instead of a model's weights; targets null: of all its linear layers."""
 
     rank: Count
     alpha: Positive
@@ -114,7 +118,7 @@ class SpeakerSettings(Section):
 
 
 class Pretrained(Section):
-    """A judge that was trained elsewhere: a network of open_clip, and where the images are that it is to see."""
+    """A judge that was trained elsewhere: a network of open_clip, and where the images for it are."""
 
     network: Text
     weights: Text
@@ -141,7 +145,7 @@ class Train(Section):
 
 
 class Adapt(Matching):
-    """How a listener gets used to a speaker that stays as it is: one budget for the speakers of all methods."""
+    """How a listener adapts to a fixed speaker: one budget for the speakers of all methods."""
 
     optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL)]
 
@@ -180,22 +184,8 @@ class Sweep(Section):
     seconds: Positive | None = None
 
 
-class Report(Section):
-    """Which setting of each method the report chooses (on val), and what it shows."""
-
-    images: Natural
-    seed: Natural
-    control: Name
-    min_cider_share: Share
-    metric: Literal["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"]
-    frozen: Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(different)] = ()
-    at_cider: Annotated[tuple[Positive, ...], *Each] | None = None
-    at_recall: Annotated[tuple[Positive, ...], *Each] | None = None
-    recall: Literal["R@1", "R@5", "R@10"] = "R@10"
-
-
-class Sections(Section):
-    """The whole file; a block of `methods` has the signature of its composition as its schema."""
+class Params(Section):
+    """The parameter file. `load` checks the blocks of `pretrain` and `methods` and fills in their defaults."""
 
     seed: Natural
     draw: dict[Literal["scenes"], Scenes]
@@ -207,10 +197,16 @@ class Sections(Section):
     methods: dict[Name, dict[str, Any]]
     evaluate: Evaluate
     sweep: Sweep
-    report: Report
+    report: Annotated[ReportSettings, Given]
 
     def _check(self) -> None:
         if self.prepare.images is None and self.features.network != "imported":
             raise ValueError(
                 f"prepare.images = null goes with features.network: imported; {self.features.network} needs the images"
             )
+
+    def for_stage(self, stage: str, instance: str | None = None, *, dvc_yaml: Path = Path("dvc.yaml")) -> View:
+        """The parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach)."""
+        tree = self.model_dump(mode="json")
+        listed = listed_keys(read_mapping(dvc_yaml), stage, instance, tree)
+        return View(tree, listed, stage if instance is None else f"{stage}@{instance}")

@@ -1,27 +1,18 @@
-"""What every section of params.yaml is made of."""
+"""The base class of every section of params.yaml, and the types of its values."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Self, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]  # it names stages and folders
 
 
-def different(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    if again := [value for i, value in enumerate(values) if value in values[:i]]:
-        raise ValueError(f"{again[0]} stands there twice")
-    return values
-
-
-Each = [Field(strict=False, min_length=1), AfterValidator(different)]  # YAML's lists, not empty, nothing twice
-
-
 class Section(BaseModel):
-    """A mapping that knows its keys and takes no value for another (true is no number, "3" is no 3)."""
+    """A mapping with fixed keys, without conversion of values (true is no number, "3" is no 3)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -31,11 +22,11 @@ class Section(BaseModel):
         return self
 
     def _check(self) -> None:
-        """Raise ValueError where values that are allowed do not go together."""
+        """Raise ValueError where values that are allowed one by one contradict each other."""
 
 
 class _FromMapping:
-    """Lets a mapping be a dataclass, which pydantic's strict mode (`true` is no number) takes instances alone for."""
+    """Lets a dataclass be given as a mapping, where pydantic's strict mode accepts instances only."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         schema = handler(source)

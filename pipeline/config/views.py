@@ -1,10 +1,12 @@
-"""Handing out parameters: a stage gets those that dvc.yaml lists for it, and no others."""
+"""The parameters of a stage: those that dvc.yaml lists for it, and no others."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import Any
+from functools import reduce
+from operator import getitem
+from typing import Any, NoReturn
 
 from pipeline.config.reading import did_you_mean
 from pipeline.errors import UserError
@@ -15,10 +17,8 @@ Keys = tuple[str, ...]
 class Node(Mapping[str, Any]):
     """A section of the parameters: `node.key`, `node["key"]`, `dict(node)`; lists come as tuples.
 
-    What is not listed for the stage raises a UserError; what is read is remembered in the view.
+    Reading what is not listed for the stage raises a UserError; what is read is recorded in the view.
     """
-
-    __slots__ = ("_inner", "_keys", "_view")
 
     def __init__(self, view: View, keys: Keys, inner: Mapping[str, Any]) -> None:
         self._view, self._keys, self._inner = view, keys, inner
@@ -26,7 +26,7 @@ class Node(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         keys = (*self._keys, key)
         if key not in self._inner:
-            raise self._view.refusal(keys)
+            self._view.refuse(keys)
         value = self._inner[key]
         if isinstance(value, Mapping):
             return Node(self._view, keys, value)
@@ -56,14 +56,12 @@ class Node(Mapping[str, Any]):
 class View(Node):
     """The parameters of one stage. `listed`: keys and prefixes that dvc.yaml names; `read`: dotted keys read so far."""
 
-    __slots__ = ("_tree", "listed", "read", "stage")
-
     def __init__(self, tree: Mapping[str, Any], listed: tuple[str, ...], stage: str) -> None:
         self._tree, self.listed, self.stage = tree, listed, stage
         self.read: set[str] = set()
         paths = [tuple(key.split(".")) for key in listed]
-        for missing in filter(None, map(self._missing, paths)):
-            raise missing
+        for keys in paths:
+            self._check_exists(keys)
         super().__init__(self, (), _part(tree, paths))
 
     def plain(self) -> dict[str, Any]:
@@ -74,24 +72,23 @@ class View(Node):
         """Every listed value by its dotted key, without counting it as read (for digests)."""
         return _flat(self._inner)
 
-    def refusal(self, keys: Keys) -> UserError:
-        """Why `keys` cannot be had."""
+    def refuse(self, keys: Keys) -> NoReturn:
+        """Raise the UserError that says why `keys` cannot be read."""
+        self._check_exists(keys)
         stage = self.stage.partition("@")[0]
-        unlisted = f"{self.stage} may not read {'.'.join(keys)}: list it under params of {stage} in dvc.yaml"
-        return self._missing(keys) or UserError(unlisted)
+        raise UserError(f"{self.stage} may not read {'.'.join(keys)}: list it under params of {stage} in dvc.yaml")
 
-    def _missing(self, keys: Keys) -> UserError | None:
+    def _check_exists(self, keys: Keys) -> None:
         inner: Any = self._tree
         for i, key in enumerate(keys):
             names = inner if isinstance(inner, Mapping) else ()
             if key not in names:
-                return UserError(f"{self.stage}: no parameter {'.'.join(keys[: i + 1])}; {did_you_mean(key, names)}")
+                raise UserError(f"{self.stage}: no parameter {'.'.join(keys[: i + 1])}; {did_you_mean(key, names)}")
             inner = inner[key]
-        return None
 
 
 def _part(tree: Any, keys: list[Keys]) -> Any:
-    """What of `tree` lies at or below `keys`."""
+    """The part of `tree` at or below `keys`."""
     if () in keys:
         return tree
     inner = {name: [key[1:] for key in keys if key[0] == name] for name in tree}
@@ -118,23 +115,17 @@ def listed_keys(
     if stage not in stages:
         raise UserError(f"dvc.yaml: no stage {stage}; {did_you_mean(stage, stages)}")
     block = stages[stage]
-    instances = _instances(block["foreach"], tree) if "foreach" in block else None
-    if (instances is None) != (instance is None):
+    foreach = block.get("foreach", ())
+    if isinstance(foreach, str):  # "${methods}"
+        foreach = reduce(getitem, foreach.strip("${}").split("."), tree)
+    instances = [str(name) for name in foreach]
+    if bool(instances) != (instance is not None):
         expected = f"one of {', '.join(instances)}" if instances else "none"
         raise UserError(f"dvc.yaml: stage {stage} is given {instance or 'no instance'}; it takes {expected}")
-    if instances is not None and instance is not None and instance not in instances:
+    if instance is not None and instance not in instances:
         raise UserError(f"{stage}: unknown instance {instance}; {did_you_mean(instance, instances)}")
     listed = block.get("do", block).get("params") or []
     if not all(isinstance(entry, str) for entry in listed):
         raise UserError(f"dvc.yaml: params of stage {stage} must be keys of params.yaml, no other files")
     name = instance or ""
     return tuple(entry.replace("${key}", name).replace("${item}", name) for entry in listed)
-
-
-def _instances(foreach: Any, tree: Mapping[str, Any]) -> list[str]:
-    if isinstance(foreach, str):  # "${methods}"
-        inner: Any = tree
-        for part in foreach.strip("${}").split("."):
-            inner = inner[part]
-        foreach = inner
-    return [str(name) for name in foreach]

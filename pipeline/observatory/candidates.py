@@ -1,4 +1,4 @@
-"""What is measured: each estimator with its settings, one line an estimator."""
+"""The gradient estimators that are measured, with their settings; one line each."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TEMPERATURES = (0.5, 1.0, 2.0, 5.0)
 
 @dataclass(frozen=True)
 class Candidate:
-    """An estimator; `of` makes it for a number of captions per image, `least` or more, and for a speaker."""
+    """An estimator; `of` makes it for a number of captions per image, at least `least`, and for a speaker."""
 
     name: str
     of: Callable[[int, Decoder], Estimator]
-    settings: Mapping[str, float] = field(default_factory=dict)  # rho, temperature: what its line runs along
+    settings: Mapping[str, float] = field(default_factory=dict)  # rho or temperature: what varies along its line
     least: int = 1
 
 
@@ -38,18 +38,16 @@ def score_function(name: str, baseline: Baseline, least: int = 1) -> Candidate:
 
 
 def with_control(samples: int, speaker: Decoder) -> Relax:
-    """RELAX, its control yet to be taught."""
+    """RELAX, its control not yet trained."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         control = Control(speaker.hidden, speaker.vocabulary + 1, 4 * speaker.hidden)
     return Relax(ScoreFunction(Multinomial(samples)), control.to(speaker.word.weight.dtype))
 
 
-def straight_through_gumbel(temperature: float) -> Candidate:
-    """ST-Gumbel at one τ."""
-    return Candidate(
-        "ST-Gumbel", lambda k, _: Pathwise(Gumbel(k, temperature=temperature)), {"temperature": temperature}
-    )
+def straight_through_gumbel(tau: float) -> Candidate:
+    """ST-Gumbel at one temperature."""
+    return Candidate("ST-Gumbel", lambda k, _: Pathwise(Gumbel(k, temperature=tau)), {"temperature": tau})
 
 
 def partially_sampled(

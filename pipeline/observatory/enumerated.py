@@ -1,9 +1,9 @@
-"""An estimator's mean and variance without sampling: it is run once on everything that its channel can do.
+"""The exact mean and variance of an estimator, by running it once on every outcome of its channel.
 
-What a channel does by chance is which words it draws and which captions or words pass whole. A `Told` channel is told
-both, keeps everything else of the real one, and notes how likely the words were. How likely it is that something passes
-whole is a polynomial in ρ, so one enumeration serves all ρ. Where K captions per image are told nothing of each other,
-their mean has the mean of one and a K-th of its variance.
+What is random in a channel is which words it draws and which captions or words pass as distributions. A `Given` copy
+of the channel is given both, is otherwise the same, and records the probability of the words. The probability of what
+passes is a polynomial in ρ, so one enumeration serves all ρ. Where K captions per image are independent, their mean has
+the mean of one and a K-th of its variance.
 
 Continuous noise (Gumbel) and baselines that see other samples are not enumerated but sampled (measure.py).
 """
@@ -31,12 +31,12 @@ from pipeline.protocols import Channel, Estimator, Score
 from pipeline.types import Batch, Message, Symbol, caption_mask
 
 
-class Told:
-    """`inner`, but its words (N, T) are known, and which of them pass whole (N, T)."""
+class Given:
+    """`inner` with given words (N, T); `full` (N, T) says which of them pass as distributions."""
 
-    def __init__(self, inner: Any, words: Tensor, whole: Tensor) -> None:
-        self.inner, self.words, self.whole = inner, words, whole
-        self.log_prob = torch.zeros((), dtype=torch.float64)  # of all words, once they are said
+    def __init__(self, inner: Any, words: Tensor, full: Tensor) -> None:
+        self.inner, self.words, self.full = inner, words, full
+        self.log_prob = torch.zeros((), dtype=torch.float64)  # of all words, once they are chosen
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -52,41 +52,41 @@ class Told:
             if symbol.through is not None:
                 symbol = replace(symbol, through=through.through(index))
             if symbol.full is not None:
-                symbol = replace(symbol, full=self.whole[rows, t])
+                symbol = replace(symbol, full=self.full[rows, t])
             return replace(symbol, index=index)
 
         return step
 
 
-class ToldRollouts(StepRollouts):
-    """What is said through one channel is told; baselines' captions are spoken as ever."""
+class GivenRollouts(StepRollouts):
+    """Rollouts whose words are given for one channel; baselines' captions are sampled as usual."""
 
-    def __init__(self, world: World, channel: Channel, words: Tensor, whole: Tensor) -> None:
+    def __init__(self, world: World, channel: Channel, words: Tensor, full: Tensor) -> None:
         super().__init__(world.speaker, world.batch, seed=0)
-        self.channel, self.told = channel, Told(channel, words, whole)
+        self.channel, self.given = channel, Given(channel, words, full)
 
     def _speak(self, channel: Channel) -> Message:
-        return super()._speak(self.told if channel == self.channel else channel)
+        return super()._speak(self.given if channel == self.channel else channel)
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The gradients of one step, in all S ways that it can go."""
+    """The gradients of one step for all S outcomes."""
 
     gradients: Tensor  # (S, P)
-    likely: Tensor  # (S,): the probability of the words, given what passes whole
-    whole: Tensor  # (S,): how many captions, or words, pass whole …
+    likely: Tensor  # (S,): the probability of the words, given what passes as distributions
+    full: Tensor  # (S,): how many captions, or words, pass as distributions …
     parts: Tensor  # (S,): … of how many
 
     def moments(self, rho: float, samples: int) -> tuple[Tensor, Tensor]:
         """The mean (P,) and the trace of the covariance () of the mean of `samples` independent gradients."""
-        share = self.likely * rho ** self.whole.double() * (1 - rho) ** (self.parts - self.whole).double()
+        share = self.likely * rho ** self.full.double() * (1 - rho) ** (self.parts - self.full).double()
         mean = share @ self.gradients
         return mean, (share @ self.gradients.square().sum(1) - mean.square().sum()) / samples
 
 
 class Enumeration:
-    """Of estimators of one score in one world."""
+    """Exact moments of estimators of one score in one world; each channel is enumerated once."""
 
     def __init__(self, world: World, score: Score) -> None:
         self.world, self.score = world, score
@@ -107,17 +107,17 @@ class Enumeration:
         mix = channel.mix if isinstance(channel, PartialSampling) else None
         gradients, likely, counts = [], [], []
         for joint in itertools.product(list(ways(self.world.captions(), mix)), repeat=len(self.world.batch)):
-            words, whole, parts = (torch.stack(each) for each in zip(*joint, strict=True))
-            rollouts = ToldRollouts(self.world, channel, words, whole)
+            words, full, parts = (torch.stack(each) for each in zip(*joint, strict=True))
+            rollouts = GivenRollouts(self.world, channel, words, full)
             gradients.append(estimate(self.world, estimator, self.score, rollouts))
-            likely.append(rollouts.told.log_prob.exp())
+            likely.append(rollouts.given.log_prob.exp())
             counts.append(parts.sum(0))
         passing, all_ = torch.stack(counts).T
         return Outcomes(torch.stack(gradients), torch.stack(likely), passing, all_)
 
 
 def independent(estimator: Estimator) -> bool:
-    """Whether its gradient is a mean over samples of an image that know nothing of each other."""
+    """Whether its gradient is a mean over independent samples of each image."""
     if isinstance(estimator, Relax):
         return independent(estimator.inner)
     if isinstance(estimator, ScoreFunction):
@@ -127,7 +127,7 @@ def independent(estimator: Estimator) -> bool:
 
 
 def enumerable(estimator: Estimator) -> bool:
-    """Whether, moreover, chance is in words, and in what passes whole, alone."""
+    """Whether, moreover, only words, and what passes as distributions, are random."""
     if not isinstance(estimator, Pathwise | ScoreFunction) or not independent(estimator):
         return False
     channel = estimator.channel.inner if isinstance(estimator.channel, PartialSampling) else estimator.channel
@@ -137,10 +137,10 @@ def enumerable(estimator: Estimator) -> bool:
 
 
 def ways(captions: Tensor, mix: str | None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Each caption (T,), which of its words pass whole (T,), and how many parts do, of how many (2,).
+    """Each caption (T,), which of its words pass as distributions (T,), and how many parts do, of how many (2,).
 
-    `mix` None: nothing passes whole; "caption": a caption is one part; "token": each of its words is one. What comes
-    after a caption's end is nobody's.
+    `mix` None: nothing does; "caption": a caption is one part; "token": each of its words is one. Positions after a
+    caption's end belong to no part.
     """
     for words, alive in zip(captions, caption_mask(captions), strict=True):
         if mix is None:
@@ -151,12 +151,12 @@ def ways(captions: Tensor, mix: str | None) -> Iterator[tuple[Tensor, Tensor, Te
         else:
             length = int(alive.sum())
             for choice in itertools.product((False, True), repeat=length):
-                whole = torch.tensor([*choice, *[False] * (len(alive) - length)])
-                yield words, whole, torch.tensor([sum(choice), length])
+                full = torch.tensor([*choice, *[False] * (len(alive) - length)])
+                yield words, full, torch.tensor([sum(choice), length])
 
 
 def _single(channel: Any) -> Any:
-    """The channel with one sample; all ρ alike."""
+    """The channel with one sample, and the same ρ for all."""
     if isinstance(channel, PartialSampling):
         return replace(channel, inner=_single(channel.inner), rho=0.5)
     return replace(channel, samples=1)

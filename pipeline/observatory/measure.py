@@ -1,6 +1,6 @@
-"""How far an estimator's gradient is from the truth, how much it varies, and what a step of it costs.
+"""Bias and variance of an estimator's gradient compared with the exact one, and the time of a step.
 
-Bias and variance are in units of the true gradient's norm, so that 0.3 is three tenths of what is to be estimated.
+Bias is relative to the norm of the exact gradient, variance to its square.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pipeline.protocols import Estimator, Rollouts, Score
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How good the estimates of a gradient are."""
+    """Accuracy of the estimates of a gradient."""
 
-    bias: float  # |mean − truth| / |truth|, less what sampling alone makes expect
-    bias_error: float  # what one standard error more of its square would add to it; 0 where nothing was sampled
+    bias: float  # |mean − truth| / |truth|, corrected for the error of a sampled mean
+    bias_error: float  # what one standard error of its square would add to it; 0 if exact
     cosine: float  # of the mean with the truth
-    length: float  # |mean| / |truth|: a gradient that shrinks has less variance, and less to say
+    length: float  # |mean| / |truth|: a shorter gradient has less variance, too
     variance: float  # trace of the covariance / |truth|²
 
 
 def accuracy(mean: Tensor, variance: Tensor, truth: Tensor) -> Accuracy:
-    """Of an estimator whose mean (P,) and variance () are known exactly."""
+    """Of an estimator whose mean (P,) and variance () are exact."""
     norm = truth.norm()
     length = mean.norm()
     return Accuracy(
@@ -44,7 +44,7 @@ def accuracy(mean: Tensor, variance: Tensor, truth: Tensor) -> Accuracy:
 
 
 def sampled_accuracy(found: Tensor, truth: Tensor) -> Accuracy:
-    """Of independent estimates (R, P): their mean is off by chance, too, and what that adds is taken away."""
+    """Of independent estimates (R, P); the part of the error that is due to sampling is subtracted."""
     rounds, norm = len(found), truth.norm()
     mean, spread = found.mean(0), found - found.mean(0)
     variance = found.var(0).sum()
@@ -66,9 +66,9 @@ def sampled_accuracy(found: Tensor, truth: Tensor) -> Accuracy:
 
 
 def estimate(world: World, estimator: Estimator, score: Score, rollouts: Rollouts) -> Tensor:
-    """(P,): the gradient that `estimator` makes of what was said, as one of the expected score of a caption.
+    """The gradient (P,) by `estimator` of the expected score of a caption, from the captions of `rollouts`.
 
-    What goes by likelihood averages over words, the expectation over captions: its words are counted back.
+    Score functions average over words, the expectation over captions: multiplied by the mean number of words.
     """
     loss, _ = estimator.surrogate(score, rollouts)
     scale = 1.0
@@ -79,13 +79,13 @@ def estimate(world: World, estimator: Estimator, score: Score, rollouts: Rollout
 
 
 def estimates(world: World, estimator: Estimator, score: Score, rounds: int, seed: int = 7) -> Tensor:
-    """(R, P): the gradients of `rounds` independent steps."""
+    """The gradients (R, P) of `rounds` independent steps."""
     steps = (StepRollouts(world.speaker, replace(world.batch, step=step), seed) for step in range(rounds))
     return torch.stack([estimate(world, estimator, score, rollouts) for rollouts in steps])
 
 
 def seconds(world: World, estimator: Estimator, score: Score, repeats: int) -> float:
-    """CPU seconds of a step of `estimator`, what was said and its gradient: the median of `repeats` after one more."""
+    """CPU seconds of a step of `estimator`, rollouts and gradient: the median of `repeats` after a warm-up step."""
 
     def step(number: int) -> float:
         begin = time.process_time()

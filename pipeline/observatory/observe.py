@@ -1,4 +1,4 @@
-"""Every candidate in every world: its accuracy, and what a step of it costs where captions are as long as real ones."""
+"""The accuracy of every candidate in every world, and the time of a step where captions are as long as real ones."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pipeline.observatory.world import drawn_world
 from pipeline.protocols import Estimator, Score
 from pipeline.scores.discriminability import Hinge
 
-MARGIN = 1.0  # PSST's Eq. 4; with .2 two images are soon told apart, and there is no gradient left to estimate
+MARGIN = 1.0  # PSST's Eq. 4; with .2 the listener soon separates two images, and the gradient is 0
 LARGE = {"images": 8, "vocabulary": 300, "max_words": 12, "size": 128}  # the drawn scenes' speaker
 
 
 @dataclass(frozen=True)
 class AmongImages(Hinge):
-    """The half of the hinge that is a caption's own business: against other images, whatever else is said of them."""
+    """The half of the hinge that compares images for a caption; it does not depend on the other captions."""
 
     def losses(self, cosines: Tensor) -> Tensor:
         """(S, B) losses from `cosines` (S, B, B)."""
@@ -44,22 +44,23 @@ OWN = ("REINFORCE, greedy", "ST-Multinomial", "PSST-Multinomial")  # measured by
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured."""
+    """How many worlds, steps and repetitions."""
 
-    worlds: int = 3  # drawn and taught by seeds 1, 2, …
-    epochs: int = 40  # of teaching, four captions per image each
+    worlds: int = 3  # with seeds 1, 2, …
+    epochs: int = 40  # of pretraining, four captions per image each
     samples: tuple[int, ...] = (1, 4, 16)  # K, captions per image
-    rounds: int = 200  # steps of an estimator that is sampled, and of teaching its control, if it has one
-    repeats: int = 3  # steps that are timed
+    rounds: int = 200  # steps of an estimator that is sampled, and of training its control, if it has one
+    repeats: int = 3  # timed steps
 
 
 def observe(candidates: Sequence[Candidate], effort: Effort, say: Callable[[str], None]) -> dict[str, Any]:
-    """All accuracies, world by world, and seconds, ready to be written as JSON; `say` hears what is being measured.
+    """All accuracies, world by world, and seconds, ready to be written as JSON; `say` is called with the progress.
 
     A row is a candidate with a number of samples and a score: relative `bias`, its standard error `bias_error`,
-    `cosine`, `length` and `variance` of each world, and CPU `seconds` of a step.
+    `cosine`, `length` and `variance` of each world, and CPU `seconds` of a step with the hinge in a larger world.
     """
     rows: dict[tuple[str, int, int], dict[str, Any]] = {}
+    called = [", ".join([one.name, *(f"{key} {value:g}" for key, value in one.settings.items())]) for one in candidates]
     for seed in range(1, effort.worlds + 1):
         world = taught_world(2, effort.epochs, seed)
         for score_name, make in SCORES.items():
@@ -68,13 +69,18 @@ def observe(candidates: Sequence[Candidate], effort: Effort, say: Callable[[str]
             for n, candidate in enumerate(candidates):
                 if score_name != "hinge" and candidate.name not in OWN:
                     continue
-                say(f"world {seed} of {effort.worlds}, {score_name}: {_called(candidate)}")
+                say(f"world {seed} of {effort.worlds}, {score_name}: {called[n]}")
                 for samples, found in _accuracies(enumeration, candidate, truth, effort).items():
                     row: dict[str, Any] = {"score": score_name, "name": candidate.name, "samples": samples}
                     row |= {"settings": dict(candidate.settings), "worlds": []}
                     row |= {"exact": enumerable(candidate.of(samples, world.speaker))}
                     rows.setdefault((score_name, n, samples), row)["worlds"].append(asdict(found))
-    _time(rows, candidates, effort, say)
+    world = drawn_world(**LARGE, seed=0, contrast=1.0, dtype=torch.float32)
+    score = SCORES["hinge"](world.listener)
+    for (score_name, n, samples), row in rows.items():
+        if score_name == "hinge":
+            say(f"time: {called[n]}, {samples} captions per image")
+            row["seconds"] = seconds(world, candidates[n].of(samples, world.speaker), score, effort.repeats)
     return {"effort": asdict(effort), "margin": MARGIN, "large": LARGE, "rows": list(rows.values())}
 
 
@@ -96,22 +102,3 @@ def _accuracies(enumeration: Enumeration, candidate: Candidate, truth: Tensor, e
         found = sampled(made[most])
         return {samples: replace(found, variance=found.variance * most / samples) for samples in numbers}
     return {samples: sampled(one) for samples, one in made.items()}
-
-
-def _time(
-    rows: Mapping[tuple[str, int, int], dict[str, Any]],
-    candidates: Sequence[Candidate],
-    effort: Effort,
-    say: Callable[[str], None],
-) -> None:
-    """Give every row the seconds of a step in a world too large to be enumerated."""
-    world = drawn_world(**LARGE, seed=0, contrast=1.0, dtype=torch.float32)
-    score = SCORES["hinge"](world.listener)
-    for (score_name, n, samples), row in rows.items():
-        if score_name == "hinge":
-            say(f"time: {_called(candidates[n])}, {samples} captions per image")
-            row["seconds"] = seconds(world, candidates[n].of(samples, world.speaker), score, effort.repeats)
-
-
-def _called(candidate: Candidate) -> str:
-    return ", ".join([candidate.name, *(f"{key} {value:g}" for key, value in candidate.settings.items())])

@@ -1,6 +1,6 @@
-"""A world where joint training would begin: agents taught people's captions by the project's own pretraining.
+"""A world at the start of joint training: agents pretrained on reference captions, with the project's own pretraining.
 
-Word 1 fits every image, each other word names one. Of an image people say the common word, its name, or both.
+Word 1 fits every image, each other word names one image. Reference captions are the common word, the name, or both.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
 
 COMMON, NAME = 1, -1
-SAID = ((COMMON, 0), (NAME, 0), (COMMON, NAME), (NAME, COMMON))  # of every image; NAME stands for its own word
+SAID = ((COMMON, 0), (NAME, 0), (COMMON, NAME), (NAME, COMMON))  # of every image; NAME is replaced by its own word
 
 
 @dataclass(frozen=True)
 class Lessons:
-    """Every epoch each image's captions in turn."""
+    """Batches of an epoch: each image's captions in turn."""
 
     batch: Batch
 
@@ -44,7 +44,7 @@ class Lessons:
 
 
 def taught_world(images: int, epochs: int, seed: int) -> World:
-    """Agents that heard the captions of all `images` for so many epochs; the batch keeps each image's own name."""
+    """Agents trained on the captions of all `images` for `epochs`; the captions of its batch are the names."""
     world = drawn_world(images, images + 1, 2, seed)
     lessons = Lessons(world.batch)
     score = InfoNCE(world.listener, temperature=0.2)
@@ -55,7 +55,7 @@ def taught_world(images: int, epochs: int, seed: int) -> World:
 
 
 def teach_control(world: World, estimator: Relax, score: Score, steps: int) -> None:
-    """Let the estimator's control learn while the speaker stays as it is."""
+    """Train the estimator's control for `steps` with the speaker fixed."""
     adam = torch.optim.Adam(estimator.control.parameters(), 0.01)
     for step in range(steps):
         loss, _ = estimator.surrogate(score, StepRollouts(world.speaker, replace(world.batch, step=step), seed=11))

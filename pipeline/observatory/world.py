@@ -1,8 +1,8 @@
-"""A world whose every caption can be said: the speaker, the listener and the scores are real, and the truth is exact.
+"""A world small enough to enumerate every caption, so that the gradient of an expected score is exact.
 
 With V words and captions of at most T of them there are few captions, so the expected score is a plain sum of
-probability × score over what all images may get at once, and its gradient is autograd's. It is a sum over all images'
-captions together because the hinge weighs an image's caption against the others'.
+probability × score over the captions of all images jointly, differentiated by autograd. The sum is joint because the
+hinge compares an image's caption with those of the others. Speaker, listener and scores are the pipeline's own.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from pipeline.types import Batch, Message, caption_mask
 
 @dataclass(frozen=True)
 class World:
-    """Agents without dropout, in double precision if it is to be enumerated, and the images that are spoken of."""
+    """Agents without dropout, in double precision if captions are enumerated, and the images."""
 
     speaker: Decoder
     listener: Listener
     batch: Batch
 
     def captions(self) -> Tensor:
-        """(C, T) int64: all captions there are, each ended by EOS or by the last of its T words."""
+        """All captions, int64 (C, T), each ended by EOS or by the last of its T words."""
         words, steps = range(1, self.speaker.vocabulary + 1), self.speaker.max_words
         ended = [(*said, 0) for length in range(steps) for said in itertools.product(words, repeat=length)]
         said = [*ended, *itertools.product(words, repeat=steps)]
         return torch.tensor([(*caption, *[0] * (steps - len(caption))) for caption in said])
 
     def log_probs(self) -> Tensor:
-        """(B, C): the speaker's log-probability of each caption for each image; differentiable."""
+        """The speaker's log-probability of each caption for each image (B, C); differentiable."""
         captions, images = self.captions(), torch.arange(len(self.batch))
         rows = images.repeat_interleave(len(captions))
         batch = self.batch
@@ -49,16 +49,16 @@ class World:
         return log_probs.sum(1).view(len(images), -1)
 
     def outcomes(self) -> Tensor:
-        """(S, B) int64: which caption each image gets, in all S = C^B ways."""
+        """The caption of each image, int64 (S, B), in all S = C^B combinations."""
         return torch.cartesian_prod(*[torch.arange(len(self.captions()))] * len(self.batch)).view(-1, len(self.batch))
 
     @property
     def weights(self) -> list[nn.Parameter]:
-        """What a gradient is taken of: all parameters of the speaker."""
+        """The parameters that gradients are taken of: all of the speaker's."""
         return list(self.speaker.parameters())
 
     def exact(self, score: Score) -> Tensor:
-        """(P,): the gradient of the expected score of a caption, averaged over the images."""
+        """The gradient (P,) of the expected score of a caption, averaged over the images."""
         outcomes, log_probs = self.outcomes(), self.log_probs()
         said = self.captions()[outcomes.T.flatten()]  # image-major, as messages are
         images = torch.arange(len(self.batch)).repeat_interleave(len(outcomes))
@@ -69,7 +69,7 @@ class World:
         return self.gradient(expected)
 
     def gradient(self, value: Tensor) -> Tensor:
-        """(P,): of a scalar, with respect to `weights`, laid side by side; 0 where nothing leads there."""
+        """The gradient (P,) of a scalar with respect to `weights`, concatenated; 0 for those it does not depend on."""
         found = torch.autograd.grad(value, self.weights, allow_unused=True)
         pairs = zip(found, self.weights, strict=True)
         return torch.cat([(torch.zeros_like(weight) if part is None else part).flatten() for part, weight in pairs])
@@ -84,7 +84,7 @@ def drawn_world(
     contrast: float = 3.0,
     dtype: torch.dtype = torch.float64,
 ) -> World:
-    """A world of random images, captions and weights; `contrast` times the usual logits, so that words matter."""
+    """A world of random images, captions and weights; logits are multiplied by `contrast`."""
     rng = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -98,25 +98,3 @@ def drawn_world(
     mask = torch.ones(images, 2, dtype=torch.bool)
     batch = Batch(torch.arange(images), regions.mean(1), regions, mask, captions)
     return World(speaker.to(dtype), listener.to(dtype), batch)
-
-
-class Taste:
-    """A score with a value of its own for every caption of every image: linear in each word, so smooth in what is said.
-
-    A caption's value is nobody else's business: no listener, and no other captions.
-    """
-
-    differentiable = True
-
-    def __init__(self, images: int, vocabulary: int, max_words: int, seed: int = 1, level: float = 0.0) -> None:
-        """Values are normal with standard deviation 2 around `level`."""
-        shape = (images, *[vocabulary + 1] * max_words)
-        generator = torch.Generator().manual_seed(seed)
-        self.table = level + 2 * torch.randn(shape, generator=generator, dtype=torch.float64)
-
-    def __call__(self, message: Message, batch: Batch) -> Tensor:
-        said = message.rows(self.table.shape[1] - 1).to(self.table.dtype)  # (N, T', V+1)
-        value = self.table[message.images]
-        for t in range(self.table.dim() - 1):
-            value = torch.einsum("nv...,nv->n...", value, said[:, t]) if t < said.shape[1] else value[:, 0]
-        return value

@@ -1,1 +1,1 @@
-"""What is looked at and read: the page, its tables, figures and gallery, and the documents' tables."""
+"""The report: the page, its tables, figures and gallery, and the tables of the documents."""

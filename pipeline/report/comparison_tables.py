@@ -1,4 +1,4 @@
-"""The comparison of curves as tables: at equal CIDEr, at equal recall, differences from a reference, along ρ."""
+"""Tables that compare the methods' curves: at equal CIDEr, at equal recall, differences from a reference, along ρ."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from pipeline.analysis.compare import SHORT_OFTEN, Comparison, Reading, Slice
 from pipeline.analysis.judges import Keys, recall_by
 from pipeline.analysis.results import LANGUAGE, Run, setting
-from pipeline.report.tables import RECALLS, Column, Table, filled, number
+from pipeline.report.tables import RECALLS, Column, Table, filled, number, signed
 
 
 def comparison_tables(comparison: Comparison) -> dict[str, list[Table | None]]:
     """All of them by what is equal or varied, in the order in which they are read; None where one has no rows."""
     pairs = [(at_cider_table(comparison, each), significance_table(comparison, each)) for each in comparison.at_cider]
+    at_recall = [at_recall_table(comparison, slice_) for slice_ in comparison.at_recall]
     return {
-        "cider": [table for pair in pairs for table in pair],
-        "recall": [at_recall_table(comparison, slice_) for slice_ in comparison.at_recall],
+        "equal": [*(table for pair in pairs for table in pair), *at_recall],
         "rho": [rho_table(comparison, slice_) for slice_ in comparison.along_rho],
     }
 
@@ -97,19 +97,19 @@ def rho_table(comparison: Comparison, slice_: Slice) -> Table:
         f"{method}: R@10 in % against ρ, at CIDEr {slice_.level:.3f}, test split",
         rows,
         [*columns, _spread(first, recall_by(first), 1)],
-        ["Fixed CIDEr: the highest to which the curves of every ρ come.", *_notes(comparison, slice_, 3)],
+        ["Fixed CIDEr: the highest that the curves of all ρ reach.", *_notes(comparison, slice_, 3)],
         head="ρ",
     )
 
 
 def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
-    """How the numbers were read, which intervals they have, and which curves do not come so far."""
+    """How the numbers were read, which intervals they have, and which curves do not reach the level."""
     if slice_.rule:
         yield slice_.rule
     yield (
         "Read from each method's curve along λ (seeds averaged): settings that contradict the trade-off of CIDEr and "
         f"R@10 ({comparison.results.first.title.lower()}) are pooled, between neighbours it is linear, beyond the last "
-        "setting there is none."
+        "setting it is undefined."
     )
     estimates = [estimate for reading in slice_.readings for estimate in reading.estimates.values()]
     marks = {_mark(reading) for reading in slice_.readings}
@@ -120,16 +120,16 @@ def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
             + (f"; in each, the fixed CIDEr is the same share of that of {comparison.control}." if moving else ".")
         )
     if any(estimate.spread is not None for estimate in estimates):
-        yield "± is the standard deviation over (n) seeds, each read from its own curve where that comes so far."
+        yield "± is the standard deviation over (n) seeds, each read from its own curve where that reaches the value."
     if "§" in marks:
         yield (
-            f"Marked §: the whole curve lies at a higher {slice_.fixed}; its lowest setting stands, so the method has "
-            "at least this."
+            f"Marked §: every setting of the method has a higher {slice_.fixed}; the numbers are those of its lowest "
+            "and are lower bounds."
         )
     if "‡" in marks:
         yield (
             f"Marked ‡: in more than {SHORT_OFTEN:.0%} of the resamples the curve ends before this value; "
-            "there its last setting stands."
+            "there the numbers are those of its last setting."
         )
     short = [_ends(reading, digits) for reading in slice_.readings if reading.nearest is None]
     if short:
@@ -172,19 +172,14 @@ def _difference(slice_: Slice, judge: str, label: str, p: str, group: str = "") 
     def value(reading: Reading) -> str | None:
         if (found := slice_.differences[reading.curve.label].get(judge)) is None:
             return None
-        low, high = map(_signed, found.interval)
-        return f"{_signed(found.value)} [{low}, {high}]{'*' if found.clear else ''}"
+        value, low, high = (signed(f"{number:+.1f}") for number in (found.value, *found.interval))
+        return f"{value} [{low}, {high}]{'*' if found.clear else ''}"
 
     def probability(reading: Reading) -> str | None:
         found = slice_.differences[reading.curve.label].get(judge)
         return None if found is None else "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
 
     return Column(label, group, value), Column(p, group, probability)
-
-
-def _signed(value: float) -> str:
-    text = f"{value:+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
 
 
 def _mark(reading: Reading) -> str:

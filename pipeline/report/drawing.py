@@ -1,4 +1,4 @@
-"""Lines between two axes, drawn once by matplotlib: as PNG files, and as SVG that the page can colour and point at."""
+"""Line plots by matplotlib: as PNG files, and as SVG whose colours and points the page can address."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.figure import Figure
 
-# The first seven: Okabe & Ito 2008, told apart with every common colour blindness. page.css has them as --c0 … --c8,
-# darker on white and lighter in dark mode.
+# The first seven: Okabe & Ito 2008, distinguishable with every common colour blindness. page.css has them as
+# --c0 … --c8, darker on white and lighter in dark mode.
 COLOURS = ("#555555", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#6a51a3", "#9e2a2b")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
-PAPER, INK, SOFT, RULE = "#ffffff", "#1b1f24", "#59626d", "#d9dee4"  # so they are called in page.css
+PAPER, INK, SOFT, RULE = "#ffffff", "#1b1f24", "#59626d", "#d9dee4"  # page.css has them under these names
 VARIABLES = {PAPER: "paper", INK: "ink", SOFT: "soft", RULE: "rule"} | {c: f"c{n}" for n, c in enumerate(COLOURS)}
 SHOWN = {"fill", "fill-opacity", "opacity", "stroke", "stroke-width", "stroke-dasharray", "font-size", "text-anchor"}
 WIDTH, HEIGHT = 317, 310  # points of a panel; pixels of its SVG
@@ -28,7 +28,7 @@ CROWD = 8  # lines; with more of them only chosen settings are labelled
 
 @dataclass(frozen=True)
 class Spot:
-    """A setting's place in a panel, in units of the axes."""
+    """The point of a setting in a panel, in units of the axes."""
 
     x: float
     y: float
@@ -41,7 +41,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Style:
-    """How a line is drawn: numbers of a colour and of a marker, which start again where there are more."""
+    """How a line is drawn: the numbers of its colour and marker, modulo how many there are."""
 
     colour: int
     marker: int
@@ -52,10 +52,10 @@ class Style:
         return f"{self.colour}-{self.marker}" + ("-dashed" if self.dashed else "")
 
     @property
-    def look(self) -> dict[str, Any]:
-        """As matplotlib calls it."""
-        look = {"color": COLOURS[self.colour % len(COLOURS)], "marker": MARKERS[self.marker % len(MARKERS)]}
-        return look | {"linestyle": (0, (4, 3)) if self.dashed else "-", "linewidth": 1.5, "markersize": 7,
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of matplotlib's plot."""
+        options = {"color": COLOURS[self.colour % len(COLOURS)], "marker": MARKERS[self.marker % len(MARKERS)]}
+        return options | {"linestyle": (0, (4, 3)) if self.dashed else "-", "linewidth": 1.5, "markersize": 7,
                        "markeredgecolor": PAPER, "markeredgewidth": 0.4}  # fmt: skip
 
 
@@ -77,7 +77,7 @@ class Panel:
     across: str  # what the x axis measures, and which way is which
     up: str
     series: tuple[Series, ...]
-    words: str = ""  # what the title does not say
+    words: str = ""  # beside the title
     level: tuple[float, float] | None = None  # a grey band from here to there
     level_words: str = ""
 
@@ -121,7 +121,7 @@ def png(figure: Figure) -> bytes:
 
 
 def panels_svg(panels: Sequence[Panel], name: str) -> list[tuple[Panel, Markup]]:
-    """Each panel and what stands in its <svg>, on common scales; `name` begins the ids that are in it.
+    """Each panel and the content of its <svg>, on common scales; the ids in it begin with `name`.
 
     The n-th line is in groups with data-line="n". Each of its markers is in a group of class `point` with its label.
     """
@@ -137,19 +137,19 @@ def panels_svg(panels: Sequence[Panel], name: str) -> list[tuple[Panel, Markup]]
 
 
 def swatch(style: Style) -> Markup:
-    """A line and its marker, 28 × 16, as what stands in an <svg>."""
+    """A line and its marker, 28 × 16, as the content of an <svg>."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(28 / 72, 16 / 72), frameon=False)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.axis("off")
-    axes.plot([0, 0.5, 1], [0, 0, 0], markevery=[1], **style.look)
+    axes.plot([0, 0.5, 1], [0, 0, 0], markevery=[1], **style.options)
     axes.set_xlim(0, 1)
     return _svg(figure, f"swatch-{style.name}")
 
 
 def plain(text: str) -> str:
-    """Matplotlib would take a dollar sign for mathematics."""
+    """`text` with dollar signs escaped, which matplotlib would read as mathematics."""
     return text.replace("$", r"\$")
 
 
@@ -186,8 +186,8 @@ def _draw(axes: Any, panel: Panel, panels: Sequence[Panel]) -> None:
 
 
 def _line(axes: Any, series: Series, n: int) -> None:
-    look, spots = series.style.look, series.spots
-    dots = {"color": look["color"], "gid": f"line-{n}"}
+    options, spots = series.style.options, series.spots
+    dots = {"color": options["color"], "gid": f"line-{n}"}
     gap = (nan, nan)
     bars = [
         place
@@ -205,29 +205,29 @@ def _line(axes: Any, series: Series, n: int) -> None:
     if rings:
         axes.plot(*zip(*rings, strict=True), "o", **dots, markersize=13, markerfacecolor="none", markeredgewidth=1.3)
     places = [spot.x for spot in spots], [spot.y for spot in spots]
-    axes.plot(*places, **look, label=plain(series.label), gid=f"points-{n}")
+    axes.plot(*places, **options, label=plain(series.label), gid=f"points-{n}")
 
 
 def _tag(axes: Any, series: Series, ends: bool) -> None:
-    """The dial beside chosen settings, and beside the last one where there is room."""
+    """Label chosen settings with their λ, and the last one where there is room."""
     from matplotlib.patheffects import withStroke
 
     for n, spot in enumerate(series.spots):
         if spot.tag and (spot.chosen or (ends and n == len(series.spots) - 1)):
             axes.annotate(spot.tag, (spot.x, spot.y), xytext=(2, 8), textcoords="offset points", fontsize=7,
-                          color=series.style.look["color"],
+                          color=series.style.options["color"],
                           path_effects=[withStroke(linewidth=2.5, foreground=PAPER)])  # fmt: skip
 
 
 def _limits(values: Sequence[float]) -> tuple[float, float]:
-    """With a margin of 6 % round the values."""
+    """Limits of an axis, with a margin of 6 % around the values."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     margin = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
     return low - margin, high + margin
 
 
 def _svg(figure: Figure, name: str, series: Sequence[Series] = ()) -> Markup:
-    """What stands in the figure's <svg>, so that it may stand in the page.
+    """The content of the figure's <svg>, in a form that the page allows.
 
     The page's policy forbids style attributes, ids are to be unique in it, and its colours are variables.
     """

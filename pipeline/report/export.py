@@ -1,26 +1,28 @@
-"""The numbers outside the page: Markdown for the terminal, CSV for plots."""
+"""The report's numbers outside the page: Markdown for the terminal, CSV for plots."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.analysis.compare import Comparison, Estimate
-from pipeline.analysis.judges import Keys, human_by, recall_by
+from pipeline.analysis.judges import TEXT, Keys, recall_by
 from pipeline.analysis.results import LANGUAGE, Results
-from pipeline.report.quality_tables import DIVERSITY, GALLERIES
-from pipeline.report.tables import Table, once
+from pipeline.report.result_tables import DIVERSITY, GALLERIES
+from pipeline.report.tables import Table, aligned, once
 
 WIDTH = 108  # characters a line of the notes
 NUMBERS = ("value", "low", "high", "spread", "seeds")
 
 
 def markdown(tables: Sequence[Table], rule: str = "") -> str:
-    """The tables, aligned to be read as they are, each with its warning and notes; a rule of choice comes first."""
+    """The tables, in line, each with its warning and notes; `rule` (how λ is chosen) is first."""
     parts = [_bullets([rule])] if rule else []
     for table in once(tables, [rule]):
-        parts += [f"**{table.caption}**", _aligned(table)]
+        heads = [f"{column.group} {column.label}".strip() for column in table.columns]
+        right = [not column.text for column in table.columns]
+        parts += [f"**{table.caption}**", aligned(heads, table.rows, right, least=2)]
         notes = [*([f"**Warning:** {table.warning}"] if table.warning else []), *table.notes]
         parts += [_bullets(notes)] if notes else []
     return "\n\n".join(parts) + "\n"
@@ -28,27 +30,24 @@ def markdown(tables: Sequence[Table], rule: str = "") -> str:
 
 def curve_csv(results: Results) -> str:
     """Every run and split as one line, numbers in full, empty where there is none."""
-    judges, given = results.judges, {key for run in results.runs for key in run.settings}
-    settings = list(dict.fromkeys(("lambda", "rho", "seed", *sorted(given))))
+    judges, given = list(results.judges), {key for run in results.runs for key in run.settings}
     keys: dict[str, Keys] = {name: ("language", name) for name in LANGUAGE}
-    keys |= {f"{recall} {judge}": recall_by(judge, recall) for recall in ("R@10", "R@5", "R@1") for judge in judges}
-    keys |= {f"median rank {judge}": recall_by(judge, "median_rank") for judge in judges}
-    keys |= {f"human R@10 {judge}": human_by(judge) for judge in judges}
-    keys |= {
-        f"{size} R@10 {judge}": recall_by(judge, "R@10", "galleries", size) for size in GALLERIES for judge in judges
-    }
+    for label, measure, where in [
+        *((recall, recall, ()) for recall in ("R@10", "R@5", "R@1")),
+        ("median rank", "median_rank", ()),
+        ("human R@10", "R@10", ("human", TEXT)),
+        *((f"{size} R@10", "R@10", ("galleries", size)) for size in GALLERIES),
+    ]:
+        keys |= {f"{label} {judge}": recall_by(judge, measure, *where) for judge in judges}
     keys |= {key: ("diversity", key) for key in DIVERSITY}
     keys |= {f"facts {key}": ("faithfulness", key) for key in ("precision", "told", "claims_per_caption")}
     rows = [
-        {
-            "method": run.method,
-            "split": split,
-            **run.settings,
-            **{key: run.value(split, *at) for key, at in keys.items()},
-        }
+        {"method": run.method, "split": split, **run.settings}
+        | {key: run.value(split, *at) for key, at in keys.items()}
         for run in results.runs
         for split in ("val", "test")
     ]
+    settings = dict.fromkeys(("lambda", "rho", "seed", *sorted(given)))
     return as_csv(["method", *settings, "split", *keys], rows)
 
 
@@ -57,10 +56,9 @@ def comparison_csv(comparison: Comparison) -> str:
 
     `fixed` is what is equal, at `at`; `difference`, its interval and p (Holm-adjusted) are against `reference`.
     """
-    slices = [(slice_.fixed, slice_) for slice_ in comparison.at_cider]
-    slices += [(f"{slice_.fixed} {comparison.results.first.name}", slice_) for slice_ in comparison.at_recall]
     rows = []
-    for fixed, slice_ in slices:
+    for slice_ in (*comparison.at_cider, *comparison.at_recall):
+        fixed = slice_.fixed if slice_.fixed == "CIDEr" else f"{slice_.fixed} {comparison.results.first.name}"
         for reading in slice_.readings:
             for keys, found in reading.estimates.items():
                 judge = keys[1] if keys[0] == "judges" else ""
@@ -95,6 +93,7 @@ def _numbers(found: Estimate) -> dict[str, Any]:
 
 
 def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """The columns `head` of `rows` as CSV, empty where a row lacks one."""
     import pandas as pd
 
     return pd.DataFrame(rows, columns=head, dtype=object).to_csv(index=False, lineterminator="\n")
@@ -102,17 +101,3 @@ def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _bullets(notes: Sequence[str]) -> str:
     return "\n".join(textwrap.fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes)
-
-
-def _aligned(table: Table) -> str:
-    columns = table.columns
-    labels = [f"{column.group} {column.label}".strip().replace("|", "\\|") for column in columns]
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in table.rows]
-    widths = [max(2, *map(len, cells)) for cells in zip(labels, *escaped, strict=True)]  # a rule has a dash
-
-    def line(cells: Iterable[str]) -> str:
-        padded = (c.ljust(w) if col.text else c.rjust(w) for c, w, col in zip(cells, widths, columns, strict=True))
-        return "| " + " | ".join(padded) + " |"
-
-    rules = ("-" * w if col.text else "-" * (w - 1) + ":" for w, col in zip(widths, columns, strict=True))
-    return "\n".join([line(labels), "| " + " | ".join(rules) + " |", *map(line, escaped)])

@@ -1,8 +1,9 @@
-"""What the figures show: recall against naturalness, recall against ρ, and what a listener unlearns about people."""
+"""Content of the figures: recall against naturalness, recall against ρ, and the drift of each method's listener."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pipeline.analysis.compare import Comparison
 from pipeline.analysis.judges import BEFORE, OWN, Keys, human_by, recall_by
@@ -13,8 +14,16 @@ from pipeline.report.drawing import Panel, Series, Spot, Style
 from pipeline.report.tables import number
 
 
+class Axis(NamedTuple):
+    """What an axis shows: the number's name on hovering, its place in metrics.json and its digits."""
+
+    name: str
+    keys: Keys
+    digits: int = 1
+
+
 def styles(results: Results) -> dict[str, Style]:
-    """The style of each curve, the same in every figure: a colour a method, a marker a curve.
+    """The style of each curve, the same in every figure: one colour per method, one marker per curve.
 
     A frozen speaker has its method's colour, dashed. A method's own name has the style of its first curve.
     """
@@ -29,10 +38,11 @@ def styles(results: Results) -> dict[str, Style]:
 
 
 def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CIDEr") -> list[Panel]:
-    """R@10 against a language metric, one panel a judge, on the test split.
+    """R@10 against a language metric on the test split, one panel per judge.
 
-    A setting without both numbers is left out, and so is a judge who saw nothing (unless none saw anything).
+    A setting without both numbers is left out, and so is a judge without any (unless none has any).
     """
+    x = Axis(metric, ("language", metric), 3)
     panels = [
         Panel(
             name=judge.name,
@@ -40,29 +50,28 @@ def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CID
             across=f"{metric}: more natural →",
             up="R@10: found more often →",
             # A frozen speaker's captions are its method's: only its own listener is another.
-            series=_series(results, choices, ("language", metric), recall_by(judge.name), (metric, 3), ("R@10", 1),
-                           frozen=judge.name == OWN),
+            series=_series(results, choices, x, Axis("R@10", recall_by(judge.name)), frozen=judge.name == OWN),
             level=_band(results, human_by(judge.name)),
             level_words="human captions",
         )
         for judge in results.judges.values()
-    ]  # fmt: skip
+    ]
     return [panel for panel in panels if not panel.empty] or panels
 
 
 def drift_panel(results: Results, choices: Sequence[Choice]) -> Panel | None:
-    """What the method's own listener makes of people's captions against what it makes of its speaker's.
+    """Recall of each method's own listener on human captions against that on its speaker's captions.
 
     None where human captions were not judged, or where there is no own listener.
     """
-    what = ("own captions R@10", 1), ("human captions R@10", 1)
+    x, y = Axis("own captions R@10", recall_by(OWN)), Axis("human captions R@10", human_by(OWN))
     panel = Panel(
         name="drift",
         title="Own listener",
-        words="how well it finds images by its speaker's captions, and by people's",
+        words="recall on its speaker's captions and on human captions",
         across="R@10 of its speaker's captions →",
         up="R@10 of human captions →",
-        series=_series(results, choices, recall_by(OWN), human_by(OWN), *what),
+        series=_series(results, choices, x, y),
         level=_band(results, human_by(BEFORE)),
         level_words="before joint training",
     )
@@ -87,43 +96,35 @@ def rho_panels(results: Results, comparison: Comparison) -> list[Panel]:
                     words += f" [{number(ends[0], 1)}, {number(ends[1], 1)}]" if ends else ""
                     spots.append(Spot(rho, found.value, words, bars=(rho, rho, *ends) if ends else None))
             lines.append(Series(label, style[method], tuple(spots)))
-        across, up = "ρ: share of captions heard as distributions →", "R@10: found more often →"
+        across, up = "ρ: share of captions passed as distributions →", "R@10: found more often →"
         panels.append(Panel(judge, results.judges[judge].title, across, up, tuple(lines)))
     return [panel for panel in panels if not panel.empty]
 
 
 def _series(
-    results: Results,
-    choices: Sequence[Choice],
-    across: Keys,
-    up: Keys,
-    x_words: tuple[str, int],
-    y_words: tuple[str, int],
-    frozen: bool = True,
+    results: Results, choices: Sequence[Choice], across: Axis, up: Axis, frozen: bool = True
 ) -> tuple[Series, ...]:
-    """A line a curve, with a spot for each point that has both numbers; of a frozen speaker only where wanted.
-
-    `x_words` and `y_words`: what hovering calls the numbers, and their digits.
-    """
+    """A line for each curve, with a spot for each point that has both numbers; frozen speakers only if `frozen`."""
     style, chosen = styles(results), {id(choice.point) for choice in choices if choice.of > 1}
 
     def spot(point: Point) -> Spot | None:
-        x, y = point.mean("test", *across), point.mean("test", *up)
+        x, y = point.mean("test", *across.keys), point.mean("test", *up.keys)
         if x is None or y is None:
             return None
-        dx, dy = point.spread("test", *across), point.spread("test", *up)
+        dx, dy = point.spread("test", *across.keys), point.spread("test", *up.keys)
         several, dial = len(point.runs) > 1, results.dial(point.method)
-        keys = dict.fromkeys(("lambda", "rho", dial, *results.varying(point.method)))
+        names = dict.fromkeys(("lambda", "rho", dial, *results.varying(point.method)))
         seeds = " ".join(str(seed) for seed in point.seeds if seed is not None) or "–"
-        words = [point.method, *(named(point, key) for key in keys if key in point.settings)]
+        words = [point.method, *(named(point, name) for name in names if name in point.settings)]
         words += [f"{'seeds' if several else 'seed'} {seeds}"]
-        words += [f"{x_words[0]} {number(x, x_words[1], dx)}", f"{y_words[0]} {number(y, y_words[1], dy)}"]
+        words += [f"{across.name} {number(x, across.digits, dx)}", f"{up.name} {number(y, up.digits, dy)}"]
+        each = [(run.value("test", *across.keys), run.value("test", *up.keys)) for run in point.runs]
         return Spot(
             x=x,
             y=y,
             label=", ".join([*words, *(["chosen on validation"] if id(point) in chosen else [])]),
             bars=(x - dx, x + dx, y - dy, y + dy) if dx is not None and dy is not None else None,
-            seeds=tuple((run.value("test", *across), run.value("test", *up)) for run in point.runs) if several else (),  # type: ignore[misc]
+            seeds=tuple(each) if several else (),  # type: ignore[arg-type]
             tag=named(point, dial) if dial in point.settings else "",
             chosen=id(point) in chosen,
         )
@@ -133,6 +134,6 @@ def _series(
 
 
 def _band(results: Results, keys: Keys) -> tuple[float, float] | None:
-    """The least and the greatest of the runs' numbers."""
-    known = [value for run in results.runs if (value := run.value("test", *keys)) is not None]
+    """The smallest and the largest of the runs' numbers; None if there is none."""
+    known = results.values(*keys)
     return (min(known), max(known)) if known else None

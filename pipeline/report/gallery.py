@@ -1,6 +1,6 @@
-"""Some images of the test split, what each method says of them along λ, and what its listener finds by that.
+"""Images of the test split with each method's captions along λ and the images that its listener retrieves by them.
 
-Views say which settings are put side by side: chosen, equally natural, equally well found. One image stands along λ.
+Views are the settings shown side by side: chosen, at equal CIDEr, at equal recall. One image is shown along λ.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.analysis.captions import read_captions, rows_of
+from pipeline.analysis.captions import read_captions, read_rows
 from pipeline.analysis.compare import Comparison
 from pipeline.analysis.judges import ADAPTED, recall_by
 from pipeline.analysis.results import SYMBOLS, Point, Results, named
@@ -29,10 +29,10 @@ from pipeline.report.figures import styles
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-EXAMPLE = "psst_multinomial"  # whose captions are shown along λ, where it was run
+EXAMPLE = "psst_multinomial"  # whose captions are shown along λ, if it was run
 LONGEST_SIDE = 320  # pixels of a picture on the page
-THUMBNAIL = 88  # pixels of one to pick from, or of one that a listener found
-BUDGET = 2_000_000  # characters of all thumbnails: the page stays small enough to be sent
+THUMBNAIL = 88  # pixels of one to pick from, or of a retrieved one
+BUDGET = 2_000_000  # characters of all thumbnails, so that the page stays small
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class ShownCaption:
     means: str  # the setting's CIDEr and R@10 by the first judge
     caption: str | None
     ranks: Mapping[str, int | None]
-    found: tuple[int, ...]  # rows of the images that the first judge puts first, best first
-    views: tuple[str, ...]  # in which it is seen
+    found: tuple[int, ...]  # rows of the images that the first judge ranks highest, best first
+    views: tuple[str, ...]  # names of those that show it
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Picture:
 
     @property
     def text(self) -> str:
-        """What the first person says of it."""
+        """The first human caption."""
         return self.human[0] if self.human else ""
 
     @cached_property
@@ -71,7 +71,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class GalleryView:
-    """Some of the settings, to be looked at together; `points` holds the id() of each."""
+    """Settings that are shown together; `points` holds the id() of each."""
 
     name: str
     label: str
@@ -82,24 +82,24 @@ class GalleryView:
 def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -> list[GalleryView]:
     """Every setting; the chosen ones; and at each level of the comparison each curve's measured setting nearest to it.
 
-    The last two are the paper's Figure 6: captions that sound alike and differ in what they tell, and the reverse.
+    The last are the paper's Figure 6: captions of equal CIDEr that differ in recall, and the reverse.
     """
-    chosen = [choice.point for choice in choices if choice.point]
-    found: list[tuple[str, str, str, Sequence[Point]]] = [
-        ("all", "every λ", "Each method's captions along λ, the smallest first.", results.points),
-        ("chosen", "chosen on validation", "One setting a method: the one chosen on validation.", chosen),
-    ]
+
+    def view(name: str, label: str, words: str, points: Iterable[Point | None]) -> GalleryView:
+        return GalleryView(name, label, words, frozenset(id(point) for point in points if point))
+
+    every = view("all", "every λ", "Each method's captions along λ, the smallest first.", results.points)
+    words = "One setting per method: the one chosen on validation."
+    found = [every, view("chosen", "chosen on validation", words, [choice.point for choice in choices])]
     for n, slice_ in enumerate((*comparison.at_cider, *comparison.at_recall)):
         natural = n < len(comparison.at_cider)
         what = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if natural else f"{slice_.level:g}%")
         by = "" if natural else f" ({results.first.title.lower()})"
-        words = f"Of each method the measured setting that stands for it at a test {what}{by}: see its own numbers "
-        words += "below its name."
+        words = f"Of each method the measured setting nearest to a test {what}{by}; its numbers are below its name."
         far = [reading.curve.label for reading in slice_.readings if reading.nearest is None]
-        words += f" Does not come so far: {', '.join(far)}." if far else ""
-        near = [reading.nearest for reading in slice_.readings if reading.nearest]
-        found.append((f"equal-{n}", f"at {what}", words, near))
-    return [GalleryView(name, label, words, frozenset(map(id, points))) for name, label, words, points in found]
+        words += f" Not reached by: {', '.join(far)}." if far else ""
+        found.append(view(f"equal-{n}", f"at {what}", words, [reading.nearest for reading in slice_.readings]))
+    return found
 
 
 def gallery(
@@ -107,9 +107,9 @@ def gallery(
 ) -> list[Picture]:
     """`settings.images` images drawn at random from the test split, in the order of the data set.
 
-    Where a setting was run with several seeds, the first one speaks. Raises UserError if a file is missing.
+    Of a setting with several seeds, the captions are those of the first. Raises UserError if a file is missing.
     """
-    rows = rows_of(prepared / "images.parquet", ["image", "id", "file"], [("split", "==", "test")])
+    rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("split", "==", "test")]).to_pylist()
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
     rows = [rows[n] for n in sorted(draw.choice(len(rows), size=min(settings.images, len(rows)), replace=False))]
     wanted = [row["image"] for row in rows]
@@ -135,7 +135,7 @@ def example_line(results: Results, choices: Sequence[Choice]) -> str | None:
 
 
 def example_along(pictures: Sequence[Picture], line: str | None) -> tuple[Picture, list[ShownCaption]] | None:
-    """The picture of the gallery of which `line` says the most different things along λ, and what it says.
+    """The picture of the gallery with the most distinct captions by `line` along λ, and those captions.
 
     Highest λ first, as in the paper's Figure 5. Of pictures that tie, the first.
     """
@@ -145,17 +145,17 @@ def example_along(pictures: Sequence[Picture], line: str | None) -> tuple[Pictur
 
 
 def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -> dict[int, dict[str, str]]:
-    """The pictures, and the images that listeners found by their captions, by row; the most often found first.
+    """The pictures, and the images retrieved by their captions, by row; the most often retrieved first.
 
-    Each has `src`, a small picture to be embedded once however often it is shown, and `text`, what a person says of it.
-    Where they are more than BUDGET characters, the rest is left out. Raises UserError if a file is missing.
+    Each has `src`, a small picture to be embedded once however often it is shown, and `text`, a human caption.
+    What exceeds BUDGET characters in all is left out. Raises UserError if a file is missing.
     """
     often = Counter(row for picture in pictures for words in picture.said for row in words.found)
     order = sorted(often, key=lambda row: (-often[row], row))
     wanted = list(dict.fromkeys([*(picture.row for picture in pictures), *order]))
     if not wanted:
         return {}
-    rows = rows_of(prepared / "images.parquet", ["image", "file"], [("image", "in", wanted)])
+    rows = read_rows(prepared / "images.parquet", ["image", "file"], [("image", "in", wanted)]).to_pylist()
     files, human = {row["image"]: row["file"] for row in rows}, _human(prepared, wanted)
     found, left = {}, BUDGET
     for row in (row for row in wanted if row in files):
@@ -168,7 +168,7 @@ def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -
 
 
 def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int]) -> dict[int, list[ShownCaption]]:
-    """What the first seed of every setting says of each of the images."""
+    """The captions of each image by the first seed of every setting."""
     points = [(curve.label, point) for curve in curves(results) for point in curve.points]
     runs, first, style = [point.runs[0] for _, point in points], results.first.name, styles(results)
     columns = {run.column("rank", judge) for run in runs for judge in results.judges}
@@ -200,7 +200,8 @@ def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int])
 
 def _human(prepared: Path, images: Iterable[int]) -> dict[int, list[str]]:
     texts: dict[int, list[str]] = defaultdict(list)
-    for row in rows_of(prepared / "captions.parquet", ["image", "text"], [("image", "in", list(images))]):
+    rows = read_rows(prepared / "captions.parquet", ["image", "text"], [("image", "in", list(images))])
+    for row in rows.to_pylist():
         texts[row["image"]].append(row["text"])
     return texts
 

@@ -1,17 +1,21 @@
-"""What the observatory measured (stages/observatory.py): gradient estimators before the exact gradient."""
+"""What the observatory measured (stages/observatory.py): gradient estimators compared with the exact gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.analysis.results import read_json
 from pipeline.report.drawing import Panel, Series, Spot, Style
 from pipeline.report.export import as_csv
 from pipeline.report.tables import Column, Table, filled, number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HINGE = "hinge"
 CLAIM = "the claim: 1 − ρ"
@@ -20,144 +24,117 @@ MEASURED = ("bias", "bias_error", "cosine", "length", "variance")
 
 
 @dataclass(frozen=True)
-class Observed:
-    """An estimator with a number of samples and a score, measured in several worlds."""
-
-    score: str
-    name: str
-    settings: Mapping[str, float]  # rho, temperature
-    samples: int
-    exact: bool
-    worlds: Sequence[Mapping[str, float]]  # MEASURED of each
-    seconds: float | None = None
-
-    def mean(self, key: str) -> float:
-        """Over the worlds."""
-        return mean(world[key] for world in self.worlds)
-
-    @property
-    def ms(self) -> float | None:
-        """CPU milliseconds of a step."""
-        return None if self.seconds is None else 1000 * self.seconds
-
-    @property
-    def words(self) -> str:
-        return ", ".join([self.name, *(f"{SYMBOLS[key]} {value:g}" for key, value in self.settings.items())])
-
-
-@dataclass(frozen=True)
 class Observatory:
-    """The file of the stage."""
+    """The file of the stage; a row is an estimator with its settings, a number of samples and a score.
 
-    rows: tuple[Observed, ...]
+    Columns: score, name, rho and temperature (NaN where it has none), samples, exact, worlds (MEASURED of each),
+    the means over them of MEASURED, ms (CPU milliseconds of a step) and words (the name with the settings).
+    """
+
+    rows: pd.DataFrame
     effort: Mapping[str, Any]
     margin: float
     large: Mapping[str, int]
 
-    def of(self, samples: int, score: str = HINGE) -> list[Observed]:
-        return [row for row in self.rows if (row.samples, row.score) == (samples, score)]
-
-    @property
-    def names(self) -> list[str]:
-        return list(dict.fromkeys(row.name for row in self.rows))
-
     @property
     def samples(self) -> list[int]:
-        return sorted({row.samples for row in self.rows})
+        """The numbers of samples, ascending."""
+        return sorted(self.rows["samples"].unique().tolist())
 
-    @property
-    def shown(self) -> int:
-        """The number of samples that the tables are of: one that every estimator has."""
-        return self.samples[len(self.samples) // 2]
+    def of(self, samples: int) -> list[dict[str, Any]]:
+        """The rows with so many samples, by the hinge."""
+        return self.rows.query("samples == @samples and score == @HINGE").to_dict("records")
 
-    @property
-    def rhos(self) -> list[float]:
-        return sorted({row.settings["rho"] for row in self.rows if "rho" in row.settings})
+    def along_rho(self) -> pd.DataFrame:
+        """The rows with the fewest samples where ρ is set, bias and variance as multiples of those of the smallest ρ.
 
-    def times(self, key: str) -> dict[tuple[str, str], list[tuple[Observed, float | None]]]:
-        """By score and estimator, with the least number of samples: `key` along ρ as multiples of the first one's.
-
-        A multiple of 0 is None.
+        A multiple of 0 is NaN.
         """
-        lines: dict[tuple[str, str], list[tuple[Observed, float | None]]] = {}
-        for row in self.rows:
-            if "rho" in row.settings and row.samples == self.samples[0]:
-                line = lines.setdefault((row.score, row.name), [])
-                first = (line[0][0] if line else row).mean(key)
-                line.append((row, row.mean(key) / first if first else None))
-        return lines
+        rows = self.rows[self.rows["rho"].notna() & (self.rows["samples"] == self.samples[0])].copy()
+        first = rows.groupby(["score", "name"])[["bias", "variance"]].transform("first")
+        rows[["bias", "variance"]] /= first.where(first != 0)
+        return rows
 
 
 def read_observatory(path: Path) -> Observatory:
     """Raises UserError for a file that cannot be read."""
+    import pandas as pd
+
     found = read_json(path)
-    rows = tuple(Observed(**row) for row in found["rows"])
-    return Observatory(rows, found["effort"], found["margin"], found["large"])
+    for row in found["rows"]:
+        settings = row.pop("settings")
+        row |= {key: mean(world[key] for world in row["worlds"]) for key in MEASURED} | settings
+        row["words"] = ", ".join([row["name"], *(f"{SYMBOLS[key]} {value:g}" for key, value in settings.items())])
+        row["ms"] = 1000 * row.get("seconds", float("nan"))
+    columns = ["score", "name", *SYMBOLS, "samples", "exact", "worlds", "seconds", *MEASURED, "words", "ms"]
+    return Observatory(pd.DataFrame(found["rows"], columns=columns), found["effort"], found["margin"], found["large"])
 
 
 def observatory_csv(found: Observatory) -> str:
     """Each estimator, number of samples, score and world as one line, numbers in full."""
     rows = [
-        {"score": row.score, "estimator": row.name, **row.settings, "samples": row.samples, "exact": row.exact}
-        | {"world": n, **world, "seconds": row.seconds}
-        for row in found.rows
-        for n, world in enumerate(row.worlds, 1)
+        row | {"estimator": row["name"], "world": n, **world}
+        for row in found.rows.to_dict("records")
+        for n, world in enumerate(row["worlds"], 1)
     ]
     return as_csv(["score", "estimator", *SYMBOLS, "samples", "exact", "world", *MEASURED, "seconds"], rows)
 
 
 def observatory_tables(found: Observatory) -> list[Table]:
-    """Every estimator before the truth, and, where ρ was varied, what it does against what PSST claims."""
-    return [_accuracy_table(found), *([_claim_table(found)] if found.rhos else [])]
+    """The accuracy of every estimator, and, where ρ was varied, what it does compared with what PSST claims."""
+    return [_accuracy_table(found), *([_claim_table(found)] if found.rows["rho"].notna().any() else [])]
 
 
 def _accuracy_table(found: Observatory) -> Table:
-    same = {(row.words, row.samples): row for row in found.rows if row.score == HINGE}
+    rows = found.rows[found.rows["score"] == HINGE]
+    costs = {(row.words, row.samples): row.ms * row.variance for row in rows.itertuples()}
+    samples = found.samples[len(found.samples) // 2]  # one that every estimator has
+    shown = found.of(samples)
 
-    def ranged(key: str) -> Column:
-        def show(row: Observed) -> str:
-            low, high = (number(end(world[key] for world in row.worlds), 2) for end in (min, max))
-            return number(row.mean(key), 2) + ("" if len(row.worlds) == 1 else f" [{low}, {high}]")
+    def cost(k: int) -> Column:
+        return Column(f"K={k}", "variance × ms", lambda row: number(costs.get((row["words"], k)), 0))
 
-        return Column(key, show=show)
+    def dial(value: float) -> str | None:
+        return None if isnan(value) else f"{value:g}"
 
-    def cost(samples: int) -> Column:
-        def show(row: Observed) -> str | None:
-            other = same.get((row.words, samples))
-            return number(other.ms * other.mean("variance"), 0) if other and other.ms is not None else None
+    def ranged(row: Mapping[str, Any], key: str) -> str:
+        low, high = (number(end(world[key] for world in row["worlds"]), 2) for end in (min, max))
+        return number(row[key], 2) + ("" if len(row["worlds"]) == 1 else f" [{low}, {high}]")
 
-        return Column(f"K={samples}", "variance × ms", show)
-
-    def dial(key: str) -> Column:
-        return Column(SYMBOLS[key], show=lambda row: f"{row.settings[key]:g}" if key in row.settings else None)
-
-    columns = [*map(dial, SYMBOLS), ranged("bias"), ranged("cosine")]
-    columns += [Column("length", show=lambda row: number(row.mean("length"), 2))]
-    columns += [Column("variance", show=lambda row: number(row.mean("variance"), 2))]
-    columns += [Column("ms", show=lambda row: number(row.ms, 1)), *map(cost, found.samples)]
-    errors = [row.mean("bias_error") for row in found.of(found.shown) if not row.exact]
+    columns = [
+        Column("ρ", show=lambda row: dial(row["rho"])),
+        Column("τ", show=lambda row: dial(row["temperature"])),
+        Column("bias", show=lambda row: ranged(row, "bias")),
+        Column("cosine", show=lambda row: ranged(row, "cosine")),
+        Column("length", show=lambda row: number(row["length"], 2)),
+        Column("variance", show=lambda row: number(row["variance"], 2)),
+        Column("ms", show=lambda row: number(row["ms"], 1)),
+    ]
+    columns += map(cost, found.samples)
+    errors = [row["bias_error"] for row in shown if not row["exact"]]
     large, effort = found.large, found.effort
     notes = [
         f"Score: the hinge with margin {found.margin:g}, over all captions of two images together; means and ranges "
-        f"over {effort['worlds']} taught worlds. Bias and length (of the mean) are relative to the true gradient's "
-        "norm, variance to its square; where a mean is shorter, so is its noise.",
+        f"over {effort['worlds']} worlds with pretrained agents. Bias and length (of the mean) are relative to the "
+        "true gradient's norm, variance to its square; a shorter mean also has less variance.",
         f"~: sampled, {effort['rounds']} steps, the bias's standard error is {max(errors, default=0.0):.2f} at most; "
         "all others are enumerated.",
         f"ms: CPU milliseconds of a step and its gradient at {large['images']} images, {large['vocabulary']} words and "
-        f"captions of up to {large['max_words']}, on this machine. variance × ms: what equal precision costs.",
+        f"captions of up to {large['max_words']}, on this machine. variance × ms: the cost of equal precision.",
     ]
-    caption = f"Gradient estimators before the exact gradient, K = {found.shown} captions per image"
-    rows = [(row.name + ("" if row.exact else " ~"), (), row) for row in found.of(found.shown)]
-    return filled("observatory", caption, rows, columns, notes, "Estimator")
+    caption = f"Gradient estimators before the exact gradient, K = {samples} captions per image"
+    named = [(row["name"] + ("" if row["exact"] else " ~"), (), row) for row in shown]
+    return filled("observatory", caption, named, columns, notes, "Estimator")
 
 
 def _claim_table(found: Observatory) -> Table:
-    rhos, bias, variance = found.rhos[1:], found.times("bias"), found.times("variance")
+    along = found.along_rho()
+    rhos = sorted(along["rho"].unique())[1:]
     columns = [Column("Estimator", text=True)]
     columns += [Column(f"ρ={rho:g}", key) for key in ("bias", "variance") for rho in rhos]
     rows = [["claimed", *2 * [number(1 - rho, 2) for rho in rhos]]]
-    for score, name in bias:
-        cells = [number(times, 2) for lines in (bias, variance) for _, times in lines[score, name][1:]]
+    for (score, name), line in along.groupby(["score", "name"], sort=False):
+        cells = [number(times, 2) for key in ("bias", "variance") for times in line[key][1:]]
         rows.append([name if score == HINGE else f"{name} ({score})", *cells])
     notes = [
         "PSST §5: partial sampling reduces “the overall bias and variance of gradient estimation, by a factor of ρ”. "
@@ -167,15 +144,15 @@ def _claim_table(found: Observatory) -> Table:
 
 
 def plane_panels(found: Observatory) -> list[Panel]:
-    """Noise against bias, a panel for the least number of samples and one for the greatest."""
+    """Noise against bias, a panel for the smallest number of samples and one for the largest."""
     across, up = "bias: |mean − truth| / |truth| →", "noise: standard deviation / |truth| →"
     panels = []
     for samples in (found.samples[0], found.samples[-1]):
-        spots: dict[str, list[Spot]] = {name: [] for name in found.names}
+        spots: dict[str, list[Spot]] = {name: [] for name in found.rows["name"].unique()}
         for row in found.of(samples):
-            x, y = row.mean("bias"), row.mean("variance") ** 0.5
-            words = f"{row.words}, K {samples}, bias {x:.3f}, noise {y:.3f}, cosine {row.mean('cosine'):.3f}"
-            spots[row.name].append(Spot(x, y, words))
+            x, y = row["bias"], row["variance"] ** 0.5
+            words = f"{row['words']}, K {samples}, bias {x:.3f}, noise {y:.3f}, cosine {row['cosine']:.3f}"
+            spots[row["name"]].append(Spot(x, y, words))
         series = [Series(name, _style(found, name), tuple(some)) for name, some in spots.items()]
         title = f"{samples} caption{'' if samples == 1 else 's'} per image"
         panels.append(Panel(f"k{samples}", title, across, up, tuple(series)))
@@ -183,23 +160,25 @@ def plane_panels(found: Observatory) -> list[Panel]:
 
 
 def claim_panels(found: Observatory) -> list[Panel]:
-    """Bias and variance along ρ as multiples of those at ρ = 0, beside the claim that both fall as 1 − ρ."""
-    spots = [Spot(rho, 1 - rho, f"{CLAIM}, ρ {rho:g}") for rho in found.rhos]
+    """Bias and variance along ρ as multiples of those at ρ = 0, with the claim that both fall as 1 − ρ."""
+    along = found.along_rho()
+    spots = [Spot(rho, 1 - rho, f"{CLAIM}, ρ {rho:g}") for rho in sorted(found.rows["rho"].dropna().unique())]
     claim, panels = Series(CLAIM, Style(0, 0, dashed=True), tuple(spots)), []
+    across, up, words = "ρ: share passed as distributions →", "times that of ρ = 0", "as a multiple of that of ρ = 0"
     for key in ("bias", "variance"):
-        series = [claim]
-        for (score, name), line in found.times(key).items():
-            known = [(row, times) for row, times in line if times is not None and score == HINGE]
-            spots = [Spot(row.settings["rho"], times, f"{row.words}, {key} × {times:.2f}") for row, times in known]
-            series += [Series(name, _style(found, name), tuple(spots))] if spots else []
-        across, up, words = "ρ: share that passes whole →", "times that of ρ = 0", "as a multiple of that of ρ = 0"
+        known, series = along[(along["score"] == HINGE) & along[key].notna()], [claim]
+        for name, line in known.groupby("name", sort=False):
+            points = zip(line["rho"], line[key], line["words"], strict=True)
+            spots = [Spot(rho, times, f"{called}, {key} × {times:.2f}") for rho, times, called in points]
+            series.append(Series(name, _style(found, name), tuple(spots)))
         panels.append(Panel(key, key.capitalize(), across, up, tuple(series), words))
     return panels
 
 
 def _style(found: Observatory, name: str) -> Style:
-    """A marker a name; a colour a line, and one a family of estimators that are points."""
-    lines = {row.name for row in found.rows if row.settings}
-    groups = [each if each in lines else each.partition(",")[0] for each in found.names]
-    n = found.names.index(name)
+    """A marker for each name; a colour for each line, and one for each family of estimators that are points."""
+    names = list(found.rows["name"].unique())
+    lines = set(found.rows.loc[found.rows[[*SYMBOLS]].notna().any(axis=1), "name"])
+    groups = [each if each in lines else each.partition(",")[0] for each in names]
+    n = names.index(name)
     return Style(list(dict.fromkeys(groups)).index(groups[n]) + 1, n)

@@ -14,14 +14,12 @@ from pipeline.analysis.compare import compare
 from pipeline.analysis.judges import TEXT
 from pipeline.analysis.results import LANGUAGE, read_json, read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all, rule
-from pipeline.report import gallery, gradients
-from pipeline.report import quality_tables as quality
+from pipeline.report import gallery, gradients, result_tables
 from pipeline.report.comparison_tables import compact_comparison, comparison_tables
 from pipeline.report.drawing import Panel, panels_png, panels_svg, swatch
 from pipeline.report.export import comparison_csv, curve_csv, markdown, rho_csv
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels
 from pipeline.report.pictures import along_png, gallery_png
-from pipeline.report.result_tables import compact_tables, human_table, results_table, runs_table
 from pipeline.report.tables import Column, Table, once
 from pipeline.runtime.files import sha256, write_atomically
 
@@ -43,7 +41,7 @@ def write_report(
 
     `sweep` holds cells.json and captions.parquet, each of `evaluations` metrics.json and captions.parquet, `prepared`
     the prepared data set; the files named there lie below `images_root`, without which there is no gallery. `crossed`
-    is the file of every speaker before every listener, `observatory` that of the gradient estimators; each is left out
+    is the file of every speaker with every listener, `observatory` that of the gradient estimators; each is left out
     where there is none. Raises UserError if another one is missing.
     """
     results = read_results(sweep, evaluations, first=("pretrained", settings.control))
@@ -56,18 +54,17 @@ def write_report(
     observed = gradients.read_observatory(observatory) if observatory and observatory.exists() else None
     manifest = read_json(prepared / "manifest.json")
     read = [*results.files, prepared / "manifest.json", crossed, observatory]
-    about = (quality.faithfulness_table, quality.diversity_table, quality.best_of_beam_table, quality.several_table)
     found: dict[str, list[Table | None]] = {  # by the section they stand in
-        "results": [results_table(results, choices, TEXT)],
-        "reverse": [results_table(results, choices, "image_to_text")],
+        "results": [result_tables.results_table(results, choices, TEXT)],
+        "reverse": [result_tables.results_table(results, choices, "image_to_text")],
         **comparison_tables(comparison),
-        "drift": [quality.drift_table(results, choices)],
-        "human": [human_table(results, choices)],
-        "crossed": [quality.crossed_table(matrix)] if matrix is not None else [],
-        "galleries": [quality.galleries_table(results, choices)],
-        "captions": [build(results, choices) for build in about],
+        "drift": [result_tables.drift_table(results, choices)],
+        "human": [result_tables.human_table(results, choices)],
+        "crossed": [result_tables.crossed_table(matrix)] if matrix is not None else [],
+        "galleries": [result_tables.galleries_table(results, choices)],
+        "captions": [*result_tables.caption_tables(results, choices)],
         "observatory": [*gradients.observatory_tables(observed)] if observed else [],
-        "runs": [runs_table(results, choices)],
+        "runs": [result_tables.runs_table(results, choices)],
     }
     tables = {name: [table for table in group if table] for name, group in found.items()}
     drift = drift_panel(results, choices)
@@ -80,6 +77,7 @@ def write_report(
         "claim": gradients.claim_panels(observed) if observed else [],
     }
     words = rule(results, settings)
+    above = [note for table in tables["equal"] for note in table.notes]
     files = {
         "curve.csv": curve_csv(results),
         "comparison.csv": comparison_csv(comparison),
@@ -88,14 +86,14 @@ def write_report(
         "rho.png": panels_png(figures["rho"]) if figures["rho"] else None,
         "along.png": along_png(*along, results.first) if along else None,
         "gallery.png": gallery_png(pictures, results.first),
-        "table.md": markdown([*compact_tables(results, choices), *compact_comparison(comparison)], words),
+        "table.md": markdown([*result_tables.compact_tables(results, choices), *compact_comparison(comparison)], words),
         "tables.md": markdown([table for group in tables.values() for table in group], words),
         "report.html": _page(
             figures,
             results=results,
             settings=settings,
             rule=words,
-            tables=tables | _once(tables, ("cider", "recall", "rho")),
+            tables=tables | {"equal": once(tables["equal"]), "rho": once(tables["rho"], above)},
             metrics=list(metrics),
             along=along,
             pictures=pictures,
@@ -137,14 +135,8 @@ def _page(figures: Mapping[str, Sequence[Panel]], **content: Any) -> str:
         swatches={name: swatch(style) for name, style in sorted(styles.items())},
         rank_judges=[judge for judge in results.judges if any(words.ranks[judge] is not None for words in said)],
         finds=any(words.found for words in said),
-        images=max((int(run.value("test", "images") or 0) for run in results.runs), default=0),
+        images=int(max(results.values("images"), default=0)),
     )
-
-
-def _once(tables: Mapping[str, Sequence[Table]], names: Sequence[str]) -> dict[str, list[Table]]:
-    """These groups of tables, a note once in all of them."""
-    fresh = iter(once(table for name in names for table in tables[name]))
-    return {name: [next(fresh) for _ in tables[name]] for name in names}
 
 
 def _digests(files: Sequence[Path]) -> Table:
@@ -154,5 +146,5 @@ def _digests(files: Sequence[Path]) -> Table:
 
 
 def _hash(text: str) -> str:
-    """As a content security policy names an inline script or style."""
+    """The name of an inline script or style in a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

@@ -15,7 +15,7 @@ COLUMNS = 3
 
 
 def gallery_png(pictures: Sequence[Picture], judge: JudgeTitle) -> bytes:
-    """The first pictures, three a row, and below each one caption a method, at its chosen setting."""
+    """The first pictures, three a row, and below each one caption per method, of its chosen setting."""
     from matplotlib.figure import Figure
 
     pictures = pictures[:PICTURES]
@@ -37,7 +37,7 @@ def gallery_png(pictures: Sequence[Picture], judge: JudgeTitle) -> bytes:
 
 
 def along_png(picture: Picture, said: Sequence[ShownCaption], judge: JudgeTitle) -> bytes:
-    """One picture, and beside it what one method says of it along λ, the most discriminative first."""
+    """One picture with the captions of one method along λ beside it, the most discriminative first."""
     from matplotlib.figure import Figure
 
     texts = [_wrapped(_said(words.setting, words, judge), 70) for words in said]
@@ -63,7 +63,7 @@ def _text(axes: Any, y: float, lines: Sequence[str], size: float) -> None:
 
 
 def _lines(picture: Picture, judge: JudgeTitle) -> list[str]:
-    """What stands below a picture, wrapped."""
+    """The lines below a picture."""
     said = [f"a person: {plain(picture.text)}"]
     said += [_said(plain(words.line), words, judge) for words in picture.said if "chosen" in words.views]
     return [line for text in said for line in _wrapped(text, 62)]

@@ -1,4 +1,4 @@
-"""Makes a result file of what the last run left in data/."""
+"""Writes a result file from the outputs of the last run in data/."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ OTHERS = {"observatory": "make observatory", "benchmarks": "make bench"}  # data
 CODE = ("pipeline", "stages", "benchmarks", "profiles", "dvc.yaml", "Snakefile")
 
 
-def record(root: Path, name: str, figures: Sequence[str], whole: Callable[[str, Path], str]) -> Path:
+def record(root: Path, name: str, figures: Sequence[str], profile_text: Callable[[str, Path], str]) -> Path:
     """Write `results/<name>.json` of the tables in data/, of these figures, and of this machine and commit; its path.
 
     Tables are those of the folder's Markdown; a figure's picture is copied to docs/. To be called on the machine and at
-    the commit that ran. `whole` gives a profile's text as params.yaml has it.
+    the commit of the run. `profile_text` gives a profile's text as params.yaml has it.
 
     Raises UserError if the last run was not of this name.
     """
     folder = root / "data" / (name if name in OTHERS else "report")
-    command = OTHERS.get(name) or _of_profile(root, name, whole)
+    command = OTHERS.get(name) or _of_profile(root, name, profile_text)
     sources = sorted(folder.glob("*.md"))
     tables = {caption: table for path in sources for caption, table in tables_in(path.read_text(encoding="utf-8"))}
     if not tables:
@@ -43,7 +43,7 @@ def record(root: Path, name: str, figures: Sequence[str], whole: Callable[[str, 
             commit=_commit(root),
             date=date.fromtimestamp(max(path.stat().st_mtime for path in sources)).isoformat(),
             machine=_machine(),
-            seeds=_seeds(folder / "curve.csv"),
+            seeds=sorted({int(row["seed"]) for row in _curve(folder) if row["seed"]}),
             tables=tables,
             figures={figure: _drawn(root, name, folder / f"{figure}.png") for figure in figures},
         )
@@ -54,7 +54,7 @@ def record(root: Path, name: str, figures: Sequence[str], whole: Callable[[str, 
 
 
 def tables_in(markdown: str) -> Iterator[tuple[str, Printed]]:
-    """The tables of a text that stand under a line **caption**, with it."""
+    """The tables of a Markdown text, each with the line **caption** above it."""
     caption, rows = "", list[list[str]]()
     for line in [*markdown.splitlines(), ""]:
         if line.startswith("|"):
@@ -66,21 +66,21 @@ def tables_in(markdown: str) -> Iterator[tuple[str, Printed]]:
             caption = given[1]
 
 
-def _of_profile(root: Path, name: str, whole: Callable[[str, Path], str]) -> str:
-    """The command that left data/report, which must be of that profile."""
+def _of_profile(root: Path, name: str, profile_text: Callable[[str, Path], str]) -> str:
+    """The command that wrote data/report. Raises UserError if that was a run of another profile."""
     profile = root / "profiles" / f"{name}.yaml"
     if not profile.is_file():
         raise UserError(f"{name}: no profile in profiles/, nor one of {', '.join(OTHERS)}")
-    if (root / "params.yaml").read_text(encoding="utf-8") != whole(name, root / "profiles"):
+    if (root / "params.yaml").read_text(encoding="utf-8") != profile_text(name, root / "profiles"):
         raise UserError(f"params.yaml is not the profile {name}, so data/report is of another run")
-    shown = {row["method"].removeprefix("frozen_") for row in _curve(root / "data" / "report" / "curve.csv")}
+    shown = {row["method"].removeprefix("frozen_") for row in _curve(root / "data" / "report")}
     cells = root / "data" / "sweep" / "cells.json"
     in_grid = {cell["method"] for cell in json.loads(cells.read_text(encoding="utf-8"))} if cells.is_file() else set()
     return f"make {'results' if shown <= in_grid else 'repro'} PROFILE={name}"  # make results shows the grid alone
 
 
 def _drawn(root: Path, name: str, picture: Path) -> Drawn:
-    """The figure under the path that it had in docs/, or a new one."""
+    """Copy the figure to docs/, to its path in the present result file if it has one."""
     file = f"docs/{name}_{picture.stem}.png"
     if path_of(root, name).is_file() and (before := read_result(root, name).figures.get(picture.stem)):
         file = before.file
@@ -90,23 +90,17 @@ def _drawn(root: Path, name: str, picture: Path) -> Drawn:
     return Drawn(file=file, sha256=sha256(root / file))
 
 
-def _seeds(curve: Path) -> list[int]:
-    return sorted({int(row["seed"]) for row in _curve(curve) if row["seed"]})
-
-
-def _curve(path: Path) -> list[dict[str, str]]:
+def _curve(folder: Path) -> list[dict[str, str]]:
     """The rows of curve.csv; none where there is none."""
-    if not path.is_file():
-        return []
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    path = folder / "curve.csv"
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
 
 
 def _commit(root: Path) -> str:
     """HEAD, with `-dirty` where code differs from it."""
     said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
     if said.returncode:
-        raise UserError(f"{root} is no git repository, so there is no commit to name")
+        raise UserError(f"{root} is no git repository, so there is no commit to record")
     there = [name for name in CODE if (root / name).exists()]
     same = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *there], cwd=root).returncode == 0
     return said.stdout.strip() + ("" if same else "-dirty")

@@ -1,13 +1,13 @@
-"""A result file, `results/<name>.json`: tables and figures as a command printed them, and where that was."""
+"""A result file, `results/<name>.json`: tables and figures as a command printed them, with commit and machine."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pipeline.errors import UserError
 
@@ -19,19 +19,19 @@ class _Section(BaseModel):
 
 
 class Printed(_Section):
-    """A table, cell by cell as it is shown; the first column names the row."""
+    """A table of text cells; the first column names the row. Raises ValueError if it is not rectangular."""
 
     columns: list[str]
     rows: list[list[str]]
 
-
-def _rectangular(table: Printed) -> Printed:
-    if len(set(table.columns)) < len(table.columns):
-        raise ValueError("two columns have one name")
-    for n, row in enumerate(table.rows, 1):
-        if len(row) != len(table.columns):
-            raise ValueError(f"row {n} has {len(row)} cells, where there are {len(table.columns)} columns")
-    return table
+    @model_validator(mode="after")
+    def _rectangular(self) -> Self:
+        if len(set(self.columns)) < len(self.columns):
+            raise ValueError("two columns have one name")
+        for n, row in enumerate(self.rows, 1):
+            if len(row) != len(self.columns):
+                raise ValueError(f"row {n} has {len(row)} cells, where there are {len(self.columns)} columns")
+        return self
 
 
 class Drawn(_Section):
@@ -42,7 +42,7 @@ class Drawn(_Section):
 
 
 class ResultFile(_Section):
-    """What one command found. Tables have their captions as names, figures those of the files they were drawn to."""
+    """The results of one command. Tables are named by their captions, figures by the files they were drawn to."""
 
     command: str
     commit: str
@@ -50,11 +50,11 @@ class ResultFile(_Section):
     machine: str
     seeds: list[int]
     note: str = ""
-    tables: dict[str, Annotated[Printed, AfterValidator(_rectangular)]] = {}
+    tables: dict[str, Printed] = {}
     figures: dict[str, Drawn] = {}
 
     def table(self, beginning: str) -> Printed:
-        """The table whose name begins so. Raises UserError unless it is just one."""
+        """The table whose name is or begins with `beginning`. Raises UserError unless there is exactly one."""
         names = [beginning] if beginning in self.tables else [n for n in self.tables if n.startswith(beginning)]
         if len(names) != 1:
             which = f"has {len(names)} tables" if names else "has no table"
@@ -62,16 +62,18 @@ class ResultFile(_Section):
         return self.tables[names[0]]
 
     def figure(self, name: str) -> Drawn:
+        """Raises UserError if there is no such figure."""
         if name not in self.figures:
             raise UserError(f"has no figure “{name}”; there are: {'; '.join(self.figures) or 'none'}")
         return self.figures[name]
 
     def text(self) -> str:
-        """As JSON; a table's row is a line."""
+        """The file as JSON, with one line for each row of a table."""
         return _json(self.model_dump(exclude_defaults=True)) + "\n"
 
 
 def path_of(root: Path, name: str) -> Path:
+    """Where the result file `name` is below the repository's root."""
     return root / FOLDER / f"{name}.json"
 
 

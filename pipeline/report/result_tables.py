@@ -1,39 +1,65 @@
-"""The results at the chosen settings, people's captions through the same judges, and every run."""
+"""Tables of each method's chosen setting: results, listeners, captions; every run; every speaker with every listener.
+
+A table is left out, or None, where no run has its numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from pipeline.analysis.judges import ADAPTED, TEXT, recall_by
+from pipeline.analysis.judges import ADAPTED, BEFORE, OWN, TEXT, Keys, described, human_by, recall_by
 from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, setting
 from pipeline.analysis.selection import Basis, Choice
-from pipeline.report.quality_tables import DIVERSITY
-from pipeline.report.tables import Column, Table, dial, filled, mean, measured, median, of_choices, ranks
+from pipeline.errors import UserError
+from pipeline.report.tables import Column, Table, chosen, dial, filled, measured, median, number, ranks, signed
 
+GALLERIES = {"1000": "1,000 images", "random100": "100 random images", "similar100": "100 similar images"}
+DIVERSITY = {
+    "words_per_caption": ("words", 1),
+    "words_used": ("vocabulary", 0),
+    "distinct_captions": ("distinct", 3),
+    "Div-1": ("Div-1", 3),
+    "Div-2": ("Div-2", 3),
+    "Self-BLEU": ("Self-BLEU", 3),
+    "repetition": ("repeats", 3),
+    "unfinished": ("no end", 3),
+    "human_log_likelihood": ("log p", 3),
+}
+EXPLAINED = {
+    "Self-BLEU": "Self-BLEU: BLEU-5 of each of the first 1,000 captions against the others; lower is more varied.",
+    "human_log_likelihood": "log p: the speaker's, of a word of people's captions.",
+}
 CAPTIONS = ("words_per_caption", "distinct_captions", "repetition", "unfinished")
 SEEDS = Column("seeds", "Chosen", lambda point: str(len(point.runs)))
+BEST = ("METEOR", "CIDEr", "SPICE")
+SETS = {"samples": "Random sampling", "beams": "Beam search"}
+MEASURES = ("CIDEr", "Div-1", "Div-2", "mBLEU-4")
+SHADES = 8  # .heat-0 … .heat-8 of page.css
 
 
 def results_table(results: Results, choices: Sequence[Choice], direction: str = TEXT) -> Table:
-    """Per method, at the λ chosen on validation: language metrics and recall by each judge on the test split."""
+    """Language metrics and recall by each judge on the test split, of each method at the λ chosen on validation."""
     forward = direction == TEXT
     columns = [*(dial(name, "Chosen") for name in _dials(results)), SEEDS]
     if forward:
         columns += [measured(name, ("language", name), 3, "Language metrics") for name in measured_language(results)]
     columns += [column for judge in results.judges.values() for column in ranks(judge.name, judge.title, direction)]
     what = "from caption to image" if forward else "from image to caption"
-    return of_choices(
+    return filled(
         "results" if forward else "reverse",
-        f"Test split, {what}: recall in % of {_images(results)} images and median rank (med.)",
-        choices,
+        f"Test split, {what}: recall in % of {_count(results, 'images')} images and median rank (med.)",
+        chosen(choices),
         columns,
         [*_spread_note(choices), *_choice_notes(results, choices), *(_not_computed(results) if forward else ())],
     )
 
 
 def human_table(results: Results, choices: Sequence[Choice]) -> Table:
-    """Human captions through each chosen setting's judges; own listeners differ, the others should not."""
+    """Recall of human captions by the judges of each chosen setting; only own and adapted listeners differ."""
     rows = [(choice.method, choice.point.runs, choice.point) for choice in choices if choice.point]
     columns = [column for judge in results.judges.values() for column in ranks(judge.name, judge.title, "human", TEXT)]
     caption = "Human captions of the test split through the same judges: recall in % and median rank (med.)"
@@ -42,7 +68,7 @@ def human_table(results: Results, choices: Sequence[Choice]) -> Table:
 
 def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     """Every run: each cell of the sweep and each single run of the chain."""
-    chosen = {id(run) for choice in choices if choice.point and choice.of > 1 for run in choice.point.runs}
+    marked = {id(run) for choice in choices if choice.point and choice.of > 1 for run in choice.point.runs}
     columns = [dial(name) for name in (*_dials(results), *other_settings(results), "seed")]
     columns += [measured("CIDEr", ("language", "CIDEr"), 3, "Validation", "val")]
     first = results.first.name
@@ -53,7 +79,7 @@ def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     return filled(
         "runs",
         "One line a model; recall in %, from caption to image",
-        [(run.method + (" ✓" if id(run) in chosen else ""), [run], Point((run,))) for run in results.runs],
+        [(run.method + (" ✓" if id(run) in marked else ""), [run], Point((run,))) for run in results.runs],
         columns,
         [
             "✓ chosen on validation. words: per caption; distinct, repeats (a content bigram twice, or a word twice in "
@@ -67,20 +93,20 @@ def compact_tables(results: Results, choices: Sequence[Choice]) -> tuple[Table, 
     columns = [*(dial(name) for name in _dials(results)), replace(SEEDS, group="")]
     columns += [measured("CIDEr", ("language", "CIDEr"), 3)]
     columns += [measured(f"R@10 {judge}", recall_by(judge)) for judge in results.judges]
-    columns += [mean("repeats", ("diversity", "repetition"), 3)]
-    more = [mean(name, ("language", name), 3) for name in measured_language(results)[1:]]
-    more += [_three(judge) for judge in results.judges if judge != ADAPTED]  # there is no room for it
+    columns += [measured("repeats", ("diversity", "repetition"), 3, spread=False)]
+    more = [measured(name, ("language", name), 3, spread=False) for name in measured_language(results)[1:]]
+    more += [_three(judge) for judge in results.judges if judge != ADAPTED]  # it does not fit into a terminal
     judges = "; ".join(f"{judge.name}: {judge.words}" for judge in results.judges.values())
     notes = [
-        f"Recall in % of {_images(results)} test images, from caption to image, and median rank (med). "
+        f"Recall in % of {_count(results, 'images')} test images, from caption to image, and median rank (med). "
         f"Judges: {judges}.",
         *_spread_note(choices),
         *_choice_notes(results, choices),
         *_not_computed(results),
         *results.notes,
     ]
-    first = of_choices("results", "Results at the chosen λ", choices, columns)
-    second = of_choices("more", "More metrics at the chosen λ", choices, more, notes)
+    first = filled("results", "Results at the chosen λ", chosen(choices), columns)
+    second = filled("more", "More metrics at the chosen λ", chosen(choices), more, notes)
     return replace(first, notes=(), warning=""), second
 
 
@@ -100,15 +126,155 @@ def _dials(results: Results) -> list[str]:
     return [name for name in SYMBOLS if guided or name != "gamma"]
 
 
+def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None:
+    """R@1 and R@10 by each judge in the whole test split and in smaller galleries; None where none was measured."""
+    judges = [judge for judge in results.judges if judge != ADAPTED]
+    sizes = [size for size in GALLERIES if any(results.has(*recall_by(j, "R@10", "galleries", size)) for j in judges)]
+    places = {"Whole split": (), **{GALLERIES[size]: ("galleries", size) for size in sizes}}
+    columns = [
+        measured(f"{recall} {judge}", recall_by(judge, recall, *where), 1, group)
+        for group, where in places.items()
+        for judge in judges
+        for recall in ("R@1", "R@10")
+    ]
+    words = "; ".join(f"{judge}: {results.judges[judge].words}" for judge in judges)
+    notes = [f"Judges: {words}. Similar images: those nearest to the right one."]
+    caption = "The same captions in smaller galleries: recall in %, test split, from caption to image"
+    return filled("galleries", caption, chosen(choices), columns, notes) if sizes else None
+
+
+def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
+    """How true and how varied the captions are, and those of several of an image; each where it was measured.
+
+    Several captions of an image: the best of a wide beam, and all of them (Chen and Jin 2020, Tables 2 and 4).
+    """
+    facts = ("test", "faithfulness", "by_kind")
+    kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == facts)
+    told = [("true", "precision"), ("told", "told")]
+    samples, beams = (_count(results, "several", kind, "captions") for kind in SETS)
+    tables: list[tuple[str, str, list[tuple[str, Keys, int, str]], list[str]]] = [
+        (
+            "faithfulness",
+            "Are the captions true? Test split",
+            [
+                *((label, ("faithfulness", key), 3, "All facts") for label, key in told),
+                ("claims", ("faithfulness", "claims_per_caption"), 2, "All facts"),
+                *((label, (*facts[1:], kind, key), 3, kind.capitalize()) for kind in kinds for label, key in told),
+            ],
+            [
+                "true: share of what the captions claim that holds of their image; told: share of the image's facts "
+                "that the caption tells; claims: per caption."
+            ],
+        ),
+        (
+            "diversity",
+            "Diversity of the captions, test split",
+            [(label, ("diversity", key), digits, "") for key, (label, digits) in DIVERSITY.items()],
+            [
+                "words: per caption; vocabulary: different words; distinct: different captions, per caption; Div-n: "
+                "different n-grams, per word, over all captions together; repeats (a content bigram twice, or a word "
+                "twice in a row) and no end: shares of the captions.",
+                *(note for key, note in EXPLAINED.items() if results.has("diversity", key)),
+            ],
+        ),
+        (
+            "best",
+            "The best caption of a wide beam, test split",
+            [(name, ("several", "beams", "best", name), 3, "") for name in BEST],
+            [f"Of a beam of {beams}."],
+        ),
+        (
+            "several",
+            "Several captions of each image, test split",
+            [(name, ("several", kind, name), 3, group) for kind, group in SETS.items() for name in MEASURES],
+            [
+                f"{samples} drawn at random, and the {beams} best of a beam of that width. CIDEr: mean over them; "
+                "Div-n: different n-grams, per word, of an image's captions; mBLEU-4: of each against the image's "
+                "others, lower is more varied."
+            ],
+        ),
+    ]
+    found = []
+    for name, caption, wanted, notes in tables:
+        if columns := [measured(*column) for column in wanted if results.has(*column[1])]:
+            found.append(filled(name, caption, chosen(choices), columns, notes))
+    return found
+
+
+def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
+    """Recall of human captions by each method's listener before and after joint training; None if not measured."""
+    columns = [
+        measured("before", human_by(BEFORE)),
+        measured("after", human_by(OWN)),
+        Column("drift", show=lambda point: signed(_summary(drift(point)))),
+    ]
+    notes = [
+        "before and after joint training. Below 0: the listener has adapted to its speaker and understands people less."
+    ]
+    caption = "Drift of the listener: R@10 of human captions in %, test split"
+    found = results.has(*human_by(OWN)) and results.has(*human_by(BEFORE))
+    rows = [row for row in chosen(choices) if row[2]]
+    return filled("drift", caption, rows, columns, notes, "Listener of") if found else None
+
+
+def drift(point: Point) -> list[float | None]:
+    """For each seed, R@10 of human captions by the own listener minus that by the listener before; None if unknown."""
+    pairs = [[run.value("test", *human_by(judge)) for judge in (OWN, BEFORE)] for run in point.runs]
+    return [None if own is None or before is None else own - before for own, before in pairs]
+
+
+def crossed_table(crossed: Mapping[str, Any]) -> Table:
+    """Each method's captions (rows) through every listener (columns), shaded from the lowest mean to the highest.
+
+    Raises UserError if it is not of that form.
+    """
+    try:
+        listeners, seeds = crossed["listeners"], crossed["seeds"]
+        cells = {
+            name: [list(cell) for _, cell in zip(listeners, row, strict=True)]
+            for name, row in zip(crossed["captions"], crossed["matrix"], strict=True)
+        }
+        caption = f"Who understands whom: {crossed['recall']} in %, {crossed['split']} split, from caption to image"
+    except (KeyError, TypeError, ValueError):
+        raise UserError(
+            "crossed.json: not captions × listeners with a list of seeds each; delete it and make it again."
+        ) from None
+    means = [[None if _lacking(cell) else statistics.fmean(cell) for cell in row] for row in cells.values()]
+    known = [value for row in means for value in row if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    shades = [[None if v is None else round(SHADES * (v - low) / (high - low or 1.0)) for v in row] for row in means]
+    others = [name for name in listeners if name not in cells]
+    columns = [Column("Captions of", text=True)]
+    columns += [Column(name, "Listener" if name in others else "Own listener of") for name in listeners]
+    notes = [f"± is the standard deviation over {len(seeds)} seeds."] if len(seeds) > 1 else []
+    notes += ["; ".join(f"{name}: {described(name).words}" for name in others) + "."] if others else []
+    notes += ["Where captions and listener are of one method and seed, the two were trained jointly."]
+    if signature := crossed.get("signature"):
+        notes.append("Protocol: " + " | ".join(part.strip() for part in str(signature).split("|")))
+    rows = [[name, *map(_summary, row)] for name, row in cells.items()]
+    return Table("crossed", caption, columns, rows, notes, shades=shades)
+
+
+def _lacking(values: Sequence[float | None]) -> bool:
+    """Whether the value of any seed is missing: then there is no mean, so that no seed is dropped silently."""
+    return not values or not all(isinstance(value, int | float) and math.isfinite(value) for value in values)
+
+
+def _summary(values: Sequence[Any]) -> str:
+    """Mean ± deviation."""
+    if _lacking(values):
+        return MISSING
+    return number(statistics.fmean(values), 1, statistics.stdev(values) if len(values) > 1 else None)
+
+
 def _three(judge: str) -> Column:
-    shown = [mean(name, recall_by(judge, name)) for name in ("R@1", "R@5")] + [median(judge)]
+    shown = [measured(name, recall_by(judge, name), spread=False) for name in ("R@1", "R@5")] + [median(judge)]
     return Column(f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) or MISSING for column in shown))
 
 
-def _images(results: Results) -> str:
-    """How many images the test gallery has, "400 or 800" where runs differ."""
-    counts = sorted({int(n) for run in results.runs if (n := run.value("test", "images")) is not None})
-    return " or ".join(f"{n:,}" for n in counts) or "an unknown number of"
+def _count(results: Results, *keys: str) -> str:
+    """The number at `keys` of the test split, "400 or 800" where runs differ."""
+    return " or ".join(f"{int(n):,}" for n in sorted(set(results.values(*keys)))) or "an unknown number of"
 
 
 def _spread_note(choices: Sequence[Choice]) -> list[str]:
@@ -128,17 +294,15 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
     notes = [f"Chosen in the same way: {'; '.join(beside)}."] if beside else []
     if below:
         notes.append(
-            f"Marked *: no setting of {', '.join(below)} is natural enough, so its most natural one stands here."
+            f"Marked *: no setting of {', '.join(below)} has that CIDEr, so the one with the highest CIDEr is shown."
         )
     if unmeasured:
-        notes.append(
-            f"Marked †: validation numbers of {', '.join(unmeasured)} are missing, so nothing was chosen by them."
-        )
+        notes.append(f"Marked †: validation numbers of {', '.join(unmeasured)} are missing, so there was no choice.")
     return notes
 
 
 def _not_computed(results: Results) -> list[str]:
-    """One line a metric and reason, with the methods it holds for if not for all."""
+    """One line for each metric and reason, with the methods it concerns if not all."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for run in results.runs:
         for name, reason in run.not_computed.items():

@@ -1,10 +1,11 @@
-"""Tables as text cells, for the page and for Markdown: columns that know what they show of a row."""
+"""Tables of text cells, for the page and for Markdown; a column has the function that makes its cells."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import isnan
 from typing import Any
 
 from pipeline.analysis.judges import Keys, recall_by
@@ -16,9 +17,9 @@ RECALLS = ("R@1", "R@5", "R@10")
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, and what stands below it: the text `show` makes of what a row is of, or else a dash.
+    """A heading, and `show`: from what a row is about to the text of its cell; None gives a dash.
 
-    Neighbours with one group stand under a common heading.
+    Neighbouring columns of one group have a common heading.
     """
 
     label: str
@@ -45,40 +46,26 @@ class Table:
         return [(group, len(list(columns))) for group, columns in groupby(column.group for column in self.columns)]
 
 
-class Protocols:
-    """The signatures of the runs in one table: one is printed below it, several get a letter each and a warning."""
-
-    def __init__(self, runs: Iterable[Run]) -> None:
-        self.methods: dict[str, dict[str, None]] = {}
-        for run in runs:
-            self.methods.setdefault(run.protocol, {})[run.method] = None
-        self.letters = {signature: chr(ord("A") + n) for n, signature in enumerate(self.methods)}
-
-    def mark(self, runs: Sequence[Run]) -> str:
-        """The letters of the protocols of `runs`, nothing if the whole table has one."""
-        letters = "".join(sorted({self.letters[run.protocol] for run in runs}))
-        return f" [{letters}]" if letters and len(self.methods) > 1 else ""
-
-    @property
-    def notes(self) -> list[str]:
-        readable = {signature: " | ".join(part.strip() for part in signature.split("|")) for signature in self.methods}
-        if len(readable) == 1:
-            return [f"Protocol: {words}" for words in readable.values()]
-        return [f"Protocol {self.letters[s]} ({', '.join(self.methods[s])}): {words}" for s, words in readable.items()]
-
-    @property
-    def warning(self) -> str:
-        """Which fields of the signatures differ; empty if there is one signature."""
-        if len(self.methods) < 2:
-            return ""
-        fields, differing = [signature.split("|") for signature in self.methods], ""
-        if len({len(parts) for parts in fields}) == 1:
-            pairs = zip(*fields, strict=True)
-            differing = "; they differ in: " + "; ".join(" / ".join(pair) for pair in pairs if len(set(pair)) > 1)
-        return (
-            f"These rows were measured under {len(self.methods)} protocols{differing}. "
-            "Do not compare numbers with different letters."
-        )
+def _protocols(runs: Iterable[Run]) -> tuple[dict[str, str], list[str], str]:
+    """A letter for each signature of `runs` if there are several, the notes that say what they are, and a warning."""
+    methods: dict[str, dict[str, None]] = {}
+    for run in runs:
+        methods.setdefault(run.protocol, {})[run.method] = None
+    fields = [[part.strip() for part in signature.split("|")] for signature in methods]
+    if len(methods) < 2:
+        return {}, [f"Protocol: {' | '.join(parts)}" for parts in fields], ""
+    letters = {signature: chr(ord("A") + n) for n, signature in enumerate(methods)}
+    named = [f"{letters[signature]} ({', '.join(names)})" for signature, names in methods.items()]
+    differing = ""
+    if len({len(parts) for parts in fields}) == 1:
+        pairs = [" / ".join(pair) for pair in zip(*fields, strict=True) if len(set(pair)) > 1]
+        differing = f"; they differ in: {'; '.join(pairs)}"
+    return (
+        letters,
+        [f"Protocol {name}: {' | '.join(parts)}" for name, parts in zip(named, fields, strict=True)],
+        f"These rows were measured under {len(methods)} protocols{differing}. "
+        "Do not compare numbers with different letters.",
+    )
 
 
 def filled(
@@ -90,48 +77,48 @@ def filled(
     head: str = "Method",
     beside: Sequence[Run] = (),
 ) -> Table:
-    """The table of `rows`: what each is called, the runs that it is of, and what the columns show, if anything.
+    """The table of `rows`: what each is called, its runs, and what is passed to the columns (None: only dashes).
 
-    `head` stands above the names. Runs `beside` have no row, but count with the protocols.
+    `head` stands above the names. Runs `beside` have no row, but their protocols count.
     """
-    protocols = Protocols([*(run for _, runs, _ in rows for run in runs), *beside])
-    cells = [
-        [called + protocols.mark(runs), *((None if of is None else column.show(of)) or MISSING for column in columns)]
-        for called, runs, of in rows
-    ]
-    columns = [Column(head, text=True), *columns]
-    return Table(name, caption, columns, cells, [*notes, *protocols.notes], protocols.warning)
+    letters, protocols, warning = _protocols([*(run for _, runs, _ in rows for run in runs), *beside])
+    cells = []
+    for called, runs, of in rows:
+        mark = "".join(sorted({letters[run.protocol] for run in runs})) if letters else ""
+        shown = [None if of is None else column.show(of) for column in columns]
+        cells.append([called + (f" [{mark}]" if mark else ""), *(text or MISSING for text in shown)])
+    return Table(name, caption, [Column(head, text=True), *columns], cells, [*notes, *protocols], warning)
 
 
-def of_choices(
-    name: str,
-    caption: str,
-    choices: Sequence[Choice],
-    columns: Sequence[Column],
-    notes: Iterable[str] = (),
-    head: str = "Method",
-) -> Table:
-    """A row a choice, with the mark of how it was chosen."""
+def chosen(choices: Sequence[Choice]) -> list[tuple[str, Sequence[Run], Point | None]]:
+    """Rows for `filled`, one a choice, with the mark of how it was chosen."""
     marks = {Basis.BELOW: "*", Basis.UNMEASURED: "†"}
-    rows = [(c.method + marks.get(c.basis, ""), c.point.runs if c.point else (), c.point) for c in choices]
-    return filled(name, caption, rows, columns, notes, head)
+    return [(c.method + marks.get(c.basis, ""), c.point.runs if c.point else (), c.point) for c in choices]
 
 
 def number(value: float | None, digits: int, spread: float | None = None) -> str:
-    """`value` with `digits` decimals, ± its spread where there is one; a dash, never 0, where there is none."""
-    if value is None:
+    """`value` with `digits` decimals, ± its spread where there is one; a dash, never 0, where it is None or NaN."""
+    if value is None or isnan(value):
         return MISSING
     return f"{value:.{digits}f}" if spread is None else f"{value:.{digits}f}±{spread:.{digits}f}"
 
 
-def measured(label: str, keys: Keys, digits: int = 1, group: str = "", split: str = "test") -> Column:
-    """Of a point the split's number at `keys`, mean ± deviation over the seeds."""
-    return Column(label, group, lambda of: number(of.mean(split, *keys), digits, of.spread(split, *keys)))
+def signed(text: str) -> str:
+    """A number's text with a typographic minus, and without a sign before 0."""
+    if text.startswith(("+", "-")) and not float(text.partition("±")[0]):
+        return text[1:]
+    return text.replace("-", "−")
 
 
-def mean(label: str, keys: Keys, digits: int = 1) -> Column:
-    """The same without the deviation."""
-    return Column(label, show=lambda point: number(point.mean("test", *keys), digits))
+def measured(
+    label: str, keys: Keys, digits: int = 1, group: str = "", split: str = "test", spread: bool = True
+) -> Column:
+    """Of a point the split's number at `keys`: mean over the seeds, with `spread` ± their standard deviation."""
+
+    def show(point: Point) -> str:
+        return number(point.mean(split, *keys), digits, point.spread(split, *keys) if spread else None)
+
+    return Column(label, group, show)
 
 
 def dial(name: str, group: str = "") -> Column:
@@ -140,7 +127,7 @@ def dial(name: str, group: str = "") -> Column:
 
 
 def median(judge: str, *where: str, group: str = "") -> Column:
-    """The median rank (averaged over seeds), without a decimal where it is whole."""
+    """The median rank (averaged over seeds), without a decimal if it is an integer."""
 
     def show(point: Point) -> str:
         value = point.mean("test", *recall_by(judge, "median_rank", *where))
@@ -156,10 +143,25 @@ def ranks(judge: str, title: str, *where: str) -> list[Column]:
 
 
 def once(tables: Iterable[Table], said: Iterable[str] = ()) -> list[Table]:
-    """The tables without notes that stand above them (or are `said` before), except the protocol."""
+    """The tables without the notes of earlier ones and those in `said`; the protocol stays."""
     known, found = set(said), []
     for table in tables:
         fresh = [note for note in table.notes if note not in known or note.startswith("Protocol")]
         known.update(fresh)
         found.append(replace(table, notes=fresh))
     return found
+
+
+def aligned(
+    head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], least: int = 3, padded: bool = True
+) -> str:
+    """A Markdown table, its columns flush `right` or left; `padded`: in line, each at least `least` characters wide."""
+    lines = [[cell.replace("|", "\\|") for cell in line] for line in (head, *rows)]
+    widths = [max(least, *map(len, column)) if padded else least for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * (width - flush) + ":" * flush for width, flush in zip(widths, right, strict=True)])
+
+    def line(cells: Sequence[str]) -> str:
+        columns = zip(cells, widths, right, strict=True)
+        return f"| {' | '.join(c.rjust(width) if flush else c.ljust(width) for c, width, flush in columns)} |"
+
+    return "\n".join(map(line, lines))

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.config.overlays import whole
+from pipeline.config.overlays import profile_text
 from pipeline.errors import UserError
 from pipeline.report.documents import figures_of
 from pipeline.report.record import record
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if len(arguments) != 1:
             raise UserError("usage: python -m pipeline.workflow.record PROFILE | observatory | benchmarks")
-        print(record(Path(), arguments[0], figures_of(Path(), arguments[0]), whole))
+        print(record(Path(), arguments[0], figures_of(Path(), arguments[0]), profile_text))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

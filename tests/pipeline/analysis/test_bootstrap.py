@@ -85,12 +85,12 @@ def test_all_images_once_give_what_was_measured(full_world, monkeypatch):
         wanted += [recall_by(judge, f"R@{k}") for judge in results.judges for k in (1, 5, 10)]
         for keys in wanted:
             assert samples.of(run, *keys) == pytest.approx([run.value("test", *keys)]), (run.method, keys)
-            place = [found for place, found in samples.numbers.items() if place[1:] == (run.speaker, run.cell)]
+            found = samples.numbers[run.place]
             if keys[0] == "language":
-                assert place[0][keys][1] == pytest.approx(run.value("test", *keys)), keys  # no shift is needed
+                assert found[keys][1] == pytest.approx(run.value("test", *keys)), keys  # no shift is needed
             else:
                 own = (run.column("rank", keys[1]), *keys[2:])
-                assert place[0][own][1] == pytest.approx(run.value("test", *keys)), keys
+                assert found[own][1] == pytest.approx(run.value("test", *keys)), keys
 
 
 def test_single_runs_and_cells_share_their_resamples(full_world, make_full_cell):

@@ -206,7 +206,7 @@ def test_a_rho_whose_curve_lies_above_has_at_least_what_its_lowest_setting_has(w
     assert [reading.estimates[TEN].value for reading in series.readings] == pytest.approx([91.0, 71.0, 81.0])
     table = rho_table(compare(results_of(world), ReportSettings()), series)
     assert [row[0] for row in table.rows] == ["0", "0.5§", "1§"]
-    assert "the whole curve lies at a higher CIDEr" in " ".join(table.notes)
+    assert "every setting of the method has a higher CIDEr" in " ".join(table.notes)
 
 
 def test_what_is_given_is_used_and_frozen_speakers_have_curves(full_world):

@@ -8,7 +8,8 @@ import pytest
 from ruamel.yaml import YAML
 from whole_profiles import FOLDER, NAMES, profile, profile_text
 
-from pipeline.config.overlays import main, whole
+from pipeline.config import overlays
+from pipeline.config.overlays import main
 from pipeline.errors import UserError
 
 BASE = """\
@@ -121,11 +122,11 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def test_a_profile_says_what_differs_and_comments_stay_with_the_values_they_are_about(folder):
-    assert whole("larger", folder) == LARGER_WHOLE
+    assert overlays.profile_text("larger", folder) == LARGER_WHOLE
 
 
 def test_a_profile_of_a_comment_alone_is_the_base_with_that_comment(folder):
-    assert whole("plain", folder) == BASE.replace("# The base.", "# Plain.")
+    assert overlays.profile_text("plain", folder) == BASE.replace("# The base.", "# Plain.")
 
 
 def laid(below: dict, above: dict, place: str = "") -> dict:
@@ -175,7 +176,7 @@ def test_a_mistake_in_a_profile_is_one_line(folder, text, said):
     (folder / "environment.yaml").write_text("channels: []\n")
     (folder / "new.yaml").write_text(text)
     with pytest.raises(UserError) as caught:
-        whole("new", folder)
+        overlays.profile_text("new", folder)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -183,11 +184,11 @@ def test_a_mistake_in_a_profile_is_one_line(folder, text, said):
 def test_params_are_written_and_what_was_changed_by_hand_is_kept(folder, capsys):
     params = folder.parent / "params.yaml"
     assert main(["large"]) == 0
-    assert params.read_text() == whole("large", folder)
+    assert params.read_text() == overlays.profile_text("large", folder)
     assert main(["large"]) == 0
     assert capsys.readouterr().out == "params.yaml is now the profile large\n"
     assert main(["plain"]) == 0
-    assert params.read_text() == whole("plain", folder)
+    assert params.read_text() == overlays.profile_text("plain", folder)
     assert sorted(folder.parent.iterdir()) == [params, folder]
     for kept in ("params.yaml.bak", "params.yaml.bak2", "params.yaml.bak3"):
         params.write_text(f"seed: 2 # {kept}\n")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from linear_score import Taste
 
 from pipeline.channels.forced import Forced
 from pipeline.channels.partial import PartialSampling
@@ -17,7 +18,7 @@ from pipeline.observatory.enumerated import Enumeration, enumerable, independent
 from pipeline.observatory.measure import accuracy, estimates
 from pipeline.observatory.observe import AmongImages
 from pipeline.observatory.teaching import taught_world
-from pipeline.observatory.world import Taste, drawn_world
+from pipeline.observatory.world import drawn_world
 from pipeline.scores.discriminability import Hinge
 
 
@@ -27,7 +28,7 @@ def psst(rho, mix="caption", feed="distribution", samples=1, ending="soft"):
 
 @pytest.fixture(scope="module")
 def alone():
-    """One image: 7 captions, or 14 and 22 with what passes whole."""
+    """One image: 7 captions, or 14 and 22 with what passes as distributions."""
     return Enumeration(drawn_world(images=1, vocabulary=2, max_words=2, seed=4), Taste(1, 2, 2))
 
 
@@ -68,16 +69,14 @@ def test_what_can_happen_has_probability_one(alone, mix, feed):
     alone.moments(estimator)
     outcomes = alone._found[psst(0.5, mix, feed)]
     for rho in (0.0, 0.3, 1.0):
-        share = (
-            outcomes.likely * rho ** outcomes.whole.double() * (1 - rho) ** (outcomes.parts - outcomes.whole).double()
-        )
+        share = outcomes.likely * rho ** outcomes.full.double() * (1 - rho) ** (outcomes.parts - outcomes.full).double()
         assert float(share.sum()) == pytest.approx(1, abs=1e-12)
     assert len(outcomes.likely) == {"caption": 14, "token": 2 + 2 * 4 + 4 * 4}[mix]
 
 
 def test_a_caption_passes_whole_in_each_way_that_makes_a_difference():
     captions = torch.tensor([[1, 0, 0]])
-    assert [whole.tolist() for _, whole, _ in ways(captions, "token")] == [
+    assert [full.tolist() for _, full, _ in ways(captions, "token")] == [
         [False, False, False], [False, True, False], [True, False, False], [True, True, False],
     ]  # fmt: skip
     assert [parts.tolist() for _, _, parts in ways(captions, "caption")] == [[0, 1], [1, 1]]

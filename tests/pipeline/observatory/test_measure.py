@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from linear_score import Taste
 
 from pipeline.channels.words import Multinomial
 from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.observatory.measure import accuracy, estimates, sampled_accuracy, seconds
-from pipeline.observatory.world import Taste, drawn_world
+from pipeline.observatory.world import drawn_world
 
 TRUTH = torch.tensor([3.0, 4.0], dtype=torch.float64)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from linear_score import Taste
 
-from pipeline.observatory.world import Taste, drawn_world
+from pipeline.observatory.world import drawn_world
 from pipeline.scores.discriminability import Hinge, InfoNCE
 from pipeline.types import Message, caption_mask
 

@@ -172,7 +172,7 @@ def test_a_view_shows_some_settings_and_stays_for_the_next_image(page):
     chosen = captions(page)
     assert len(chosen) == len(set(page.locator("#results table").first.locator("tbody th").all_inner_texts())) == 7
     assert set(chosen) < set(every)
-    assert page.locator("p.view:visible").all_inner_texts() == ["One setting a method: the one chosen on validation."]
+    assert page.locator("p.view:visible").all_inner_texts() == ["One setting per method: the one chosen on validation."]
     page.locator(".picker label").nth(1).click()
     assert len(captions(page)) == 7
 
@@ -317,4 +317,4 @@ def test_a_page_without_pictures_works(full_world, open_page, tmp_path):
     page = open_page(out / "report.html")
     page.get_by_role("radio", name="METEOR").check()
     assert page.locator("#curve .panel:visible").count() == 4
-    assert page.locator("#gallery").inner_text().startswith("What they say")
+    assert page.locator("#gallery").inner_text().startswith("Example captions")

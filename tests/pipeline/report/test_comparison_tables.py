@@ -137,5 +137,5 @@ def test_without_single_captions_scores_there_are_numbers_without_intervals_and_
 def test_no_levels_make_no_tables(world, make_cell, levels):
     world.write([make_cell("luo", 0.9, 70.0, seed=1)], [])
     comparison = compare(read_results(world.sweep, []), ReportSettings(at_cider=levels, at_recall=levels))
-    assert comparison_tables(comparison) == {"cider": [], "recall": [], "rho": []}
+    assert comparison_tables(comparison) == {"equal": [], "rho": []}
     assert compact_comparison(comparison) == []

@@ -104,7 +104,7 @@ def test_a_swatch_is_a_line_and_its_marker_and_colours_and_markers_start_again()
     (line,) = [path for path in drawn.iter("path") if not path.get("id")]
     assert line.get("stroke-dasharray")
     assert line.get("stroke") == "var(--c2)"
-    assert Style(0, 0).look == Style(len(COLOURS), len(MARKERS)).look
+    assert Style(0, 0).options == Style(len(COLOURS), len(MARKERS)).options
     assert Style(0, 0).name != Style(0, 0, dashed=True).name
 
 

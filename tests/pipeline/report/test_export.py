@@ -8,8 +8,7 @@ from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all, rule
 from pipeline.report.comparison_tables import compact_comparison, comparison_tables
 from pipeline.report.export import comparison_csv, curve_csv, markdown, rho_csv
-from pipeline.report.quality_tables import galleries_table
-from pipeline.report.result_tables import compact_tables, results_table
+from pipeline.report.result_tables import compact_tables, galleries_table, results_table
 
 
 def table_md(world, compact=True):

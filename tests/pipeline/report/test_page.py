@@ -127,7 +127,7 @@ def test_without_image_files_the_page_has_everything_but_the_pictures(full_world
     settings = ReportSettings(images=3)
     write_report(full_world.sweep, full_world.evaluations, full_world.prepared, None, tmp_path, settings)
     html = (tmp_path / "report.html").read_text()
-    assert "there are no files of them (prepare.images is null)" in section(html, "gallery")
+    assert "there are no image files (prepare.images is null)" in section(html, "gallery")
     assert "<img" not in html
     assert "psst_multinomial" in section(html, "results")
     assert (tmp_path / "gallery.png").stat().st_size > 0

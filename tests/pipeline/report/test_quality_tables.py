@@ -6,16 +6,7 @@ from pipeline.analysis.judges import human_by, recall_by
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
-from pipeline.report.quality_tables import (
-    best_of_beam_table,
-    crossed_table,
-    diversity_table,
-    drift,
-    drift_table,
-    faithfulness_table,
-    galleries_table,
-    several_table,
-)
+from pipeline.report.result_tables import caption_tables, crossed_table, drift, drift_table, galleries_table
 
 SEVERAL = {
     "samples": {"captions": 5, "CIDEr": 0.74, "Div-1": 0.57, "Div-2": 0.78, "mBLEU-4": 0.06},
@@ -30,6 +21,11 @@ def read(world, frozen=("mle",)):
     results = read_results(world.sweep, world.evaluations, first=("mle",))
     results = with_frozen_speakers(results, frozen)
     return results, choose_all(results, ReportSettings())
+
+
+def about(name, results, choices):
+    """One of the tables about captions; None where it was not measured."""
+    return next((table for table in caption_tables(results, choices) if table.name == name), None)
 
 
 def cells_of(table, row):
@@ -60,7 +56,7 @@ def test_the_gallery_of_a_thousand_where_it_was_measured(full_world, make_full_c
 
 
 def test_faithfulness_by_kind(full_world):
-    table = faithfulness_table(*read(full_world))
+    table = about("faithfulness", *read(full_world))
     row = cells_of(table, "mle")
     assert (row["All facts true"], row["All facts told"], row["All facts claims"]) == ("0.700", "0.300", "2.00")
     assert (row["Colour true"], row["Count told"]) == ("0.750", "0.400")
@@ -68,7 +64,7 @@ def test_faithfulness_by_kind(full_world):
 
 def test_diversity_and_drift(full_world):
     results, choices = read(full_world)
-    row = cells_of(diversity_table(results, choices), "mle")
+    row = cells_of(about("diversity", results, choices), "mle")
     assert (row["words"], row["vocabulary"], row["Div-1"], row["Div-2"]) == ("8.2", "120", "0.110", "0.330")
     (run,) = results.of("mle")[0].runs
     own, before = (run.value("test", *human_by(judge)) for judge in ("own", "before"))
@@ -88,8 +84,8 @@ def test_a_loss_is_below_zero_and_a_seed_without_the_number_leaves_a_dash(world)
 def test_old_files_have_no_table_of_what_they_lack(world):
     results, choices = read(world)
     assert galleries_table(results, choices) is None
-    assert faithfulness_table(results, choices) is None
-    assert [column.label for column in diversity_table(results, choices).columns] == [
+    assert about("faithfulness", results, choices) is None
+    assert [column.label for column in about("diversity", results, choices).columns] == [
         "Method", "words", "distinct", "repeats", "no end"
     ]  # fmt: skip
 
@@ -99,8 +95,8 @@ def test_protocols_stand_below_and_different_ones_are_announced(full_world, make
     entry["signature"] = entry["signature"].replace("beam 2", "greedy")
     full_world.write([entry], [make_full_cell("mle", 0.96, 0.5, seed=1)])
     results, choices = read(full_world)
-    for build in (galleries_table, faithfulness_table, diversity_table, drift_table):
-        table = build(results, choices)
+    built = [build(results, choices) for build in (galleries_table, drift_table)]
+    for table in (*built, about("faithfulness", results, choices), about("diversity", results, choices)):
         assert "2 protocols" in table.warning
         assert [row[0] for row in table.rows] == ["mle [A]", "frozen_mle [A]", "luo [B]"]
         assert {len(row) for row in table.rows} == {len(table.columns)}
@@ -134,7 +130,7 @@ def test_both_tables_of_the_paper(full_world, make_full_cell):
     entry["test"]["several"] = SEVERAL
     full_world.write([make_full_cell("luo", 0.96, 0.6, **{"lambda": 0.5, "seed": 1})], [entry])
     results, choices = read(full_world, frozen=())
-    best, several = best_of_beam_table(results, choices), several_table(results, choices)
+    best, several = about("best", results, choices), about("several", results, choices)
     assert [column.label for column in best.columns] == ["Method", "METEOR", "CIDEr"]  # nobody measured SPICE
     assert best.rows == [["mle", "0.260", "1.150"], ["luo", "–", "–"]]
     assert several.groups == [("", 1), ("Random sampling", 4), ("Beam search", 4)]
@@ -145,17 +141,17 @@ def test_both_tables_of_the_paper(full_world, make_full_cell):
 
 def test_what_nobody_measured_has_no_table(full_world):
     results, choices = read(full_world)
-    assert best_of_beam_table(results, choices) is None
-    assert several_table(results, choices) is None
+    assert about("best", results, choices) is None
+    assert about("several", results, choices) is None
 
 
 def test_self_bleu_and_likelihood_stand_beside_repetition_where_they_are_known(full_world, make_full_cell):
-    labels = [column.label for column in diversity_table(*read(full_world)).columns]
+    labels = [column.label for column in about("diversity", *read(full_world)).columns]
     assert not {"Self-BLEU", "log p"} & set(labels)
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     entry["test"]["diversity"] |= {"Self-BLEU": 0.7, "human_log_likelihood": -2.25}
     full_world.write([], [entry])
-    table = diversity_table(*read(full_world))
+    table = about("diversity", *read(full_world))
     row = dict(zip((column.label for column in table.columns), table.rows[0], strict=True))
     assert (row["Self-BLEU"], row["log p"], row["repeats"]) == ("0.700", "-2.250", "0.050")
     assert any(note.startswith("log p:") for note in table.notes)

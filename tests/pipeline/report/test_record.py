@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from printed import table
 
-from pipeline.config.overlays import whole
+from pipeline.config.overlays import profile_text
 from pipeline.errors import UserError
 from pipeline.report import documents
 from pipeline.report.export import markdown
@@ -117,4 +117,4 @@ def test_what_was_not_run_is_not_recorded(root, capsys, name, told):
 def test_a_picture_that_was_not_drawn_is_missed(root):
     (root / "data" / "report" / "curve.png").unlink()
     with pytest.raises(UserError, match=r"curve\.png is missing, which a document shows as docs/small_curve\.png"):
-        record(root, "small", ["curve"], whole)
+        record(root, "small", ["curve"], profile_text)
