@@ -157,7 +157,7 @@ def test_a_trained_detector_is_not_trained_again_and_has_no_shards(drawn, tmp_pa
         extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, shard=(1, 2))
 
     class Full(FeatureWriter):
-        def write(self, *_):
+        def write(self, *_, **__):
             raise OSError("no space left on device")
 
     with pytest.raises(OSError, match="no space"):
