@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.weights import HUB, hugging_face_file, load_local, short
+from pipeline.features.weights import HUB, hugging_face_file, load_local
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 OPEN_CLIP = "open_clip/"
@@ -60,7 +60,7 @@ class ClipNetwork(GridNetwork):
         try:
             model: Any = open_clip.create_model(architecture, pretrained_text=False, **given)
         except (TypeError, RuntimeError) as error:
-            raise UserError(f"features.options: the network {name} does not take them ({short(error)})") from None
+            raise UserError(f"features.options: the network {name} does not take them ({reason(error)})") from None
         finally:
             logging.disable(logging.NOTSET)
         if weights == HUB:

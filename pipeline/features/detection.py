@@ -11,7 +11,7 @@ from torch import Tensor
 from pipeline.features.extractor import NetworkSettings, Seen
 from pipeline.features.networks import torchvision_model
 from pipeline.features.weights import load_torchvision
-from pipeline.runtime.torchvision_cpu import declare_operators
+from pipeline.runtime.torchvision_cpu import declare_operators, nms_by_class
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -105,25 +105,9 @@ class FasterRCNN:
 def choose_regions(boxes: Tensor, scores: Tensor, least: int, most: int, threshold: float) -> Tensor:
     """Which of n boxes (n, 4) with scores of C classes (n, C) to keep, highest first: indices (m,), least ≤ m ≤ most.
 
-    A box counts with its highest score among the classes in which NMS lets it stand, and is kept from `threshold` on;
-    m is less than `least` only where n is.
+    The score of a box is its highest one among the classes in which NMS keeps it; those with `threshold` or more are
+    kept. m is less than `least` only where n is.
     """
-    best = (scores * stands(boxes, scores, OVERLAP)).amax(1)
+    best = (scores * nms_by_class(boxes, scores, OVERLAP)).amax(1)
     wanted = int((best >= threshold).sum())
     return best.argsort(descending=True, stable=True)[: min(max(wanted, least), most)]
-
-
-def stands(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
-    """Non-maximum suppression in each of C classes: boxes (n, 4), scores (n, C) → (n, C) bool.
-
-    All classes at once: their boxes are the same, so IoUs are computed once, and each step takes every class's next
-    box in the order of its scores.
-    """
-    from torchvision.ops import box_iou
-
-    overlapping = (box_iou(boxes, boxes) > threshold).fill_diagonal_(False)
-    standing = torch.ones(scores.shape[1], len(boxes), dtype=torch.bool, device=boxes.device)
-    for following in scores.argsort(dim=0, descending=True, stable=True):  # (C,): one box a class
-        # none of higher score that stands overlaps it, so only lower ones fall
-        standing &= ~(overlapping[following] & standing.gather(1, following[:, None]))
-    return standing.T

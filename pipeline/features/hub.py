@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.weights import HUB, short
+from pipeline.features.weights import HUB
 from pipeline.runtime.hub import captioner, library
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class HubNetwork(GridNetwork):
         try:
             super().__init__(tower, transform, settings, settings.described(source, shown), device)
         except (ValueError, RuntimeError) as error:
-            raise UserError(f"features.image_size: {name} does not take {size} pixels ({short(error)})") from None
+            raise UserError(f"features.image_size: {name} does not take {size} pixels ({reason(error)})") from None
 
     def _see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         seen: Any = self.model(pixel_values=pixels)

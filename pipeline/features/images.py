@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -30,8 +30,8 @@ def open_image(path: Path) -> Image.Image:
     except (FileNotFoundError, UserError):
         raise
     except Exception as error:  # decoders of damaged files raise nearly anything
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].replace(str(path), path.name)
-        raise UserError(f"{path}: the image cannot be decoded ({reason})") from None
+        why = reason(error, 1000).replace(str(path), path.name)
+        raise UserError(f"{path}: the image cannot be decoded ({why})") from None
 
 
 def _upright(image: Image.Image) -> Image.Image:

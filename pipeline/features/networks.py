@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.weights import HUB, hugging_face_file, load_local, load_torchvision, short
+from pipeline.features.weights import HUB, hugging_face_file, load_local, load_torchvision
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def torchvision_model(name: str, options: dict[str, Any]) -> nn.Module:
     try:
         return models.get_model(name, weights=None, **parts, **options)
     except (TypeError, ValueError) as error:
-        raise UserError(f"features.options: the network {name} does not take them ({short(error)})") from None
+        raise UserError(f"features.options: the network {name} does not take them ({reason(error)})") from None
 
 
 def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Module, dict[str, str]]:
@@ -117,7 +117,7 @@ def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Mo
     try:
         model = timm.create_model(name, pretrained=weights == HUB, pretrained_cfg_overlay=overlay, **options)
     except TypeError as error:
-        raise UserError(f"features.options: the network {name} does not take them ({short(error)})") from None
+        raise UserError(f"features.options: the network {name} does not take them ({reason(error)})") from None
     return model, source or load_local(model, weights, name)
 
 

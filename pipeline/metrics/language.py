@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
@@ -18,20 +19,12 @@ METRICS = (*BLEU, "METEOR", "ROUGE-L", "CIDEr", "SPICE")
 
 @dataclass(frozen=True)
 class LanguageScores:
-    """What N captions are worth."""
+    """Scores of N captions."""
 
     scores: dict[str, float] = field(default_factory=dict)  # of the whole set: 0 … 1, CIDEr 0 … 10
     per_caption: dict[str, np.ndarray] = field(default_factory=dict)  # (N,) float64, in the order of the captions
     bleu_counts: np.ndarray | None = None  # (N, 10), if BLEU was computed
     not_computed: dict[str, str] = field(default_factory=dict)  # metric → why, and what to do, in one line
-
-
-def score(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[str] = METRICS
-) -> LanguageScores:
-    """`LanguageScorer.score` for a single set of captions."""
-    with LanguageScorer(metrics) as scorer:
-        return scorer.score(hypotheses, references)
 
 
 def bleu_counts(said: Sequence[str], human: Sequence[Sequence[str]]) -> np.ndarray:
@@ -52,8 +45,8 @@ def bleu_counts(said: Sequence[str], human: Sequence[Sequence[str]]) -> np.ndarr
 class LanguageScorer:
     """Scores several sets of captions with one METEOR process, each text tokenised once; use it in a `with`.
 
-    Where a grid shares one (pipeline.metrics.shared_meteor), it is that one.
-
+    METEOR is a grid's shared one (pipeline.metrics.shared_meteor), else its own. It takes many seconds to read its
+    tables, so it is started when the block begins: captions may be generated meanwhile.
     `timeout`: seconds that a Java program may take over one set of captions before its metric is given up.
     Raises UserError for a metric that is not in METRICS.
     """
@@ -68,6 +61,9 @@ class LanguageScorer:
         self._meteor: java.Meteor | shared_meteor.SharedMeteor | None = None
 
     def __enter__(self) -> LanguageScorer:
+        if "METEOR" in self._metrics:
+            with suppress(java.NotComputedError):  # `score` reports it
+                self._meteor = shared_meteor.meteor(self._timeout)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -91,9 +87,7 @@ class LanguageScorer:
         result, wanted = LanguageScores(), self._metrics if metrics is None else tuple(metrics)
         try:
             if "METEOR" in wanted and self._meteor is None:
-                self._meteor = shared_meteor.meteor(
-                    self._timeout
-                )  # it takes seconds to start: the others run meanwhile
+                self._meteor = shared_meteor.meteor(self._timeout)
             said = self.tokenised(hypotheses)
             flat = iter(self.tokenised(list(chain.from_iterable(references))))
         except java.NotComputedError as reason:

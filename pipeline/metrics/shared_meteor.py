@@ -1,9 +1,9 @@
-"""One METEOR process for many: whoever starts a grid owns a small server, and every cell of it asks that.
+"""One METEOR process for many: the process that runs a grid starts a small server, which every cell asks.
 
-METEOR takes ten CPU seconds to read its tables and as many to get warm, more than a cell's captions take. `share`
-starts `python -m pipeline.metrics.shared_meteor` for a process and its children, who find it in SAYWHICH_METEOR and use
-it through `meteor`. The server ends with the process that started it, however that ends, because its standard input
-does. Where there is no server, or none any more, everybody has a METEOR of their own.
+METEOR takes seven CPU seconds to read its tables and as many until Java has compiled it, more than a cell's captions
+take. `share` starts `python -m pipeline.metrics.shared_meteor` for a process and its children, which find it by the
+environment variable SAYWHICH_METEOR and use it through `meteor`. The server ends with the process that started it,
+however that ends, because its standard input does. Where there is no server, each process has its own METEOR.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ ADDRESS = "SAYWHICH_METEOR"  # the path of the server's socket
 def share(environment: MutableMapping[str, str]) -> subprocess.Popen[str] | None:
     """Start a server that ends with this process, and write its address into `environment`, the children's.
 
-    What is returned must be kept for as long as it is needed; None where there is a server already.
+    Keep the returned process for as long as the server is needed; None where there is a server already.
     """
     if ADDRESS in environment:
         return None
     pipe = subprocess.PIPE
-    # a session of its own: after Ctrl-C the cells that are at work end first
+    # its own process group: after Ctrl-C the cells that are running end first
     server = subprocess.Popen(
         [sys.executable, "-m", "pipeline.metrics.shared_meteor"],
         stdin=pipe,
@@ -49,17 +49,17 @@ def share(environment: MutableMapping[str, str]) -> subprocess.Popen[str] | None
 
 
 def meteor(timeout: float) -> Meteor | SharedMeteor:
-    """The server's METEOR, or one of one's own. `timeout`: seconds that one set of captions may take."""
+    """The server's METEOR, or this process' own. `timeout`: seconds that one set of captions may take."""
     with suppress(OSError, KeyError):
         return SharedMeteor(os.environ[ADDRESS], timeout)
     return Meteor(timeout)
 
 
 class SharedMeteor:
-    """`Meteor` at the server's; if that ends, or has another METEOR than is installed here, a process of one's own."""
+    """`Meteor` at the server; this process' own if the server ends, or has another METEOR than is installed here."""
 
     def __init__(self, address: str, timeout: float) -> None:
-        """Raises OSError where no server is."""
+        """Raises OSError where there is no server."""
         self._timeout = timeout
         self._failed: str | None = None
         self._own: Meteor | None = None
@@ -73,7 +73,7 @@ class SharedMeteor:
             raise
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-        """METEOR of tokenised captions. Raises NotComputedError if the process fails or is late, and ever after."""
+        """`Meteor.score`; it raises NotComputedError in the same cases."""
         if self._failed:
             raise NotComputedError(self._failed)
         if self._own is None:
@@ -89,7 +89,7 @@ class SharedMeteor:
         return self._own.score(hypotheses, references)
 
     def close(self) -> None:
-        """Leave the server, and end the process of one's own."""
+        """Disconnect, and end the process' own METEOR."""
         with suppress(OSError):
             self._stream.close()
         self._socket.close()
@@ -102,53 +102,52 @@ class SharedMeteor:
 
 
 class _Server(socketserver.ThreadingUnixStreamServer):
-    """Hears many at once, and asks METEOR for one after the other."""
+    """Hears many clients at once, and asks METEOR for one after the other."""
 
     daemon_threads = True
 
     def __init__(self, address: Path) -> None:
         super().__init__(str(address), _Client)
-        self._jar = sha256(meteor_jar())
-        self._turn = threading.Lock()
-        self._meteor: Meteor | None = None
+        self.jar = sha256(meteor_jar())
+        self.meteor: Meteor | None = None
+        self.turn = threading.RLock()
 
-    def welcome(self, jar: str) -> bool:
-        """Whether it is the METEOR that the client would run; that is started, to be ready when it is needed."""
-        if jar == self._jar and self._turn.acquire(blocking=False):  # else it runs already
-            with suppress(NotComputedError):  # the reason is told who asks for scores
-                self._meteor = self._meteor or Meteor(0)
-            self._turn.release()
-        return jar == self._jar
+    def running(self, timeout: float) -> Meteor:
+        """METEOR with this timeout, started where none runs or the last one failed."""
+        with self.turn:
+            if self.meteor is None or self.meteor.ended:
+                self.end_meteor()
+                self.meteor = Meteor(timeout)
+            self.meteor.timeout = timeout
+            return self.meteor
 
     def answer(
         self, timeout: float, hypotheses: list[str], references: list[list[str]]
     ) -> tuple[float, list[float], str | None]:
-        """The scores, and why there are none. A process that failed is replaced for whoever comes next."""
-        with self._turn:
-            if self._meteor is not None and self._meteor.ended:
-                self.end_meteor()
+        """The score of all, those of each, and why there are none."""
+        with self.turn:
             try:
-                self._meteor = self._meteor or Meteor(timeout)
-                self._meteor.timeout = timeout
-                return *self._meteor.score(hypotheses, references), None
+                return *self.running(timeout).score(hypotheses, references), None
             except NotComputedError as reason:
-                self.end_meteor()
                 return 0.0, [], str(reason)
 
     def end_meteor(self) -> None:
-        if self._meteor is not None:
-            self._meteor.close()
-            self._meteor = None
+        if self.meteor is not None:
+            self.meteor.close()
+            self.meteor = None
 
 
 class _Client(socketserver.StreamRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        with suppress(OSError, ValueError):  # it went away in the middle of something
-            if self.server.welcome(json.loads(self.rfile.readline())):
-                for line in self.rfile:
-                    self.wfile.write(f"{json.dumps(self.server.answer(*json.loads(line)))}\n".encode())
+        with suppress(OSError, ValueError):  # the client ended in the middle of a line
+            if json.loads(self.rfile.readline()) != self.server.jar:
+                return
+            with suppress(NotComputedError):  # the reason is for the first who asks for scores
+                self.server.running(0)  # so that METEOR is ready by then
+            for line in self.rfile:
+                self.wfile.write(f"{json.dumps(self.server.answer(*json.loads(line)))}\n".encode())
 
 
 def main() -> None:

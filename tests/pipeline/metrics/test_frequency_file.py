@@ -208,7 +208,7 @@ def test_another_type_in_a_right_pickle_is_told(tmp_path):
     assert "has ref_len nan" in refused({"document_frequency": {("1",): 1.0}, "ref_len": float("nan")})
     assert "has ref_len inf" in refused({"document_frequency": {("1",): 1.0}, "ref_len": float("inf")})
     for key in ("1", (), (1,), ("1",) * 5, ("1", ("2",))):
-        assert "is to be a tuple of 1 to 4 words" in refused({"document_frequency": {key: 1.0}, "ref_len": 1})
+        assert "must be a tuple of 1 to 4 words" in refused({"document_frequency": {key: 1.0}, "ref_len": 1})
     for count, said in (
         ("1", "counts 1 for"),
         (True, "counts True for"),
