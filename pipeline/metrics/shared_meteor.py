@@ -8,17 +8,13 @@ however that ends, because its standard input does. Where there is no server, ea
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import socketserver
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from multiprocessing.connection import Client, Connection, Listener
 
 from pipeline.metrics.java import Meteor, NotComputedError, Score, meteor_jar
 from pipeline.runtime.files import sha256
@@ -63,14 +59,8 @@ class SharedMeteor:
         self._timeout = timeout
         self._failed: str | None = None
         self._own: Meteor | None = None
-        self._socket = socket.socket(socket.AF_UNIX)
-        try:
-            self._socket.connect(address)
-            self._stream = self._socket.makefile("rw", encoding="utf-8")
-            self._say(sha256(meteor_jar()))
-        except OSError:
-            self._socket.close()
-            raise
+        self._server = Client(address)
+        self._server.send(sha256(meteor_jar()))
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
         """`Meteor.score`; it raises NotComputedError in the same cases."""
@@ -78,9 +68,9 @@ class SharedMeteor:
             raise NotComputedError(self._failed)
         if self._own is None:
             try:
-                self._say([self._timeout, hypotheses, references])
-                overall, each, self._failed = json.loads(self._stream.readline())
-            except (OSError, ValueError):  # the connection ended, before an answer or in the middle of it
+                self._server.send((self._timeout, hypotheses, references))
+                overall, each, self._failed = self._server.recv()
+            except (OSError, EOFError):  # the server ended, before an answer or in the middle of it
                 self._own = Meteor(self._timeout)
             else:
                 if self._failed:
@@ -90,73 +80,65 @@ class SharedMeteor:
 
     def close(self) -> None:
         """Disconnect, and end the process' own METEOR."""
-        with suppress(OSError):
-            self._stream.close()
-        self._socket.close()
+        self._server.close()
         if self._own is not None:
             self._own.close()
 
-    def _say(self, what: object) -> None:
-        self._stream.write(f"{json.dumps(what)}\n")
-        self._stream.flush()
 
+class _Server:
+    """One METEOR, which is asked by one client after the other."""
 
-class _Server(socketserver.ThreadingUnixStreamServer):
-    """Hears many clients at once, and asks METEOR for one after the other."""
+    def __init__(self) -> None:
+        self._jar = sha256(meteor_jar())
+        self._meteor: Meteor | None = None
+        self._turn = threading.RLock()
 
-    daemon_threads = True
+    def serve(self, client: Connection) -> None:
+        with client, suppress(OSError, EOFError):  # until it closes the connection, or ends in the middle of something
+            if client.recv() != self._jar:
+                return
+            with suppress(NotComputedError):  # the reason is for the first who asks for scores
+                self._running(0)  # so that METEOR is ready by then
+            while True:
+                client.send(self._answer(*client.recv()))
 
-    def __init__(self, address: Path) -> None:
-        super().__init__(str(address), _Client)
-        self.jar = sha256(meteor_jar())
-        self.meteor: Meteor | None = None
-        self.turn = threading.RLock()
+    def close(self) -> None:
+        if self._meteor is not None:
+            self._meteor.close()
 
-    def running(self, timeout: float) -> Meteor:
-        """METEOR with this timeout, started where none runs or the last one failed."""
-        with self.turn:
-            if self.meteor is None or self.meteor.ended:
-                self.end_meteor()
-                self.meteor = Meteor(timeout)
-            self.meteor.timeout = timeout
-            return self.meteor
-
-    def answer(
-        self, timeout: float, hypotheses: list[str], references: list[list[str]]
+    def _answer(
+        self, timeout: float, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> tuple[float, list[float], str | None]:
         """The score of all, those of each, and why there are none."""
-        with self.turn:
+        with self._turn:
             try:
-                return *self.running(timeout).score(hypotheses, references), None
+                return *self._running(timeout).score(hypotheses, references), None
             except NotComputedError as reason:
                 return 0.0, [], str(reason)
 
-    def end_meteor(self) -> None:
-        if self.meteor is not None:
-            self.meteor.close()
-            self.meteor = None
-
-
-class _Client(socketserver.StreamRequestHandler):
-    server: _Server
-
-    def handle(self) -> None:
-        with suppress(OSError, ValueError):  # the client ended in the middle of a line
-            if json.loads(self.rfile.readline()) != self.server.jar:
-                return
-            with suppress(NotComputedError):  # the reason is for the first who asks for scores
-                self.server.running(0)  # so that METEOR is ready by then
-            for line in self.rfile:
-                self.wfile.write(f"{json.dumps(self.server.answer(*json.loads(line)))}\n".encode())
+    def _running(self, timeout: float) -> Meteor:
+        """METEOR with this timeout, started where none runs or the last one failed."""
+        with self._turn:
+            if self._meteor is None or self._meteor.ended:
+                self.close()
+                self._meteor = Meteor(timeout)
+            self._meteor.timeout = timeout
+            return self._meteor
 
 
 def main() -> None:
     """Serve until standard input ends; the socket lies in a folder that nobody else may enter."""
-    with tempfile.TemporaryDirectory(prefix="saywhich-") as folder, _Server(Path(folder, "meteor")) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        print(server.server_address, flush=True)
+    server = _Server()
+    with Listener(family="AF_UNIX") as listener:
+
+        def accept() -> None:
+            while True:
+                threading.Thread(target=server.serve, args=(listener.accept(),), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        print(listener.address, flush=True)
         sys.stdin.read()
-        server.end_meteor()
+        server.close()
 
 
 if __name__ == "__main__":

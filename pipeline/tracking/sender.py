@@ -1,4 +1,4 @@
-"""What takes the records of runs to MLflow; the only importer of mlflow, in a process of its own.
+"""Sends the records of runs to MLflow, in a process of its own; nothing else imports mlflow.
 
 Sending twice does no harm: MLflow keeps one copy of equal metrics, parameters, tags and artifacts, and a run that was
 already made is found by its key.
@@ -13,11 +13,11 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from pipeline.tracking.spool import alive, now, root
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "saywhich"
 KEY = "saywhich.run"  # the tag by which a run is found again
-POLL = 0.5  # seconds between two looks at the spool
+POLL = 0.5  # seconds until the spool is read again
+MOST_CHILDREN = 256  # runs with one parent that are sent at once
 TRIES = 3  # failures in a row after which the records of a run that is over are left in the spool
 Result = TypeVar("Result")
 
@@ -65,37 +66,27 @@ def send(folder: Path) -> bool:
 
 
 class Children:
-    """The runs in the spool whose parent this one is: each is sent by a thread, unless its own process sees to that."""
+    """The runs in the spool whose parent this one is: each is sent by a thread, unless its own process sends it."""
 
     def __init__(self, parent: str, spool: Path) -> None:
         self._parent, self._spool = parent, spool
-        self._threads: dict[Path, Thread] = {}
-        self._failures: list[str] = []
+        self._pool = ThreadPoolExecutor(MOST_CHILDREN)
+        self._sent: dict[Path, Future[bool]] = {}
 
     def look(self) -> None:
-        """Begin with those that are new."""
+        """Begin to send those that are new."""
         for records in self._spool.glob("*/records.jsonl"):
-            if records.parent not in self._threads and self._is_child(records):
-                thread = Thread(target=self._send, args=(records.parent,))
-                self._threads[records.parent] = thread
-                thread.start()
+            if records.parent not in self._sent and self._is_child(records):
+                self._sent[records.parent] = self._pool.submit(send, records.parent)
 
     def join(self) -> None:
-        """Send all, also those that come while others are still at work; RuntimeError if some could not be sent."""
-        while True:
+        """Send all, also those that come while others are still running; RuntimeError if some could not be sent."""
+        self.look()
+        while not all(future.done() for future in self._sent.values()):
+            wait(self._sent.values(), POLL)
             self.look()
-            running = [thread for thread in self._threads.values() if thread.is_alive()]
-            if not running:
-                break
-            running[0].join(POLL)
-        if self._failures:
-            raise RuntimeError(f"{len(self._failures)} runs below it were not sent: {self._failures[0]}")
-
-    def _send(self, folder: Path) -> None:
-        try:
-            send(folder)
-        except Exception as error:  # its records are safe in the spool; the other runs go on
-            self._failures.append(_line(error))
+        if failures := [error for future in self._sent.values() if (error := future.exception())]:
+            raise RuntimeError(f"{len(failures)} runs below it were not sent: {_line(failures[0])}")
 
     def _is_child(self, records: Path) -> bool:
         with suppress(OSError, ValueError), open(records, encoding="utf-8") as file:  # gone, or about to begin
@@ -241,7 +232,7 @@ def _monitor(client: MlflowClient, run_id: str) -> Any:
 
 
 def _patiently(action: Callable[[], Result], folder: Path) -> Result:
-    """The action's result; it is tried again as long as the run lasts, and at least TRIES times."""
+    """The action's result; it is retried as long as the run lasts, and at least TRIES times."""
     failures = 0
     while True:
         try:
@@ -273,5 +264,5 @@ def _locked(path: Path | None, wait: bool = True) -> Iterator[None]:
         yield
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
