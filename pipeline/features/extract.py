@@ -38,7 +38,7 @@ from pipeline.runtime.files import write_atomically
 from pipeline.vocabulary import Vocabulary
 
 AHEAD = 2  # batches of images that are decoded while the network sees one
-CHUNK = 64  # images whose features are read at once
+CHUNK = 64  # images whose features are read together
 WORD_DETECTOR = "word_detector"
 
 
@@ -94,8 +94,8 @@ def extract(
 
     The network is word_detector, which is first trained on the training split by the settings `detector` (epochs,
     width, learning_rate, batch), or one that `open_network` knows. `project` reduces the regions by a PCA fitted on the
-    training split; the pooled vector stays as it is. `writer` opens the store. Beside it stand the weights of the
-    detector and of the projection.
+    training split; the pooled vector stays as it is. `writer` opens the store. The weights of the
+    detector and of the projection are written beside it.
 
     Batches that are complete in the folder `work`, which belongs to this extraction alone, are not computed again, and
     the folder is removed at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into
@@ -116,7 +116,7 @@ def extract(
     if settings.network == WORD_DETECTOR:
         assert detector is not None
         if shard is not None:
-            raise UserError("features.network: word_detector learns before it sees; run the stage without --shard")
+            raise UserError("features.network: word_detector is trained first; run the stage without --shard")
         trained = _trained_detector(images, load, work, detector, settings.image_size, batch, seed, device, on_epoch)
         network = WordDetectorNetwork(trained, settings, device)
         network.description["detector"] = dict(detector)
@@ -157,7 +157,7 @@ def _trained_detector(
     device: torch.device | str,
     on_epoch: Callable[[int, dict[str, float]], None],
 ) -> WordDetector:
-    """The detector, trained now, or before an extraction that was killed."""
+    """The detector, trained now, or by an extraction that was killed."""
     from safetensors.torch import load_file
 
     words, path = len(images.vocabulary) - 1, work / "detector.safetensors"  # UNK is no word
@@ -185,7 +185,7 @@ def _compute(images: Images, rows: Rows, network: Extractor, load: Load, batches
         finite = rows.write(int(part[0]), network(tensors))
         if not finite.all():
             name = images.file(int(part[~finite][0]))
-            raise UserError(f"{name}: a feature is infinite or NaN in half precision; the network does not suit")
+            raise UserError(f"{name}: a feature is infinite or NaN in half precision; use another network")
 
 
 def _join(images: Images, rows: Rows, network: Extractor, out: Path, writer: OpenWriter, project: int | None) -> None:

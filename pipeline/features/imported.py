@@ -1,8 +1,8 @@
-"""Features that were extracted elsewhere, read image by image into the store.
+"""Features that were extracted elsewhere, written image by image into the store.
 
 Three published forms: folders of NumPy files as self-critical.pytorch has them (`cocotalk_fc`, `cocotalk_att`,
 `cocobu_att`), the TSV files of bottom-up-attention, and `coco_detections.hdf5` of meshed-memory-transformer. Nothing in
-them is unpickled, and of all images only a few are in memory at a time.
+them is unpickled, and only a few images are in memory at a time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Digests = dict[str, str]  # name of a source → SHA-256
 
 
 class Found(NamedTuple):
-    """What a file holds of the image in row `row`."""
+    """What a file contains of the image in row `row`."""
 
     row: int
     file: str
@@ -179,7 +179,7 @@ def _of_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Iter
 
 
 def _line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Regions (n, D) of a line, and boxes (n, 4) as shares of the image's sides. ValueError where it is not whole."""
+    """Regions (n, D) of a line, and boxes (n, 4) as shares of the image's sides. ValueError where it is damaged."""
     fields = line.rstrip(b"\r\n").split(b"\t")
     if len(fields) != len(COLUMNS):
         raise ValueError(f"{len(fields)} columns instead of {', '.join(COLUMNS)}")
@@ -207,7 +207,7 @@ def _of_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) 
         for row, id_ in enumerate(ids):
             try:
                 features = opened[f"{id_}_features"][()]
-                # the first class is the background; a region's best other class says how sure its detector is
+                # the first class is the background; the score of its best other class is a region's confidence
                 likely = opened[f"{id_}_cls_prob"][:, 1:].max(axis=1) if f"{id_}_cls_prob" in opened else None
             except KeyError:
                 raise UserError(f"{file}: no data set {id_}_features: image {id_} has no features there") from None

@@ -1,4 +1,4 @@
-"""Features on their way: a folder with a file for each batch, from which a killed extraction goes on."""
+"""Features before they are in the store: a file per batch, from which a killed extraction continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class Rows:
-    """What one network sees in images, in files of `batch` images, which several processes may write.
+    """The features of images by one network, in files of `batch` images, which several processes may write.
 
     `<row of the first image>.npz` holds pooled and regions in half precision, region_count, and boxes where there are
     any. A file is complete or absent; its checksums (CRC-32, zip's own) are compared whenever it is read.

@@ -47,19 +47,19 @@ def hugging_face_file(repository: str, file: str, name: str) -> tuple[Path, dict
 
     file = file.replace("pytorch_model.bin", "model.safetensors")
     if not file.endswith(".safetensors"):
-        raise UserError(f"features.weights: the hub has no safetensors file of {name}; give a file of your own")
+        raise UserError(f"features.weights: the hub has no safetensors file of {name}; give a safetensors file instead")
     try:
         path = Path(hf_hub_download(repository, file))
-    except Exception as error:  # whatever the hub's client, its transport or its cache raise
+    except Exception as error:  # of the hub's client, its transport or its cache
         raise UserError(
             f"features.weights: hub has no weights for {name} that can be reached ({reason(error)}); fetch {file} of "
-            f"{repository} where there is a network, compare its SHA-256 with the one on its page there, put it on "
+            f"{repository} where there is a network, compare its SHA-256 with the one on its page, put it on "
             "this machine and give its path as features.weights"
         ) from None
     found, wanted = sha256(path), path.resolve().name
     if re.fullmatch("[0-9a-f]{64}", wanted) and found != wanted:
         raise UserError(
-            f"{path.resolve()}: the SHA-256 is {found[:16]}…, not the file's name; remove it, fetch it anew"
+            f"{path.resolve()}: the SHA-256 is {found[:16]}…, not the file's name; remove it and fetch it again"
         )
     return path, {"source": HUB, "file": f"{repository}/{file}", "sha256": found}
 
@@ -90,11 +90,13 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
             ) from None
     found = sha256(path)
     if prefix and not found.startswith(prefix):
-        raise UserError(f"{path}: the SHA-256 begins with {found[:16]}, not with {prefix}; remove it, fetch it anew")
+        raise UserError(
+            f"{path}: the SHA-256 begins with {found[:16]}, not with {prefix}; remove it and fetch it again"
+        )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a pickle with other things in it than tensors, or no pickle
-        raise UserError(f"{path}: not a file of weights alone ({reason(error)})") from None
+    except Exception as error:  # a pickle of other things than tensors, or no pickle
+        raise UserError(f"{path}: not a file of tensors only ({reason(error)})") from None
     _load_strictly(model, state, path, name)
     return {"source": HUB, "file": path.name, "sha256": found}
 

@@ -50,7 +50,7 @@ def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Capt
 
 
 class _Unpickler(pickle.Unpickler):
-    """Numbers, texts, tuples, dicts, and the types that are admitted; whatever else is named is not even imported."""
+    """Numbers, texts, tuples, dicts, and the types that are admitted; nothing else is imported."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ADMITTED:
@@ -72,7 +72,7 @@ def _read(content: Any, vocabulary: Vocabulary, captions: Captions) -> tuple[np.
     parts = list(_packed(frequencies, ids))
     keys, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     if (counts % 1).any():
-        raise UserError("holds a count that is no whole number")
+        raise UserError("holds a count that is not an integer")
     if not 1 <= counts.min() <= counts.max() <= images:
         raise UserError(f"holds counts from {counts.min():g} to {counts.max():g}, but there are {images:,} images")
     order = np.argsort(keys)
@@ -116,7 +116,7 @@ def _packed(
 
 
 def _check_fit(vocabulary: Vocabulary, captions: Captions, keys: np.ndarray, counts: np.ndarray) -> None:
-    """No word may be in more training images than the file says: captions are cut here, which only takes words away."""
+    """Refuse counts of words that are in more training images than counted: clipping captions only removes words."""
     size = len(vocabulary) + 1
     here, there = np.zeros((2, size), np.int64)
     for image in captions:

@@ -27,7 +27,7 @@ def library() -> Any:
 
 
 def opened(kind: str, name: str, **options: Any) -> Any:
-    """What the class `kind` of transformers has as `name`; UserError where it is neither here nor to be fetched."""
+    """The class `kind` of transformers, loaded by `name`; UserError where it is not on this machine and not fetched."""
     found = getattr(library(), kind)
     try:
         return found.from_pretrained(name, local_files_only=Path(name).is_dir(), **options)

@@ -33,7 +33,7 @@ def declare_operators() -> None:
     torch.library.impl("torchvision::nms", "CPU", plain_nms)
     import torchvision
 
-    # nms() asks this before it calls the operator; roi_align has its own name for it, and goes on without
+    # nms() checks this before it calls the operator; roi_align imports it under its own name and falls back
     torchvision.extension._has_ops = lambda: True
 
 

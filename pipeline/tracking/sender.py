@@ -1,7 +1,7 @@
 """Sends the records of runs to MLflow, in a process of its own; nothing else imports mlflow.
 
-Sending twice does no harm: MLflow keeps one copy of equal metrics, parameters, tags and artifacts, and a run that was
-already made is found by its key.
+Sending twice does no harm: MLflow keeps one copy of equal metrics, parameters, tags and artifacts, and a run that
+exists is found by its key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EXPERIMENT = "saywhich"
 KEY = "saywhich.run"  # the tag by which a run is found again
 POLL = 0.5  # seconds until the spool is read again
 MOST_CHILDREN = 256  # runs with one parent that are sent at once
-TRIES = 3  # failures in a row after which the records of a run that is over are left in the spool
+TRIES = 3  # failures in a row after which the records of a run that has ended stay in the spool
 Result = TypeVar("Result")
 
 
@@ -53,7 +53,7 @@ def send(folder: Path) -> bool:
         with _locked(folder / "sender.lock", wait=False), open(folder / "records.jsonl", encoding="utf-8") as file:
             head = file.readline()
             if not head.endswith("\n"):
-                return False  # it is about to begin
+                return False  # the run is only starting
             tracker = _patiently(connect, folder)
             run_id = _patiently(lambda: _open_run(tracker, json.loads(head), folder.parent), folder)
             children = Children(json.loads(head)["key"], folder.parent)
@@ -98,17 +98,17 @@ def send_or_say_why(folder: Path) -> int:
     """`send` as an exit status; the last line on stderr is the reason of a failure."""
     try:
         send(folder)
-    except Exception as error:  # the run is over and its records are safe; its process reads the line
+    except Exception as error:  # the run has ended and its records are safe; its process reads the line
         print(_line(error), file=sys.stderr)
         return 1
     return 0
 
 
 def sync(spool: Path) -> int:
-    """Send what the runs that are over have left, oldest first; 1 if some of it could not be sent."""
+    """Send the records of the runs that have ended, oldest first; 1 if some could not be sent."""
     status = 0
     for folder in sorted(records.parent for records in spool.glob("*/records.jsonl")):
-        if not folder.exists() or alive(folder):  # sent with its parent, or still at work
+        if not folder.exists() or alive(folder):  # sent with its parent, or still running
             continue
         try:
             print(f"{folder.name}: {'sent' if send(folder) else 'is being sent'}")
@@ -137,7 +137,7 @@ def connect() -> Tracker:
         if experiment is None:
             try:
                 return Tracker(client, client.create_experiment(name, artifact_location=artifacts), lock)
-            except MlflowException:  # on a server somebody else may have been faster
+            except MlflowException:  # on a server another process may have created it meanwhile
                 experiment = client.get_experiment_by_name(name)
                 if experiment is None:
                     raise
@@ -169,12 +169,12 @@ def _parent(tracker: Tracker, key: str, spool: Path) -> str:
 
 
 def _follow(tracker: Tracker, run_id: str, file: TextIO, folder: Path, children: Children) -> None:
-    """Send what `file` holds, and while the run lasts what is added to it, then how it ended; and its children."""
+    """Send the records in `file`, those added while the run lasts, how it ended, and its children."""
     monitor = _monitor(tracker.client, run_id) if alive(folder) else None
     end: Mapping[str, Any] | None = None
     rest = ""
     while end is None:
-        at_work = alive(folder)  # asked before reading, so that nothing is missed
+        at_work = alive(folder)  # checked before reading, so that nothing is missed
         *lines, rest = (rest + file.read()).split("\n")  # `rest` is a line that is not, or never was, completed
         records = [json.loads(line) for line in lines]
         children.look()

@@ -212,11 +212,11 @@ def test_another_type_in_a_right_pickle_is_told(tmp_path):
     for count, said in (
         ("1", "counts 1 for"),
         (True, "counts True for"),
-        (0.5, "no whole number"),
+        (0.5, "not an integer"),
         (2.0, "from 2 to 2, but"),
     ):
         assert said in refused({"document_frequency": {("1",): count}, "ref_len": 1})
-    assert "no whole number" in refused({"document_frequency": {("1",): 1.0, ("2",): float("nan")}, "ref_len": 1})
+    assert "not an integer" in refused({"document_frequency": {("1",): 1.0, ("2",): float("nan")}, "ref_len": 1})
     with pytest.raises(UserError, match="the file of document frequencies is missing"):
         read_document_frequencies(tmp_path / "nowhere.p", VOCABULARY, [[[1]]])
 
