@@ -78,12 +78,12 @@ def import_features(
     pairs = (_checked(image, ids[image.row], vectors, regions_kept) for image in found)
     first, vector = next(pairs)
     size, length = first.regions.shape[1], len(vector)
-    pairs, cut, which = chain([(first, vector)], pairs), 0, FIRST
+    images, cut, which = chain([(first, vector)], pairs), 0, FIRST
     with (
         writer(out, len(ids), length, (regions_kept, size), first.boxes is not None) as store,
         tqdm(total=len(ids), desc="images", unit="", disable=None) as bar,
     ):
-        while some := sorted(islice(pairs, AT_ONCE), key=lambda pair: pair[0].row):
+        while some := sorted(islice(images, AT_ONCE), key=lambda pair: pair[0].row):
             kept = np.zeros((len(some), regions_kept, size), np.float32)
             boxes = None if first.boxes is None else np.zeros((len(some), regions_kept, 4), np.float32)
             for i, (image, vector) in enumerate(some):

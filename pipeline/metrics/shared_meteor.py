@@ -133,7 +133,8 @@ def main() -> None:
 
         def accept() -> None:
             while True:
-                threading.Thread(target=server.serve, args=(listener.accept(),), daemon=True).start()
+                with suppress(OSError):  # a client that ended before it was connected
+                    threading.Thread(target=server.serve, args=(listener.accept(),), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
         print(listener.address, flush=True)
