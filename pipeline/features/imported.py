@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import threading
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,7 @@ AT_ONCE = 64  # images
 COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 FIRST = "the first of each image, in the order of its file"
 CONFIDENT = "the most confident of each image, in the order of the file"
+PARSING = threading.Lock()  # of NumPy's headers: Python's parser may raise SystemError in threads before 3.12
 Digests = dict[str, str]  # name of a source → SHA-256
 
 
@@ -232,8 +234,11 @@ class _Folder:
             try:
                 content = file.read_bytes()
                 self.digests[file.name] = hashlib.sha256(content).hexdigest()
-                loaded = np.load(io.BytesIO(content), allow_pickle=False)
-                return (loaded if isinstance(loaded, np.ndarray) else loaded["feat"]), file
+                if ending == "npz":
+                    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                        content = archive.read("feat.npy")
+                with PARSING:
+                    return np.load(io.BytesIO(content), allow_pickle=False), file
             except FileNotFoundError:
                 continue
             except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
