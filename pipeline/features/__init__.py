@@ -1,1 +1,1 @@
-"""Images → a vector and a set of regions each."""
+"""Image features: a vector and a set of regions per image."""

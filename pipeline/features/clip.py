@@ -1,4 +1,4 @@
-"""CLIP's two towers through open_clip: images to vectors and patches, captions to vectors beside those of images."""
+"""CLIP's two towers through open_clip: images to vectors and patches, captions to vectors in the same space."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.weights import HUB, hugging_face_file, load_local, short
+from pipeline.features.weights import HUB, hugging_face_file, load_local
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 OPEN_CLIP = "open_clip/"
@@ -20,16 +20,16 @@ OPEN_CLIP = "open_clip/"
 class ClipNetwork(GridNetwork):
     """CLIP (Extractor): the vector is the image's embedding, the regions are the patches' tokens.
 
-    The embedding is the one that captions' are compared with, not normalised. Tokens are those of the last block after
-    the final norm and before the projection, without the class token; of a tower that is a ResNet, the cells of its
-    last map. Images are resized and cropped as open_clip has it; options {force_preprocess_cfg: {resize_mode: squash}}
+    The embedding is that of the space shared with captions, not normalised. Tokens are those of the last block after
+    the final norm and before the projection, without the class token; of a ResNet the cells of its last map.
+    Images are resized and cropped as in open_clip; options {force_preprocess_cfg: {resize_mode: squash}}
     crop nothing.
     """
 
     memory_format = torch.preserve_format
 
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
-        """The network is such as open_clip/ViT-B-32.laion2b_s34b_b79k: network and weights by open_clip's names.
+        """The network's name has open_clip's names of network and weights: open_clip/ViT-B-32.laion2b_s34b_b79k.
 
         Its weights are `hub`, which needs the second name, or a safetensors file. Raises UserError as TimmNetwork does.
         """
@@ -60,13 +60,15 @@ class ClipNetwork(GridNetwork):
         try:
             model: Any = open_clip.create_model(architecture, pretrained_text=False, **given)
         except (TypeError, RuntimeError) as error:
-            raise UserError(f"features.options: the network {name} does not take them ({short(error)})") from None
+            raise UserError(f"features.options: the network {name} does not take them ({reason(error)})") from None
         finally:
             logging.disable(logging.NOTSET)
         if weights == HUB:
             repository, _, file = entry.get("hf_hub", "").rpartition("/")
             if not repository:
-                raise UserError(f"features.weights: hub has no safetensors file of {name}; give a file of your own")
+                raise UserError(
+                    f"features.weights: hub has no safetensors file of {name}; give a safetensors file instead"
+                )
             path, source = hugging_face_file(repository, file or "open_clip_model.safetensors", name)
             open_clip.load_checkpoint(model, str(path))
         else:

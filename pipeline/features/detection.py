@@ -11,23 +11,23 @@ from torch import Tensor
 from pipeline.features.extractor import NetworkSettings, Seen
 from pipeline.features.networks import torchvision_model
 from pipeline.features.weights import load_torchvision
-from pipeline.runtime.torchvision_cpu import declare_operators
+from pipeline.runtime.torchvision_cpu import declare_operators, nms_by_class
 
 if TYPE_CHECKING:
     from PIL import Image
 
 DETECTOR = "fasterrcnn_resnet50_fpn_v2"
 OVERLAP = 0.3  # IoU: TEST.NMS of the bottom-up attention code, beside torchvision's 0.5 for detections
-LONGEST = 1333 / 800  # the longest side as a multiple of the shortest: torchvision's, as Faster R-CNN has it
+LONGEST = 1333 / 800  # the longest side as a multiple of the shortest, as in torchvision and Faster R-CNN
 
 
 class FasterRCNN:
-    """Faster R-CNN of torchvision (Extractor): regions by score and class-wise NMS, with their boxes.
+    """Faster R-CNN of torchvision (Extractor): regions by score and NMS in each class, with their boxes.
 
-    A region is a proposal of the region proposal network; its vector is what the box head makes of it, the 1,024
-    numbers from which classes are scored and boxes refined; its box is the proposal's, which the vector was pooled
-    from, not a refined one. The pooled vector is the mean of the regions', as is usual with bottom-up features.
-    The weights are of COCO's 80 things, not of the 1,600 of Visual Genome which those features are of.
+    A region is a proposal of the region proposal network; its vector is the output of the box head, the 1,024 numbers
+    from which classes are scored and boxes refined; its box is the proposal's, from which the vector was pooled, not a
+    refined one. The pooled vector is the mean over the regions, as is usual with bottom-up features. The weights are
+    trained on COCO's 80 classes, those of bottom-up attention on 1,600 of Visual Genome.
     """
 
     has_boxes = True
@@ -35,8 +35,8 @@ class FasterRCNN:
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
         """`image_size` is the shorter side, the longer one is at most 1333/800 of it; `options` go to torchvision.
 
-        `boxes` is {fixed: n}, or {least, most, threshold}: those whose score is at least `threshold`, within these
-        numbers. Raises UserError as TimmNetwork does.
+        `boxes` is {fixed: n}, or {least, most, threshold}: regions with a score of at least `threshold`, between
+        `least` and `most` of them. Raises UserError as TimmNetwork does.
         """
         declare_operators()
         from torchvision.models import get_model_weights
@@ -66,7 +66,7 @@ class FasterRCNN:
 
     @torch.inference_mode()
     def prepare(self, image: Image.Image) -> Tensor:
-        """As torchvision has it: its means and deviations, then the size; (3, H, W), each image its own."""
+        """torchvision's preprocessing: normalised, then resized; (3, H, W), each image of its own size."""
         from torchvision.transforms.functional import to_tensor
 
         return self.model.transform.resize(self.model.transform.normalize(to_tensor(image)))[0]
@@ -76,7 +76,7 @@ class FasterRCNN:
         shape = (len(images), *self.regions_shape)
         regions, boxes = torch.zeros(shape), torch.zeros(*shape[:2], 4)
         pooled, count = torch.zeros(len(images), self.pooled_size), torch.zeros(len(images), dtype=torch.int64)
-        for i, pixels in enumerate(images):  # alone: padding to the largest of a batch would show in the maps
+        for i, pixels in enumerate(images):  # one by one: padding to the largest of a batch would change the maps
             vectors, where = self._regions(pixels.to(self.device))
             count[i] = len(vectors)
             regions[i, : len(vectors)], boxes[i, : len(vectors)] = vectors.cpu(), where.cpu()
@@ -93,8 +93,8 @@ class FasterRCNN:
         proposals = model.rpn(batch, maps)[0]
         sides = pixels.new_tensor([size[1], size[0], size[1], size[0]])
         if not len(proposals[0]):
-            proposals = [sides[None] * pixels.new_tensor([[0, 0, 1, 1]])]  # the whole image
-        with torch.compiler.set_stance("force_eager"):  # roi_align's plain form would call for a C++ compiler
+            proposals = [sides[None] * pixels.new_tensor([[0, 0, 1, 1]])]  # the entire image
+        with torch.compiler.set_stance("force_eager"):  # roi_align in Python would need a C++ compiler
             pooled = model.roi_heads.box_roi_pool(maps, proposals, [size])
         vectors = model.roi_heads.box_head(pooled)
         scores = model.roi_heads.box_predictor(vectors)[0].softmax(-1)[:, 1:]  # without the background
@@ -105,25 +105,9 @@ class FasterRCNN:
 def choose_regions(boxes: Tensor, scores: Tensor, least: int, most: int, threshold: float) -> Tensor:
     """Which of n boxes (n, 4) with scores of C classes (n, C) to keep, highest first: indices (m,), least ≤ m ≤ most.
 
-    A box counts with its highest score among the classes in which NMS lets it stand, and is kept from `threshold` on;
-    m is less than `least` only where n is.
+    The score of a box is its highest one among the classes in which NMS keeps it; those with `threshold` or more are
+    kept. m is less than `least` only where n is.
     """
-    best = (scores * stands(boxes, scores, OVERLAP)).amax(1)
+    best = (scores * nms_by_class(boxes, scores, OVERLAP)).amax(1)
     wanted = int((best >= threshold).sum())
     return best.argsort(descending=True, stable=True)[: min(max(wanted, least), most)]
-
-
-def stands(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
-    """Non-maximum suppression in each of C classes: boxes (n, 4), scores (n, C) → (n, C) bool.
-
-    All classes at once: their boxes are the same, so IoUs are computed once, and each step takes every class's next
-    box in the order of its scores.
-    """
-    from torchvision.ops import box_iou
-
-    overlapping = (box_iou(boxes, boxes) > threshold).fill_diagonal_(False)
-    standing = torch.ones(scores.shape[1], len(boxes), dtype=torch.bool, device=boxes.device)
-    for following in scores.argsort(dim=0, descending=True, stable=True):  # (C,): one box a class
-        # none of higher score that stands overlaps it, so only lower ones fall
-        standing &= ~(overlapping[following] & standing.gather(1, following[:, None]))
-    return standing.T

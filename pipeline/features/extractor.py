@@ -1,4 +1,4 @@
-"""What sees images: its settings, what it sees, and what all networks share that end in a map."""
+"""Networks that extract features: their settings, their output, and the base of all that end in a feature map."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """Which network sees the images, with which weights, and what it gets to see.
+    """Which network extracts features, with which weights, and how images are prepared for it.
 
     `options` go to the library that builds the network. `mean` and `std` (RGB) replace the network's own. A map is
     averaged to `cells` × `cells`; `boxes` is how many regions a detector finds.
     """
 
     network: str
-    image_size: int = 0  # pixels; 0, where hub/… sees: what its processor says
+    image_size: int = 0  # pixels; 0 with hub/…: the size that its processor names
     weights: str = HUB  # or a safetensors file
     options: Mapping[str, Any] = field(default_factory=dict)
     mean: Sequence[float] | None = None
@@ -36,18 +36,18 @@ class NetworkSettings:
 
     @property
     def normalisation(self) -> dict[str, tuple[float, ...]]:
-        """`mean` and `std`, those that are given."""
+        """`mean` and `std`, where they are set."""
         given = {"mean": self.mean, "std": self.std}
         return {key: tuple(value) for key, value in given.items() if value is not None}
 
     def described(self, weights: Mapping[str, str], preprocessing: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-        """What the manifest tells of the network, `weights` being where they are from."""
+        """The network's entries in the manifest; `weights` is the source of its weights."""
         names = {"network": self.network, "options": dict(self.options), "weights": weights}
         return {**names, **more, "preprocessing": dict(preprocessing)}
 
 
 class Seen(NamedTuple):
-    """What a network sees in B images, each with at most R regions, the rest padded with 0."""
+    """The features of B images, each with at most R regions, padded with 0."""
 
     pooled: Tensor  # (B, P)
     regions: Tensor  # (B, R, D)
@@ -56,24 +56,24 @@ class Seen(NamedTuple):
 
 
 class Extractor(Protocol):
-    """A network with its preprocessing: a grid of cells, detected regions, or tokens are all sets of regions."""
+    """A network with its preprocessing; its regions are the cells of a grid, detected regions or tokens."""
 
     pooled_size: int  # P
     regions_shape: tuple[int, int]  # (R, D): at most R regions of an image
     has_boxes: bool  # regions were detected and have their boxes
-    description: dict[str, Any]  # network, digest of its weights, preprocessing: what the manifest tells
+    description: dict[str, Any]  # for the manifest: network, digest of its weights, preprocessing
 
     def prepare(self, image: Image.Image) -> Tensor:
-        """An RGB image as the network wants it, (3, H, W); called in threads."""
+        """An RGB image as the network's input (3, H, W); called in threads."""
         ...
 
     def __call__(self, images: Sequence[Tensor]) -> Seen:
-        """What is seen in an image depends on no other of the batch."""
+        """The features of prepared images; those of an image do not depend on the rest of the batch."""
         ...
 
 
 class GridNetwork(ABC):
-    """A network that ends in a map (Extractor): the map's cells are the regions."""
+    """A network that ends in a feature map (Extractor), whose cells are the regions."""
 
     has_boxes = False
     memory_format = torch.channels_last

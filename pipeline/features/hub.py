@@ -1,4 +1,4 @@
-"""The vision tower of a captioner of transformers: what its text side, as a speaker (pipeline/models/hub.py), sees."""
+"""The vision tower of a captioner of transformers, whose text side is a speaker (pipeline/models/hub.py)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.weights import HUB, short
+from pipeline.features.weights import HUB
 from pipeline.runtime.hub import captioner, library
 
 if TYPE_CHECKING:
@@ -26,14 +26,15 @@ class HubNetwork(GridNetwork):
     """A captioner's vision tower (Extractor): the regions are its last hidden states, the class token among them.
 
     The vector is the tower's pooled output, or the mean of the regions where it has none. Images are squashed to the
-    square that the model's processor names, with its mean and deviation, unless others are given.
+    square that the model's processor names, with its mean and deviation, unless others are set.
     """
 
     memory_format = torch.preserve_format
 
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
-        """Named hub/NAME, of the hub or of a folder. UserError for another kind of model, or an image_size that it does
-        not take.
+        """The network is hub/NAME, of the hub or of a folder.
+
+        Raises UserError for another kind of model, or an image_size that it does not take.
         """
         name = settings.network.removeprefix(PREFIX)
         if settings.weights != HUB or settings.options or settings.cells is not None:
@@ -59,7 +60,7 @@ class HubNetwork(GridNetwork):
         try:
             super().__init__(tower, transform, settings, settings.described(source, shown), device)
         except (ValueError, RuntimeError) as error:
-            raise UserError(f"features.image_size: {name} does not take {size} pixels ({short(error)})") from None
+            raise UserError(f"features.image_size: {name} does not take {size} pixels ({reason(error)})") from None
 
     def _see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         seen: Any = self.model(pixel_values=pixels)

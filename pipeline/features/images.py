@@ -1,4 +1,4 @@
-"""Opening an image file: whatever its mode, it becomes upright 8-bit RGB, or one line that says why not."""
+"""Opening an image file of any mode as upright 8-bit RGB."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 
 if TYPE_CHECKING:
     from PIL import Image
 
 
 def open_image(path: Path) -> Image.Image:
-    """An image file as RGB, turned as its EXIF orientation says; of an animation the first frame.
+    """An image file as RGB, rotated by its EXIF orientation; of an animation the first frame.
 
-    What is transparent lies on white; 16-bit grey is scaled to 8 bits. FileNotFoundError: there is no such file;
-    UserError: it is empty, cut off, larger than Pillow admits, or no image of a kind that can be shown as RGB.
+    Transparent pixels are drawn on white; 16-bit grey is scaled to 8 bits. Raises FileNotFoundError where there is no
+    file, and UserError where it is empty, cut off, larger than Pillow admits, or cannot be shown as RGB.
     """
     from PIL import Image
 
@@ -30,8 +30,8 @@ def open_image(path: Path) -> Image.Image:
     except (FileNotFoundError, UserError):
         raise
     except Exception as error:  # decoders of damaged files raise nearly anything
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].replace(str(path), path.name)
-        raise UserError(f"{path}: the image cannot be decoded ({reason})") from None
+        why = reason(error, 1000).replace(str(path), path.name)
+        raise UserError(f"{path}: the image cannot be decoded ({why})") from None
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -39,7 +39,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # a damaged EXIF block tells no orientation; the picture is whole
+    except Exception:  # a damaged EXIF block has no orientation; the pixels are undamaged
         return image
 
 
@@ -53,5 +53,5 @@ def _rgb(image: Image.Image) -> Image.Image:
         grey = np.asarray(image).astype(np.float32) / 257  # 65,535 is 255 · 257
         image = Image.fromarray(np.clip(np.rint(grey), 0, 255).astype(np.uint8))
     if image.mode == "F":
-        raise ValueError("floating-point pixels, of which nobody knows what is white")
+        raise ValueError("floating-point pixels, whose range is unknown")
     return image.convert("RGB")

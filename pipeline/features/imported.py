@@ -1,8 +1,8 @@
-"""Features that were extracted elsewhere, read image by image into the store.
+"""Features that were extracted elsewhere, written image by image into the store.
 
 Three published forms: folders of NumPy files as self-critical.pytorch has them (`cocotalk_fc`, `cocotalk_att`,
 `cocobu_att`), the TSV files of bottom-up-attention, and `coco_detections.hdf5` of meshed-memory-transformer. Nothing in
-them is unpickled, and of all images only a few are in memory at a time.
+them is unpickled, and only a few images are in memory at a time.
 """
 
 from __future__ import annotations
@@ -12,39 +12,38 @@ import hashlib
 import io
 import json
 import os
+import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.runtime.files import sha256
 
 if TYPE_CHECKING:
-    from pipeline.features.extract import Writer
+    from pipeline.features.extract import OpenWriter
 
 AT_ONCE = 64  # images
 COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 FIRST = "the first of each image, in the order of its file"
 CONFIDENT = "the most confident of each image, in the order of the file"
+PARSING = threading.Lock()  # of NumPy's headers: Python's parser may raise SystemError in threads before 3.12
 Digests = dict[str, str]  # name of a source → SHA-256
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a file says of the image in row `row`."""
+class Found(NamedTuple):
+    """What a file contains of the image in row `row`."""
 
     row: int
     file: str
-    regions: np.ndarray  # (n, D)
-    pooled: np.ndarray  # (P,)
+    regions: np.ndarray  # (n, D), or a grid (H, W, D)
     boxes: np.ndarray | None = None  # (n, 4): x1, y1, x2, y2 as shares of width and height
     confidence: np.ndarray | None = None  # (n,)
 
@@ -52,7 +51,7 @@ class Found:
 def import_features(
     ids: Sequence[str],
     out: Path,
-    writer: Callable[[Path, int, int, tuple[int, int], bool], Writer],
+    writer: OpenWriter,
     *,
     form: str,
     regions: str | Sequence[str],
@@ -63,39 +62,37 @@ def import_features(
 
     `form` is npy_folders (`regions`: a folder of ID.npz, key `feat`, or ID.npy; (n, D), or a grid (H, W, D)), tsv (one
     file or several), or detections (an HDF5 file of `ID_features` (n, D)). Of more than `regions_kept` regions the most
-    confident are kept where the file tells (`ID_cls_prob`), else the first. `pooled` is a folder of ID.npy (P,);
-    without it the vector is the mean of all regions of an image. Of tsv the regions' boxes are kept too; those of
-    detections (`ID_boxes`) are not: they are in pixels, and the file does not tell how many an image has. `writer`
-    opens the store, (folder, M, P, (R, D), with boxes). Raises UserError, one line with image and file, for what is
-    missing, damaged or of another size than the rest.
+    confident are kept where the file has confidences (`ID_cls_prob`), else the first. `pooled` is a folder of ID.npy
+    (P,); without it the vector is the mean of all regions of an image. Of tsv the regions' boxes are kept too; those of
+    detections (`ID_boxes`) are not: they are in pixels, and the file does not say how large an image is. `writer`
+    opens the store. Raises UserError, one line with image and file, for what is missing, damaged or of another size
+    than the rest.
     """
-    places = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
+    paths = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
     sources: dict[str, Digests] = {"regions": {}}
+    found = {"tsv": _of_tsv, "detections": _of_detections, "npy_folders": _of_folders}[form](
+        ids, paths, sources["regions"]
+    )
     vectors = None
     if pooled is not None:
         sources["pooled"] = {}
         vectors = _Folder(Path(pooled), sources["pooled"])
-    if form == "tsv":
-        found = _of_tsv(ids, places, vectors, sources["regions"])
-    elif form == "detections":
-        found = _of_detections(ids, places[0], vectors, sources["regions"])
-    else:
-        found = _of_folders(ids, _Folder(places[0], sources["regions"]), vectors, regions_kept)
-    first = next(found)
-    size, length = first.regions.shape[1], len(first.pooled)
-    found, cut, which = chain([first], found), 0, FIRST
+    pairs = (_checked(image, ids[image.row], vectors, regions_kept) for image in found)
+    first, vector = next(pairs)
+    size, length = first.regions.shape[1], len(vector)
+    images, cut, which = chain([(first, vector)], pairs), 0, FIRST
     with (
         writer(out, len(ids), length, (regions_kept, size), first.boxes is not None) as store,
         tqdm(total=len(ids), desc="images", unit="", disable=None) as bar,
     ):
-        while some := sorted(islice(found, AT_ONCE), key=lambda image: image.row):
+        while some := sorted(islice(images, AT_ONCE), key=lambda pair: pair[0].row):
             kept = np.zeros((len(some), regions_kept, size), np.float32)
-            boxes = np.zeros((len(some), regions_kept, 4), np.float32)
-            for i, image in enumerate(some):
-                if image.regions.shape[1] != size or len(image.pooled) != length:
+            boxes = None if first.boxes is None else np.zeros((len(some), regions_kept, 4), np.float32)
+            for i, (image, vector) in enumerate(some):
+                if image.regions.shape[1] != size or len(vector) != length:
                     raise UserError(
                         f"{image.file}: image {ids[image.row]} has regions of {image.regions.shape[1]} and a vector of "
-                        f"{len(image.pooled)} numbers, but image {ids[first.row]} of {size} and {length}"
+                        f"{len(vector)} numbers, but image {ids[first.row]} of {size} and {length}"
                     )
                 chosen = np.arange(min(len(image.regions), regions_kept))
                 if len(image.regions) > regions_kept:
@@ -104,14 +101,14 @@ def import_features(
                         which = CONFIDENT
                         chosen = np.sort(np.argsort(-image.confidence, kind="stable")[:regions_kept])
                 kept[i, : len(chosen)] = image.regions[chosen]
-                if image.boxes is not None:
+                if boxes is not None and image.boxes is not None:
                     boxes[i, : len(chosen)] = image.boxes[chosen]
             store.write(
-                np.array([image.row for image in some]),
-                np.stack([image.pooled for image in some]),
+                np.array([image.row for image, _ in some]),
+                np.stack([vector for _, vector in some]),
                 kept,
-                np.array([min(len(image.regions), regions_kept) for image in some]),
-                boxes if first.boxes is not None else None,
+                np.array([min(len(image.regions), regions_kept) for image, _ in some]),
+                boxes,
             )
             bar.update(len(some))
         store.manifest.update(
@@ -123,25 +120,39 @@ def import_features(
         )
 
 
-def _of_folders(ids: Sequence[str], regions: _Folder, vectors: _Folder | None, kept: int) -> Iterator[Found]:
-    def read(row: int) -> Found:
-        features, file = regions.read(ids[row])
-        if features.ndim == 3:  # a grid, which is not cut: its first cells are the image's upper edge
-            if features.shape[0] * features.shape[1] > kept:
-                raise UserError(
-                    f"{file}: a grid of {features.shape[0]}×{features.shape[1]} cells; set regions_kept to "
-                    f"{features.shape[0] * features.shape[1]}"
-                )
-            features = features.reshape(-1, features.shape[2])
-        return _found(row, ids[row], str(file), features, vectors)
+def _checked(image: Found, id_: str, vectors: _Folder | None, kept: int) -> tuple[Found, np.ndarray]:
+    """The image with regions (n, D), and its vector (P,). A grid is not cut: its first cells are the upper edge."""
+    regions = image.regions
+    if regions.ndim == 3:
+        cells = regions.shape[0] * regions.shape[1]
+        if cells > kept:
+            raise UserError(
+                f"{image.file}: a grid of {regions.shape[0]}×{regions.shape[1]} cells; set regions_kept to {cells}"
+            )
+        regions = regions.reshape(cells, -1)
+    _require_numbers(regions, 2, f"{image.file}: image {id_} has features", "(n, D)")
+    if vectors is None:
+        return image._replace(regions=regions), regions.mean(0, np.float32)
+    vector, file = vectors.read(id_)
+    _require_numbers(vector, 1, f"{file}: image {id_} has a vector", "(P,)")
+    return image._replace(regions=regions), vector
 
+
+def _require_numbers(values: np.ndarray, dimensions: int, where: str, wanted: str) -> None:
+    if values.ndim != dimensions or 0 in values.shape or values.dtype.kind != "f":
+        raise UserError(f"{where} {values.shape} {values.dtype}, but {wanted} floating-point numbers are needed")
+
+
+def _of_folders(ids: Sequence[str], folders: Sequence[Path], digests: Digests) -> Iterator[Found]:
+    folder = _Folder(folders[0], digests)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(0, len(ids), AT_ONCE):
-            yield from pool.map(read, range(start, min(start + AT_ONCE, len(ids))))
+            for row, (features, file) in enumerate(pool.map(folder.read, ids[start : start + AT_ONCE]), start):
+                yield Found(row, str(file), features)
 
 
-def _of_tsv(ids: Sequence[str], files: Sequence[Path], vectors: _Folder | None, digests: Digests) -> Iterator[Found]:
-    """The first whole line of each image; in the published files some images stand twice, once damaged."""
+def _of_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Iterator[Found]:
+    """The first undamaged line of each image; in the published files some images have two, one of them damaged."""
     rows = {id_.encode(): row for row, id_ in enumerate(ids)}
     read = np.zeros(len(ids), bool)
     damaged: dict[int, str] = {}
@@ -160,7 +171,7 @@ def _of_tsv(ids: Sequence[str], files: Sequence[Path], vectors: _Folder | None, 
                         damaged.setdefault(row, f"{file}, line {number}: image {ids[row]} cannot be read ({error})")
                         continue
                     read[row] = True
-                    yield _found(row, ids[row], f"{file}, line {number}", features, vectors, boxes)
+                    yield Found(row, f"{file}, line {number}", features, boxes)
         except OSError as error:
             raise UserError(f"{file}: the TSV file cannot be read ({error.strerror})") from None
         digests[str(file)] = digest.hexdigest()
@@ -170,7 +181,7 @@ def _of_tsv(ids: Sequence[str], files: Sequence[Path], vectors: _Folder | None, 
 
 
 def _line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Regions (n, D) of a line, and boxes (n, 4) as shares of the image's sides. ValueError where it is not whole."""
+    """Regions (n, D) of a line, and boxes (n, 4) as shares of the image's sides. ValueError where it is damaged."""
     fields = line.rstrip(b"\r\n").split(b"\t")
     if len(fields) != len(COLUMNS):
         raise ValueError(f"{len(fields)} columns instead of {', '.join(COLUMNS)}")
@@ -185,54 +196,33 @@ def _line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
     return features.reshape(count, -1), np.clip(boxes / sides, 0, 1)
 
 
-def _of_detections(ids: Sequence[str], file: Path, vectors: _Folder | None, digests: Digests) -> Iterator[Found]:
+def _of_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Iterator[Found]:
     import h5py
 
+    file = files[0]
     try:
         opened = h5py.File(file, "r")
     except OSError as error:
-        reason = "there is none" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
-        raise UserError(f"{file}: the HDF5 file of detections cannot be read ({reason})") from None
+        why = "there is none" if isinstance(error, FileNotFoundError) else reason(error)
+        raise UserError(f"{file}: the HDF5 file of detections cannot be read ({why})") from None
     with opened:
         for row, id_ in enumerate(ids):
             try:
                 features = opened[f"{id_}_features"][()]
-                # the first class is the background; a region's best other class says how sure its detector is
+                # the first class is the background; the score of its best other class is a region's confidence
                 likely = opened[f"{id_}_cls_prob"][:, 1:].max(axis=1) if f"{id_}_cls_prob" in opened else None
             except KeyError:
                 raise UserError(f"{file}: no data set {id_}_features: image {id_} has no features there") from None
             except (OSError, ValueError, TypeError, AttributeError) as error:
-                reason = str(error).splitlines()[0]
-                raise UserError(f"{file}: the features of image {id_} cannot be read ({reason})") from None
+                raise UserError(f"{file}: the features of image {id_} cannot be read ({reason(error)})") from None
             if likely is not None and len(likely) != len(features):
                 raise UserError(f"{file}: image {id_} has {len(features)} regions, but {len(likely)} in {id_}_cls_prob")
-            yield _found(row, id_, str(file), features, vectors, confidence=likely)
+            yield Found(row, str(file), features, confidence=likely)
     digests[str(file)] = sha256(file)
 
 
-def _found(
-    row: int,
-    id_: str,
-    file: str,
-    regions: np.ndarray,
-    vectors: _Folder | None,
-    boxes: np.ndarray | None = None,
-    confidence: np.ndarray | None = None,
-) -> Found:
-    if regions.ndim != 2 or 0 in regions.shape or regions.dtype.kind != "f":
-        raise UserError(
-            f"{file}: image {id_} has features {regions.shape} {regions.dtype}, which are to be (n, D) numbers"
-        )
-    if vectors is None:
-        return Found(row, file, regions, regions.mean(0, np.float32), boxes, confidence)
-    pooled, place = vectors.read(id_)
-    if pooled.ndim != 1 or pooled.dtype.kind != "f":
-        raise UserError(f"{place}: image {id_} has a vector {pooled.shape} {pooled.dtype}, which is to be (P,) numbers")
-    return Found(row, file, regions, pooled, boxes, confidence)
-
-
 class _Folder:
-    """A folder of ID.npz, key `feat`, or ID.npy; what was read is in `digests`, by name."""
+    """A folder of ID.npz, key `feat`, or ID.npy; `digests` gets those of the files that were read, by name."""
 
     def __init__(self, folder: Path, digests: Digests):
         self.folder, self.digests = folder, digests
@@ -244,13 +234,15 @@ class _Folder:
             try:
                 content = file.read_bytes()
                 self.digests[file.name] = hashlib.sha256(content).hexdigest()
-                loaded = np.load(io.BytesIO(content), allow_pickle=False)
-                return (loaded if isinstance(loaded, np.ndarray) else loaded["feat"]), file
+                if ending == "npz":
+                    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                        content = archive.read("feat.npy")
+                with PARSING:
+                    return np.load(io.BytesIO(content), allow_pickle=False), file
             except FileNotFoundError:
                 continue
             except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-                reason = " ".join(str(error).split())
-                raise UserError(f"{file}: the features of image {id_} cannot be read ({reason})") from None
+                raise UserError(f"{file}: the features of image {id_} cannot be read ({reason(error)})") from None
         raise UserError(f"{self.folder}: image {id_} has neither {id_}.npz nor {id_}.npy there")
 
 

@@ -1,7 +1,7 @@
-"""Networks whose last map is all that is seen: timm's and torchvision's.
+"""Networks of timm and torchvision, of which the last feature map is used.
 
-The preprocessing is the network's own, but the whole image is squashed to its square: a caption speaks of the whole
-image, so nothing is cropped away. The vector is the mean over the map.
+The preprocessing is the network's own, but the image is squashed to its square: a caption describes the entire image,
+so nothing is cropped. The vector is the mean over the map.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.weights import HUB, hugging_face_file, load_local, load_torchvision, short
+from pipeline.features.weights import HUB, hugging_face_file, load_local, load_torchvision
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ class TimmNetwork(GridNetwork):
 
 
 class TorchvisionNetwork(GridNetwork):
-    """A classifier of torchvision that averages a map, its resnets among them: that map.
+    """A classifier of torchvision that averages a feature map, such as its ResNets: that map.
 
-    `torchvision/resnet101` has torchvision's default weights, `torchvision/resnet101.IMAGENET1K_V1` those.
+    `torchvision/resnet101` has torchvision's default weights, `torchvision/resnet101.IMAGENET1K_V1` the named ones.
     """
 
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
@@ -65,7 +65,9 @@ class TorchvisionNetwork(GridNetwork):
         model = torchvision_model(name, dict(settings.options))
         layers = dict(model.named_children())
         if "avgpool" not in layers or hasattr(model, "aux_logits"):
-            raise UserError(f"features.network: {name} of torchvision averages no map; see timm for the like")
+            raise UserError(
+                f"features.network: {name} of torchvision does not end in a map that is averaged; see timm's networks"
+            )
         source = load_torchvision(model, settings.weights, entry, settings.network)
         self._trunk = nn.Sequential(*list(layers.values())[: list(layers).index("avgpool")])
         own = entry.transforms()
@@ -97,11 +99,11 @@ def torchvision_model(name: str, options: dict[str, Any]) -> nn.Module:
     try:
         return models.get_model(name, weights=None, **parts, **options)
     except (TypeError, ValueError) as error:
-        raise UserError(f"features.options: the network {name} does not take them ({short(error)})") from None
+        raise UserError(f"features.options: the network {name} does not take them ({reason(error)})") from None
 
 
 def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Module, dict[str, str]]:
-    """The network with its weights, and where these are from."""
+    """The network with its weights, and the source of these for the manifest."""
     import timm
 
     if name not in timm.list_models() and name.split(".")[0] not in timm.list_models():
@@ -117,7 +119,7 @@ def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Mo
     try:
         model = timm.create_model(name, pretrained=weights == HUB, pretrained_cfg_overlay=overlay, **options)
     except TypeError as error:
-        raise UserError(f"features.options: the network {name} does not take them ({short(error)})") from None
+        raise UserError(f"features.options: the network {name} does not take them ({reason(error)})") from None
     return model, source or load_local(model, weights, name)
 
 

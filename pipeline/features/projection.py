@@ -17,11 +17,11 @@ class Projection:
 
     mean: Tensor  # (D,) float32
     components: Tensor  # (k, D) float32, orthonormal rows, largest variance first
-    explained: float  # share of the variance that is kept
+    explained: float  # share of the variance that remains
 
     @classmethod
     def fit(cls, parts: Iterable[Tensor], size: int) -> Projection:
-        """The `size` principal components of vectors that come in parts (n, D); sums are kept in float64.
+        """The `size` principal components of vectors that come in parts (n, D); sums are float64.
 
         The sign of a component makes its largest entry positive. Raises UserError where `size` is more than D.
         """
@@ -36,7 +36,7 @@ class Projection:
             total += centred.sum(0, dtype=torch.float64)
             products += (centred.T @ centred).double()
         if size > len(origin):
-            raise UserError(f"features.project: {size} dimensions are asked of regions that have {len(origin)}")
+            raise UserError(f"features.project: {size} dimensions, but regions have only {len(origin)}")
         mean = total / count
         values, vectors = torch.linalg.eigh(products / count - torch.outer(mean, mean))
         components = vectors.T.flip(0)[:size]

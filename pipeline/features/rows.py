@@ -1,115 +1,66 @@
-"""Features on their way: a folder of rows with a checksum each, from which a killed extraction goes on."""
+"""Features before they are in the store: a file per batch, from which a killed extraction continues."""
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zipfile
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import numpy as np
 
 from pipeline.errors import UserError
 from pipeline.features.extractor import Seen
+from pipeline.runtime.files import atomic_path
 
-FLUSH = 16  # batches between two flushes to the disk
-CHUNK = 64  # rows that are read at once
+Arrays = dict[str, np.ndarray]
 
 
 class Rows:
-    """What M images look like to one network, image by image, in files of the ranges that processes work on.
+    """The features of images by one network, in files of `batch` images, which several processes may write.
 
-    The file `<first>-<last + 1>.rows` holds records of one size, at first sparse: pooled and regions in half
-    precision, region_count, boxes where there are any, and the CRC-32 of the row's number and all that. So processes
-    on several machines write files of their own, in any division, and a row is there if one file holds it whole.
+    `<row of the first image>.npz` holds pooled and regions in half precision, region_count, and boxes where there are
+    any. A file is complete or absent; its checksums (CRC-32, zip's own) are compared whenever it is read.
     """
 
-    def __init__(self, folder: Path, images: int, pooled_size: int, regions_shape: tuple[int, int], boxes: bool):
-        self.folder, self.images = Path(folder), images
-        fields: list[tuple[Any, ...]] = [("pooled", "<f2", (pooled_size,)), ("regions", "<f2", regions_shape)]
-        fields += [("region_count", "<i4"), *([("boxes", "<f4", (regions_shape[0], 4))] if boxes else [])]
-        self.record = np.dtype([*fields, ("crc", "<u4")])
-        self._holder: tuple[list[tuple[Path, int]], np.ndarray] | None = None
+    def __init__(self, folder: Path, batch: int):
+        self.folder, self.batch = folder, batch
+        self._cached = lru_cache(maxsize=1)(self._content)  # rows are read in ascending order
 
-    def whole(self) -> np.ndarray:
-        """(M,) bool: the rows whose checksum is right in some file; all files are read."""
-        files, holder = [], np.full(self.images, -1, np.int32)
-        for path in sorted(self.folder.glob("*.rows")):
-            if not (match := re.fullmatch(r"(\d+)-(\d+)", path.stem)):
-                continue
-            row = int(match[1])
-            files.append((path, row))
-            with open(path, "rb") as file:
-                while read := file.read(CHUNK * self.record.itemsize):
-                    records = np.frombuffer(read, self.record, len(read) // self.record.itemsize)
-                    rows = np.arange(row, row + len(records))
-                    holder[rows[_checksums(records, rows) == records["crc"]]] = len(files) - 1
-                    row += len(records)
-        self._holder = files, holder
-        return holder >= 0
+    def holds(self, first: int) -> bool:
+        """Whether the batch that begins with row `first` is there and undamaged."""
+        try:
+            return bool(self._content(first))
+        except UserError:
+            return False
 
-    def read(self, rows: np.ndarray) -> np.ndarray:
-        """The records of `rows` (B,), ascending, which `whole` has found whole; UserError if one is no longer."""
-        assert self._holder is not None
-        (files, holder), records = self._holder, np.empty(len(rows), self.record)
-        for number in np.unique(holder[rows]):
-            path, start = files[number]
-            here = holder[rows] == number
-            stored = np.memmap(path, self.record, "r", shape=path.stat().st_size // self.record.itemsize)
-            records[here] = stored[rows[here] - start]
-        if (bad := rows[_checksums(records, rows) != records["crc"]]).size:
-            raise UserError(
-                f"{self.folder}: row {bad[0]} was whole and is not any more; look at the disk, run it again"
-            )
-        return records
+    def write(self, first: int, seen: Seen) -> np.ndarray:
+        """Write the batch that begins with row `first` if all is finite in half precision; (B,) bool: which rows are.
 
-    @contextmanager
-    def writing(self, start: int, stop: int) -> Iterator[_Part]:
-        """Opens the file of the rows start … stop − 1, whole rows kept; all is on the disk when the block ends."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{start:09d}-{stop:09d}.rows"
-        with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
-            file.truncate((stop - start) * self.record.itemsize)
-            yield _Part(file, self.record, start)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def remove(self) -> None:
-        """Remove the folder and all in it."""
-        shutil.rmtree(self.folder)
-
-
-class _Part:
-    """An open file of rows."""
-
-    def __init__(self, file: BinaryIO, record: np.dtype, start: int):
-        self._file, self._record, self._start, self._unflushed = file, record, start, 0
-
-    def write(self, rows: np.ndarray, seen: Seen) -> np.ndarray:
-        """Write rows (B,) that follow each other; (B,) bool: which are finite in half precision, only then whole."""
-        records = np.empty(len(rows), self._record)
-        with np.errstate(over="ignore"):  # told by what is returned
-            for name in (self._record.names or ())[:-1]:
-                records[name] = getattr(seen, name).float().cpu().numpy()
-        finite = np.isfinite(records["pooled"]).all(1) & np.isfinite(records["regions"]).all((1, 2))
-        records["crc"] = _checksums(records, rows)
-        records["crc"][~finite] ^= 1
-        self._file.seek((int(rows[0]) - self._start) * self._record.itemsize)
-        self._file.write(records.tobytes())
-        self._file.flush()
-        self._unflushed += 1
-        if self._unflushed == FLUSH:
-            os.fsync(self._file.fileno())
-            self._unflushed = 0
+        Regions and pooled become float16, region_count int32, boxes float32.
+        """
+        kinds = {"pooled": np.float16, "regions": np.float16, "region_count": np.int32, "boxes": np.float32}
+        given = {name: value for name, value in seen._asdict().items() if value is not None}
+        with np.errstate(over="ignore"):  # the caller names the image
+            arrays = {name: value.float().cpu().numpy().astype(kinds[name]) for name, value in given.items()}
+        finite = np.isfinite(arrays["pooled"]).all(1) & np.isfinite(arrays["regions"]).all((1, 2))
+        if finite.all():
+            with atomic_path(self._path(first)) as path, open(path, "wb") as file:
+                np.savez(file, **arrays)
         return finite
 
+    def read(self, rows: np.ndarray) -> Arrays:
+        """The arrays of `rows` (B,), ascending. Raises UserError for a file that is missing or damaged."""
+        begins = rows - rows % self.batch
+        parts = [(self._cached(int(first)), rows[begins == first] - first) for first in np.unique(begins)]
+        return {name: np.concatenate([part[name][chosen] for part, chosen in parts]) for name in parts[0][0]}
 
-def _checksums(records: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """(B,) uint32: the CRC-32 of a row's number and of its record without the last field."""
-    content = np.ascontiguousarray(records).view(np.uint8).reshape(len(records), records.itemsize)[:, :-4]
-    numbers = rows.astype("<u8")
-    return np.array([zlib.crc32(c, zlib.crc32(n)) for c, n in zip(content, numbers, strict=True)], np.uint32)
+    def _path(self, first: int) -> Path:
+        return self.folder / f"{first:09d}.npz"
+
+    def _content(self, first: int) -> Arrays:
+        path = self._path(first)
+        try:
+            with np.load(path, allow_pickle=False) as content:
+                return dict(content)
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise UserError(f"{path}: missing or damaged ({error}); check the disk and run the stage again") from None

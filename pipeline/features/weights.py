@@ -1,6 +1,6 @@
 """Weights of networks: from their hubs by name, checked against the digest that the hub gives, or from a file.
 
-Files are safetensors; those of torchvision are pickles, of which only tensors are admitted (`weights_only`).
+Files are safetensors; those of torchvision are pickles, of which only tensors are read (`weights_only`).
 """
 
 from __future__ import annotations
@@ -12,66 +12,64 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.runtime.files import sha256
 
 HUB = "hub"
 
 
-def load_weights(model: nn.Module, path: Path, name: str) -> None:
-    """Load a safetensors state dict, of whatever precision, strictly; UserError tells the first that does not fit."""
+def load_local(model: nn.Module, weights: str, name: str) -> dict[str, str]:
+    """Load the safetensors file `weights`, of whatever precision, into the network `name`; its entry in the manifest.
+
+    Raises UserError where the file is missing or damaged, and for the first tensor that does not fit.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    path = Path(weights)
     try:
         given = load_file(path)
     except FileNotFoundError:
         raise UserError(f"{path}: the weights of {name} are missing; put the safetensors file there") from None
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{path}: not a whole safetensors file ({short(error)})") from None
+        raise UserError(f"{path}: not a complete safetensors file ({reason(error)})") from None
     _load_strictly(model, given, path, name)
-
-
-def load_local(model: nn.Module, weights: str, name: str) -> dict[str, str]:
-    """Load the safetensors file `weights` into the network `name`; what the manifest tells of it."""
-    path = Path(weights)
-    load_weights(model, path, name)
     return {"source": path.name, "sha256": sha256(path)}
 
 
 def hugging_face_file(repository: str, file: str, name: str) -> tuple[Path, dict[str, str]]:
-    """A safetensors file of the Hugging Face hub, fetched or from its cache, and what the manifest tells of it.
+    """A safetensors file of the Hugging Face hub, fetched or from its cache, and its entry in the manifest.
 
-    The hub's own name for its content is its SHA-256, under which the cache keeps it; UserError where the bytes have
-    another, and where the file is not there and cannot be fetched.
+    The cache keeps a file under its SHA-256 as the hub gives it. Raises UserError where the bytes have another one, and
+    where the file is not there and cannot be fetched.
     """
     from huggingface_hub import hf_hub_download
 
     file = file.replace("pytorch_model.bin", "model.safetensors")
     if not file.endswith(".safetensors"):
-        raise UserError(f"features.weights: the hub has no safetensors file of {name}; give a file of your own")
+        raise UserError(f"features.weights: the hub has no safetensors file of {name}; give a safetensors file instead")
     try:
         path = Path(hf_hub_download(repository, file))
-    except Exception as error:  # whatever the hub's client, its transport or its cache raise
+    except Exception as error:  # of the hub's client, its transport or its cache
         raise UserError(
-            f"features.weights: hub has no weights for {name} that can be reached ({short(error)}); fetch {file} of "
-            f"{repository} where there is a network, compare its SHA-256 with the one on its page there, put it on "
+            f"features.weights: hub has no weights for {name} that can be reached ({reason(error)}); fetch {file} of "
+            f"{repository} where there is a network, compare its SHA-256 with the one on its page, put it on "
             "this machine and give its path as features.weights"
         ) from None
     found, wanted = sha256(path), path.resolve().name
     if re.fullmatch("[0-9a-f]{64}", wanted) and found != wanted:
         raise UserError(
-            f"{path.resolve()}: the SHA-256 is {found[:16]}…, not the file's name; remove it, fetch it anew"
+            f"{path.resolve()}: the SHA-256 is {found[:16]}…, not the file's name; remove it and fetch it again"
         )
     return path, {"source": HUB, "file": f"{repository}/{file}", "sha256": found}
 
 
 def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> dict[str, str]:
-    """Load the weights of a network of torchvision, strictly, and return what the manifest tells of them.
+    """Load the weights of a network of torchvision, strictly; their entry in the manifest.
 
     `weights` is a safetensors file, or `hub` for `entry` (a member of one of torchvision's enumerations), fetched or
     from PyTorch's cache. The file's name ends in the first digits of its SHA-256, which are compared each time.
-    UserError: the file cannot be fetched (put it there by hand), or has another digest.
+    Raises UserError where the file cannot be fetched (put it there by hand), or has another digest.
     """
     if weights != HUB:
         return load_local(model, weights, name)
@@ -86,17 +84,19 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
         except Exception as error:  # of the network, or of the digest
             known = f", its SHA-256 begins with {prefix}," if prefix else ""
             raise UserError(
-                f"features.weights: hub has no weights for {name} that can be reached ({short(error)}); fetch "
+                f"features.weights: hub has no weights for {name} that can be reached ({reason(error)}); fetch "
                 f"{path.name}{known} where there is a network and put it into {path.parent}, or give the path of a "
                 "safetensors file as features.weights"
             ) from None
     found = sha256(path)
     if prefix and not found.startswith(prefix):
-        raise UserError(f"{path}: the SHA-256 begins with {found[:16]}, not with {prefix}; remove it, fetch it anew")
+        raise UserError(
+            f"{path}: the SHA-256 begins with {found[:16]}, not with {prefix}; remove it and fetch it again"
+        )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a pickle with other things in it than tensors, or no pickle
-        raise UserError(f"{path}: not a file of weights alone ({short(error)})") from None
+    except Exception as error:  # a pickle of other things than tensors, or no pickle
+        raise UserError(f"{path}: not a file of tensors only ({reason(error)})") from None
     _load_strictly(model, state, path, name)
     return {"source": HUB, "file": path.name, "sha256": found}
 
@@ -110,8 +110,3 @@ def _load_strictly(model: nn.Module, given: dict[str, Tensor], path: Path, name:
             problem += ", which the network does not have" if want is None else f", the network wants {want}"
             raise UserError(f"{path}, {key}: {problem}; these are not the weights of {name} with these options")
     model.load_state_dict({key: value.to(wanted[key].dtype) for key, value in given.items()})
-
-
-def short(error: Exception) -> str:
-    """The first line of what an error says."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

@@ -1,7 +1,7 @@
-"""A small ResNet that learns to see from the captions' words, for data without pretrained weights.
+"""A small ResNet trained to predict the captions' words, for data without pretrained weights.
 
-Fang et al., From captions to visual concepts and back (CVPR 2015), learn words as labels of images; here the target of
-a word is the share of an image's captions that hold it.
+Fang et al., From captions to visual concepts and back (CVPR 2015), predict words as labels of images; here the target
+of a word is the share of an image's captions that contain it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Captions(Protocol):
 
 
 class WordDetector(nn.Module):
-    """Images (B, 3, S, S) of bytes' range → a map (B, 4·width, S/16, S/16) → one vector → logits of V words."""
+    """Images (B, 3, S, S), 0 … 255 → a map (B, 4·width, S/16, S/16) → one vector → logits of V words."""
 
     def __init__(self, words: int, width: int):
         super().__init__()
@@ -80,7 +80,7 @@ def _convolution(size: int, out: int, stride: int) -> nn.Sequential:
 
 
 def word_shares(references: np.ndarray, words: int) -> Tensor:
-    """(n, words) float: the share of each image's captions (n, K, T) that hold each of the words 1 … `words`."""
+    """(n, words) float: the share of each image's captions (n, K, T) that contain each of the words 1 … `words`."""
     tokens = torch.from_numpy(references.astype(np.int64))
     captions = (tokens != EOS).any(-1).sum(-1, keepdim=True)
     held = torch.zeros(*tokens.shape[:2], int(max(words, references.max(initial=0))) + 1)
@@ -116,11 +116,11 @@ def train_detector(
 
     AdamW, one-cycle learning rate; the loss is summed over words, averaged over images. `on_epoch` gets each epoch's
     number and mean loss. The seed fixes the weights bit for bit on the CPU, where one thread does the work: batches
-    are too small for more, and two threads on a machine with other work took ten times as long.
+    are too small for more, and two threads on a busy machine took ten times as long.
     """
     batch = min(batch, len(rows))
     steps = len(rows) // batch
-    with torch.random.fork_rng(devices=[]):  # initialisation draws from PyTorch's global stream: give that back
+    with torch.random.fork_rng(devices=[]):  # initialisation draws from PyTorch's global stream, which is restored
         torch.manual_seed(seed)
         detector = WordDetector(words, width)
     _start_at_frequencies(detector, captions, rows, words)
@@ -153,14 +153,14 @@ def train_detector(
 
 
 def _shifted(pixels: Tensor, down: int, right: int) -> Tensor:
-    """Images (B, 3, S, S) moved by some pixels, their borders repeated."""
+    """Images (B, 3, S, S) shifted by `down` and `right` pixels, their borders repeated."""
     side = pixels.shape[-1]
     padded = F.pad(pixels, (SHIFT,) * 4, mode="replicate")
     return padded[..., SHIFT - down : SHIFT - down + side, SHIFT - right : SHIFT - right + side]
 
 
 def _start_at_frequencies(detector: WordDetector, captions: Captions, rows: np.ndarray, words: int) -> None:
-    """Begin with each word's own frequency, so that no epoch is spent on learning it."""
+    """Start the biases at each word's frequency, so that no epoch is spent on learning it."""
     share = word_shares(captions.references(rows[:2000]), words).mean(0).clamp(1e-4, 1 - 1e-4)
     with torch.no_grad():
         detector.words.bias.copy_(torch.logit(share))
@@ -169,7 +169,7 @@ def _start_at_frequencies(detector: WordDetector, captions: Captions, rows: np.n
 class WordDetectorNetwork(GridNetwork):
     """A trained detector as an Extractor: the vector is [mean, maximum] over the cells of its last map.
 
-    The whole image is squashed to the square, (3, S, S) uint8.
+    The image is squashed to the square, (3, S, S) uint8.
     """
 
     def __init__(self, detector: WordDetector, settings: NetworkSettings, device: torch.device | str = "cpu"):

@@ -1,1 +1,1 @@
-"""Pure functions that judge captions and rankings; they know no model and no file of ours."""
+"""Metrics of captions and rankings; they depend on no model and on none of the project's files."""

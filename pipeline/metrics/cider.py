@@ -1,18 +1,17 @@
-"""CIDEr-D on word ids, as a reward: whole batches at once, on the device where the captions are.
+"""CIDEr-D on word ids, as a reward: all captions of a batch at once, on the device where they are.
 
 Source: Vedantam, Zitnick, Parikh, "CIDEr: Consensus-based Image Description Evaluation" (2015), the D variant, as
 pycocoevalcap computes it.
 
-How often a text says an n-gram (n = 1 … 4) is counted by comparing words: two captions with the same word at i and j,
-and at i + 1 and j + 1, share a bigram. Only the idf is looked up, by the n-gram's key in a hash table: an int64 of its
-order minus one from bit 61 up, then 15 bits a word. Where a caption has no word or no n-gram, both are -1.
+How often an n-gram (n = 1 … 4) occurs in a text is counted by comparing words: two captions with the same word at i and
+j, and at i + 1 and j + 1, share a bigram. Only the idf is looked up, by the n-gram's key in a hash table: an int64 of
+its order minus one from bit 61 up, then 15 bits a word. Where a caption has no word or no n-gram, both are -1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -23,6 +22,7 @@ from pipeline.errors import UserError
 from pipeline.runtime import devices
 
 ORDERS = 4
+SIGMA = 6.0  # of the penalty for another length than the reference's, in bigrams
 ID_BITS = 15
 MAX_ID = (1 << ID_BITS) - 1
 _ORDER_BIT = 61
@@ -33,17 +33,17 @@ Captions = Sequence[Sequence[Sequence[int]]]  # images → captions → ids of w
 
 
 def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """In how many images each n-gram of the captions occurs: what CIDEr's idf is made of.
+    """In how many images each n-gram of the captions occurs, from which CIDEr's idf is computed.
 
-    `captions` holds, an image, its captions as ids 1 … 32767. Captions are clipped to `max_words`; with `eos`, those
-    that are shorter end in the word 0. What is counted is therefore what a speaker can say; files of document
-    frequencies published elsewhere are counted over unclipped captions and differ in the n-grams of long captions.
+    `captions`: for each image its captions as ids 1 … 32767. Captions are clipped to `max_words`; with `eos`, those
+    that are shorter end in the word 0. So only n-grams that a speaker can generate are counted; published files of
+    document frequencies are counted over unclipped captions and differ in the n-grams of long captions.
     Returns sorted keys (K,) int64 and counts (K,) int32. Raises UserError for an id out of range.
     """
     words = words_of(_padded(captions, max_words)[0], eos)
-    once = [np.zeros(0, np.int64)]
-    for low, high in _chunks(words.shape[1]):
-        found = _distinct(_ngrams(words[:, low:high]).permute(2, 0, 1, 3).flatten(1))
+    once = []
+    for part in words.split(_IMAGES_AT_ONCE, dim=1):
+        found = _distinct(_ngrams(part).permute(2, 0, 1, 3).flatten(1))
         once.append(found[found >= 0].numpy())
     keys, counts = np.unique(np.concatenate(once), return_counts=True)
     return keys, counts.astype(np.int32)
@@ -61,17 +61,16 @@ def pack(ngrams: np.ndarray) -> np.ndarray:
 class CiderD:
     """CIDEr-D of captions against the references of their images, ×10, equal to pycocoevalcap's on the same tokens.
 
-    Made by `build`. M images, at most R references of W words each, S slots of a hash table of n-grams.
+    Created by `build`. M images, at most R references of W words each, S slots of a hash table of n-grams.
     """
 
-    words: Tensor  # (M, R, W) int16: the references, -1 where no word is
-    bigrams: Tensor  # (M, R): bigrams in each reference, which is what CIDEr-D calls its length
-    norms: Tensor  # (M, 4, R): length of each reference's tf-idf vector, an order
-    references: Tensor  # (M,): references an image
-    slots: Tensor  # (S,) int64: keys of n-grams, each in one of its two places; -1 where none is
+    words: Tensor  # (M, R, W) int16: the references, -1 where there is no word
+    bigrams: Tensor  # (M, R): bigrams in each reference, by which CIDEr-D compares lengths
+    norms: Tensor  # (M, 4, R): norm of each reference's tf-idf vector, for each order
+    references: Tensor  # (M,): references per image
+    slots: Tensor  # (S,) int64: keys of n-grams, each in one of its two places; -1 where there is none
     idf: Tensor  # (S,): log N − log max(1, df) of the n-gram in each slot
     log_images: float  # log N
-    sigma: float
     eos: bool
     frequencies: Literal["train", "batch"]
 
@@ -85,13 +84,12 @@ class CiderD:
         *,
         max_words: int = 16,
         eos: bool = True,
-        sigma: float = 6.0,
         frequencies: Literal["train", "batch"] = "train",
         dtype: torch.dtype = torch.float32,
     ) -> CiderD:
         """Index the references of all images, on the CPU.
 
-        `references` holds, an image, its captions as ids; `keys` and `counts` come from `document_frequencies` over
+        `references`: for each image its captions as ids; `keys` and `counts` come from `document_frequencies` over
         `images` (N) images, usually those of the training split. An n-gram without an entry has df 0. References are
         clipped to `max_words` and, with `eos`, end in the word 0 where they are shorter. `frequencies="batch"` takes N
         and df from the rows of each call instead (each row a document, as pycocoevalcap called on the batch would, and
@@ -112,7 +110,7 @@ class CiderD:
         words = words_of(tokens, eos)
         log_images = float(np.log(images))
         slots, idf = _hash_table(np.asarray(keys, np.int64), log_images - np.log(np.maximum(counts, 1)))
-        parts = (words[:, low:high] for low, high in _chunks(len(amounts)))
+        parts = words.split(_IMAGES_AT_ONCE, dim=1)
         norms = [_norms(part, _look_up(_ngrams(part), slots, idf, log_images)) for part in parts]
         return cls(
             words=words.permute(1, 2, 0).contiguous(),
@@ -122,7 +120,6 @@ class CiderD:
             slots=slots,
             idf=idf.to(dtype),
             log_images=log_images,
-            sigma=sigma,
             eos=eos,
             frequencies=frequencies,
         )
@@ -140,7 +137,7 @@ class CiderD:
         """Score (N,) of captions `tokens` (N, T) int64, 0 from where each ended, of `images` (N,) int64, rows of M.
 
         With `eos`, a caption that ended before T has the EOS as its last word; one of T words has none. Nothing is
-        read back from the device; ids above 32767 are therefore looked for on the CPU only, where they raise UserError.
+        read back from the device; ids above 32767 are therefore checked on the CPU only, where they raise UserError.
         """
         looked = devices.synchronous(tokens.device) and tokens.numel()
         if looked and not 0 <= int(tokens.min()) <= int(tokens.max()) <= MAX_ID:
@@ -154,7 +151,7 @@ class CiderD:
             idf, norms = _look_up(keys, self.slots, self.idf, self.log_images), self.norms[images].permute(1, 2, 0)
         else:
             idf, norms = _of_batch(keys, human, dtype)
-        # these are sums over n-grams, but an n-gram that is said k times has k places: each stands for a k-th
+        # these are sums over n-grams, but an n-gram that occurs k times has k places: each counts as 1/k of it
         squares = idf.square()[:, :, None]
         norm = (said * squares).sum(dim=1).sqrt()  # (4, 1, N)
         weights = squares / said.clamp(min=1)
@@ -162,19 +159,19 @@ class CiderD:
         length = norm * norms
         cosine = (dot / torch.where(length > 0, length, 1)).mean(dim=0)
         apart = _bigrams(words) - self.bigrams[images].T
-        penalty = torch.exp(-apart.square() / (2 * self.sigma**2))
+        penalty = torch.exp(-apart.square() / (2 * SIGMA**2))
         return 10 * (cosine * penalty).sum(dim=0) / self.references[images]
 
 
 def _look_up(keys: Tensor, slots: Tensor, values: Tensor, otherwise: float) -> Tensor:
-    """Of each of `keys` its value in a hash table, or `otherwise`; of -1, which is no n-gram, any of these."""
+    """The value of each of `keys` in a hash table, or `otherwise`; for -1, which is no n-gram, either."""
     first, second = _places(keys, len(slots))
     place = torch.where(slots[first] == keys, first, second)
     return torch.where(slots[place] == keys, values[place], otherwise)
 
 
 def _norms(words: Tensor, idf: Tensor) -> Tensor:
-    """(4, …): lengths of the tf-idf vectors of captions `words` (T, …) with `idf` (4, T, …)."""
+    """(4, …): norms of the tf-idf vectors of captions `words` (T, …) with `idf` (4, T, …)."""
     said = occurrences(words.flatten(1), words.reshape(len(words), 1, -1)).view_as(idf)
     return (said * idf.square()).sum(dim=1).sqrt()
 
@@ -195,44 +192,26 @@ def _of_batch(keys: Tensor, human: Tensor, dtype: torch.dtype) -> tuple[Tensor, 
 def _padded(captions: Captions, max_words: int) -> tuple[Tensor, np.ndarray]:
     """Clipped captions (M, R, max_words) int16, 0 after the last word, and how many each image has (M,).
 
-    Where an image has fewer than R, the rest is -1.
+    Where an image has fewer than R, the rest is -1. Raises UserError for an id out of range.
     """
     amounts = np.fromiter(map(len, captions), np.int64, len(captions))
     tokens = np.zeros((len(amounts), max(amounts, default=0), max_words), np.int16)
-    tokens[np.arange(tokens.shape[1]) >= amounts[:, None]] = -1
-    for low, high in _chunks(len(amounts)):
-        flat = list(chain.from_iterable(captions[low:high]))
-        lengths = np.fromiter(map(len, flat), np.int64, len(flat))
-        words = np.fromiter(chain.from_iterable(flat), np.int64, int(lengths.sum()))
-        image, number = _spread(amounts[low:high])
-        caption, place = _spread(lengths)
-        image, number = image[caption] + low, number[caption]
-        wrong = (words < 1) | (words > MAX_ID)
-        if wrong.any():
-            bad = int(np.argmax(wrong))
-            raise UserError(
-                f"captions: id {words[bad]} in caption {number[bad]} of image row {image[bad]} lies outside "
-                f"1 … {MAX_ID}; CIDEr takes words without EOS and packs {ID_BITS} bits a word"
-            )
-        kept = place < max_words
-        tokens[image[kept], number[kept], place[kept]] = words[kept]
+    for row, image in enumerate(captions):
+        tokens[row, len(image) :] = -1
+        for number, words in enumerate(image):
+            if wrong := [word for word in words if not 0 < word <= MAX_ID]:
+                raise UserError(
+                    f"captions: id {wrong[0]} in caption {number} of image row {row} lies outside 1 … {MAX_ID}; CIDEr "
+                    f"takes words without EOS and packs {ID_BITS} bits a word"
+                )
+            tokens[row, number, : len(words)] = words[:max_words]
     return torch.from_numpy(tokens), amounts
 
 
-def _spread(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of groups of these sizes laid end to end: each member's group and its number in the group."""
-    group = np.repeat(np.arange(len(sizes)), sizes)
-    return group, np.arange(len(group)) - (np.cumsum(sizes) - sizes)[group]
-
-
-def _chunks(images: int) -> Iterator[tuple[int, int]]:
-    return ((low, min(low + _IMAGES_AT_ONCE, images)) for low in range(0, images, _IMAGES_AT_ONCE))
-
-
 def words_of(tokens: Tensor, eos: bool) -> Tensor:
-    """Words (T, …) int16 of captions `tokens` (…, T) int16, and the EOS if it counts; from there on -1.
+    """Words (T, …) int16 of captions `tokens` (…, T) int16, with the EOS if it counts; after the last -1.
 
-    Captions side by side and places one below the other: what happens to a place happens to all captions at once.
+    Places come first, so that each operation on a place is one for all captions.
     """
     words = tokens.movedim(-1, 0).contiguous()
     ends = words == 0
@@ -256,11 +235,11 @@ def _ngrams(words: Tensor) -> Tensor:
 
 
 def occurrences(words: Tensor, texts: Tensor) -> Tensor:
-    """(4, T, S, N) int16: how often the n-gram at each place of `words` (T, N) is in each of `texts` (W, S, N).
+    """(4, T, S, N) int16: how often the n-gram at each place of `words` (T, N) occurs in each of `texts` (W, S, N).
 
-    Both are int16. Where no n-gram begins the answer is 0.
+    Both are int16. Where no n-gram begins, 0.
     """
-    wanted = words.masked_fill(words < 0, -2)[:, None]  # no word is like no other
+    wanted = words.masked_fill(words < 0, -2)[:, None]  # equal to no word
     same = words.new_empty(len(texts), *(len(words), *texts.shape[1:]))
     torch.eq(texts[:, None], wanted, out=same)  # into int16, which the CPU compares six times as fast as into bool
     counts, run = same.new_zeros(ORDERS, *same.shape[1:]), same
@@ -288,9 +267,9 @@ def _places(keys: Tensor, slots: int) -> tuple[Tensor, Tensor]:
 def _hash_table(keys: np.ndarray, values: np.ndarray) -> tuple[Tensor, Tensor]:
     """Slots (S,) with each of the distinct `keys` (K,) at one of its two places, -1 elsewhere, and values (S,).
 
-    Two looks find any key, without a loop. Source: Pagh, Rodler, "Cuckoo hashing" (2004), here with all keys at once.
+    Two comparisons find any key, without a loop. Source: Pagh, Rodler, "Cuckoo hashing" (2004), here all keys at once.
     """
-    size = 1 << max(4, (5 * len(keys) // 2).bit_length())  # beyond half full it may not come out
+    size = 1 << max(4, (5 * len(keys) // 2).bit_length())  # more than half full, it may find no arrangement
     while True:
         homes = torch.stack(_places(torch.tensor(keys), size)).numpy()
         lodger, turn, homeless = np.full(size, -1), np.zeros(len(keys), np.int8), np.arange(len(keys))
@@ -300,7 +279,7 @@ def _hash_table(keys: np.ndarray, values: np.ndarray) -> tuple[Tensor, Tensor]:
                 return torch.from_numpy(table[0]), torch.from_numpy(table[1])
             wanted = homes[turn[homeless], homeless]
             evicted = np.unique(lodger[wanted])
-            lodger[wanted] = homeless  # who comes last stays
+            lodger[wanted] = homeless  # the last one stays
             homeless = np.concatenate([homeless[lodger[wanted] != homeless], evicted[evicted >= 0]])
             turn[homeless] ^= 1
         size *= 2

@@ -1,4 +1,4 @@
-"""How varied captions are, those of many images or several of one, and how often they stammer or break off."""
+"""Diversity of captions, of many images or several of one, and how often they repeat words or have no end."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 def diversity(captions: Sequence[str], tokens: Sequence[Sequence[int]]) -> dict[str, float]:
-    """Figures of N captions, as text of words joined by blanks and as ids (N rows, 0 where a caption ended).
+    """Statistics of N captions, as text of words joined by spaces and as ids (N rows, 0 where a caption ended).
 
     words_per_caption; distinct_captions: different captions per caption; words_used: different words; Div-1 and Div-2:
-    different words and pairs of neighbouring words per word said (Shetty et al., 2017, over several captions of one
-    image; here each image has one, so over all N: more captions make them smaller, only equal N compare);
+    different words and pairs of neighbouring words per word (Shetty et al., 2017, over several captions of one
+    image; here each image has one, so over all N: more captions make them smaller, only equal N can be compared);
     repetition and unfinished: shares of captions that `repeats`, and that have no EOS.
     Raises UserError where there are none or the two differ in number.
     """
     if len(captions) != len(tokens) or not len(captions):
         raise UserError(
-            f"diversity: {len(captions)} captions as text and {len(tokens)} as ids; give the same, and some"
+            f"diversity: {len(captions)} captions as text and {len(tokens)} as ids; give equally many, and at least one"
         )
     words = [caption.split() for caption in captions]
     count, length = len(words), sum(map(len, words))
@@ -47,9 +47,9 @@ def diversity(captions: Sequence[str], tokens: Sequence[Sequence[int]]) -> dict[
 
 
 def repeats(words: Sequence[str]) -> bool:
-    """Does a caption say a word twice in a row, or the same two words twice?
+    """Whether a caption has a word twice in a row, or the same two words twice.
 
-    Two function words do not count ("in front of a … of a"): human captions say them again as well.
+    Two function words do not count ("in front of a … of a"): human captions repeat them as well.
     """
     bigrams = list(pairwise(words))
     if any(first == second for first, second in bigrams):
@@ -59,7 +59,7 @@ def repeats(words: Sequence[str]) -> bool:
 
 
 def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Div-1, Div-2 and mBLEU-4 of K ≥ 2 captions of each of M images: tokens joined by blanks.
+    """Div-1, Div-2 and mBLEU-4 of K ≥ 2 captions of each of M images: tokens joined by spaces.
 
     Div-n: different n-grams of an image's captions per word of theirs, averaged over images. mBLEU-4: corpus BLEU-4 of
     all images' k-th captions, each against the K − 1 others of its image, averaged over k; lower is more varied (Shetty
@@ -79,12 +79,12 @@ def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
 def self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 5) -> float:
     """Mean sentence BLEU-5 of each of the `first` captions against all others of them, 0 … 1; lower is more varied.
 
-    As WTF-RL's published code has it: NLTK's sentence_bleu with its smoothing method1 (.1 where nothing matches). More
-    captions make it larger, only equal numbers compare. Raises UserError for fewer than two captions.
+    As in WTF-RL's published code: NLTK's sentence_bleu with its smoothing method1 (.1 where nothing matches). More
+    captions make it larger, only equal numbers can be compared. Raises UserError for fewer than two captions.
     """
     words = [caption.split() for caption in captions[:first]]
     if len(words) < 2:
-        raise UserError(f"Self-BLEU: {len(words)} captions; one has no others to be compared with")
+        raise UserError(f"Self-BLEU: {len(words)} captions; two or more are needed")
     logs = [0.0] * len(words)
     for n in range(1, orders + 1):
         counts = [Counter(_ngrams(caption, n)) for caption in words]

@@ -2,7 +2,7 @@
 
 prepro_ngrams.py of self-critical.pytorch pickles {"document_frequency": {("12", "7", "0"): 31.0}, "ref_len": 113287},
 in how many of `ref_len` images each n-gram (n = 1 … 4) occurs: ids as text, "0" where a caption ends, or words and
-"<eos>". A pickle may run whatever it likes when it is loaded; the reader here hands out three types and no more.
+"<eos>". A pickle may run any code when it is loaded; the reader here admits three types and no more.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.metrics.cider import ORDERS, Captions, pack
 from pipeline.vocabulary import EOS, Vocabulary
 
@@ -34,75 +34,72 @@ def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Capt
     `captions` are the training split's, by image, as ids. Raises UserError, one line, for a file that holds anything
     but such counts, and where it was counted over other images, with another vocabulary or over other captions.
     """
-    path = Path(path)
-    frequencies, images = _checked(_unpickled(path), path)
+    try:
+        with open(path, "rb") as file:
+            content = _Unpickler(file, encoding="latin1").load()  # texts of Python 2 may be bytes
+    except FileNotFoundError:
+        raise UserError(f"{path}: the file of document frequencies is missing") from None
+    except UserError as refused:
+        raise UserError(f"{path}: {refused}") from None
+    except Exception as error:  # a broken pickle raises nearly anything
+        raise UserError(f"{path}: cannot be read as a pickle ({reason(error)})") from None
+    try:
+        return _read(content, vocabulary, captions)
+    except UserError as problem:
+        raise UserError(f"{path}: {problem}") from None
+
+
+class _Unpickler(pickle.Unpickler):
+    """Numbers, texts, tuples, dicts, and the types that are admitted; nothing else is imported."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in ADMITTED:
+            raise UserError(f"names {module}.{name}, which no file of document frequencies needs; it is not loaded")
+        return ADMITTED[module, name]
+
+
+def _read(content: Any, vocabulary: Vocabulary, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
+    frequencies, images = _checked(content)
     if images != len(captions):
-        _refuse(
-            path,
-            f"was counted over {images:,} images, but the training split has {len(captions):,}; take the file of the "
-            "same split, or document_frequencies: null",
+        raise UserError(
+            f"was counted over {images:,} images, but the training split has {len(captions):,}; use the file of the "
+            "same split, or document_frequencies: null"
         )
     if all(ngram[0].isdecimal() for ngram in frequencies if len(ngram) == 1):
         ids = {str(number): number for number in range(len(vocabulary) + 1)}
     else:
         ids = {**vocabulary.ids, EOS_WORD: EOS}
-    orders = list(_packed(frequencies, ids, vocabulary, path))
-    keys, counts = (np.concatenate(parts) for parts in zip(*orders, strict=True))
+    parts = list(_packed(frequencies, ids))
+    keys, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     if (counts % 1).any():
-        _refuse(path, "holds a count that is no whole number")
+        raise UserError("holds a count that is not an integer")
     if not 1 <= counts.min() <= counts.max() <= images:
-        _refuse(path, f"holds counts from {counts.min():g} to {counts.max():g}, but there are {images:,} images")
+        raise UserError(f"holds counts from {counts.min():g} to {counts.max():g}, but there are {images:,} images")
     order = np.argsort(keys)
     keys, counts = keys[order], counts[order].astype(np.int32)
-    _check_fit(path, vocabulary, captions, keys, counts)
+    _check_fit(vocabulary, captions, keys, counts)
     return keys, counts
 
 
-class _Unpickler(pickle.Unpickler):
-    """Numbers, texts, tuples, dicts, and the types that are admitted; whatever else is named is not even imported."""
-
-    def __init__(self, file: Any, path: Path):
-        super().__init__(file, encoding="latin1")  # texts of Python 2 may be bytes
-        self.path = path
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in ADMITTED:
-            _refuse(self.path, f"names {module}.{name}, which no file of document frequencies needs; it is not loaded")
-        return ADMITTED[module, name]
-
-
-def _unpickled(path: Path) -> Any:
-    try:
-        with open(path, "rb") as file:
-            return _Unpickler(file, path).load()
-    except UserError:
-        raise
-    except FileNotFoundError:
-        raise UserError(f"{path}: the file of document frequencies is missing") from None
-    except Exception as error:  # a broken pickle raises nearly anything
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{path}: cannot be read as a pickle ({reason})") from None
-
-
-def _checked(content: Any, path: Path) -> tuple[dict[tuple[str, ...], float], int]:
-    """The mapping and the number of images, of the types that they are to be of."""
+def _checked(content: Any) -> tuple[dict[tuple[str, ...], float], int]:
+    """The mapping and the number of images, of the right types."""
     if not isinstance(content, dict) or not {"document_frequency", "ref_len"} <= content.keys():
-        _refuse(path, "is to hold a dict with document_frequency and ref_len")
+        raise UserError("must hold a dict with document_frequency and ref_len")
     frequencies, images = content["document_frequency"], content["ref_len"]
     if not isinstance(images, int | float) or images != images // 1:
-        _refuse(path, f"has ref_len {str(images)[:60]}, which is to be a number of images")
+        raise UserError(f"has ref_len {str(images)[:60]}, which must be a number of images")
     if not isinstance(frequencies, dict) or not frequencies:
-        _refuse(path, "has a document_frequency that is no mapping of n-grams to counts")
+        raise UserError("has a document_frequency that is no mapping of n-grams to counts")
     for ngram, count in frequencies.items():
         if not isinstance(ngram, tuple) or not 1 <= len(ngram) <= ORDERS or {*map(type, ngram)} != {str}:
-            _refuse(path, f"has the key {str(ngram)[:60]}, which is to be a tuple of 1 to {ORDERS} words")
+            raise UserError(f"has the key {str(ngram)[:60]}, which must be a tuple of 1 to {ORDERS} words")
         if type(count) not in (int, float):
-            _refuse(path, f"counts {str(count)[:60]} for {ngram}, which is to be a number")
+            raise UserError(f"counts {str(count)[:60]} for {ngram}, which must be a number")
     return frequencies, int(images)
 
 
 def _packed(
-    frequencies: Mapping[tuple[str, ...], float], ids: Mapping[str, int], vocabulary: Vocabulary, path: Path
+    frequencies: Mapping[tuple[str, ...], float], ids: Mapping[str, int]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Keys and counts of the n-grams of each order."""
     for order in range(1, ORDERS + 1):
@@ -110,34 +107,27 @@ def _packed(
         try:
             words = np.fromiter(map(ids.__getitem__, chain.from_iterable(ngrams)), np.int64, order * len(ngrams))
         except KeyError as unknown:
-            _refuse(
-                path,
-                f"holds {unknown.args[0]!r}, which is none of the vocabulary's {len(vocabulary):,} words; it was "
-                "counted with another vocabulary",
-            )
+            raise UserError(
+                f"holds {unknown.args[0]!r}, which is none of the vocabulary's {len(ids) - 1:,} words; it was counted "
+                "with another vocabulary"
+            ) from None
         counts = np.fromiter((frequencies[ngram] for ngram in ngrams), np.float64, len(ngrams))
         yield pack(words.reshape(-1, order)), counts
 
 
-def _check_fit(path: Path, vocabulary: Vocabulary, captions: Captions, keys: np.ndarray, counts: np.ndarray) -> None:
-    """No word may be in more training images than the file says: captions are cut here, which only takes words away."""
-    words = np.fromiter(chain.from_iterable(chain.from_iterable(captions)), np.int64)
-    image = np.repeat(np.arange(len(captions)), [sum(map(len, each)) for each in captions])
+def _check_fit(vocabulary: Vocabulary, captions: Captions, keys: np.ndarray, counts: np.ndarray) -> None:
+    """Refuse counts of words that are in more training images than counted: clipping captions only removes words."""
     size = len(vocabulary) + 1
-    here = np.bincount(np.unique(image * size + words) % size, minlength=size)
-    there = np.zeros(size, np.int64)
+    here, there = np.zeros((2, size), np.int64)
+    for image in captions:
+        here[np.unique(np.fromiter(chain.from_iterable(image), np.int64))] += 1
     unigrams = keys < size
     there[keys[unigrams]] = counts[unigrams]
     more = np.flatnonzero(here > there)
     if len(more) > FEW * np.count_nonzero(here):
         word = more[0]
-        _refuse(
-            path,
+        raise UserError(
             f"says that word {word}, {vocabulary.words[word - 1]!r}, is in {there[word]:,} images, but it is in "
             f"{here[word]:,} of the training split, and so for {len(more):,} words; it was counted with another "
-            "vocabulary or over other captions",
+            "vocabulary or over other captions"
         )
-
-
-def _refuse(path: Path, problem: str) -> NoReturn:
-    raise UserError(f"{path}: {problem}")

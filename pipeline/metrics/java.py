@@ -12,30 +12,32 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import IO, cast
 
 PARSER = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
 FETCH_SPICE = "python -m pycocoevalcap.spice.get_stanford_models"
 _METEOR_STATISTICS = 23
-_AHEAD = 16  # lines that METEOR is given before its answers are read: those, some 130 bytes each, fit into any pipe
+_AHEAD = 16  # lines sent to METEOR before its answers are read, which, some 130 bytes each, fit into any pipe
 
 Score = tuple[float, list[float]]  # of all captions together, and of each
 
 
 class NotComputedError(Exception):
-    """Why there is no number, and what to do, in one line."""
+    """Why a metric has no value, and what to do, in one line."""
 
 
 def one_line(text: str) -> str:
-    """`text` with every line break and control character made a blank, and no blank twice."""
+    """`text` with every line break and control character replaced by a space, and no two spaces in a row."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def tokenise(texts: Sequence[str], timeout: float) -> list[str]:
-    """Lower-case Penn Treebank tokens of each text, without punctuation, joined by blanks."""
+    """Lower-case Penn Treebank tokens of each text, without punctuation, joined by spaces."""
     from pycocoevalcap.tokenizer import ptbtokenizer
 
     if not texts:
@@ -51,14 +53,14 @@ def tokenise(texts: Sequence[str], timeout: float) -> list[str]:
 
 
 def meteor_jar() -> Path:
-    """The program that Meteor runs."""
+    """METEOR's program."""
     from pycocoevalcap.meteor import meteor
 
     return Path(meteor.__file__).with_name(meteor.METEOR_JAR)
 
 
 class Meteor:
-    """METEOR 1.5 as a process that is started once, is asked line by line, and is ended by `close`."""
+    """METEOR 1.5 (Denkowski, Lavie, 2014) as a process that is started once, and ended by `close`."""
 
     def __init__(self, timeout: float) -> None:
         """`timeout`: seconds that one set of captions may take."""
@@ -70,22 +72,17 @@ class Meteor:
         self._process = subprocess.Popen(
             _command(arguments), stdin=pipe, stdout=pipe, stderr=self._errors, encoding="utf-8"
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._stdin, self._stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-        """METEOR of tokenised captions. Raises NotComputedError if the process fails or is late, and ever after."""
+        """METEOR of N tokenised captions against their references, 0 … 1: of all together, and of each.
+
+        Raises NotComputedError if the process fails or takes longer than the timeout, and whenever called after that.
+        """
         if self._failed:
             raise NotComputedError(self._failed)
-        late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            self._process.kill()
-
-        watch = threading.Timer(self.timeout, stop)
-        watch.start()
+        began, timer = time.monotonic(), threading.Timer(self.timeout, self._process.kill)
+        timer.start()
         try:
             statistics = self._statistics(list(zip(hypotheses, references, strict=True)))
             self._say([" ||| ".join(["EVAL", *statistics])])
@@ -98,33 +95,33 @@ class Meteor:
             complaint = _last_line(self._errors.read().decode(errors="replace"))
             longest = max(len(text.split()) for text in (*hypotheses, *chain.from_iterable(references)))
             why = f"{error}; Java said: {complaint}"
-            if late.is_set():
+            if time.monotonic() - began >= self.timeout:
                 why = f"no answer within {self.timeout:g} s; the longest text has {longest} words"
             self._failed = f"METEOR: {why}"
             raise NotComputedError(self._failed) from None
         finally:
-            watch.cancel()
+            timer.cancel()
 
     @property
     def ended(self) -> bool:
-        """Whether the process is no more, whoever killed it."""
+        """Whether the process has ended, whoever ended it."""
         return self._process.poll() is not None
 
     def close(self) -> None:
         """End the process."""
         self._process.kill()
         self._process.wait()
-        with contextlib.suppress(OSError):  # what was not yet written has nobody to go to
+        with contextlib.suppress(OSError):  # what was not written yet has no reader
             self._stdin.close()
         self._stdout.close()
         self._errors.close()
 
     def _statistics(self, pairs: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-        """METEOR's line of statistics of each caption, with those of its references."""
+        """METEOR's line of statistics of each caption, computed from it and its references."""
         found = []
         for start in range(0, len(pairs), _AHEAD):
             some = pairs[start : start + _AHEAD]
-            # the fields' separator must not occur in them; a last field that is empty still needs the blank before it
+            # the separator must not occur in the fields; an empty last field still needs the space before it
             fields = ([text.replace("|||", "").replace("  ", " ") for text in (*human, said)] for said, human in some)
             self._say(" ||| ".join(["SCORE", *parts]) for parts in fields)
             for said, _ in some:
@@ -146,7 +143,7 @@ class Meteor:
 
 
 def spice_jar() -> Path:
-    """The program that `spice` runs. Raises NotComputedError where its parser's files are absent."""
+    """SPICE's program. Raises NotComputedError where its parser's files are absent."""
     from pycocoevalcap.spice import spice as package
 
     folder = Path(package.__file__).parent
@@ -157,7 +154,10 @@ def spice_jar() -> Path:
 
 
 def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Score:
-    """SPICE of tokenised captions. Raises NotComputedError where its parser's files, in no package, are absent."""
+    """SPICE (Anderson et al., 2016) of N tokenised captions against their references, 0 … 1: their mean, and each.
+
+    Raises NotComputedError where its parser's files, which no package contains, are absent.
+    """
     import numpy as np
 
     program = spice_jar()
@@ -191,12 +191,8 @@ def _java() -> str:
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
-    return [
-        _java(),
-        "-Dfile.encoding=UTF-8",
-        "-XX:+UseSerialGC",
-        *arguments,
-    ]  # short work: no threads to collect garbage
+    # the serial collector: no further threads for programs that run for seconds
+    return [_java(), "-Dfile.encoding=UTF-8", "-XX:+UseSerialGC", *arguments]
 
 
 def _run(name: str, arguments: Sequence[str], timeout: float, given: str = "") -> str:

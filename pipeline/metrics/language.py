@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain, islice
 
 import numpy as np
@@ -18,26 +19,19 @@ METRICS = (*BLEU, "METEOR", "ROUGE-L", "CIDEr", "SPICE")
 
 @dataclass(frozen=True)
 class LanguageScores:
-    """What N captions are worth."""
+    """Scores of N captions."""
 
-    scores: dict[str, float] = field(default_factory=dict)  # of the whole set: 0 … 1, CIDEr 0 … 10
+    scores: dict[str, float] = field(default_factory=dict)  # of all captions together: 0 … 1, CIDEr 0 … 10
     per_caption: dict[str, np.ndarray] = field(default_factory=dict)  # (N,) float64, in the order of the captions
     bleu_counts: np.ndarray | None = None  # (N, 10), if BLEU was computed
     not_computed: dict[str, str] = field(default_factory=dict)  # metric → why, and what to do, in one line
 
 
-def score(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[str] = METRICS
-) -> LanguageScores:
-    """`LanguageScorer.score` for a single set of captions."""
-    with LanguageScorer(metrics) as scorer:
-        return scorer.score(hypotheses, references)
-
-
 def bleu_counts(said: Sequence[str], human: Sequence[Sequence[str]]) -> np.ndarray:
-    """(N, 10) int32, whose sums over captions make corpus BLEU (pycocoevalcap's), from tokenised texts.
+    """(N, 10) int32 of tokenised texts; corpus BLEU (pycocoevalcap's) is computed from their sums over captions.
 
-    Words said; words of the reference closest in length; n-grams said, n = 1 … 4; n-grams matched, n = 1 … 4.
+    Words of the caption; words of the reference closest in length; n-grams of the caption, n = 1 … 4; n-grams that
+    match, n = 1 … 4.
     """
     from pycocoevalcap.bleu.bleu_scorer import cook_refs, cook_test
 
@@ -52,8 +46,8 @@ def bleu_counts(said: Sequence[str], human: Sequence[Sequence[str]]) -> np.ndarr
 class LanguageScorer:
     """Scores several sets of captions with one METEOR process, each text tokenised once; use it in a `with`.
 
-    Where a grid shares one (pipeline.metrics.shared_meteor), it is that one.
-
+    METEOR is a grid's shared one (pipeline.metrics.shared_meteor), else its own. It takes many seconds to read its
+    tables, so it is started when the block begins: captions may be generated meanwhile.
     `timeout`: seconds that a Java program may take over one set of captions before its metric is given up.
     Raises UserError for a metric that is not in METRICS.
     """
@@ -68,6 +62,9 @@ class LanguageScorer:
         self._meteor: java.Meteor | shared_meteor.SharedMeteor | None = None
 
     def __enter__(self) -> LanguageScorer:
+        if "METEOR" in self._metrics:
+            with suppress(java.NotComputedError):  # `score` reports it
+                self._meteor = shared_meteor.meteor(self._timeout)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -88,56 +85,49 @@ class LanguageScorer:
                 f"language metrics: {len(hypotheses)} captions for references of {len(references)} images; "
                 "give one caption and its references for every image"
             )
-        result, wanted = LanguageScores(), self._metrics if metrics is None else tuple(metrics)
+        wanted = self._metrics if metrics is None else tuple(metrics)
         try:
             if "METEOR" in wanted and self._meteor is None:
-                self._meteor = shared_meteor.meteor(
-                    self._timeout
-                )  # it takes seconds to start: the others run meanwhile
+                self._meteor = shared_meteor.meteor(self._timeout)
             said = self.tokenised(hypotheses)
             flat = iter(self.tokenised(list(chain.from_iterable(references))))
         except java.NotComputedError as reason:
-            result.not_computed.update(dict.fromkeys(wanted, str(reason)))
-            return result
+            return LanguageScores(not_computed=dict.fromkeys(wanted, str(reason)))
         human = [list(islice(flat, len(texts))) for texts in references]
         for place, texts in enumerate(human):
             if not any(texts):
                 raise UserError(f"references of image {place}: none of {len(texts)} has a word; every image needs one")
-
+        result = LanguageScores(bleu_counts=bleu_counts(said, human) if set(BLEU) & set(wanted) else None)
         with ThreadPoolExecutor(1) as beside:
-            for names, compute in self._scorers(said, human, beside, wanted):
-                if not set(names) & set(wanted):
-                    continue
+            for names, compute in self._scorers(said, human, wanted, beside).items():
                 try:
-                    scored = compute()
+                    for name, (overall, each) in zip(names, compute(), strict=True):
+                        if name in wanted:
+                            result.scores[name] = float(overall)
+                            result.per_caption[name] = np.asarray(each, dtype=np.float64)
                 except java.NotComputedError as reason:
-                    result.not_computed.update((name, str(reason)) for name in names if name in wanted)
-                    continue
-                for name, (overall, each) in zip(names, scored, strict=True):
-                    if name in wanted:
-                        result.scores[name] = float(overall)
-                        result.per_caption[name] = np.asarray(each, dtype=np.float64)
-                if names == BLEU:
-                    result = replace(result, bleu_counts=bleu_counts(said, human))
+                    result.not_computed.update(dict.fromkeys(names, str(reason)))
         return result
 
     def _scorers(
-        self, said: list[str], human: list[list[str]], beside: Executor, wanted: tuple[str, ...]
-    ) -> Iterator[tuple[tuple[str, ...], Callable[[], list]]]:
-        """Names, and what scores the tokenised captions against the references with a (overall, each) per name."""
+        self, said: list[str], human: list[list[str]], wanted: Sequence[str], beside: Executor
+    ) -> dict[tuple[str, ...], Callable[[], Iterable[tuple[float, Sequence[float]]]]]:
+        """Names of metrics that are wanted → what computes them: of all captions together, and of each."""
         from pycocoevalcap.bleu.bleu import Bleu
         from pycocoevalcap.cider.cider import Cider
         from pycocoevalcap.rouge.rouge import Rouge
 
-        # METEOR, in a process of its own, works while the others do
-        meteor = "METEOR" in wanted and self._meteor and beside.submit(self._meteor.score, said, human)
+        # METEOR, in a process of its own, computes while the others do
+        meteor = beside.submit(self._meteor.score, said, human) if self._meteor and "METEOR" in wanted else Future()
         by_place = dict(enumerate(human)), {i: [text] for i, text in enumerate(said)}
-        yield BLEU, lambda: list(zip(*Bleu(4).compute_score(*by_place, verbose=0), strict=True))
-        yield ("ROUGE-L",), lambda: [Rouge().compute_score(*by_place)]
-        yield ("CIDEr",), lambda: [Cider().compute_score(*by_place)]
-        yield ("SPICE",), lambda: [java.spice(said, human, self._timeout)]
-        if meteor:
-            yield ("METEOR",), lambda: [meteor.result()]
+        known = {
+            BLEU: lambda: zip(*Bleu(4).compute_score(*by_place, verbose=0), strict=True),
+            ("ROUGE-L",): lambda: [Rouge().compute_score(*by_place)],
+            ("CIDEr",): lambda: [Cider().compute_score(*by_place)],
+            ("SPICE",): lambda: [java.spice(said, human, self._timeout)],
+            ("METEOR",): lambda: [meteor.result()],
+        }
+        return {names: compute for names, compute in known.items() if set(names) & set(wanted)}
 
     def tokenised(self, texts: Sequence[str]) -> list[str]:
         """Penn Treebank tokens of each text, each text tokenised once. Raises NotComputedError where Java fails."""

@@ -1,7 +1,7 @@
-"""BLEU and ROUGE-L of each caption as rewards: whole batches at once, on the device where the captions are.
+"""BLEU and ROUGE-L of each caption as rewards: all captions of a batch at once, on the device where they are.
 
-Both equal pycocoevalcap's on the same tokens. Captions are words (T, N) int16, references (W, R, N), -1 where no word
-is, as `CiderD` keeps them: whether the EOS counts as a word has been decided there.
+Both equal pycocoevalcap's on the same tokens. Captions are words (T, N) int16, references (W, R, N), -1 where there is
+no word, as from `CiderD.side_by_side`, which decides whether the EOS counts as a word.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ BETA = 1.2  # ROUGE-L: how much more recall weighs than precision
 def bleu(words: Tensor, human: Tensor) -> Tensor:
     """BLEU-1 … BLEU-4 (4, N) float64 of each caption alone, against the reference closest in length.
 
-    Smoothed as pycocoevalcap does: 1e-15 is added to matches and 1e-9 to n-grams said, so that without a matching
-    n-gram BLEU-n is nearly 0 but not quite. Source: Papineni et al. (2002).
+    Smoothed as pycocoevalcap does: 1e-15 is added to matches and 1e-9 to the number of n-grams, so that BLEU-n without
+    a matching n-gram is not quite 0. Source: Papineni et al. (2002).
     """
     said = occurrences(words, words[:, None]).squeeze(2).double()  # (4, T, N)
     heard = occurrences(words, human).amax(2).double()  # (4, T, N)
-    # an n-gram that is said k times has k places
+    # an n-gram that occurs k times has k places
     matched = (torch.minimum(said, heard) / said.clamp(min=1)).sum(1).round()  # (4, N)
     length = (words >= 0).sum(0).double()  # (N,)
     grams = (length - torch.arange(ORDERS, device=words.device).unsqueeze(1)).clamp(min=0)
@@ -41,7 +41,7 @@ def rouge_l(words: Tensor, human: Tensor) -> Tensor:
 
     Source: Lin (2004), as pycocoevalcap computes it.
     """
-    longest = human.new_zeros(human.shape)  # with each beginning of the references
+    longest = human.new_zeros(human.shape)  # for each prefix of the references
     for word in words:
         diagonal = torch.cat([torch.zeros_like(longest[:1]), longest[:-1]])
         same = (human == word) & (word >= 0)

@@ -1,4 +1,4 @@
-"""Who finds whom: ranks of the right answer in a gallery, and recall."""
+"""Retrieval: ranks of the right answer in a gallery, and recall."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ AT_ONCE = 2**22  # scores that are held at once: more do not fit into a core's c
 
 @dataclass(frozen=True)
 class Ranks:
-    """Ranks, 1 is best, of N captions of M images that were looked for among each other."""
+    """Ranks, 1 is best, of N captions and M images."""
 
-    by_caption: Tensor  # (N,) int64: where each caption's image is among all images
-    by_image: Tensor  # (M,) int64: where the best of each image's captions is among those of others
-    among: dict[str, Tensor]  # gallery → (N,) int64: where each caption's image is among that gallery's
+    by_caption: Tensor  # (N,) int64: of each caption's image among all images
+    by_image: Tensor  # (M,) int64: of the best of each image's captions among those of others
+    among: dict[str, Tensor]  # gallery → (N,) int64: of each caption's image among that gallery's
     first: Tensor  # (N, shown) int64: the images that score highest for each caption, best first
 
 
@@ -31,18 +31,17 @@ def search(
     *,
     among: Mapping[str, Tensor] | None = None,
     shown: int = 0,
-    block: int | None = None,
 ) -> Ranks:
-    """Let captions find images and images captions, by inner product, in one pass over their scores.
+    """Rank images for captions and captions for images, by inner product, in one pass over their scores.
 
     `captions` (N, d), `images` (M, d), `owners` (N,) int64: the image of each caption; every image has one. `among`:
-    smaller galleries, (M, K) int64 distractors of each image, none of them itself. `block`: captions at once, by
-    default so many that the memory that is needed beside the vectors stays the same.
+    smaller galleries, (M, K) int64 distractors of each image, none of them itself. `shown`: how many of the images that
+    score highest for each caption are returned.
 
     A rank is 1 + the number of others that score as much or more: a listener that gives everything the same score ranks
-    last, not first. Of an image's captions the one that it ranks best counts, and the others do not stand in its way.
-    Scores are summed in double precision and compared in single, so that vectors that are equal tie wherever they
-    stand, and the size of a block changes nothing.
+    last, not first. Of an image's captions the one that ranks best counts, and the others do not worsen its rank.
+    Scores are summed in double precision and compared in single, so that equal vectors tie wherever they are, and the
+    number of captions at once changes nothing.
     Raises UserError for vectors that hold NaN or infinity, and for an image without a caption.
     """
     for name, vectors in (("captions", captions), ("images", images)):
@@ -51,16 +50,16 @@ def search(
     missing = (torch.bincount(owners, minlength=len(images)) == 0).nonzero()
     if len(missing):
         raise UserError(f"ranking: image {int(missing[0])} of {len(images)} has no caption; every image needs one")
-    rows = block or max(1, AT_ONCE // max(images.shape))
+    rows = max(1, AT_ONCE // max(images.shape))  # so many that the memory beside the vectors stays the same
     parts = [slice(start, start + rows) for start in range(0, len(captions), rows)]
-    # what others have to reach: the highest score of an image's own captions
+    # the score that others have to reach: the highest of an image's own captions
     highest = torch.full((len(images),), -torch.inf, device=images.device)
     for part in parts:
         own = (captions[part].double() * images[owners[part]].double()).sum(1).float()
         highest.scatter_reduce_(0, owners[part], own, "amax")
 
     transposed = images.double().T
-    # all that is kept is there before the first block: kept between blocks, it would leave holes in the memory
+    # allocated before the first block: allocated between blocks, results would fragment the memory
     by_caption = torch.empty_like(owners)
     by_image = torch.ones(len(images), dtype=torch.int64, device=images.device)
     by_gallery = {name: torch.empty_like(owners) for name in among or {}}

@@ -1,4 +1,4 @@
-"""METEOR and SPICE of captions while they are trained on: they read text, and run as Java programs."""
+"""METEOR and SPICE as rewards: they read text, and run as Java programs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pipeline.errors import UserError
 from pipeline.metrics import java, shared_meteor
 
 TextMetric = Literal["METEOR", "SPICE"]
-KEPT = 2**16  # captions whose scores are remembered
+KEPT = 2**16  # captions whose scores are cached
 
 
 class Texts:
     """Scores captions as text against their images' references, both tokenised; each different caption once.
 
-    METEOR is one process, started when first asked (a grid's shared one where there is one), that ends with this
-    object. SPICE starts a program each time, which takes long. `timeout`: seconds that one set of captions may take.
+    METEOR is one process, started by the first call (a grid's shared one where there is one), that ends with this
+    object. SPICE starts a program at each call, which takes long. `timeout`: seconds that one set of captions may take.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Texts:
         references: Callable[[int], Sequence[str]],
         timeout: float = 900.0,
     ) -> None:
-        """`decode`: the text of a caption's ids; `references`: the human captions of an image, by its row."""
+        """`decode`: the text of a caption's ids; `references`: the human captions of the image in a row."""
         self._decode, self._references, self._timeout = decode, references, timeout
         self._known: dict[tuple[str, int, str], float] = {}
         self._meteor: java.Meteor | shared_meteor.SharedMeteor | None = None

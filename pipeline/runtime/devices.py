@@ -1,4 +1,4 @@
-"""What may be asked of a device in the middle of a step."""
+"""Differences between devices."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import torch
 
 
 def synchronous(device: torch.device) -> bool:
-    """Whether what a tensor on `device` holds can be read at once: a GPU would have to finish its work first.
+    """Whether a tensor on `device` can be read without waiting: a GPU would have to finish its work first.
 
-    Where it cannot, as much is computed as there could be, and masked.
+    Where it cannot, callers compute for the largest possible size, and mask.
     """
     return device.type == "cpu"

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside, flushed to disk, then renamed into place."""
+"""Files that are complete or absent: written under another name, flushed to disk, then renamed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-LARGE = 2**22  # bytes of a file whose digest is worth remembering
+LARGE = 2**22  # bytes of a file whose digest is cached
 REMEMBERED = Path("data/checkpoints/digests")
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; what is written there becomes `path` if the block ends without an error."""
+    """A temporary path beside `path`; the file written there becomes `path` if the block ends without an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
@@ -28,14 +28,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def rename(temporary: Path, path: Path) -> None:
-    """Make a file that is written to its end `path`, once its bytes are on disk."""
+    """Rename a complete file to `path`, once its bytes are on disk."""
     _sync(temporary)
     os.replace(temporary, path)
     _sync(path.parent)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write `content` so that a reader, also one after a crash, sees the old file or the new one, never a part."""
+    """Write `content` so that a reader, also after a crash, finds the old file or the new one, never a part."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 CAPTIONERS = {
@@ -27,26 +27,25 @@ def library() -> Any:
 
 
 def opened(kind: str, name: str, **options: Any) -> Any:
-    """What the class `kind` of transformers has as `name`; UserError where it is neither here nor to be fetched."""
+    """The class `kind` of transformers, loaded by `name`; UserError where it is not on this machine and not fetched."""
     found = getattr(library(), kind)
     try:
         return found.from_pretrained(name, local_files_only=Path(name).is_dir(), **options)
     except (OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
         raise UserError(
-            f"{name}: no {kind} in a folder of this name, in the hub's cache or on the hub ({reason}); where there is "
-            f"a network run hf download {name} --local-dir FOLDER, put the folder on this machine and give its path "
-            "instead of the name"
+            f"{name}: no {kind} in a folder of this name, in the hub's cache or on the hub ({reason(error)}); run "
+            f"hf download {name} --local-dir FOLDER where there is a network, put the folder on this machine and give "
+            "its path instead of the name"
         ) from None
 
 
 def captioner(name: str) -> Any:
-    """The captioner `name`, whole, in evaluation mode and float32; UserError for another kind or missing weights."""
+    """The captioner `name` in evaluation mode and float32; UserError for another kind or missing weights."""
     kind = opened("AutoConfig", name).model_type
     if kind not in CAPTIONERS:
         raise UserError(f"{name}: is of the kind {kind}; captioners are {', '.join(CAPTIONERS)}")
     model, report = opened(CAPTIONERS[kind], name, dtype="float32", output_loading_info=True)
     if lacking := sorted(key for key in report["missing_keys"] if "pooler" not in key):
-        raise UserError(f"{name}: its weights lack {lacking[0]}; they are not those of a whole {CAPTIONERS[kind]}")
-    model.has_pooler = not report["missing_keys"]  # one that nobody has trained says nothing of an image
+        raise UserError(f"{name}: its weights lack {lacking[0]}; they are not those of a complete {CAPTIONERS[kind]}")
+    model.has_pooler = not report["missing_keys"]  # an untrained one is no feature of an image
     return model.eval()

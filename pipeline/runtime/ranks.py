@@ -1,7 +1,7 @@
 """Several processes that train one model on parts of each batch, as torchrun starts them; alone, all this does nothing.
 
-A batch is one batch, however many ranks hold it: losses are those of the whole, each rank has its captions' share, and
-gradients are summed. So the number of ranks shows in no result but the order of sums.
+A batch is one batch, however many ranks hold it: losses are those of all captions, each rank computes the share of its
+own, and gradients are summed. So the number of ranks changes nothing but the order of sums.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
 
 T = TypeVar("T")
 
@@ -24,7 +23,7 @@ def started() -> bool:
 
 
 def join(device: torch.device) -> None:
-    """Meet the other ranks, on `device`."""
+    """Connect with the other ranks, on `device`."""
     if started() and not dist.is_initialized():
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -32,18 +31,18 @@ def join(device: torch.device) -> None:
 
 
 def leave() -> None:
-    """Part from the other ranks."""
+    """Disconnect from the other ranks."""
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 
 
 def size() -> int:
-    """How many ranks there are."""
+    """The number of ranks."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """Which of them this one is, from 0; rank 0 alone writes."""
+    """The number of this one, from 0; rank 0 alone writes."""
     return dist.get_rank() if size() > 1 else 0
 
 
@@ -57,7 +56,7 @@ def total(x: Tensor) -> Tensor:
 
 
 def most(number: int, device: torch.device) -> int:
-    """The greatest `number` of any rank."""
+    """The greatest `number` among the ranks."""
     if size() > 1:
         box = torch.tensor(number, device=device)
         dist.all_reduce(box, dist.ReduceOp.MAX)
@@ -67,7 +66,11 @@ def most(number: int, device: torch.device) -> int:
 
 def gathered(x: Tensor) -> Tensor:
     """(ranks·N, …): `x` (N, …) of all ranks in order, with a gradient to each rank's own."""
-    return x if size() == 1 else _Gathered.apply(x)
+    if size() == 1:
+        return x
+    from torch.distributed.nn.functional import all_gather
+
+    return torch.cat(all_gather(x.contiguous()))
 
 
 def own(x: Tensor, dim: int = 0) -> Tensor:
@@ -76,10 +79,10 @@ def own(x: Tensor, dim: int = 0) -> Tensor:
 
 
 def add_up(tensors: Sequence[Tensor]) -> None:
-    """Replace tensors by their sums over the ranks, in one message for each kind of number."""
+    """Replace tensors by their sums over the ranks, in one message for each dtype."""
     if size() == 1:
         return
-    for dtype in {tensor.dtype for tensor in tensors}:
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):  # each rank in the same order
         group = [tensor for tensor in tensors if tensor.dtype == dtype]
         flat = torch.cat([tensor.flatten() for tensor in group])
         dist.all_reduce(flat)
@@ -87,24 +90,10 @@ def add_up(tensors: Sequence[Tensor]) -> None:
             tensor.copy_(part.view_as(tensor))
 
 
-def told(value: T) -> T:
-    """What rank 0 has for `value`."""
+def broadcast(value: T) -> T:
+    """The `value` of rank 0."""
     if size() == 1:
         return value
     box: list[Any] = [value]
     dist.broadcast_object_list(box)
     return box[0]
-
-
-class _Gathered(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        parts = [torch.empty_like(x) for _ in range(size())]
-        dist.all_gather(parts, x.contiguous())
-        return torch.cat(parts)
-
-    @staticmethod
-    def backward(ctx: Any, d: Tensor) -> Tensor:
-        d = d.clone()
-        dist.all_reduce(d)
-        return own(d)

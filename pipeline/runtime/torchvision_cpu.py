@@ -15,7 +15,7 @@ def declare_operators() -> None:
     """Call before the first import of torchvision or timm.
 
     Where the compiled operators do not load, `nms` and `qnms` are declared, without which torchvision cannot be
-    imported, and `nms` is the plain one below; `roi_align` has one of torchvision's own. Where they load nothing is
+    imported, and `nms` is `plain_nms`; `roi_align` falls back to torchvision's own Python. Where they load, nothing is
     done.
     """
     spec = importlib.util.find_spec("torchvision")
@@ -33,23 +33,28 @@ def declare_operators() -> None:
     torch.library.impl("torchvision::nms", "CPU", plain_nms)
     import torchvision
 
-    # nms() asks this before it calls the operator; roi_align has its own name for it, and goes on without
+    # nms() checks this before it calls the operator; roi_align imports it under its own name and falls back
     torchvision.extension._has_ops = lambda: True
 
 
 def plain_nms(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
-    """Non-maximum suppression: which boxes (n, 4) stay, by descending score, indices (m,).
+    """Non-maximum suppression as torchvision's operator: indices (m,) of the boxes (n, 4) that stay, best first."""
+    order = scores.argsort(descending=True, stable=True)
+    return order[nms_by_class(boxes, scores[:, None], threshold)[order, 0]]
+
+
+def nms_by_class(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
+    """Non-maximum suppression in each of C classes: boxes (n, 4), scores (n, C) → (n, C) bool: which boxes stay.
 
     A box stays if no box that stays and has a higher score overlaps it by an IoU of more than `threshold`; of equal
-    scores the first is higher.
+    scores the first is higher. All classes are computed at once: their boxes are the same, so IoUs are computed once,
+    and each step takes every class's next box in the order of its scores.
     """
     from torchvision.ops import box_iou
 
-    order = scores.argsort(descending=True, stable=True)
-    overlapping = (box_iou(boxes[order], boxes[order]) > threshold).numpy()
-    stays = torch.ones(len(order), dtype=torch.bool)
-    staying = stays.numpy()
-    for i, over in enumerate(overlapping):
-        if staying[i]:
-            staying[i + 1 :] &= ~over[i + 1 :]
-    return order[stays]
+    overlapping = (box_iou(boxes, boxes) > threshold).fill_diagonal_(False)
+    staying = torch.ones(scores.shape[1], len(boxes), dtype=torch.bool, device=boxes.device)
+    for following in scores.argsort(dim=0, descending=True, stable=True):  # (C,): one box a class
+        # none of higher score that stays overlaps it, so only lower ones fall
+        staying &= ~(overlapping[following] & staying.gather(1, following[:, None]))
+    return staying.T

@@ -1,1 +1,1 @@
-"""Records of runs: written here, sent to MLflow."""
+"""Records of runs, and how they are sent to MLflow."""

@@ -1,4 +1,4 @@
-"""`sync` sends what waits in the spool; `send FOLDER` is what a run starts for itself."""
+"""`sync` sends the records in the spool; `send FOLDER` is started by a run for its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.tracking.spool import SYNC, root
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status; 2: neither of the two was asked for."""
+    """The exit status; 2 for any other arguments."""
     if list(arguments) == ["sync"]:
         return sender.sync(root() / "mlflow-spool")
     if len(arguments) == 2 and arguments[0] == "send":

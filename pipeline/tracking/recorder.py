@@ -7,7 +7,7 @@ for it, a run that is killed is recorded as KILLED, and what could not be sent s
 
 The environment: MLFLOW_TRACKING_URI (default: `mlflow.db`, SQLite, beside the spool), MLFLOW_EXPERIMENT_NAME,
 SAYWHICH_PARENT_RUN (the key of the run that this one is a child of), SAYWHICH_PARENT_SPOOL (the machine and the folder
-where that one records), SAYWHICH_CELL (said after the run's name) and SAYWHICH_TRACKING=off.
+where that one records), SAYWHICH_CELL (appended to the run's name) and SAYWHICH_TRACKING=off.
 """
 
 from __future__ import annotations
@@ -26,13 +26,10 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from pipeline.runtime.files import sha256, write_atomically
 from pipeline.tracking.spool import SYNC, alive, now, root
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PARENT, PARENT_SPOOL = "SAYWHICH_PARENT_RUN", "SAYWHICH_PARENT_SPOOL"
 PATIENCE = 120.0  # seconds that a finished run waits for its records to be sent
@@ -40,7 +37,7 @@ LARGEST_OUTPUT = 64 * 2**20  # bytes; larger outputs are recorded by their diges
 
 
 class Record:
-    """What is recorded of one execution; without a `folder` nothing is."""
+    """The record of one execution; without a `folder` nothing is recorded."""
 
     def __init__(self, folder: Path | None, key: str = "") -> None:
         self.key = key
@@ -50,11 +47,11 @@ class Record:
         if folder is not None:
             folder.mkdir(parents=True)
             self._file = open(folder / "records.jsonl", "w", encoding="utf-8", buffering=1)  # noqa: SIM115
-            fcntl.flock(self._file, fcntl.LOCK_EX)  # held as long as this process lives, which the sender looks at
+            fcntl.flock(self._file, fcntl.LOCK_EX)  # held as long as this process lives, which the sender checks
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment for processes whose runs shall be children of this one."""
+        """The environment for processes whose runs are to be children of this one."""
         if self._folder is None:
             return dict(os.environ)
         return os.environ | {PARENT: self.key, PARENT_SPOOL: f"{socket.gethostname()}:{self._folder}"}
@@ -66,11 +63,11 @@ class Record:
             self._record({"metrics": numbers, "step": step, "time": now()})
 
     def tags(self, values: Mapping[str, str]) -> None:
-        """Words about the run, at most 8,000 characters each."""
+        """Texts about the run, at most 8,000 characters each."""
         self._record({"tags": {_name(name): str(value)[:8000] for name, value in values.items()}})
 
     def text(self, content: str, artifact: str) -> None:
-        """A text file, `artifact` its path within the run."""
+        """A text file at the path `artifact` within the run."""
         self._attach(artifact, lambda path: write_atomically(path, content))
 
     def table(self, columns: Mapping[str, Sequence[Any]], artifact: str) -> None:
@@ -80,10 +77,6 @@ class Record:
         if (entry := {"path": artifact, "type": "table"}) not in self._tables:
             self._tables.append(entry)
             self.tags({"mlflow.loggedArtifacts": json.dumps(self._tables)})
-
-    def figure(self, figure: Figure, artifact: str) -> None:
-        """A matplotlib figure, `artifact` its path within the run, with the suffix that says the format."""
-        self._attach(artifact, figure.savefig)
 
     def artifact(self, path: Path, folder: str = "") -> None:
         """A copy of the file at `path` as it is now, in the run's `folder`."""
@@ -137,21 +130,20 @@ def run(
     params: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
     inputs: Mapping[str, str] | None = None,
-    parent: str | None = None,
 ) -> Iterator[Record]:
     """Record what happens in the block as an MLflow run: FINISHED, or FAILED or KILLED when an exception ends it.
 
-    `params` may be nested, their names are joined by dots; `inputs` are digests by path; `parent` is the key of another
-    run, by default what SAYWHICH_PARENT_RUN says. No failure of the tracker ends the block: it is one line on stderr.
+    `params` may be nested, their names are joined by dots; `inputs` are digests by path. No failure of the tracker ends
+    the block: it is one line on stderr.
     """
     from pipeline.runtime import ranks  # torch: not for the process that sends
 
     if os.environ.get("SAYWHICH_TRACKING") == "off" or ranks.rank():
         yield Record(None)
         return
-    started = _start(name, params or {}, tags or {}, inputs or {}, parent or os.environ.get(PARENT))
+    started = _start(name, params or {}, tags or {}, inputs or {})
     folder = started._folder
-    sender = _sender(folder) if folder and not (parent is None and _parent_sends()) else None
+    sender = _sender(folder) if folder and not _parent_sends() else None
     status = "FAILED"
     try:
         yield started
@@ -169,9 +161,7 @@ def run(
             _await(sender, folder)
 
 
-def _start(
-    name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs: Mapping[str, str], parent: str | None
-) -> Record:
+def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs: Mapping[str, str]) -> Record:
     key = uuid.uuid4().hex
     name = f"{name} {os.environ.get('SAYWHICH_CELL', '')}".strip()
     folder_name = re.sub(r"[^\w@=,.-]", "_", f"{time.strftime('%Y%m%dT%H%M%S')}-{name}")[:150]
@@ -180,7 +170,7 @@ def _start(
     except OSError as error:
         _warn(f"nothing is recorded of this run: {error}")
         return Record(None)
-    started._record({"name": name, "key": key, "parent": parent, "time": now()})
+    started._record({"name": name, "key": key, "parent": os.environ.get(PARENT), "time": now()})
     started._record({"params": {_name(option): value for option, value in _flat(params)}})
     source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _git()
     if "DVC_EXP_NAME" in os.environ:
@@ -190,7 +180,7 @@ def _start(
 
 
 def _parent_sends() -> bool:
-    """Whether this run's parent is recorded on this machine and still at work: its sender looks after its children."""
+    """Whether this run's parent is recorded on this machine and still running: its sender sends its children's, too."""
     host, _, folder = os.environ.get(PARENT_SPOOL, "").partition(":")
     try:
         return host == socket.gethostname() and alive(Path(folder))

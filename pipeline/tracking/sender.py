@@ -1,7 +1,7 @@
-"""What takes the records of runs to MLflow; the only importer of mlflow, in a process of its own.
+"""Sends the records of runs to MLflow, in a process of its own; nothing else imports mlflow.
 
-Sending twice does no harm: MLflow keeps one copy of equal metrics, parameters, tags and artifacts, and a run that was
-already made is found by its key.
+Sending twice does no harm: MLflow keeps one copy of equal metrics, parameters, tags and artifacts, and a run that
+exists is found by its key.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from pipeline.tracking.spool import alive, now, root
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "saywhich"
 KEY = "saywhich.run"  # the tag by which a run is found again
-POLL = 0.5  # seconds between two looks at the spool
-TRIES = 3  # failures in a row after which the records of a run that is over are left in the spool
+POLL = 0.5  # seconds until the spool is read again
+MOST_CHILDREN = 256  # runs with one parent that are sent at once
+TRIES = 3  # failures in a row after which the records of a run that has ended stay in the spool
 Result = TypeVar("Result")
 
 
@@ -52,7 +53,7 @@ def send(folder: Path) -> bool:
         with _locked(folder / "sender.lock", wait=False), open(folder / "records.jsonl", encoding="utf-8") as file:
             head = file.readline()
             if not head.endswith("\n"):
-                return False  # it is about to begin
+                return False  # the run is only starting
             tracker = _patiently(connect, folder)
             run_id = _patiently(lambda: _open_run(tracker, json.loads(head), folder.parent), folder)
             children = Children(json.loads(head)["key"], folder.parent)
@@ -65,37 +66,27 @@ def send(folder: Path) -> bool:
 
 
 class Children:
-    """The runs in the spool whose parent this one is: each is sent by a thread, unless its own process sees to that."""
+    """The runs in the spool whose parent this one is: each is sent by a thread, unless its own process sends it."""
 
     def __init__(self, parent: str, spool: Path) -> None:
         self._parent, self._spool = parent, spool
-        self._threads: dict[Path, Thread] = {}
-        self._failures: list[str] = []
+        self._pool = ThreadPoolExecutor(MOST_CHILDREN)
+        self._sent: dict[Path, Future[bool]] = {}
 
     def look(self) -> None:
-        """Begin with those that are new."""
+        """Begin to send those that are new."""
         for records in self._spool.glob("*/records.jsonl"):
-            if records.parent not in self._threads and self._is_child(records):
-                thread = Thread(target=self._send, args=(records.parent,))
-                self._threads[records.parent] = thread
-                thread.start()
+            if records.parent not in self._sent and self._is_child(records):
+                self._sent[records.parent] = self._pool.submit(send, records.parent)
 
     def join(self) -> None:
-        """Send all, also those that come while others are still at work; RuntimeError if some could not be sent."""
-        while True:
+        """Send all, also those that come while others are still running; RuntimeError if some could not be sent."""
+        self.look()
+        while not all(future.done() for future in self._sent.values()):
+            wait(self._sent.values(), POLL)
             self.look()
-            running = [thread for thread in self._threads.values() if thread.is_alive()]
-            if not running:
-                break
-            running[0].join(POLL)
-        if self._failures:
-            raise RuntimeError(f"{len(self._failures)} runs below it were not sent: {self._failures[0]}")
-
-    def _send(self, folder: Path) -> None:
-        try:
-            send(folder)
-        except Exception as error:  # its records are safe in the spool; the other runs go on
-            self._failures.append(_line(error))
+        if failures := [error for future in self._sent.values() if (error := future.exception())]:
+            raise RuntimeError(f"{len(failures)} runs below it were not sent: {_line(failures[0])}")
 
     def _is_child(self, records: Path) -> bool:
         with suppress(OSError, ValueError), open(records, encoding="utf-8") as file:  # gone, or about to begin
@@ -107,17 +98,17 @@ def send_or_say_why(folder: Path) -> int:
     """`send` as an exit status; the last line on stderr is the reason of a failure."""
     try:
         send(folder)
-    except Exception as error:  # the run is over and its records are safe; its process reads the line
+    except Exception as error:  # the run has ended and its records are safe; its process reads the line
         print(_line(error), file=sys.stderr)
         return 1
     return 0
 
 
 def sync(spool: Path) -> int:
-    """Send what the runs that are over have left, oldest first; 1 if some of it could not be sent."""
+    """Send the records of the runs that have ended, oldest first; 1 if some could not be sent."""
     status = 0
     for folder in sorted(records.parent for records in spool.glob("*/records.jsonl")):
-        if not folder.exists() or alive(folder):  # sent with its parent, or still at work
+        if not folder.exists() or alive(folder):  # sent with its parent, or still running
             continue
         try:
             print(f"{folder.name}: {'sent' if send(folder) else 'is being sent'}")
@@ -146,7 +137,7 @@ def connect() -> Tracker:
         if experiment is None:
             try:
                 return Tracker(client, client.create_experiment(name, artifact_location=artifacts), lock)
-            except MlflowException:  # on a server somebody else may have been faster
+            except MlflowException:  # on a server another process may have created it meanwhile
                 experiment = client.get_experiment_by_name(name)
                 if experiment is None:
                     raise
@@ -178,12 +169,12 @@ def _parent(tracker: Tracker, key: str, spool: Path) -> str:
 
 
 def _follow(tracker: Tracker, run_id: str, file: TextIO, folder: Path, children: Children) -> None:
-    """Send what `file` holds, and while the run lasts what is added to it, then how it ended; and its children."""
+    """Send the records in `file`, those added while the run lasts, how it ended, and its children."""
     monitor = _monitor(tracker.client, run_id) if alive(folder) else None
     end: Mapping[str, Any] | None = None
     rest = ""
     while end is None:
-        at_work = alive(folder)  # asked before reading, so that nothing is missed
+        at_work = alive(folder)  # checked before reading, so that nothing is missed
         *lines, rest = (rest + file.read()).split("\n")  # `rest` is a line that is not, or never was, completed
         records = [json.loads(line) for line in lines]
         children.look()
@@ -241,7 +232,7 @@ def _monitor(client: MlflowClient, run_id: str) -> Any:
 
 
 def _patiently(action: Callable[[], Result], folder: Path) -> Result:
-    """The action's result; it is tried again as long as the run lasts, and at least TRIES times."""
+    """The action's result; it is retried as long as the run lasts, and at least TRIES times."""
     failures = 0
     while True:
         try:
@@ -273,5 +264,5 @@ def _locked(path: Path | None, wait: bool = True) -> Iterator[None]:
         yield
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]

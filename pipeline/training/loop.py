@@ -159,7 +159,7 @@ class Training:
             for agent in agents.values():
                 agent.eval()
             with torch.no_grad():
-                validation = ranks.told(None if ranks.rank() else self.validate())
+                validation = ranks.broadcast(None if ranks.rank() else self.validate())
             assert validation is not None
             self.record({f"val/{name}": value for name, value in validation.items()}, self.step)
             entry |= {f"val/{name}": value for name, value in validation.items()}
@@ -196,7 +196,7 @@ class Training:
     def _resume(self, checkpoints: Checkpoints) -> None:
         checkpoint = checkpoints.latest()
         step = 0 if checkpoint is None else checkpoint.step
-        if step != ranks.told(step):
+        if step != ranks.broadcast(step):
             raise UserError(
                 f"{checkpoints.folder}: rank {ranks.rank()} sees other checkpoints here than rank 0; share it"
             )

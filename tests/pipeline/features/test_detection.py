@@ -7,10 +7,10 @@ from safetensors.torch import save_file
 
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
-from pipeline.features.detection import DETECTOR, FasterRCNN, choose_regions, stands
+from pipeline.features.detection import DETECTOR, FasterRCNN, choose_regions
 from pipeline.features.extract import extract
 from pipeline.features.extractor import NetworkSettings
-from pipeline.runtime.torchvision_cpu import declare_operators, plain_nms
+from pipeline.runtime.torchvision_cpu import declare_operators, nms_by_class, plain_nms
 
 FEW = {"rpn_pre_nms_top_n_test": 60, "rpn_post_nms_top_n_test": 40}
 
@@ -34,7 +34,7 @@ def test_nms_of_all_classes_at_once_is_that_of_each():
     corners = torch.rand(80, 2, 2) * 20
     boxes, scores = torch.cat([corners.amin(1), corners.amax(1)], 1), torch.rand(80, 5)
     scores[:, 4] = 0.5  # all alike: the order of the boxes decides
-    standing = stands(boxes, scores, 0.3)
+    standing = nms_by_class(boxes, scores, 0.3)
     for c in range(5):
         assert standing[:, c].nonzero()[:, 0].tolist() == sorted(plain_nms(boxes, scores[:, c], 0.3).tolist())
 

@@ -153,11 +153,11 @@ def test_the_size_of_batches_shows_in_no_float(drawn, tiny):
 def test_a_trained_detector_is_not_trained_again_and_has_no_shards(drawn, tmp_path):
     settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR, "seed": 1}
     extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", **settings)
-    with pytest.raises(UserError, match="word_detector learns before it sees; run the stage without --shard"):
+    with pytest.raises(UserError, match="word_detector is trained first; run the stage without --shard"):
         extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, shard=(1, 2))
 
     class Full(FeatureWriter):
-        def write(self, *_):
+        def write(self, *_, **__):
             raise OSError("no space left on device")
 
     with pytest.raises(OSError, match="no space"):

@@ -285,7 +285,7 @@ def test_files_that_are_damaged_or_hold_other_things_are_told_and_nothing_runs(t
     assert "522418.npz: the features of image 522418 cannot be read (" in refused(tmp_path / "key", settings)
     for name, values in (("none", regions(1, 0)), ("ints", np.ones((3, SIZE), int)), ("flat", regions(1)[0])):
         np.savez(tmp_path / "att" / "522418.npz", feat=values)
-        assert "which are to be (n, D) numbers" in refused(tmp_path / name, settings)
+        assert "but (n, D) floating-point numbers are needed" in refused(tmp_path / name, settings)
 
 
 def test_detections_of_another_form_are_told(tmp_path):

@@ -96,7 +96,7 @@ def test_weights_that_do_not_fit_are_told_in_one_line(timm, weights, tmp_path):
     with pytest.raises(UserError, match="the weights of mobilenetv3_small_050 are missing; put the safetensors file"):
         TimmNetwork(NetworkSettings(SMALL, 64, str(tmp_path / "none.safetensors")))
     (tmp_path / "part.safetensors").write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(UserError, match="not a whole safetensors file"):
+    with pytest.raises(UserError, match="not a complete safetensors file"):
         TimmNetwork(NetworkSettings(SMALL, 64, str(tmp_path / "part.safetensors")))
 
 
@@ -125,7 +125,11 @@ def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
         ("torchvision/resnet0", {}, "torchvision has no network 'resnet0'"),
         ("torchvision/resnet18.V9", {}, "resnet18 has no weights 'V9'; it has IMAGENET1K_V1"),
         ("torchvision/resnet18", {"nonsense": 1}, "features.options: the network resnet18 does not take them"),
-        ("torchvision/mobilenet_v2", {}, "mobilenet_v2 of torchvision averages no map; see timm"),
+        (
+            "torchvision/mobilenet_v2",
+            {},
+            "mobilenet_v2 of torchvision does not end in a map that is averaged; see timm",
+        ),
     ],
 )
 def test_what_torchvision_does_not_have_is_told_in_one_line(name, options, message):

@@ -28,5 +28,5 @@ def test_vectors_on_a_line_lose_nothing_and_the_sign_is_settled():
 
 
 def test_more_dimensions_than_there_are_is_told():
-    with pytest.raises(UserError, match=r"features.project: 9 dimensions are asked of regions that have 2"):
+    with pytest.raises(UserError, match=r"features.project: 9 dimensions, but regions have only 2"):
         Projection.fit([torch.randn(5, 2)], 9)

@@ -48,7 +48,7 @@ def test_weights_of_the_hub_are_checked_against_its_digest(cache, tmp_path):
     content = bytearray(blob.read_bytes())
     content[-1] ^= 1
     blob.write_bytes(content)
-    with pytest.raises(UserError, match=r"the SHA-256 is .* not the file's name; remove it, fetch it anew") as told:
+    with pytest.raises(UserError, match=r"the SHA-256 is .* not the file's name; remove it and fetch it again") as told:
         TimmNetwork(NetworkSettings(TINY, 32, "hub"))
     assert str(told.value).startswith(str(blob))
 
@@ -95,8 +95,8 @@ def test_weights_of_torchvision_are_tensors_with_the_digest_of_their_name(checkp
     torch.testing.assert_close(line.weight, other.weight)
     for bad, prefix, message in (
         (content, "00000000", "the SHA-256 begins with .* not with 00000000; remove it"),
-        (pickle.dumps(Evil(), 2), None, "not a file of weights alone"),
-        (saved({"weight": Evil()}, tmp_path / "b"), None, "not a file of weights alone"),
+        (pickle.dumps(Evil(), 2), None, "not a file of tensors only"),
+        (saved({"weight": Evil()}, tmp_path / "b"), None, "not a file of tensors only"),
         (saved(torch.nn.Linear(3, 2).state_dict(), tmp_path / "c"), None, "has the shape .2, 3., the network wants"),
     ):
         path, entry = checkpoints(bad, prefix)

@@ -208,15 +208,15 @@ def test_another_type_in_a_right_pickle_is_told(tmp_path):
     assert "has ref_len nan" in refused({"document_frequency": {("1",): 1.0}, "ref_len": float("nan")})
     assert "has ref_len inf" in refused({"document_frequency": {("1",): 1.0}, "ref_len": float("inf")})
     for key in ("1", (), (1,), ("1",) * 5, ("1", ("2",))):
-        assert "is to be a tuple of 1 to 4 words" in refused({"document_frequency": {key: 1.0}, "ref_len": 1})
+        assert "must be a tuple of 1 to 4 words" in refused({"document_frequency": {key: 1.0}, "ref_len": 1})
     for count, said in (
         ("1", "counts 1 for"),
         (True, "counts True for"),
-        (0.5, "no whole number"),
+        (0.5, "not an integer"),
         (2.0, "from 2 to 2, but"),
     ):
         assert said in refused({"document_frequency": {("1",): count}, "ref_len": 1})
-    assert "no whole number" in refused({"document_frequency": {("1",): 1.0, ("2",): float("nan")}, "ref_len": 1})
+    assert "not an integer" in refused({"document_frequency": {("1",): 1.0, ("2",): float("nan")}, "ref_len": 1})
     with pytest.raises(UserError, match="the file of document frequencies is missing"):
         read_document_frequencies(tmp_path / "nowhere.p", VOCABULARY, [[[1]]])
 

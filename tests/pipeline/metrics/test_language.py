@@ -13,7 +13,7 @@ from pycocoevalcap.meteor import meteor
 
 from pipeline.errors import UserError
 from pipeline.metrics import java
-from pipeline.metrics.language import BLEU, METRICS, LanguageScorer, score
+from pipeline.metrics.language import BLEU, METRICS, LanguageScorer
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "language.json"
 PACKAGE = Path(meteor.__file__).parents[1]
@@ -32,6 +32,11 @@ CAPTIONS = [
     ("a ||| b", ["a b", "b a"]),
     ("a cat sits on a mat", ["the cat sat on the mat", "a cat is sitting on a rug"]),
 ]
+
+
+def score(hypotheses, references, metrics):
+    with LanguageScorer(metrics) as scorer:
+        return scorer.score(hypotheses, references)
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +139,13 @@ def test_meteor_fails_alone(tmp_path, monkeypatch, meteor, reason):
             assert set(result.not_computed) == {"METEOR"}
             assert reason in result.not_computed["METEOR"]
             assert "\n" not in result.not_computed["METEOR"]
+
+
+def test_meteor_reads_its_tables_while_captions_are_generated():
+    with LanguageScorer(["METEOR"]) as scorer:
+        assert isinstance(scorer._meteor, java.Meteor)
+        assert not scorer._meteor.ended
+    assert scorer._meteor is None
 
 
 def test_without_java_nothing_is_computed(tmp_path, monkeypatch):

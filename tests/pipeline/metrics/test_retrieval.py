@@ -7,9 +7,17 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
+from pipeline.metrics import retrieval
 from pipeline.metrics.retrieval import random_distractors, recall, search, similar_distractors
 
 IMAGES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+
+
+@pytest.fixture(params=[None, 1, 300])
+def at_once(request, monkeypatch):
+    """So many scores at once: all captions in one block, or one to fifteen in each."""
+    if request.param is not None:
+        monkeypatch.setattr(retrieval, "AT_ONCE", request.param)
 
 
 def plain(captions, images, owners):
@@ -33,27 +41,27 @@ def test_ranks_by_hand():
     assert found.by_image.tolist() == [2, 4, 1]
 
 
-@pytest.mark.parametrize("block", [None, 1, 7, 512])
-def test_equal_scores_count_against_the_caption_and_the_image(block):
+@pytest.mark.usefixtures("at_once")
+def test_equal_scores_count_against_the_caption_and_the_image():
     torch.manual_seed(0)
     collapsed = torch.randn(1, 300).expand(50, 300).contiguous()
-    found = search(collapsed, collapsed, torch.arange(50), block=block)
+    found = search(collapsed, collapsed, torch.arange(50))
     assert found.by_caption.tolist() == found.by_image.tolist() == [50] * 50
     captions = torch.randn(50, 300)
-    assert search(captions, collapsed, torch.arange(50), block=block).by_caption.tolist() == [50] * 50
-    assert search(collapsed, captions, torch.arange(50), block=block).by_image.tolist() == [50] * 50
+    assert search(captions, collapsed, torch.arange(50)).by_caption.tolist() == [50] * 50
+    assert search(collapsed, captions, torch.arange(50)).by_image.tolist() == [50] * 50
 
 
-@pytest.mark.parametrize("block", [None, 1, 5])
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("tied", [False, True])
-def test_equals_the_plain_form_with_several_captions_an_image(block, tied):
+def test_equals_the_plain_form_with_several_captions_an_image(tied):
     torch.manual_seed(1)
     owners = torch.cat([torch.arange(20), torch.randint(0, 20, (43,))])[torch.randperm(63)]
     captions, images = torch.randn(63, 8), torch.randn(20, 8)
     if tied:  # few different scores, so that many are equal
         captions, images = captions.sign(), images.sign()
     by_caption, by_image = plain(captions, images, owners)
-    found = search(captions, images, owners, block=block)
+    found = search(captions, images, owners)
     assert found.by_caption.tolist() == by_caption
     assert found.by_image.tolist() == by_image
 
@@ -107,6 +115,7 @@ def test_a_diverged_model_has_no_ranks(bad):
         search(broken, IMAGES, torch.arange(3))
 
 
+@pytest.mark.usefixtures("at_once")
 def test_ranks_among_distractors_count_those_only():
     captions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.1]])
     images = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.1]])
@@ -117,15 +126,16 @@ def test_ranks_among_distractors_count_those_only():
     everyone = torch.tensor([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
     torch.manual_seed(2)
     captions, images, owners = torch.randn(30, 5), torch.randn(4, 5), torch.arange(30) % 4
-    found = search(captions, images, owners, among={"all": everyone, "few": few}, block=7)
+    found = search(captions, images, owners, among={"all": everyone, "few": few})
     assert torch.equal(found.among["all"], found.by_caption)
     assert not torch.equal(found.among["few"], found.by_caption)
 
 
+@pytest.mark.usefixtures("at_once")
 def test_what_is_shown_is_what_scores_highest():
     captions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.7, 0.1]])
     assert search(captions, IMAGES, torch.arange(3), shown=2).first.tolist() == [[0, 2], [1, 2], [0, 2]]
-    assert search(captions, IMAGES, torch.arange(3), shown=9, block=1).first.tolist() == [
+    assert search(captions, IMAGES, torch.arange(3), shown=9).first.tolist() == [
         [0, 2, 1], [1, 2, 0], [0, 2, 1],
     ]  # fmt: skip
     assert search(captions, IMAGES, torch.arange(3)).first.shape == (3, 0)

@@ -123,7 +123,7 @@ def test_clients_at_once_get_their_own_numbers_of_one_process(monkeypatch):
 
 def test_a_client_that_goes_away_or_is_late_harms_nobody(shared):
     gone = shared_meteor.meteor(100)
-    gone._say([100, SAID, HUMAN])
+    gone._server.send((100, SAID, HUMAN))
     gone.close()
     late = shared_meteor.meteor(0.001)
     many = [[texts[0]] * 200_000 for texts in (SAID, HUMAN)]
