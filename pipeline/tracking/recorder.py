@@ -13,7 +13,6 @@ where that one records), SAYWHICH_CELL (said after the run's name) and SAYWHICH_
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -28,7 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.files import digest, write_atomically
 from pipeline.tracking.spool import SYNC, alive, now, root
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class Record:
         """SHA-256 of each file or folder as a tag `output.<path>`; small files themselves go to `outputs/`."""
         for path in paths if self._file else ():
             try:
-                self.tags({f"output.{path}": _digest(path)})
+                self.tags({f"output.{path}": digest(path)})
                 if path.is_file() and path.stat().st_size <= LARGEST_OUTPUT:
                     self.artifact(path, "outputs")
             except OSError as error:
@@ -185,7 +184,7 @@ def _start(
     source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _git()
     if "DVC_EXP_NAME" in os.environ:
         source["dvc.experiment"] = os.environ["DVC_EXP_NAME"]
-    started.tags(source | {f"input.{path}": digest for path, digest in inputs.items()} | dict(tags))
+    started.tags(source | {f"input.{path}": content for path, content in inputs.items()} | dict(tags))
     return started
 
 
@@ -235,16 +234,6 @@ def _git() -> dict[str, str]:
             return {}
         answers.append(answer.stdout.strip())
     return {"mlflow.source.git.commit": answers[0], "git.dirty": str(bool(answers[1])).lower()}
-
-
-def _digest(path: Path) -> str:
-    """SHA-256 of a file, or of the names and digests of all files below a folder."""
-    if path.is_file():
-        return sha256(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    if not files:
-        raise FileNotFoundError(f"{path}: no such file, or an empty folder")
-    return hashlib.sha256("\n".join(f"{file.relative_to(path)} {sha256(file)}" for file in files).encode()).hexdigest()
 
 
 def _flat(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pipeline.config.reading import read_mapping
-from pipeline.config.views import listed_keys
+from pipeline.config.views import listed_deps, listed_keys
 from pipeline.errors import UserError
-from pipeline.runtime.files import atomic_path, known_sha256, write_atomically
+from pipeline.runtime.files import atomic_path, digest, write_atomically
 
 CELLS = Path("data/cells")
 
@@ -82,20 +82,15 @@ def cells(params: Mapping[str, Any]) -> list[Cell]:
     return grid
 
 
-def dependencies(stage: str, workflow: Mapping[str, Any], method: Mapping[str, Any]) -> list[Path]:
-    """What dvc.yaml (`workflow`) has under `deps:` of a stage of methods, without the model, which is the cell's.
-
-    `method`: its block in params.yaml, which says where its composition comes from and which speaker it begins with.
-    """
-    listed = workflow["stages"][stage]["do"]["deps"]
-    for key in ("from", "speaker"):
-        listed = [path.replace(f"${{item.{key}}}", str(method.get(key, ""))) for path in listed]
-    return [Path(path) for path in listed if "${" not in path]
-
-
-def digests(paths: Iterable[Path]) -> dict[str, str]:
+def digests(paths: Iterable[str]) -> dict[str, str]:
     """A digest of each file's content, or of a folder's names and contents; of what is not there, the word missing."""
-    return {str(path): _digest(path) for path in set(paths)}
+    found = {}
+    for path in set(paths):
+        try:
+            found[path] = digest(Path(path))
+        except FileNotFoundError:
+            found[path] = "missing"
+    return found
 
 
 def basis(
@@ -108,7 +103,7 @@ def basis(
     tree["seed"] = cell.seed
     tree["methods"][cell.method] = {**(tree["methods"][cell.method] or {}), **cell.settings}
     values = {key: _at(tree, key) for key in listed_keys(workflow, stage, cell.method, tree)}
-    files = {str(path): content[str(path)] for path in dependencies(stage, workflow, params["methods"][cell.method])}
+    files = {path: content[path] for path in listed_deps(workflow, stage, params["methods"][cell.method] or {})}
     return hashlib.sha256(json.dumps([values, files], sort_keys=True).encode()).hexdigest()
 
 
@@ -208,14 +203,6 @@ def _at(tree: Any, key: str) -> Any:
 def _word(value: Any) -> str:
     """A value as a part of a file name."""
     return re.sub(r"[^\w.+-]", "_", value if isinstance(value, str) else json.dumps(value))
-
-
-def _digest(path: Path) -> str:
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-        lines = [f"{file.relative_to(path)} {known_sha256(file)}" for file in files]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return known_sha256(path) if path.exists() else "missing"
 
 
 def main(arguments: Sequence[str]) -> int:
