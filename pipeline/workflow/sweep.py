@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -141,13 +142,13 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
 def estimate(grid: Sequence[Cell], cores: int, seconds: float | None) -> str:
     """How many cells of `grid` have no results, and how long they will take on so many cores.
 
-    It counts with the mean time of the cells that ran here, or else with `seconds` a cell.
+    It counts with the median time of the cells that ran here, or else with `seconds` a cell.
     """
     missing = [cell for cell in grid if not (cell.folder / "evaluation/metrics.json").exists()]
     said = f"{len(missing)} of {len(grid)} cells have no results"
     jobs = [[_seconds(cell.folder / f"{stage}.tsv") for stage in ("train", "adapt", "evaluate")] for cell in grid]
     times = [sum(known) for job in jobs if len(known := [time for time in job if time is not None]) == len(job)]
-    each = sum(times) / len(times) if times else seconds
+    each = statistics.median(times) if times else seconds  # cells that took a method's run needed no time
     if not missing or each is None:
         return said
     minutes = len(missing) * each / cores / 60
