@@ -252,7 +252,7 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
     assert any(name.startswith("output.") for name in train.data.tags)
     artifacts = {a.path for a in client.list_artifacts(train.info.run_id, "outputs")}
     assert "outputs/weights.safetensors" in artifacts
-    assert not list((folder / "mlflow-spool").glob("*")), "nothing is left to be sent"
+    assert not list((folder / "mlflow-spool").glob("*/")), "nothing is left to be sent"
 
 
 STAGES = [

@@ -20,7 +20,8 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from pipeline.tracking.spool import alive, now, root
+from pipeline.runtime.files import write_atomically
+from pipeline.tracking.spool import NOT_SENT, address, alive, now, root
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 EXPERIMENT = "saywhich"
 KEY = "saywhich.run"  # the tag by which a run is found again
 POLL = 0.5  # seconds between two looks at the spool
+IDLE = 20.0  # seconds without a run after which a sender ends: longer than from one stage of DVC's to the next
 TRIES = 3  # failures in a row after which the records of a run that is over are left in the spool
 Result = TypeVar("Result")
 
@@ -55,62 +57,57 @@ def send(folder: Path) -> bool:
                 return False  # it is about to begin
             tracker = _patiently(connect, folder)
             run_id = _patiently(lambda: _open_run(tracker, json.loads(head), folder.parent), folder)
-            children = Children(json.loads(head)["key"], folder.parent)
-            _follow(tracker, run_id, file, folder, children)
-            children.join()
+            _follow(tracker, run_id, file, folder)
             shutil.rmtree(folder)
     except BlockingIOError:
         return False
     return True
 
 
-class Children:
-    """The runs in the spool whose parent this one is: each is sent by a thread, unless its own process sees to that."""
+def serve(spool: Path) -> None:
+    """Send the runs of this address, each in a thread, also those that begin meanwhile, until IDLE seconds had none.
 
-    def __init__(self, parent: str, spool: Path) -> None:
-        self._parent, self._spool = parent, spool
-        self._threads: dict[Path, Thread] = {}
-        self._failures: list[str] = []
-
-    def look(self) -> None:
-        """Begin with those that are new."""
-        for records in self._spool.glob("*/records.jsonl"):
-            if records.parent not in self._threads and self._is_child(records):
-                thread = Thread(target=self._send, args=(records.parent,))
-                self._threads[records.parent] = thread
-                thread.start()
-
-    def join(self) -> None:
-        """Send all, also those that come while others are still at work; RuntimeError if some could not be sent."""
+    One process at a time does; a second one ends at once.
+    """
+    ours = address()
+    threads: dict[Path, Thread] = {}
+    with suppress(BlockingIOError):
         while True:
-            self.look()
-            running = [thread for thread in self._threads.values() if thread.is_alive()]
-            if not running:
-                break
-            running[0].join(POLL)
-        if self._failures:
-            raise RuntimeError(f"{len(self._failures)} runs below it were not sent: {self._failures[0]}")
-
-    def _send(self, folder: Path) -> None:
-        try:
-            send(folder)
-        except Exception as error:  # its records are safe in the spool; the other runs go on
-            self._failures.append(_line(error))
-
-    def _is_child(self, records: Path) -> bool:
-        with suppress(OSError, ValueError), open(records, encoding="utf-8") as file:  # gone, or about to begin
-            return bool(json.loads(file.readline())["parent"] == self._parent)
-        return False
+            with _locked(spool / f"sender-{ours}.lock", wait=False):
+                busy = time.monotonic()
+                while time.monotonic() - busy < IDLE:
+                    if _begin(spool, ours, threads) or any(thread.is_alive() for thread in threads.values()):
+                        busy = time.monotonic()
+                    time.sleep(POLL)
+            if not _begin(
+                spool, ours, threads
+            ):  # else it began just before the lock was free, and counts on this process
+                return
 
 
-def send_or_say_why(folder: Path) -> int:
-    """`send` as an exit status; the last line on stderr is the reason of a failure."""
+def _begin(spool: Path, ours: str, threads: dict[Path, Thread]) -> bool:
+    """Begin to send the runs that are new; whether there were any."""
+    new = []
+    for records in spool.glob("*/records.jsonl"):
+        folder = records.parent
+        with suppress(OSError, ValueError, KeyError):  # gone, or about to begin
+            if folder in threads or (folder / NOT_SENT).exists():
+                continue
+            with open(records, encoding="utf-8") as file:
+                if json.loads(file.readline())["sender"] == ours:
+                    new.append(folder)
+    for folder in new:
+        threads[folder] = Thread(target=_send_or_say_why, args=(folder,))
+        threads[folder].start()
+    return bool(new)
+
+
+def _send_or_say_why(folder: Path) -> None:
     try:
         send(folder)
-    except Exception as error:  # the run is over and its records are safe; its process reads the line
-        print(_line(error), file=sys.stderr)
-        return 1
-    return 0
+    except Exception as error:  # its records are safe in the spool; the other runs go on
+        with suppress(OSError):
+            write_atomically(folder / NOT_SENT, _line(error))
 
 
 def sync(spool: Path) -> int:
@@ -177,8 +174,8 @@ def _parent(tracker: Tracker, key: str, spool: Path) -> str:
     return run_id or key
 
 
-def _follow(tracker: Tracker, run_id: str, file: TextIO, folder: Path, children: Children) -> None:
-    """Send what `file` holds, and while the run lasts what is added to it, then how it ended; and its children."""
+def _follow(tracker: Tracker, run_id: str, file: TextIO, folder: Path) -> None:
+    """Send what `file` holds, and while the run lasts what is added to it, then how it ended."""
     monitor = _monitor(tracker.client, run_id) if alive(folder) else None
     end: Mapping[str, Any] | None = None
     rest = ""
@@ -186,7 +183,6 @@ def _follow(tracker: Tracker, run_id: str, file: TextIO, folder: Path, children:
         at_work = alive(folder)  # asked before reading, so that nothing is missed
         *lines, rest = (rest + file.read()).split("\n")  # `rest` is a line that is not, or never was, completed
         records = [json.loads(line) for line in lines]
-        children.look()
         if records:
             _patiently(partial(_post, tracker, run_id, records, folder), folder)
         end = next((record for record in records if "status" in record), None)
