@@ -1,6 +1,6 @@
 """A toy world through the real tools: DVC's DAG, Snakemake's grid, MLflow's record, and stages that are killed.
 
-One whole `dvc repro` of 30 scenes and one-epoch trainings is run once; the tests look at it, or change a copy of it.
+One whole `make repro` of 30 scenes and one-epoch trainings is run once; the tests look at it, or change a copy of it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def change(folder: Path, *keys: str, to: object) -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> tuple[Path, list[str]]:
-    """A repository after its first `dvc repro`, and the stages that ran."""
+    """A repository after its first `make repro`, and the stages that ran."""
     folder = tmp_path_factory.mktemp("world")
     for name in KEPT:
         source, target = ROOT / name, folder / name
@@ -101,7 +101,7 @@ def world(tmp_path_factory) -> tuple[Path, list[str]]:
     (folder / ".gitignore").write_text("/data\n/mlflow*\n/mlartifacts\n.snakemake\n__pycache__\n")
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "toy"]):
         succeed(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", *command)
-    return folder, ran(succeed(folder, "dvc", "repro"))
+    return folder, ran(succeed(folder, sys.executable, "-m", "pipeline.workflow.repro"))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """All of DVC's stages that are out of date, those that do not wait for each other side by side: `make repro`.
 
-python -m pipeline.workflow.repro does what `dvc repro` does, with the same results. Each stage is one
+python -m pipeline.workflow.repro does what `dvc repro` does, with the same results, but for the ninth digit of a few
+figures: PyTorch adds in another order with another number of threads. Each stage is one
 `dvc repro --single-item`, which waits for the lock of DVC's repository and holds it only before and after the stage's
 command. Instances of a foreach, and what they need, begin as soon as what they wait for is done; what comes behind
 them, first of all the grid, which fills all cores by itself, is left to a plain `dvc repro`.
