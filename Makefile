@@ -1,4 +1,4 @@
-# make repro [PROFILE=flickr8k]   install, run the whole pipeline, print the results
+# make repro [PROFILE=flickr8k]   install, run the whole pipeline, independent stages side by side, print the results
 # make results [PROFILE=flickr8k_results]  the whole comparison: all methods, λ, ρ and seeds of a profile, in parallel
 # make data [DATASET=coco]        fetch a corpus of the papers; without DATASET: which there are, how big, whose licence
 # make observatory                bias, noise and cost of every gradient estimator, exactly; needs no data
@@ -24,7 +24,7 @@ INSTALLED := .venv/.installed
 BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
 repro: $(INSTALLED) profile
-	@dvc repro
+	@python -m pipeline.workflow.repro
 	@echo
 	@cat data/report/table.md
 	@echo

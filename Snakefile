@@ -13,12 +13,13 @@ from pathlib import Path
 from pipeline.workflow import sweep
 from pipeline.metrics import shared_meteor
 from pipeline.config.reading import read_mapping
+from pipeline.config.views import listed_deps
 
 PARAMS = read_mapping(Path("params.yaml"))
 CELLS = {(cell.method, cell.name): cell for cell in sweep.cells(PARAMS)}
 WORKFLOW = read_mapping(Path("dvc.yaml"))
 NEEDS = {
-    (stage, method): sweep.dependencies(stage, WORKFLOW, PARAMS["methods"][method])
+    (stage, method): listed_deps(WORKFLOW, stage, PARAMS["methods"][method] or {})
     for stage in ("train", "adapt", "evaluate")
     for method in {cell.method for cell in CELLS.values()}
 }
@@ -37,7 +38,7 @@ FOLDER = "data/cells/{method}/{cell}"
 
 def data(stage):
     """The files of other stages that a stage reads."""
-    return sorted({str(path) for key in NEEDS if key[0] == stage for path in NEEDS[key] if path.parts[0] == "data"})
+    return sorted({path for key in NEEDS if key[0] == stage for path in NEEDS[key] if path.startswith("data/")})
 
 
 def options(wildcards):

@@ -23,7 +23,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import torch
-from printed import table
+from printed import doing, table
 
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FILE, FeatureStore, FeatureWriter
@@ -87,6 +87,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
+        doing("writing features")
         write(folder, options.images, options.regions, options.size)
         size = (folder / FILE).stat().st_size
         print(f"{options.images} × {options.regions} × {options.size} in half precision, {size / 1e9:.1f} GB")

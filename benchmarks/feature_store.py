@@ -15,7 +15,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import torch
-from printed import table
+from printed import doing, table
 
 Read = Callable[[np.ndarray], np.ndarray]
 
@@ -88,6 +88,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         results = {}
         for name, (dtype, options, opener) in LAYOUTS.items():
+            doing(name)
             path = Path(folder) / f"{len(results)}.h5"
             options = {key: (1, *shape[1:]) if key == "chunks" else value for key, value in options.items()}
             with h5py.File(path, "w") as file:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from joint_step import stepping
 from paper_size import fastest
-from printed import table
+from printed import doing, table
 
 from pipeline.composition.joint import Agents
 from pipeline.metrics.cider import CiderD, document_frequencies
@@ -44,10 +44,12 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed()
+    doing("steps of growing size")
     series = {
         f"PSST step, {name}": [(size, joint_step(options.times, **{name: size})) for size in sizes]
         for name, sizes in SIZES.items()
     }
+    doing("recall in growing galleries, and CIDEr-D of growing corpora")
     series["recall both ways, gallery"] = [(n, recall(n, options.times)) for n in (1000, 2000, 4000, 8000)]
     series["CIDEr-D index, images"] = [(n, index(n)) for n in (1000, 2000, 4000, 8000)]
     row = table("How cost grows", "cost of", "sizes", "seconds", "exponent", first=28)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 
@@ -14,7 +15,12 @@ def table(caption: str, *columns: str, first: int = 24) -> Callable[..., None]:
         rest = (text.rjust(width) for text, width in zip(texts[1:], widths[1:], strict=True))
         print(f"| {' | '.join([texts[0].ljust(widths[0]), *rest])} |", flush=True)
 
-    print(f"\n**{caption}**\n")
+    print(f"\n**{caption}**\n", flush=True)
     row(*columns)
     row("-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:]))
     return row
+
+
+def doing(what: str) -> None:
+    """Say on stderr, which no table is read from, what takes its time now."""
+    print(f"  {what} …", file=sys.stderr, flush=True)

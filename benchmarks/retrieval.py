@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from printed import table
+from printed import doing, table
 
 from pipeline.metrics.retrieval import search
 
@@ -39,6 +39,7 @@ def main() -> None:
     # first, because the most memory that a process ever held is what can be asked
     captions, images = _vectors(options.large, options.large, options.large_size)
     before = _peak()
+    doing(f"ranks of {options.large:,} captions and images")
     seconds, _ = _fastest(lambda: search(captions, images, torch.arange(options.large), shown=5), 1)
     row = table(
         "Memory of ranks both ways", "captions, images", "size", "s", "MB beside the vectors", "MB of all scores"
@@ -46,6 +47,7 @@ def main() -> None:
     memory = f"{(_peak() - before) / 1e6:,.0f}", f"{options.large**2 * 4 / 1e6:,.0f}"
     row(f"{options.large:,}", options.large_size, f"{seconds:.0f}", *memory)
 
+    doing("ranks of 5,000, and the peer's")
     captions, images = _vectors(5000, 5000, options.size)
     owners = torch.arange(5000)
     ours, found = _fastest(lambda: search(captions, images, owners), 5)

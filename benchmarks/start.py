@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import yaml
-from printed import table
+from printed import doing, table
 
 from pipeline.config.overlays import profile_text
 from pipeline.config.reading import parse_yaml
@@ -75,7 +75,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="saywhich-start-") as temporary:
         folder = Path(temporary)
         _workflow(folder, options.images)
+        doing("the whole workflow once, a minute or two")
         _run(folder, "dvc", "repro", "--quiet")
+        doing("import torch")
         floor, cpu = _fastest(options.times, folder, sys.executable, "-c", "import torch")
         row = table("From the command to the first batch", "command", "s", "CPU s", "times torch's", first=36)
 
@@ -84,8 +86,10 @@ def main() -> None:
 
         said("import torch", (floor, cpu))
         for stage, watched in STAGES.items():
+            doing(stage)
             command = (sys.executable, "-c", WATCHED, watched, *stage.split(), "--out", "elsewhere")
             said(stage, _fastest(options.times, folder, *command, until="first batch"))
+        doing("dvc repro")
         said("dvc repro with nothing to do", _fastest(options.times, folder, "dvc", "repro", until="up to date"))
 
 

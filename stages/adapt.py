@@ -4,8 +4,16 @@ python -m stages.adapt --method luo → data/models/luo/adapted: weights, histor
 """
 
 import sys
+from pathlib import Path
 
+from pipeline.workflow.finished import TRAINED, once
 from pipeline.workflow.stage import Stage, main
+
+
+def inputs(stage: Stage) -> list[Path]:
+    """What is read: the data, the listener, and the model whose speaker it gets used to."""
+    names = ("prepared", "features", "pretrained/listener/weights.safetensors")
+    return [*(stage.root / name for name in names), stage.model / "weights.safetensors"]
 
 
 def run(stage: Stage) -> None:
@@ -22,12 +30,10 @@ def run(stage: Stage) -> None:
     method, cider = adaptation(section, stage.model, stage.root, prepared, stage.device)
     settled = Optimisation(**section.optimisation.plain())
     training = training_of(method, cider, settled, prepared, store, stage.seed, stage.device)
-    names = ("prepared", "features", "pretrained/listener/weights.safetensors")
-    inputs = [*(stage.root / name for name in names), stage.model / "weights.safetensors"]
-    checkpoints = stage.root / "checkpoints" / stage.key(inputs)
-    with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
+    checkpoints = stage.root / "checkpoints" / stage.key(inputs(stage))
+    with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
         fit(training, stage.out, checkpoints, record, stage.checkpoint_seconds, frozenset({"listener"}))
 
 
 if __name__ == "__main__":
-    sys.exit(main("adapt", run))
+    sys.exit(main("adapt", once(run, inputs, TRAINED)))

@@ -4,8 +4,17 @@ python -m stages.evaluate --method psst_multinomial → data/evaluation/psst_mul
 """
 
 import sys
+from pathlib import Path
 
+from pipeline.workflow.finished import once
 from pipeline.workflow.stage import Stage, main
+
+
+def inputs(stage: Stage) -> list[Path]:
+    """What is read: the data, all that was pretrained, and the model, with the listener that got used to it."""
+    models = (stage.model / name for name in ("weights.safetensors", "adapted/weights.safetensors"))
+    data = (stage.root / name for name in ("prepared", "features", "pretrained"))
+    return [*data, *(path for path in models if path.exists())]
 
 
 def run(stage: Stage) -> None:
@@ -32,12 +41,8 @@ def run(stage: Stage) -> None:
     if stage.device.type == "cpu":
         products.choose([speaker])
     judges = judges_of(p.judges.plain(), stage.model, stage.root, store, stage.device)
-    inputs = [
-        *(stage.root / name for name in ("prepared", "features", "pretrained")),
-        stage.model / "weights.safetensors",
-    ]
     with (
-        recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record,
+        recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,
         evaluation_of(p, prepared, store, judges, stage.device) as evaluation,
     ):
         results, tables = {}, []
@@ -62,4 +67,4 @@ def run(stage: Stage) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("evaluate", run))
+    sys.exit(main("evaluate", once(run, inputs, ("metrics.json", "captions.parquet"))))

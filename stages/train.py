@@ -4,8 +4,16 @@ python -m stages.train --method psst_multinomial → data/models/psst_multinomia
 """
 
 import sys
+from pathlib import Path
 
+from pipeline.workflow.finished import TRAINED, once
 from pipeline.workflow.stage import Stage, main
+
+
+def inputs(stage: Stage) -> list[Path]:
+    """What is read: the data, and the agents that the method begins with."""
+    speaker = f"pretrained/{stage.params.methods[stage.instance or ''].speaker}/weights.safetensors"
+    return [stage.root / name for name in ("prepared", "features", speaker, "pretrained/listener/weights.safetensors")]
 
 
 def run(stage: Stage) -> None:
@@ -25,12 +33,10 @@ def run(stage: Stage) -> None:
     torch.manual_seed(stage.seed)  # a critic is drawn
     method, cider = method_of(settings, stage.root, prepared, stage.device)
     training = training_of(method, cider, settings.optimisation, prepared, store, stage.seed, stage.device)
-    speaker = f"pretrained/{settings.speaker}/weights.safetensors"
-    names = ("prepared", "features", speaker, "pretrained/listener/weights.safetensors")
-    inputs = [stage.root / name for name in names]
-    with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
-        fit(training, stage.out, stage.root / "checkpoints" / stage.key(inputs), record, stage.checkpoint_seconds)
+    checkpoints = stage.root / "checkpoints" / stage.key(inputs(stage))
+    with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
+        fit(training, stage.out, checkpoints, record, stage.checkpoint_seconds)
 
 
 if __name__ == "__main__":
-    sys.exit(main("train", run))
+    sys.exit(main("train", once(run, inputs, TRAINED)))

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.reading import read_mapping
-from pipeline.workflow import dependencies, sweep
+from pipeline.config.views import listed_deps
+from pipeline.workflow import dependencies
 
 ROOT = Path(__file__).parents[1]
 WORKFLOW = read_mapping(ROOT / "dvc.yaml")
@@ -51,7 +52,7 @@ def test_an_edit_makes_stale_what_its_importers_decide(edited, stale):
 
 
 def test_a_cell_of_the_grid_depends_on_its_own_paper_and_on_no_other():
-    paths = {name: sweep.dependencies("train", WORKFLOW, {"from": name}) for name in ("psst", "luo")}
-    assert Path("pipeline/methods/psst.py") in paths["psst"]
-    assert set(paths["psst"]) ^ set(paths["luo"]) == {Path("pipeline/methods/psst.py"), Path("pipeline/methods/luo.py")}
-    assert Path("pipeline/estimators") in paths["luo"]
+    paths = {name: listed_deps(WORKFLOW, "train", {"from": name}) for name in ("psst", "luo")}
+    assert "pipeline/methods/psst.py" in paths["psst"]
+    assert set(paths["psst"]) ^ set(paths["luo"]) == {"pipeline/methods/psst.py", "pipeline/methods/luo.py"}
+    assert "pipeline/estimators" in paths["luo"]

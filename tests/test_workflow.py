@@ -1,6 +1,6 @@
 """A toy world through the real tools: DVC's DAG, Snakemake's grid, MLflow's record, and stages that are killed.
 
-One whole `dvc repro` of 30 scenes and one-epoch trainings is run once; the tests look at it, or change a copy of it.
+One whole `make repro` of 30 scenes and one-epoch trainings is run once; the tests look at it, or change a copy of it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def change(folder: Path, *keys: str, to: object) -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> tuple[Path, list[str]]:
-    """A repository after its first `dvc repro`, and the stages that ran."""
+    """A repository after its first `make repro`, and the stages that ran."""
     folder = tmp_path_factory.mktemp("world")
     for name in KEPT:
         source, target = ROOT / name, folder / name
@@ -101,7 +101,7 @@ def world(tmp_path_factory) -> tuple[Path, list[str]]:
     (folder / ".gitignore").write_text("/data\n/mlflow*\n/mlartifacts\n.snakemake\n__pycache__\n")
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "toy"]):
         succeed(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", *command)
-    return folder, ran(succeed(folder, "dvc", "repro"))
+    return folder, ran(succeed(folder, sys.executable, "-m", "pipeline.workflow.repro"))
 
 
 @pytest.fixture
@@ -169,15 +169,24 @@ def test_a_changed_rho_runs_what_depends_on_it_and_nothing_else(folder):
     assert "methods.psst_multinomial.rho" in shown
 
 
-def test_one_more_lambda_runs_the_new_cell(folder):
+def test_one_more_lambda_runs_the_new_cell_and_the_method_s_own_takes_the_method_s_run(folder):
     cells = {p: p.stat().st_mtime_ns for p in (folder / "data/cells").rglob("metrics.json")}
-    change(folder, "sweep", "grid", "luo", "lambda", to=[0.5, 0.7])
+    change(folder, "sweep", "grid", "luo", "lambda", to=[0.5, 0.7, 0.9])
     assert ran(succeed(folder, "dvc", "repro")) == ["sweep", "cross", "report"]
     assert {p: p.stat().st_mtime_ns for p in cells} == cells
     results = json.loads((folder / "data/sweep/cells.json").read_text())
     assert sorted((cell["method"], cell["settings"]["lambda"]) for cell in results) == [
-        ("luo", 0.5), ("luo", 0.7), ("psst_multinomial", 0.002),
+        ("luo", 0.5), ("luo", 0.7), ("luo", 0.9), ("psst_multinomial", 0.002),
     ]  # fmt: skip
+    cell = folder / "data/cells/luo/lambda=0.9,seed=1"
+    for stage, own, its in (
+        ("train", "models/luo", "."),
+        ("adapt", "models/luo/adapted", "adapted"),
+        ("evaluate", "evaluation/luo", "evaluation"),
+    ):
+        assert f"done before, in data/{own}" in (cell / f"{stage}.log").read_text()
+        assert digests(folder / "data" / own).items() <= digests(cell / its).items()
+    assert "done before" not in (folder / "data/cells/luo/lambda=0.7,seed=1/train.log").read_text()
 
 
 def test_a_method_of_ten_lines_is_in_curves_tables_and_report_without_another_edit(folder):
@@ -243,7 +252,7 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
     assert any(name.startswith("output.") for name in train.data.tags)
     artifacts = {a.path for a in client.list_artifacts(train.info.run_id, "outputs")}
     assert "outputs/weights.safetensors" in artifacts
-    assert not list((folder / "mlflow-spool").glob("*")), "nothing is left to be sent"
+    assert not list((folder / "mlflow-spool").glob("*/")), "nothing is left to be sent"
 
 
 STAGES = [
@@ -298,7 +307,7 @@ def test_a_killed_training_ends_with_the_same_bits(world, tmp_path):
     assert killed == 3
     succeed(world[0], *command, "--out", str(tmp_path / "killed"), **settings)
     assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
-    assert not list((world[0] / "data/checkpoints").glob("*/*")), "checkpoints of a finished run are removed"
+    assert not list((world[0] / "data/checkpoints").glob("*/step-*")), "checkpoints of a finished run are removed"
 
 
 def test_a_mistake_is_one_line_and_nothing_is_written(world, tmp_path):

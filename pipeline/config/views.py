@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import getitem
@@ -12,6 +13,7 @@ from pipeline.config.reading import did_you_mean
 from pipeline.errors import UserError
 
 Keys = tuple[str, ...]
+_ITEM = re.compile(r"\$\{item\.(\w+)\}")
 
 
 class Node(Mapping[str, Any]):
@@ -129,3 +131,13 @@ def listed_keys(
         raise UserError(f"dvc.yaml: params of stage {stage} must be keys of params.yaml, no other files")
     name = instance or ""
     return tuple(entry.replace("${key}", name).replace("${item}", name) for entry in listed)
+
+
+def listed_deps(workflow: Mapping[str, Any], stage: str, item: Mapping[str, Any]) -> list[str]:
+    """The paths of `deps:` of a stage, the values of `item` standing for ${item.…}, without those that name ${key}.
+
+    `workflow` is dvc.yaml as read, `item` what its foreach has for the instance, such as a method's block.
+    """
+    block = workflow["stages"][stage]
+    listed = [_ITEM.sub(lambda found: str(item.get(found[1], "")), path) for path in block.get("do", block)["deps"]]
+    return [path for path in listed if "${" not in path]

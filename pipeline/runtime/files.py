@@ -61,6 +61,19 @@ def known_sha256(path: Path) -> str:
     return digest
 
 
+def digest(path: Path) -> str:
+    """`known_sha256` of a file, or SHA-256 of the names and contents of all files below a folder, but for what Python
+    compiled; FileNotFoundError where there is none.
+    """
+    if path.is_file():
+        return known_sha256(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    if not files:
+        raise FileNotFoundError(f"{path}: no such file, or an empty folder")
+    lines = [f"{file.relative_to(path)} {known_sha256(file)}" for file in files]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -1,10 +1,9 @@
-"""`sync` sends the records in the spool; `send FOLDER` is started by a run for its own."""
+"""`sync` sends what waits in the spool; `send` is what a run starts where nobody sends yet."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from pipeline.tracking import sender
 from pipeline.tracking.spool import SYNC, root
@@ -14,8 +13,9 @@ def main(arguments: Sequence[str]) -> int:
     """The exit status; 2 for any other arguments."""
     if list(arguments) == ["sync"]:
         return sender.sync(root() / "mlflow-spool")
-    if len(arguments) == 2 and arguments[0] == "send":
-        return sender.send_or_say_why(Path(arguments[1]))
+    if list(arguments) == ["send"]:
+        sender.serve(root() / "mlflow-spool")
+        return 0
     print(f"usage: {SYNC}", file=sys.stderr)
     return 2
 

@@ -1,24 +1,23 @@
 """The record of a run: written to a spool as it happens, sent to MLflow by a process of its own.
 
-`run` appends JSON lines to `mlflow-spool/<run>/` and starts `python -m pipeline.tracking send`, which follows them,
-sends them and removes the folder when all has arrived (sender.py). So training neither imports mlflow nor waits
-for it, a run that is killed is recorded as KILLED, and what could not be sent stays in the spool until
-`python -m pipeline.tracking sync`. The sender of a run that has children on this machine sends theirs, too.
+`run` appends JSON lines to `mlflow-spool/<run>/`. `python -m pipeline.tracking send` follows them, sends them and
+removes the folder when all has arrived (sender.py): one process for all runs on this machine, which the first one
+starts, and which ends when there have been none for a while. So training neither imports mlflow nor waits for it, a
+run that is killed is recorded as KILLED, and what could not be sent stays in the spool until
+`python -m pipeline.tracking sync`.
 
 The environment: MLFLOW_TRACKING_URI (default: `mlflow.db`, SQLite, beside the spool), MLFLOW_EXPERIMENT_NAME,
-SAYWHICH_PARENT_RUN (the key of the run that this one is a child of), SAYWHICH_PARENT_SPOOL (the machine and the folder
-where that one records), SAYWHICH_CELL (appended to the run's name) and SAYWHICH_TRACKING=off.
+SAYWHICH_PARENT_RUN (the key of the run that this one is a child of), SAYWHICH_CELL (said after the run's name) and
+SAYWHICH_TRACKING=off.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -28,10 +27,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from pipeline.runtime.files import sha256, write_atomically
-from pipeline.tracking.spool import SYNC, alive, now, root
+from pipeline.runtime.files import digest, write_atomically
+from pipeline.tracking.spool import NOT_SENT, SYNC, address, held, now, root
 
-PARENT, PARENT_SPOOL = "SAYWHICH_PARENT_RUN", "SAYWHICH_PARENT_SPOOL"
+PARENT = "SAYWHICH_PARENT_RUN"
 PATIENCE = 120.0  # seconds that a finished run waits for its records to be sent
 LARGEST_OUTPUT = 64 * 2**20  # bytes; larger outputs are recorded by their digests alone
 
@@ -54,7 +53,7 @@ class Record:
         """The environment for processes whose runs are to be children of this one."""
         if self._folder is None:
             return dict(os.environ)
-        return os.environ | {PARENT: self.key, PARENT_SPOOL: f"{socket.gethostname()}:{self._folder}"}
+        return os.environ | {PARENT: self.key}
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
         """Numbers of one step; `@`, which MLflow does not allow in names, becomes `_at_`."""
@@ -86,7 +85,7 @@ class Record:
         """SHA-256 of each file or folder as a tag `output.<path>`; small files themselves go to `outputs/`."""
         for path in paths if self._file else ():
             try:
-                self.tags({f"output.{path}": _digest(path)})
+                self.tags({f"output.{path}": digest(path)})
                 if path.is_file() and path.stat().st_size <= LARGEST_OUTPUT:
                     self.artifact(path, "outputs")
             except OSError as error:
@@ -143,7 +142,7 @@ def run(
         return
     started = _start(name, params or {}, tags or {}, inputs or {})
     folder = started._folder
-    sender = _sender(folder) if folder and not _parent_sends() else None
+    sender = Sender(folder) if folder else None
     status = "FAILED"
     try:
         yield started
@@ -157,8 +156,8 @@ def run(
     finally:
         started._record({"status": status, "time": now()})
         started._close()
-        if sender and folder:
-            _await(sender, folder)
+        if sender:
+            sender.wait()
 
 
 def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs: Mapping[str, str]) -> Record:
@@ -170,49 +169,56 @@ def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs
     except OSError as error:
         _warn(f"nothing is recorded of this run: {error}")
         return Record(None)
-    started._record({"name": name, "key": key, "parent": os.environ.get(PARENT), "time": now()})
+    started._record({"name": name, "key": key, "parent": os.environ.get(PARENT), "sender": address(), "time": now()})
     started._record({"params": {_name(option): value for option, value in _flat(params)}})
     source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _git()
     if "DVC_EXP_NAME" in os.environ:
         source["dvc.experiment"] = os.environ["DVC_EXP_NAME"]
-    started.tags(source | {f"input.{path}": digest for path, digest in inputs.items()} | dict(tags))
+    started.tags(source | {f"input.{path}": content for path, content in inputs.items()} | dict(tags))
     return started
 
 
-def _parent_sends() -> bool:
-    """Whether this run's parent is recorded on this machine and still running: its sender sends its children's, too."""
-    host, _, folder = os.environ.get(PARENT_SPOOL, "").partition(":")
-    try:
-        return host == socket.gethostname() and alive(Path(folder))
-    except OSError:
-        return False
+class Sender:
+    """The process that sends a run's records, and those of all others: it is started where there is none."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tries = 3
+        self._look()
 
-def _sender(folder: Path) -> subprocess.Popen[bytes] | None:
-    command = [sys.executable, "-m", "pipeline.tracking", "send", str(folder)]
-    try:
-        with open(folder / "sender.log", "w", encoding="utf-8") as log:
-            # a session of its own: Ctrl-C and a closed terminal are for the run, and the sender reports them
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    except OSError as error:
-        _warn(f"MLflow: {error}; the records wait in {folder}, send them with: {SYNC}")
-        return None
+    def wait(self) -> None:
+        """Until all of the run is sent, at most PATIENCE; what is not is said in one line."""
+        deadline = time.monotonic() + PATIENCE
+        reason = ""
+        while not reason and (self._folder / "records.jsonl").exists():
+            with suppress(FileNotFoundError):
+                reason = (self._folder / NOT_SENT).read_text(encoding="utf-8")
+            if time.monotonic() > deadline:
+                reason = f"not done after {PATIENCE:.0f} s"
+            elif not self._look():
+                reason = "no sender stays alive"
+            time.sleep(0.1)
+        if reason:
+            _warn(f"MLflow: {reason[:150]}; the records wait in {self._folder}, send them with: {SYNC}")
 
-
-def _await(sender: subprocess.Popen[bytes], folder: Path) -> None:
-    reason = f"not done after {PATIENCE:.0f} s"
-    try:
-        sender.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
-        sender.kill()
-        sender.wait()
-    else:
-        if sender.returncode == 0:
-            return
+    def _look(self) -> bool:
+        """Whether a sender is there, or was started."""
+        at = self._folder.with_name(f"sender-{address()}")
         with suppress(OSError):
-            lines = (folder / "sender.log").read_text(encoding="utf-8").splitlines()
-            reason = (lines or [f"the sender ended with {sender.returncode}"])[-1][:150]
-    _warn(f"MLflow: {reason}; the records wait in {folder}, send them with: {SYNC}")
+            if (self._process and self._process.poll() is None) or held(at.with_suffix(".lock")):
+                return True
+        self._tries -= 1
+        with suppress(OSError), open(at.with_suffix(".log"), "w", encoding="utf-8") as log:
+            # a session of its own: Ctrl-C and a closed terminal are for the run, and the sender reports them
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pipeline.tracking", "send"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        return self._tries > 0
 
 
 def _git() -> dict[str, str]:
@@ -225,16 +231,6 @@ def _git() -> dict[str, str]:
             return {}
         answers.append(answer.stdout.strip())
     return {"mlflow.source.git.commit": answers[0], "git.dirty": str(bool(answers[1])).lower()}
-
-
-def _digest(path: Path) -> str:
-    """SHA-256 of a file, or of the names and digests of all files below a folder."""
-    if path.is_file():
-        return sha256(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    if not files:
-        raise FileNotFoundError(f"{path}: no such file, or an empty folder")
-    return hashlib.sha256("\n".join(f"{file.relative_to(path)} {sha256(file)}" for file in files).encode()).hexdigest()
 
 
 def _flat(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

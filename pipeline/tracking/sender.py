@@ -13,23 +13,24 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from pipeline.tracking.spool import alive, now, root
+from pipeline.runtime.files import write_atomically
+from pipeline.tracking.spool import NOT_SENT, address, alive, now, root
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "saywhich"
 KEY = "saywhich.run"  # the tag by which a run is found again
-POLL = 0.5  # seconds until the spool is read again
-MOST_CHILDREN = 256  # runs with one parent that are sent at once
-TRIES = 3  # failures in a row after which the records of a run that has ended stay in the spool
+POLL = 0.5  # seconds between two looks at the spool
+IDLE = 20.0  # seconds without a run after which a sender ends: longer than from one stage of DVC's to the next
+TRIES = 3  # failures in a row after which the records of a run that is over are left in the spool
 Result = TypeVar("Result")
 
 
@@ -56,52 +57,57 @@ def send(folder: Path) -> bool:
                 return False  # the run is only starting
             tracker = _patiently(connect, folder)
             run_id = _patiently(lambda: _open_run(tracker, json.loads(head), folder.parent), folder)
-            children = Children(json.loads(head)["key"], folder.parent)
-            _follow(tracker, run_id, file, folder, children)
-            children.join()
+            _follow(tracker, run_id, file, folder)
             shutil.rmtree(folder)
     except BlockingIOError:
         return False
     return True
 
 
-class Children:
-    """The runs in the spool whose parent this one is: each is sent by a thread, unless its own process sends it."""
+def serve(spool: Path) -> None:
+    """Send the runs of this address, each in a thread, also those that begin meanwhile, until IDLE seconds had none.
 
-    def __init__(self, parent: str, spool: Path) -> None:
-        self._parent, self._spool = parent, spool
-        self._pool = ThreadPoolExecutor(MOST_CHILDREN)
-        self._sent: dict[Path, Future[bool]] = {}
-
-    def look(self) -> None:
-        """Begin to send those that are new."""
-        for records in self._spool.glob("*/records.jsonl"):
-            if records.parent not in self._sent and self._is_child(records):
-                self._sent[records.parent] = self._pool.submit(send, records.parent)
-
-    def join(self) -> None:
-        """Send all, also those that come while others are still running; RuntimeError if some could not be sent."""
-        self.look()
-        while not all(future.done() for future in self._sent.values()):
-            wait(self._sent.values(), POLL)
-            self.look()
-        if failures := [error for future in self._sent.values() if (error := future.exception())]:
-            raise RuntimeError(f"{len(failures)} runs below it were not sent: {_line(failures[0])}")
-
-    def _is_child(self, records: Path) -> bool:
-        with suppress(OSError, ValueError), open(records, encoding="utf-8") as file:  # gone, or about to begin
-            return bool(json.loads(file.readline())["parent"] == self._parent)
-        return False
+    One process at a time does; a second one ends at once.
+    """
+    ours = address()
+    threads: dict[Path, Thread] = {}
+    with suppress(BlockingIOError):
+        while True:
+            with _locked(spool / f"sender-{ours}.lock", wait=False):
+                busy = time.monotonic()
+                while time.monotonic() - busy < IDLE:
+                    if _begin(spool, ours, threads) or any(thread.is_alive() for thread in threads.values()):
+                        busy = time.monotonic()
+                    time.sleep(POLL)
+            if not _begin(
+                spool, ours, threads
+            ):  # else it began just before the lock was free, and counts on this process
+                return
 
 
-def send_or_say_why(folder: Path) -> int:
-    """`send` as an exit status; the last line on stderr is the reason of a failure."""
+def _begin(spool: Path, ours: str, threads: dict[Path, Thread]) -> bool:
+    """Begin to send the runs that are new; whether there were any."""
+    new = []
+    for records in spool.glob("*/records.jsonl"):
+        folder = records.parent
+        with suppress(OSError, ValueError, KeyError):  # gone, or about to begin
+            if folder in threads or (folder / NOT_SENT).exists():
+                continue
+            with open(records, encoding="utf-8") as file:
+                if json.loads(file.readline())["sender"] == ours:
+                    new.append(folder)
+    for folder in new:
+        threads[folder] = Thread(target=_send_or_say_why, args=(folder,))
+        threads[folder].start()
+    return bool(new)
+
+
+def _send_or_say_why(folder: Path) -> None:
     try:
         send(folder)
-    except Exception as error:  # the run has ended and its records are safe; its process reads the line
-        print(_line(error), file=sys.stderr)
-        return 1
-    return 0
+    except Exception as error:  # its records are safe in the spool; the other runs go on
+        with suppress(OSError):
+            write_atomically(folder / NOT_SENT, _line(error))
 
 
 def sync(spool: Path) -> int:
@@ -168,8 +174,8 @@ def _parent(tracker: Tracker, key: str, spool: Path) -> str:
     return run_id or key
 
 
-def _follow(tracker: Tracker, run_id: str, file: TextIO, folder: Path, children: Children) -> None:
-    """Send the records in `file`, those added while the run lasts, how it ended, and its children."""
+def _follow(tracker: Tracker, run_id: str, file: TextIO, folder: Path) -> None:
+    """Send what `file` holds, and while the run lasts what is added to it, then how it ended."""
     monitor = _monitor(tracker.client, run_id) if alive(folder) else None
     end: Mapping[str, Any] | None = None
     rest = ""
@@ -177,7 +183,6 @@ def _follow(tracker: Tracker, run_id: str, file: TextIO, folder: Path, children:
         at_work = alive(folder)  # checked before reading, so that nothing is missed
         *lines, rest = (rest + file.read()).split("\n")  # `rest` is a line that is not, or never was, completed
         records = [json.loads(line) for line in lines]
-        children.look()
         if records:
             _patiently(partial(_post, tracker, run_id, records, folder), folder)
         end = next((record for record in records if "status" in record), None)

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 # They decide no results: parameters are listed themselves, records are only written, and a mistake ends a run.
-DECIDES_NOTHING = ("pipeline.config", "pipeline.tracking", "pipeline.errors", "pipeline.workflow.stage")
+DECIDES_NOTHING = (
+    "pipeline.config",
+    "pipeline.tracking",
+    "pipeline.errors",
+    "pipeline.workflow.stage",
+    "pipeline.workflow.finished",
+)
 # Any method may use all of these, so a new method that does changes no list.
 SHARED_BY_METHODS = ("pipeline.channels", "pipeline.estimators", "pipeline.scores", "pipeline.composition")
 CELL_STAGES = ("train", "adapt", "evaluate")  # what the stage `sweep` lets Snakemake run for each cell

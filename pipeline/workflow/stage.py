@@ -12,22 +12,24 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config.load import load
-from pipeline.config.views import View
+from pipeline.config.reading import read_mapping
+from pipeline.config.views import View, listed_deps
 from pipeline.errors import UserError
-from pipeline.runtime.files import known_sha256, sha256
+from pipeline.runtime.files import digest
 from pipeline.runtime.memory import keep_freed
 
 if TYPE_CHECKING:
     import torch
 
 DATA = Path("data")
+CODE = Path(__file__).resolve().parents[2]
 OUT = {
     "draw": "raw/{}",
     "prepare": "prepared",
@@ -85,30 +87,27 @@ class Stage:
     def digests(self, inputs: Sequence[Path]) -> dict[str, str]:
         """SHA-256 of each input file or folder, as it was when first asked for."""
         for path in inputs:
-            if path not in self._digests:
-                self._digests[path] = digest(path)
+            try:
+                self._digests[path] = self._digests.get(path) or digest(path)
+            except FileNotFoundError:
+                line = f"{path}: no such input; run the stage that writes it first (dvc repro runs all)"
+                raise UserError(line) from None
         return {str(path): self._digests[path] for path in inputs}
 
     def key(self, inputs: Sequence[Path]) -> str:
-        """Names this work: a digest of the stage's parameters, its input files (folders: all in them) and all code."""
+        """Names this work: a digest of the stage's parameters, its input files (folders: all in them) and the code that
+        it imports, as dvc.yaml lists it. Where its model lies, and where its outputs will, does not matter.
+        """
+        params = self.params.flat()
+        item = {key.removeprefix(f"methods.{self.instance}."): value for key, value in params.items()}
+        listed = listed_deps(read_mapping(Path("dvc.yaml")), self.name, item)
         parts = {
             "stage": self.title,
-            "params": self.params.flat(),
-            "inputs": self.digests(inputs),
-            "code": _code(),
+            "params": params,
+            "inputs": {path.removeprefix(f"{self.model}/"): content for path, content in self.digests(inputs).items()},
+            "code": {path: digest(CODE / path) for path in listed if path.startswith(("pipeline/", "stages/"))},
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, or of all names and files of a folder; what is missing is a UserError."""
-    if path.is_dir():
-        files = {str(file.relative_to(path)): known_sha256(file) for file in sorted(path.rglob("*")) if file.is_file()}
-        return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-    try:
-        return known_sha256(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such input; run the stage that writes it first (dvc repro runs all)") from None
 
 
 def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | None = None) -> int:
@@ -196,11 +195,3 @@ def _become_several(name: str, arguments: Sequence[str]) -> None:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _code() -> str:
-    """Digest of every Python file of the pipeline and its stages."""
-    root = Path(__file__).resolve().parents[2]
-    files = sorted(file for folder in ("pipeline", "stages") for file in (root / folder).rglob("*.py"))
-    content: Mapping[str, str] = {str(file.relative_to(root)): sha256(file) for file in files}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

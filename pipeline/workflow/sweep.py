@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pipeline.config.reading import read_mapping
-from pipeline.config.views import listed_keys
+from pipeline.config.views import listed_deps, listed_keys
 from pipeline.errors import UserError
-from pipeline.runtime.files import atomic_path, known_sha256, write_atomically
+from pipeline.runtime.files import atomic_path, digest, write_atomically
 
 CELLS = Path("data/cells")
 
@@ -82,20 +83,15 @@ def cells(params: Mapping[str, Any]) -> list[Cell]:
     return grid
 
 
-def dependencies(stage: str, workflow: Mapping[str, Any], method: Mapping[str, Any]) -> list[Path]:
-    """What dvc.yaml (`workflow`) has under `deps:` of a stage of methods, without the model, which is the cell's.
-
-    `method`: its block in params.yaml, which says where its composition comes from and which speaker it begins with.
-    """
-    listed = workflow["stages"][stage]["do"]["deps"]
-    for key in ("from", "speaker"):
-        listed = [path.replace(f"${{item.{key}}}", str(method.get(key, ""))) for path in listed]
-    return [Path(path) for path in listed if "${" not in path]
-
-
-def digests(paths: Iterable[Path]) -> dict[str, str]:
+def digests(paths: Iterable[str]) -> dict[str, str]:
     """A digest of each file's content, or of a folder's names and contents; of what is not there, the word missing."""
-    return {str(path): _digest(path) for path in set(paths)}
+    found = {}
+    for path in set(paths):
+        try:
+            found[path] = digest(Path(path))
+        except FileNotFoundError:
+            found[path] = "missing"
+    return found
 
 
 def basis(
@@ -108,7 +104,7 @@ def basis(
     tree["seed"] = cell.seed
     tree["methods"][cell.method] = {**(tree["methods"][cell.method] or {}), **cell.settings}
     values = {key: _at(tree, key) for key in listed_keys(workflow, stage, cell.method, tree)}
-    files = {str(path): content[str(path)] for path in dependencies(stage, workflow, params["methods"][cell.method])}
+    files = {path: content[path] for path in listed_deps(workflow, stage, params["methods"][cell.method] or {})}
     return hashlib.sha256(json.dumps([values, files], sort_keys=True).encode()).hexdigest()
 
 
@@ -146,13 +142,13 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
 def estimate(grid: Sequence[Cell], cores: int, seconds: float | None) -> str:
     """How many cells of `grid` have no results, and how long they will take on so many cores.
 
-    It counts with the mean time of the cells that ran here, or else with `seconds` a cell.
+    It counts with the median time of the cells that ran here, or else with `seconds` a cell.
     """
     missing = [cell for cell in grid if not (cell.folder / "evaluation/metrics.json").exists()]
     said = f"{len(missing)} of {len(grid)} cells have no results"
     jobs = [[_seconds(cell.folder / f"{stage}.tsv") for stage in ("train", "adapt", "evaluate")] for cell in grid]
     times = [sum(known) for job in jobs if len(known := [time for time in job if time is not None]) == len(job)]
-    each = sum(times) / len(times) if times else seconds
+    each = statistics.median(times) if times else seconds  # cells that took a method's run needed no time
     if not missing or each is None:
         return said
     minutes = len(missing) * each / cores / 60
@@ -208,14 +204,6 @@ def _at(tree: Any, key: str) -> Any:
 def _word(value: Any) -> str:
     """A value as a part of a file name."""
     return re.sub(r"[^\w.+-]", "_", value if isinstance(value, str) else json.dumps(value))
-
-
-def _digest(path: Path) -> str:
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-        lines = [f"{file.relative_to(path)} {known_sha256(file)}" for file in files]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return known_sha256(path) if path.exists() else "missing"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from whole_profiles import profile_text
 
 from pipeline.errors import UserError
+from pipeline.workflow import stage as door
 from pipeline.workflow.stage import main
 
 ROOT = Path(__file__).parents[3]
@@ -113,6 +115,39 @@ def test_the_key_of_a_stage_changes_with_parameters_inputs_and_instance_and_with
     (given / "a").rename(given / "b")
     others.append(key("--method", "luo"))
     assert len({first, *others}) == 6
+
+
+@pytest.mark.parametrize(
+    ("edited", "counts"),
+    [
+        ("pipeline/estimators/credit.py", True),
+        ("pipeline/methods/luo.py", True),
+        ("stages/train.py", True),
+        ("pipeline/methods/psst.py", False),
+        ("pipeline/scenes/drawing/pets.py", False),
+        ("pipeline/report/page.py", False),
+        ("stages/evaluate.py", False),
+    ],
+)
+def test_the_key_of_a_stage_changes_with_the_code_that_it_imports(workplace, monkeypatch, edited, counts):
+    for room in ("pipeline", "stages"):
+        shutil.copytree(ROOT / room, workplace / "code" / room, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(door, "CODE", workplace / "code")
+    before = stage_of("train", "--method", "luo").key([])
+    with open(workplace / "code" / edited, "a") as file:
+        file.write("# another line\n")
+    assert (stage_of("train", "--method", "luo").key([]) != before) == counts
+
+
+def test_where_a_model_lies_does_not_matter_but_what_it_is(workplace):
+    for name in ("x", "y", "z"):
+        (workplace / name).mkdir()
+        (workplace / name / "weights").write_text("1" if name != "z" else "2")
+
+    def key(folder):
+        return stage_of("evaluate", "--method", "luo", "--model", folder).key([Path(folder, "weights")])
+
+    assert key("x") == key("y") != key("z")
 
 
 def test_a_missing_input_is_told(workplace):

@@ -59,12 +59,12 @@ def test_a_large_file_is_read_again_when_it_changed(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LARGE", 3)
     path = Path("features.h5")
     path.write_text("abcd")
-    first = sweep.digests([path])
+    first = sweep.digests([str(path)])
     monkeypatch.setattr(files, "sha256", lambda path: pytest.fail("read although nothing changed"))
-    assert sweep.digests([path]) == first
+    assert sweep.digests([str(path)]) == first
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(files, "LARGE", 3)
     path.write_text("abce")
-    assert sweep.digests([path]) != first
-    assert sweep.digests([Path("nowhere")]) == {"nowhere": "missing"}
+    assert sweep.digests([str(path)]) != first
+    assert sweep.digests(["nowhere"]) == {"nowhere": "missing"}

@@ -1,0 +1,57 @@
+"""Work is done once: a grid cell that equals a method's own run takes that run's files, or the run takes the cell's.
+
+A run of DVC's or of the grid's leaves a note under the key of its work (`Stage.key`), where its outputs are and their
+digests. Whoever has the same key later copies them, if they are still what they were. A stage that is run by hand
+always works, and so does one of several processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from pipeline.runtime.files import atomic_path, sha256, write_atomically
+from pipeline.tracking import recorder
+from pipeline.workflow.stage import Stage
+
+TRAINED = ("weights.safetensors", "history.jsonl", "metrics.json")
+
+
+def once(
+    run: Callable[[Stage], None], inputs: Callable[[Stage], Sequence[Path]], names: Sequence[str]
+) -> Callable[[Stage], None]:
+    """`run`, but where the same was done from the same `inputs`: its outputs `names` are copied to the stage's own."""
+
+    def run_or_take(stage: Stage) -> None:
+        if not {"DVC_STAGE", "SAYWHICH_CELL"} & os.environ.keys() or "TORCHELASTIC_RUN_ID" in os.environ:
+            return run(stage)
+        read = inputs(stage)
+        note = stage.root / "checkpoints" / "finished" / f"{stage.key(read)}.json"
+        if source := _take(note, stage.out):
+            print(f"{stage.title}: the same work was done before, in {source}", flush=True)
+            tags = {"taken from": source}
+            with recorder.run(stage.title, stage.params.plain(), tags, stage.digests(read)) as record:
+                record.outputs([stage.out / name for name in names])
+        else:
+            run(stage)
+        files = {name: sha256(stage.out / name) for name in names}
+        write_atomically(note, json.dumps({"folder": str(stage.out), "files": files}) + "\n")
+
+    return run_or_take
+
+
+def _take(note: Path, out: Path) -> str | None:
+    """The folder whose files were copied to `out`; None where there are none, or others than the note says."""
+    with suppress(OSError, ValueError, KeyError), ExitStack() as files:
+        said = json.loads(note.read_text(encoding="utf-8"))
+        for name, content in said["files"].items():
+            copy = files.enter_context(atomic_path(out / name))
+            shutil.copyfile(Path(said["folder"], name), copy)
+            if sha256(copy) != content:
+                raise ValueError(f"{said['folder']}/{name} is another one by now")
+        return str(said["folder"])
+    return None

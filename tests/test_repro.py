@@ -1,0 +1,162 @@
+"""`make repro` through the real DVC, with stages that are a line of shell each."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.workflow import repro
+
+ROOT = Path(__file__).parents[1]
+# Each of the two trainings ends when the other has begun, if `meet` is there.
+WORKFLOW = """
+stages:
+  prepare:
+    cmd: mkdir -p data/prepared && echo ${seed} > data/prepared/x && echo prepare >> ran.txt
+    params: [seed]
+    outs: [data/prepared]
+  train:
+    foreach: ${methods}
+    do:
+      cmd: >-
+        echo train ${key} $OMP_NUM_THREADS >> ran.txt && mkdir -p data/models/${key} && touch began.${key} &&
+        if test -e meet; then timeout 60 sh -c 'until test -e began.a && test -e began.b; do sleep 0.05; done'; fi &&
+        if test "${item}" = wrong; then exit 3; fi && if test "${item}" = long; then sleep 600; fi &&
+        echo ${item} > data/models/${key}/weights && echo '{"loss":1}' > data/models/${key}/metrics.json
+      deps: [data/prepared]
+      params: ["methods.${key}"]
+      outs: ["data/models/${key}/weights"]
+      metrics: ["data/models/${key}/metrics.json"]
+  adapt:
+    foreach: ${methods}
+    do:
+      cmd: mkdir -p data/models/${key}/adapted && cp data/models/${key}/weights data/models/${key}/adapted
+      deps: ["data/models/${key}/weights"]
+      outs: ["data/models/${key}/adapted/weights"]
+  sweep:
+    cmd: mkdir -p data/sweep && cat data/prepared/x > data/sweep/all && echo sweep >> ran.txt
+    deps: [data/prepared]
+    outs: [data/sweep]
+  report:
+    cmd: mkdir -p data/report && cat data/models/*/adapted/weights data/sweep/all > data/report/all
+    deps: [data/models, data/sweep]
+    outs: [data/report]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
+    (tmp_path / "dvc.yaml").write_text(WORKFLOW)
+    write_params(tmp_path)
+    return tmp_path
+
+
+def write_params(folder: Path, seed: int = 1, **methods: str) -> None:
+    (folder / "params.yaml").write_text(yaml.safe_dump({"seed": seed, "methods": {"a": "one", "b": "two"} | methods}))
+
+
+def begin(folder: Path) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environment |= {"PYTHONPATH": str(ROOT), "SAYWHICH_CORES": "2", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", "pipeline.workflow.repro"]
+    out = subprocess.PIPE
+    return subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, text=True)
+
+
+def repeat(folder: Path) -> tuple[int, str]:
+    """Its exit status, and what it said."""
+    process = begin(folder)
+    said, _ = process.communicate()
+    return process.returncode, said
+
+
+def ran(folder: Path) -> list[str]:
+    """What ran since this was last asked."""
+    record = folder / "ran.txt"
+    lines = record.read_text().splitlines() if record.exists() else []
+    record.unlink(missing_ok=True)
+    return lines
+
+
+def dvc(folder: Path, *command: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "dvc", *command], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_instances_run_side_by_side_and_dvc_finds_all_of_it_done(folder):
+    (folder / "meet").touch()
+    status, said = repeat(folder)
+    assert status == 0, said
+    first, *trainings, last = ran(folder)
+    assert (first, sorted(trainings), last) == ("prepare", ["train a 1", "train b 1"], "sweep")
+    assert (folder / "data/report/all").read_text() == "one\ntwo\n1\n"
+    assert json.loads(dvc(folder, "status", "--json")) == {}
+    lock = yaml.safe_load((folder / "dvc.lock").read_text())["stages"]
+    (folder / "dvc.lock").unlink()
+    dvc(folder, "repro", "--force")
+    assert lock == yaml.safe_load((folder / "dvc.lock").read_text())["stages"]
+    ran(folder)
+    status, said = repeat(folder)
+    assert (status, "up to date" in said, ran(folder)) == (0, True, [])
+
+
+def test_what_changed_runs_and_a_stage_that_is_alone_has_all_cores(folder):
+    assert repeat(folder)[0] == 0
+    ran(folder)
+    write_params(folder, b="three")
+    assert repeat(folder)[0] == 0
+    assert ran(folder) == ["train b 2"]
+    assert (folder / "data/report/all").read_text() == "one\nthree\n1\n"
+
+
+def test_a_failing_stage_fails_in_dvcs_words_and_what_runs_beside_it_is_kept(folder):
+    (folder / "meet").touch()
+    write_params(folder, a="wrong")
+    status, said = repeat(folder)
+    assert status == 1
+    assert "ERROR: failed to reproduce 'train@a'" in said
+    assert "exited with 3" in said
+    assert sorted(ran(folder)) == ["prepare", "train a 1", "train b 1"]
+    assert (folder / "data/models/b/weights").exists()
+    write_params(folder)
+    assert repeat(folder)[0] == 0
+    assert [line[:7] for line in ran(folder)] == ["train a", "sweep"]
+
+
+@pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_to_end_ends_all_that_is_at_work(folder, request_to_end):
+    write_params(folder, a="long", b="long")
+    process = begin(folder)
+    while not all((folder / f"began.{key}").exists() for key in "ab"):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(request_to_end)
+    said, _ = process.communicate()  # ends when nobody is left who could write
+    assert process.returncode == 130, said
+    write_params(folder)
+    assert repeat(folder)[0] == 0, "no lock is left"
+
+
+def test_a_broken_workflow_is_told_by_dvc(folder):
+    (folder / "dvc.yaml").write_text("stages: {train: {cmd: [}}\n")
+    status, said = repeat(folder)
+    assert status not in (0, 1)
+    assert "dvc.yaml' is invalid" in said
+    assert "Traceback" not in said
+
+
+def test_instances_and_what_they_need():
+    waits = {"draw@x": set(), "prepare": {"draw@x"}, "train@a": {"prepare"}, "sweep": {"prepare"}, "report": {"sweep"}}
+    assert repro.instances(waits) == {"draw@x": set(), "prepare": {"draw@x"}, "train@a": {"prepare"}}
+    assert repro.instances({"sweep": set()}) == {}
