@@ -2,9 +2,9 @@
 
     python benchmarks/joint_step.py
 
-Beside each step stands its floor, the operations it does at the rate of this machine's products, measured in the same
-run; and the step as one would write it down (benchmarks/plain.py): every caption carried to the end, words as one-hot
-rows, autograd for everything.
+Beside each step stands its floor, the operations it does at the rate of this machine's products, by the faster library,
+measured in the same run; and the step as one would write it down (benchmarks/plain.py): every caption carried to the
+end, words as one-hot rows, autograd for everything.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--times", type=int, default=4, help="steps, of which the fastest counts")
     parser.add_argument("--no-peer", dest="peer", action="store_false", help="leave out the plain form")
+    parser.add_argument("--transformer", action="store_true", help="also a transformer's steps beside Att2in2's")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed()
     rate = products(options.device)
-    print(f"{options.device}, {options.threads} thread(s), products at {rate / 1e9:,.0f} GFLOP/s; batch {BATCH}")
     row = table(
         "A training step at the papers' size",
         *("step", "words", "s", "images/s", "GFLOP", "floor, s", "of it", "plain, s", "ratio"),
@@ -79,7 +79,8 @@ def main() -> None:
                 peer = f"{theirs:.2f}", f"{theirs / spent:.2f}"
             ours = f"{spent:.2f}", f"{BATCH / spent:.1f}", f"{counter.get_total_flops() / 1e9:.0f}"
             row(name, length, *ours, f"{floor:.2f}", f"{floor / spent:.0%}", *peer)
-    transformer(options.methods, options.device, options.times)
+    if options.transformer:
+        transformer(options.methods, options.device, options.times)
     if options.device == "cpu" and not options.peer:
         print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
 

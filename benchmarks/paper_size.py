@@ -14,11 +14,13 @@ from pipeline.metrics.cider import CiderD, document_frequencies
 from pipeline.metrics.texts import Texts
 from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
+from pipeline.runtime import products as products_of
 from pipeline.types import Batch
 
 IMAGES, REGIONS, SIZE, WORDS, LENGTH, BATCH = 1000, 36, 2048, 9487, 16, 128
 
 
+SHAPES = ((128, 512, WORDS), (2048, 512, WORDS), (BATCH * REGIONS, SIZE, 512), (128, 512, 2560))
 ENDS = {16: 0.0, 10: 0.065}
 """Mean length of captions of at most 16 words → probability of the end after each word."""
 
@@ -51,12 +53,23 @@ def world(length: int, device: str, batch: int = BATCH) -> tuple[Agents, Batch]:
 
 
 def products(device: str) -> float:
-    """Floating-point operations a second of the best of the step's own products on this machine, now."""
+    """Floating-point operations a second of the best of the step's own products on this machine, now.
+
+    By the faster library; the one that training takes is in use afterwards.
+    """
     rates = []
-    for rows, inner, columns in ((128, 512, WORDS), (2048, 512, WORDS), (BATCH * REGIONS, SIZE, 512), (128, 512, 2560)):
-        left, right = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device)
-        spent = fastest(partial(torch.nn.functional.linear, left, right), device, 8)
-        rates.append(2 * rows * inner * columns / spent)
+    for library in (products_of.OWN, products_of.ONEDNN):
+        torch.set_float32_matmul_precision(library if device == "cpu" else products_of.OWN)
+        for rows, inner, columns in SHAPES:
+            left, right = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device)
+            spent = fastest(partial(torch.nn.functional.linear, left, right), device, 8)
+            rates.append(2 * rows * inner * columns / spent)
+    if device == "cpu":
+        products_of.choose([Att2in(WORDS, SIZE), Listener(WORDS, SIZE)])
+    print(
+        f"{device}, {torch.get_num_threads()} thread(s), products at {max(rates) / 1e9:,.0f} GFLOP/s at best; "
+        f"batch {BATCH}; library in use: {products_of.chosen()}"
+    )
     return max(rates)
 
 
