@@ -53,11 +53,12 @@ class FastAtt2in:
         return FastState(zero, zero, rows, rows // width, width, drop, Recurrence(weights, plain.mask(batch)))
 
     def step(self, heard: Tensor, state: FastState) -> tuple[Tensor, FastState]:
-        return self.advance(state.drop(F.relu(heard), state.rows, state.width), state)
+        entering = state.recurrence.entering(state.drop(F.relu(heard), state.rows, state.width))
+        return self.advance(entering, state)
 
-    def advance(self, heard: Tensor, state: FastState) -> tuple[Tensor, FastState]:
-        """A step; `heard` (n, E) as it enters the recurrence."""
-        h, c = state.recurrence(heard, state.h, state.c, state.images)
+    def advance(self, entering: Tensor, state: FastState) -> tuple[Tensor, FastState]:
+        """A step; `entering` (n, 5H): what was heard gives the gates."""
+        h, c = state.recurrence(entering, state.h, state.c, state.images)
         return h, replace(state, h=h, c=c)
 
     def select(self, state: FastState, rows: Tensor | slice, same_images: bool = False) -> FastState:
@@ -73,9 +74,9 @@ class FastAtt2in:
         state = self.select(self.begin(batch, seen, drop, 1), order)
         embedded = SharedWeight(plain.word.weight).rows(plain.before(tokens).flatten()[places])
         found = []
-        for heard in drop(F.relu(embedded), places, columns).split(going):
-            state = self.select(state, slice(len(heard)))
-            hidden, state = self.advance(heard, state)
+        for entering in state.recurrence.entering(drop(F.relu(embedded), places, columns)).split(going):
+            state = self.select(state, slice(len(entering)))
+            hidden, state = self.advance(entering, state)
             found.append(hidden)
         return torch.cat(found), places
 

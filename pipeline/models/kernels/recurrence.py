@@ -42,12 +42,16 @@ class Recurrence:
         self.steps = Steps(Weights(*(weight.detach() for weight in weights)), mask)
         self._ticket: Tensor = _Shared.apply(self.steps, *weights)
 
-    def __call__(self, heard: Tensor, h: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden states and cells (n, H) after those before, of captions of `images` (n,) that hear `heard` (n, E).
+    def entering(self, heard: Tensor) -> Tensor:
+        """(n, 5H): what the gates get of `heard` (n, E) and of the bias."""
+        return _Enter.apply(self._ticket, self.steps, heard)
+
+    def __call__(self, entering: Tensor, h: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden states and cells (n, H) after those before; `entering` (n, 5H) goes to captions of `images` (n,).
 
         Captions of one image lie side by side.
         """
-        return _Step.apply(self._ticket, self.steps, heard, h, c, images)
+        return _Step.apply(self._ticket, self.steps, entering, h, c, images)
 
 
 class _Noted(NamedTuple):
@@ -55,7 +59,6 @@ class _Noted(NamedTuple):
 
     images: Tensor
     shares: Tensor  # (n, R)
-    heard: Tensor
     h: Tensor
     attended: Tensor
     of_attended: Tensor
@@ -73,6 +76,9 @@ class Steps:
 
     def forget(self) -> None:
         self.noted: list[_Noted] = []
+        self.entered: list[
+            tuple[Tensor, Tensor]
+        ] = []  # what was heard (n, E), and the gradient of what it gave (n, 5H)
         self.of_keys: Tensor | None = None  # (B, R, A), but for the factor `attention`
         self.of_attention = torch.zeros_like(self.weights.attention)
 
@@ -120,16 +126,16 @@ class Steps:
             pad_sequence(x[order].split(counts), batch_first=True) for x in (noted.shares, noted.of_attended)
         )
         assert self.of_keys is not None
-        gates = noted.of_gates
+        heard, entered = (torch.cat(parts) for parts in zip(*self.entered, strict=True))
         found = Weights(
             keys=self.of_keys.mul_(self.weights.attention),
             regions=torch.bmm(shares.transpose(1, 2), of_attended),
             attention=self.of_attention,
-            word=gates.T @ noted.heard,
-            state=gates.T @ noted.h,
+            word=entered.T @ heard,
+            state=noted.of_gates.T @ noted.h,
             query=noted.of_query.T @ noted.h,
-            attended=gates[:, 3 * noted.h.shape[1] :].T @ noted.attended,
-            bias=gates.sum(0),
+            attended=noted.of_gates[:, 3 * noted.h.shape[1] :].T @ noted.attended,
+            bias=entered.sum(0),
         )
         self.forget()
         return found
@@ -149,33 +155,47 @@ class _Shared(Function):
         return None, *ctx.steps.gradients()
 
 
+class _Enter(Function):
+    @staticmethod
+    def forward(ctx: Any, ticket: Tensor, steps: Steps, heard: Tensor) -> Tensor:
+        ctx.steps = steps
+        ctx.save_for_backward(heard)
+        return torch.addmm(steps.weights.bias, heard, steps.weights.word.T)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
+        (heard,) = ctx.saved_tensors
+        ctx.steps.entered.append((heard, d))
+        return d.new_empty(0), None, d @ ctx.steps.weights.word if ctx.needs_input_grad[2] else None
+
+
 class _Step(Function):
     @staticmethod
     def forward(
-        ctx: Any, ticket: Tensor, steps: Steps, heard: Tensor, h: Tensor, c: Tensor, images: Tensor
+        ctx: Any, ticket: Tensor, steps: Steps, entering: Tensor, h: Tensor, c: Tensor, images: Tensor
     ) -> tuple[Tensor, Tensor]:
         weights = steps.weights
         query = h @ weights.query.T
-        gates = torch.addmm(weights.bias, heard, weights.word.T).addmm_(h, weights.state.T)
+        gates = torch.addmm(entering, h, weights.state.T)
         new, after, shares, attended = steps.step(gates, query, c, images)
         ctx.steps = steps
-        ctx.save_for_backward(images, query, shares, attended, heard, h, c, gates, after)
+        ctx.save_for_backward(images, query, shares, attended, h, c, gates, after)
         return new, after
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_h: Tensor, of_after: Tensor) -> tuple[Tensor | None, ...]:
-        images, query, shares, attended, heard, h, c, gates, after = ctx.saved_tensors
+        images, query, shares, attended, h, c, gates, after = ctx.saved_tensors
         steps, weights = ctx.steps, ctx.steps.weights
         of_gates, of_c = torch.empty_like(gates), torch.empty_like(c)
         given = _arrays(gates, c, after, of_h.contiguous(), of_after.contiguous(), of_gates, of_c)
         _beside(images, lambda rows: loops.remember_back(rows, *given))
         of_attended = of_gates[:, 3 * h.shape[1] :] @ weights.attended
         of_query = steps.shares_back(query, images, shares, of_attended)
-        steps.noted.append(_Noted(images, shares, heard, h, attended, of_attended, of_gates, of_query))
-        of_heard = of_gates @ weights.word if ctx.needs_input_grad[2] else None
+        steps.noted.append(_Noted(images, shares, h, attended, of_attended, of_gates, of_query))
         before = torch.addmm(of_gates @ weights.state, of_query, weights.query)
-        return of_h.new_empty(0), None, of_heard, before, of_c, None
+        return of_h.new_empty(0), None, of_gates, before, of_c, None
 
 
 def _arrays(*tensors: Tensor) -> tuple[Any, ...]:
