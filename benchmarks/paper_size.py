@@ -64,8 +64,7 @@ def products(device: str) -> float:
             left, right = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device)
             spent = fastest(partial(torch.nn.functional.linear, left, right), device, 8)
             rates.append(2 * rows * inner * columns / spent)
-    if device == "cpu":
-        products_of.choose([Att2in(WORDS, SIZE), Listener(WORDS, SIZE)])
+    products_of.choose([Att2in(WORDS, SIZE), Listener(WORDS, SIZE)], torch.device(device))
     print(
         f"{device}, {torch.get_num_threads()} thread(s), products at {max(rates) / 1e9:,.0f} GFLOP/s at best; "
         f"batch {BATCH}; library in use: {products_of.chosen()}"

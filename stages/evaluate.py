@@ -38,8 +38,7 @@ def run(stage: Stage) -> None:
     settings = method_settings(stage.params, stage.instance)
     prepared, store = data(stage.root)
     speaker = speaker_in(stage.model)
-    if stage.device.type == "cpu":
-        products.choose([speaker])
+    products.choose([speaker], stage.device)
     judges = judges_of(p.judges.plain(), stage.model, stage.root, store, stage.device)
     with (
         recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,

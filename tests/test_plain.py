@@ -149,6 +149,16 @@ def test_a_speaker_for_decoding_draws_the_same_words_and_has_no_gradient(world):
     assert ours.log_probs.requires_grad == (not isinstance(speaker, Att2in))
 
 
+def test_captions_in_bfloat16_are_nearly_the_same(toy):
+    speaker, batch = toy.agents().speaker.eval(), toy.batch()
+    with torch.no_grad():
+        speaker.logit.weight *= 20
+    captions = [speak(decoding(speaker, dtype), batch, Greedy(), rng()).tokens for dtype in (None, torch.bfloat16)]
+    assert decoding(speaker, torch.bfloat16).logit.weight.dtype == torch.bfloat16
+    assert speaker.logit.weight.dtype == torch.float32
+    assert (captions[0] == captions[1]).float().mean() > 0.8
+
+
 def sure_of_itself(speaker):
     """The weights of what comes from the image."""
     if isinstance(speaker, Att2in):

@@ -26,9 +26,15 @@ class Captioned:
 
 
 @torch.no_grad()
-def captions(speaker: Decoder, batches: Iterable[Batch], channel: Channel, device: torch.device) -> Captioned:
-    """The first caption of each image of `batches`, in their order, without dropout."""
-    speaker = decoding(speaker.to(device).eval())
+def captions(
+    speaker: Decoder,
+    batches: Iterable[Batch],
+    channel: Channel,
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+) -> Captioned:
+    """The first caption of each image of `batches`, in their order, without dropout; `dtype`: of large products."""
+    speaker = decoding(speaker.to(device).eval(), dtype)
     rng = torch.Generator(device).manual_seed(0)
     said, images, pooled = [], [], []
     for batch in batches:

@@ -44,7 +44,7 @@ def signature(
         "decode": "greedy" if beam == 1 else f"beam:{beam}",
         **({"several": f"samples:{several.samples},beams:{several.beams}"} if several else {}),
         **({} if gamma == 1 else {"guidance": f"{gamma:g}"}),
-        **({} if products.chosen() == "own" else {"products": products.chosen()}),
+        **({} if products.chosen() == products.OWN else {"products": products.chosen()}),
         "words": f"<={prepared.max_words}",
         "reward": f"cider-d,eos:{'yes' if objective.eos_in_reward else 'no'},df:{objective.document_frequencies}",
         "metrics": f"pycocoevalcap:{version('pycocoevalcap')},ptb",

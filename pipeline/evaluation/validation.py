@@ -29,13 +29,14 @@ class Validation:
     cider: CiderD | None
     batches: Callable[[], Iterable[Batch]]
     device: torch.device
+    dtype: torch.dtype | None = None  # of large products while captions are generated; None: the weights' own
 
     def __call__(self) -> dict[str, float]:
         if self.speaker is None:
             seen = [(batch.captions, batch.pooled) for batch in self.batches()]
             human, pooled = (torch.cat(parts) for parts in zip(*seen, strict=True))
             return self._recall(human, pooled, both_ways=True)
-        said = captions(self.speaker, self.batches(), Greedy(), self.device)
+        said = captions(self.speaker, self.batches(), Greedy(), self.device, self.dtype)
         assert self.cider is not None
         cider = self.cider(said.tokens.to(self.device), said.images.to(self.device))
         found = {"cider": float(cider.mean())}

@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-OWN, ONEDNN = (
-    "highest",
-    "medium",
-)  # torch's names: its own library, and oneDNN, which may use bfloat16 where that is fast
+from pipeline.errors import UserError
+
+# torch's names: its own library; TF32 on a GPU; on a CPU oneDNN, which may use bfloat16 where that is fast
+OWN, TF32, ONEDNN = "highest", "high", "medium"
 TIMES, ROWS, LARGEST = 5, 128, 3
 FASTER = 0.92  # of the own library's time: less is not worth other rounding
 AS_EXACT = 4.0  # times the own library's largest error; with bfloat16 inside it is a hundred times
@@ -30,23 +30,26 @@ def small(modules: Iterable[nn.Module]) -> bool:
     return sum(p.numel() for module in modules for p in module.parameters()) < SMALL
 
 
-def choose(modules: Collection[nn.Module]) -> None:
+def choose(modules: Collection[nn.Module], device: torch.device) -> None:
     """Let torch use the library that multiplies by the largest weights of `modules` faster, measured once a machine.
 
-    The choice is kept in the user's cache folder, so that a seed gives the same bits again; SAYWHICH_PRODUCTS=highest
-    or =medium makes it without measuring. Small models keep torch's own. For the CPU: a GPU reads torch's
-    setting otherwise.
+    The choice is kept in the user's cache folder, so that a seed gives the same bits again. Small models keep torch's
+    own, and so does a GPU. SAYWHICH_PRODUCTS says without measuring what torch is to do: highest, high (TF32 on a GPU)
+    or medium (oneDNN on a CPU, bfloat16 on a GPU).
     """
-    if small(modules):
-        return torch.set_float32_matmul_precision(OWN)
+    wanted = os.environ.get("SAYWHICH_PRODUCTS")
+    if wanted and wanted not in (OWN, TF32, ONEDNN):
+        raise UserError(f"SAYWHICH_PRODUCTS={wanted}: one of {OWN}, {TF32}, {ONEDNN}")
+    if wanted or device.type != "cpu" or small(modules):
+        return torch.set_float32_matmul_precision(wanted or OWN)
     shapes = {tuple(p.shape) for module in modules for p in module.parameters() if p.dim() == 2}
     largest = sorted(shapes, key=lambda shape: (-shape[0] * shape[1], shape))[:LARGEST]
-    torch.set_float32_matmul_precision(os.environ.get("SAYWHICH_PRODUCTS") or _remembered(largest))
+    torch.set_float32_matmul_precision(_remembered(largest))
 
 
 def chosen() -> str:
-    """The library in use: "own" or "onednn"."""
-    return "onednn" if torch.get_float32_matmul_precision() == ONEDNN else "own"
+    """What is in use, by torch's names: "highest" is its own library in single precision."""
+    return torch.get_float32_matmul_precision()
 
 
 def _remembered(shapes: Sequence[tuple[int, ...]]) -> str:

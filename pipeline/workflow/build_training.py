@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from pipeline.composition.method import Method
@@ -31,12 +33,13 @@ def training_of(
 
     `scorer` is for the speaker's captions there.
 
+    SAYWHICH_VALIDATION=bfloat16: captions for validation are generated with products in bfloat16.
+
     Small models get one thread (scenes: half the time of two), by their size alone, so that a seed gives the same bits.
     """
     if products.small(method.agents.values()):
         torch.set_num_threads(1)
-    if device.type == "cpu":
-        products.choose(method.agents.values())
+    products.choose(method.agents.values(), device)
     part, pinned = (ranks.rank(), ranks.size()), device.type == "cuda"
     rows, dropped = prepared.rows("train"), method.image_dropout
     batches = Batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part, image_dropout=dropped)
@@ -44,6 +47,11 @@ def training_of(
     listener = method.agents.get("listener")
     assert listener is None or isinstance(listener, Listener)
     validate = Validation(
-        method.speaker, listener, scorer, lambda: everything(prepared, store, held_out, VALIDATION_BATCH), device
+        method.speaker,
+        listener,
+        scorer,
+        lambda: everything(prepared, store, held_out, VALIDATION_BATCH),
+        device,
+        torch.bfloat16 if os.environ.get("SAYWHICH_VALIDATION") == "bfloat16" else None,
     )
     return Training(method, batches, settings, seed, device, validate)

@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from pipeline.errors import UserError
 from pipeline.runtime import products
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -23,14 +26,18 @@ def large():
 
 def test_small_models_keep_torchs_own_and_nothing_is_measured(cache):
     torch.set_float32_matmul_precision("medium")
-    products.choose([nn.Linear(8, 8)])
-    assert products.chosen() == "own"
+    products.choose([nn.Linear(8, 8)], CPU)
+    assert products.chosen() == "highest"
     assert not cache.exists()
 
 
 @pytest.mark.parametrize(
     ("seconds", "errors", "wanted"),
-    [((2.0, 1.0), (1e-5, 2e-5), "onednn"), ((2.0, 1.9), (1e-5, 1e-5), "own"), ((2.0, 1.0), (1e-5, 1e-3), "own")],
+    [
+        ((2.0, 1.0), (1e-5, 2e-5), "medium"),
+        ((2.0, 1.9), (1e-5, 1e-5), "highest"),
+        ((2.0, 1.0), (1e-5, 1e-3), "highest"),
+    ],
     ids=["faster and as exact", "hardly faster", "in bfloat16"],
 )
 def test_the_faster_one_if_it_is_as_exact(cache, monkeypatch, seconds, errors, wanted):
@@ -42,33 +49,45 @@ def test_the_faster_one_if_it_is_as_exact(cache, monkeypatch, seconds, errors, w
 
     monkeypatch.setattr(products, "_seconds", lambda x, weight: times[torch.get_float32_matmul_precision()])
     monkeypatch.setattr(products, "_product", wrong)
-    products.choose(large())
+    products.choose(large(), CPU)
     assert products.chosen() == wanted
     (file,) = cache.iterdir()
     assert json.loads(file.read_text())["weights"] == [[4000, 512], [4, 2000]]
 
 
 def test_what_was_measured_is_kept(cache, monkeypatch):
-    products.choose(large())
+    products.choose(large(), CPU)
     first = products.chosen()
     monkeypatch.setattr(products, "_measured", lambda shapes: pytest.fail("measured again"))
     torch.set_float32_matmul_precision("high")
-    products.choose(large())
+    products.choose(large(), CPU)
     assert products.chosen() == first
     (file,) = cache.iterdir()
     file.write_text(json.dumps(json.loads(file.read_text()) | {"precision": "medium"}))
-    products.choose(large())
-    assert products.chosen() == "onednn"
+    products.choose(large(), CPU)
+    assert products.chosen() == "medium"
 
 
 def test_the_users_word_counts(cache, monkeypatch):
     monkeypatch.setenv("SAYWHICH_PRODUCTS", "medium")
-    products.choose(large())
-    assert products.chosen() == "onednn"
+    products.choose(large(), CPU)
+    assert products.chosen() == "medium"
+    assert not cache.exists()
+    monkeypatch.setenv("SAYWHICH_PRODUCTS", "high")
+    products.choose(large(), torch.device("cuda"))
+    assert products.chosen() == "high"
+    monkeypatch.setenv("SAYWHICH_PRODUCTS", "fast")
+    with pytest.raises(UserError, match="SAYWHICH_PRODUCTS=fast: one of highest, high, medium"):
+        products.choose(large(), CPU)
+
+
+def test_a_gpu_keeps_torchs_own(cache):
+    products.choose(large(), torch.device("cuda"))
+    assert products.chosen() == "highest"
     assert not cache.exists()
 
 
 def test_a_cache_that_cannot_be_written_is_no_hindrance(cache):
     cache.write_text("a file where the folder should be")
-    products.choose(large())
-    assert products.chosen() in ("own", "onednn")
+    products.choose(large(), CPU)
+    assert products.chosen() in ("highest", "medium")
