@@ -3,14 +3,36 @@
 # mypy: disable-error-code="no-untyped-def"
 
 import math
+import os
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import float32, njit
-from numba.extending import overload
+
+from pipeline.runtime import cache
+
+# numba looks for changes in the loops' files only: with other functions of this file they are to be compiled again
+VERSION = sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+os.environ.setdefault("NUMBA_CACHE_DIR", str(cache.folder() / f"loops-{VERSION}"))
+
+from numba import float32, njit  # noqa: E402
+from numba.extending import overload  # noqa: E402
 
 # sums in any order, fused multiplications: what vector instructions need; infinities and NaN stay what they are
-compiled: Any = njit(fastmath={"contract", "reassoc", "nsz", "arcp"}, nogil=True, cache=True, error_model="numpy")
+HOW: dict[str, Any] = {
+    "fastmath": {"contract", "reassoc", "nsz", "arcp"},
+    "nogil": True,
+    "error_model": "numpy",
+}
+
+
+def compiled(function: Any) -> Any:
+    """Compile the loop `function` at its first call with each kind of arrays; kept in the user's cache folder."""
+    try:
+        return njit(cache=True, **HOW)(function)
+    except RuntimeError:  # it cannot be written
+        return njit(**HOW)(function)
 
 
 def tanh(x):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.errors import UserError
+from pipeline.runtime import cache
 
 # torch's names: its own library; TF32 on a GPU; on a CPU oneDNN, which may use bfloat16 where that is fast
 OWN, TF32, ONEDNN = "highest", "high", "medium"
@@ -56,7 +57,7 @@ def _remembered(shapes: Sequence[tuple[int, ...]]) -> str:
     """What was measured before on such a machine, else now; of several processes the first one decides."""
     about = {"cpu": _cpu(), "torch": torch.__version__, "threads": torch.get_num_threads(), "weights": shapes}
     name = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-    file = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "saywhich" / f"products-{name}.json"
+    file = cache.folder() / f"products-{name}.json"
     if not file.exists():
         found = _measured(shapes)
         with suppress(OSError):  # a cache that cannot be written is measured again
