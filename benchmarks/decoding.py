@@ -1,6 +1,6 @@
 """Captions a second at the papers' size: greedy, sampling, beams of 2 and 5.
 
-    python benchmarks/decoding.py
+    python benchmarks/decoding.py [--trained data]
 
 Speakers are those of evaluations, whose weights stay as they are. Beside each stands its floor, the operations that an
 unroll does at the rate of this machine's products, by the faster library, measured in the same run; and the plain
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
+from pathlib import Path
 
 import plain
 import torch
@@ -19,13 +20,18 @@ from printed import table
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.channels.words import Beam, Greedy, Multinomial
+from pipeline.data.batches import everything
+from pipeline.evaluation.generate import captions
 from pipeline.models import unroll
 from pipeline.models.decoder import Decoder
 from pipeline.models.decoding import decoding
 from pipeline.protocols import Channel
 from pipeline.runtime.memory import keep_freed
 from pipeline.types import Batch, Message
+from pipeline.workflow.build_data import cider, data
+from pipeline.workflow.build_evaluation import speaker_in
 
+CPU = torch.device("cpu")
 CHANNELS: dict[str, Channel] = {"greedy": Greedy(), "sampling": Multinomial(), "beam 2": Beam(2), "beam 5": Beam(5)}
 
 
@@ -33,14 +39,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--trained", type=Path, help="data/ of a run: its speaker's captions in bfloat16")
     parser.add_argument("--times", type=int, default=4, help="decodes, of which the fastest counts")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed()
+    if options.trained:
+        return in_bfloat16(options.trained, options.times)
     rate = products(options.device)
     row = table("Decoding", *("decoding", "words", "images/s", "floor", "of it", "plain", "ratio", "same captions"))
     for name, channel in CHANNELS.items():
-        for length in (16, 10):
+        for length in (16, 10) if name == "sampling" else (16,):
             agents, batch = world(length, options.device)
             speaker = agents.speaker.eval()
             with FlopCounterMode(display=False) as counter:
@@ -56,6 +65,27 @@ def main() -> None:
             words = float(said.mask.sum(1).float().mean())
             rates = f"{ours:.0f}", f"{floor:.0f}", f"{ours / floor:.0%}", f"{theirs:.0f}", f"{ours / theirs:.2f}"
             row(name, f"{words:.1f}", *rates, f"{same:.1%}")
+
+
+def in_bfloat16(root: Path, times: int) -> None:
+    """How many captions of the validation split a trained speaker says otherwise with products in bfloat16."""
+    prepared, store = data(root)
+    speaker, rows, score = speaker_in(root / "pretrained" / "speaker"), prepared.rows("val"), cider(prepared)
+    row = table(
+        "Products in bfloat16", *("decoding", "images", "same captions", "CIDEr", "of float32", "times as fast")
+    )
+    for name, channel in CHANNELS.items():
+        if not channel.learns:
+            kinds = None, torch.bfloat16
+            calls = [
+                partial(captions, speaker, list(everything(prepared, store, rows, BATCH)), channel, CPU, dtype)
+                for dtype in kinds
+            ]
+            own, other = (call() for call in calls)
+            same = (own.tokens == other.tokens).all(1).float().mean()
+            means = [float(score(said.tokens, said.images).mean()) for said in (other, own)]
+            seconds = [fastest(call, "cpu", times) for call in calls]
+            row(name, len(rows), f"{same:.1%}", *(f"{mean:.3f}" for mean in means), f"{seconds[0] / seconds[1]:.2f}")
 
 
 @torch.no_grad()
