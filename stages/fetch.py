@@ -16,7 +16,7 @@ from pipeline.workflow.stage import DATA
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 0 complete; 2 something is missing or wrong, told in one line; 130 interrupted."""
+    """The exit status: 0 complete; 2 something is missing or wrong, reported in one line; 130 interrupted."""
     parser = argparse.ArgumentParser(prog="python -m stages.fetch", allow_abbrev=False)
     parser.add_argument("--dataset", metavar="NAME", help="which one; without it they are listed")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {DATA / 'external' / 'NAME'}")

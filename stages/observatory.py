@@ -17,7 +17,7 @@ from pipeline.workflow.stage import DATA
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 0 done; 2 something is wrong, told in one line; 130 interrupted."""
+    """The exit status: 0 done; 2 something is wrong, reported in one line; 130 interrupted."""
     parser = argparse.ArgumentParser(prog="python -m stages.observatory", allow_abbrev=False)
     for name, words in (
         ("worlds", "drawn and taught worlds"),

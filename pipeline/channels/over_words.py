@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.runtime.compiled import compiled, exp
 
-BLOCK = 64  # words that are gone through before anything is asked of them
+BLOCK = 64  # words that are summed, or compared, before the next step looks at them
 
 
 @compiled

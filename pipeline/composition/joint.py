@@ -109,7 +109,7 @@ def with_critic(
     alone: int,
     words: Words = "all",
 ) -> Method:
-    """λ · hinge by likelihood + (1 − λ) · score minus what a critic, which learns beside, expects."""
+    """λ · hinge by likelihood + (1 − λ) · score minus what a critic, which learns at the same time, expects."""
     critic = Critic(agents.speaker.hidden, hidden)
     expected = Learned(critic, channel)
     terms = (

@@ -1,4 +1,4 @@
-"""Before and beside joint training: speakers by maximum likelihood, listeners on captions of people or of a speaker."""
+"""Before joint training: speakers by maximum likelihood, listeners on captions of people or of a speaker."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from pipeline.types import Message, Report
 
 @dataclass(frozen=True)
 class Relax:
-    """`inner` with a control, which learns beside to lower the variance of the gradient of the logits."""
+    """`inner` with a control, which learns at the same time to lower the variance of the gradient of the logits."""
 
     inner: ScoreFunction
     control: Control

@@ -25,7 +25,7 @@ class Critic(nn.Module):
 
 
 class Control(nn.Module):
-    """The same MLP, told a relaxed word, too, whose temperature it learns (RELAX, Grathwohl et al. 2018).
+    """The same MLP, given a relaxed word, too, whose temperature it learns (RELAX, Grathwohl et al. 2018).
 
     It begins as 0 everywhere.
     """

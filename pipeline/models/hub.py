@@ -60,7 +60,7 @@ class Hub(Decoder):
         lora: dict[str, Any] | None = None,
         null_image: bool = False,
     ) -> None:
-        """`config`: the whole captioner's, as transformers writes it, without dropout (`plain_config`)."""
+        """`config`: the captioner's, as transformers writes it, without dropout (`plain_config`)."""
         text, project = _built(config)
         heard, spoken = _ends(text)
         arguments = {"vocabulary": vocabulary, "config": config, "max_words": max_words, "dropout": dropout}
@@ -84,16 +84,16 @@ class Hub(Decoder):
 
         UserError where it cannot be read, or the words are not its tokenizer's.
         """
-        whole = captioner(name)
-        end, begin = _end_and_begin(whole)
-        text, project = _text(whole)
+        made_of = captioner(name)
+        end, begin = _end_and_begin(made_of)
+        text, project = _text(made_of)
         heard, spoken = _ends(text)
         if {end, begin} & set(numbers) or max(end, begin, *numbers) >= len(heard.weight):
             raise UserError(
                 f"{name}: the prepared captions are not of its tokens; set prepare.tokenizer to {name} in params.yaml "
                 "and run the prepare stage again"
             )
-        made = cls(len(numbers), plain_config(whole), max_words, dropout)
+        made = cls(len(numbers), plain_config(made_of), max_words, dropout)
         made.text.load_state_dict(text.state_dict())
         if made.project is not None and project is not None:
             made.project.load_state_dict(project.state_dict())
@@ -107,7 +107,7 @@ class Hub(Decoder):
         return made
 
     def add_lora(self, lora: dict[str, Any]) -> None:
-        """Let a product of two small matrices learn beside each of the linear layers `targets`, and all else rest."""
+        """Let a product of two small matrices learn next to each of the linear layers `targets`, and all else rest."""
         try:
             from peft import LoraConfig, inject_adapter_in_model
         except ImportError:
@@ -140,7 +140,7 @@ class Hub(Decoder):
         return seen if self.project is None else self.project(seen)
 
     def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> HubState:
-        """Every layer makes its keys and values of the regions once per image, beside a word that nobody hears."""
+        """Every layer makes its keys and values of the regions once per image, with a word that nobody hears."""
         silence = seen.new_zeros(len(seen), 1, self.word.embedding_dim)
         _, said, of_regions = self._hear(silence, seen, HubState((), (), 0, seen[:1]))
         said = tuple((keys[:, :, :-1], values[:, :, :-1]) for keys, values in said) if self.prefix else ()
@@ -191,7 +191,7 @@ class Hub(Decoder):
         return hidden, _pairs(said), _pairs(of_regions)
 
 
-def plain_config(whole: Any) -> dict[str, Any]:
+def plain_config(captioner: Any) -> dict[str, Any]:
     """The config of a captioner as JSON has it, without dropout and without the folder that it was read from."""
 
     def plain(value: Any, key: str = "") -> Any:
@@ -199,7 +199,7 @@ def plain_config(whole: Any) -> dict[str, Any]:
             return {name: plain(inner, name) for name, inner in value.items() if name != "_name_or_path"}
         return 0.0 if "drop" in key and isinstance(value, float) else value
 
-    return plain(json.loads(whole.config.to_json_string(use_diff=False)))
+    return plain(json.loads(captioner.config.to_json_string(use_diff=False)))
 
 
 def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
@@ -217,14 +217,14 @@ def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
     return text, project
 
 
-def _text(whole: Any) -> tuple[Any, nn.Linear | None]:
-    """The same of a whole captioner."""
-    if whole.config.model_type == "blip":
-        return whole.text_decoder, None
-    if whole.config.model_type == "git":
-        whole.git.image_encoder = Regions()
-        return whole, None
-    return whole.decoder, getattr(whole, "enc_to_dec_proj", None)
+def _text(captioner: Any) -> tuple[Any, nn.Linear | None]:
+    """The same of a captioner."""
+    if captioner.config.model_type == "blip":
+        return captioner.text_decoder, None
+    if captioner.config.model_type == "git":
+        captioner.git.image_encoder = Regions()
+        return captioner, None
+    return captioner.decoder, getattr(captioner, "enc_to_dec_proj", None)
 
 
 def _takes(config: Any) -> bool:
@@ -245,15 +245,17 @@ def _ends(text: Any) -> tuple[Any, Any]:
     return heard, spoken
 
 
-def _end_and_begin(whole: Any) -> tuple[int, int]:
+def _end_and_begin(captioner: Any) -> tuple[int, int]:
     """The model's own ids of EOS and BOS, those that its `generate` has."""
-    if whole.config.model_type == "blip":
-        return whole.config.text_config.sep_token_id, whole.config.text_config.bos_token_id
-    made = whole.generation_config
+    if captioner.config.model_type == "blip":
+        return captioner.config.text_config.sep_token_id, captioner.config.text_config.bos_token_id
+    made = captioner.generation_config
     begin = made.bos_token_id if made.decoder_start_token_id is None else made.decoder_start_token_id
     end = made.eos_token_id[0] if isinstance(made.eos_token_id, list) else made.eos_token_id
     if begin is None or end is None:
-        raise UserError(f"{whole.name_or_path}: its config names no token that begins a caption, or none that ends one")
+        raise UserError(
+            f"{captioner.name_or_path}: its config names no token that begins a caption, or none that ends it"
+        )
     return end, begin
 
 

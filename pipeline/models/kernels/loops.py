@@ -1,7 +1,7 @@
 """Loops over numbers that numba compiles: what a step of Att2in2 does between its products, in one pass each.
 
 What they compute stands in plain torch in models/att2in.py. `rows` are the first and the one behind the last caption
-that a call works on; rows of one image lie in one call, so that calls may run beside each other. A loop of few arrays
+that a call works on; rows of one image lie in one call, so that calls may run in parallel. A loop of few arrays
 becomes vector instructions, one of many does not: what is computed of one row is several loops. Numbers are of the
 arrays' precision: a whole number or 0.5 between single ones would make them double.
 """
