@@ -4,7 +4,7 @@
 # make observatory                bias, noise and cost of every gradient estimator, exactly; needs no data
 # make profile PROFILE=coco       write params.yaml alone
 # make test                       install, run all tests
-# make bench                      the benchmarks, each figure beside its peer's
+# make bench                      the benchmarks, each figure beside its peer's; BENCHMARKS=decoding: that one
 # make check                      format, lint, types, layers, workflow files, documents against results/
 # make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks@MACHINE
 # make documents                  the documents' tables and figures, of results/
@@ -43,8 +43,8 @@ results: $(INSTALLED) profile
 
 bench: $(INSTALLED)
 	@mkdir -p data/benchmarks; export OMP_NUM_THREADS=1; \
-	for name in $(BENCHMARKS); do echo; echo "benchmarks/$$name.py"; python benchmarks/$$name.py; done \
-		| tee data/benchmarks/benchmarks.md
+	for name in $(BENCHMARKS); do \
+		echo; echo "benchmarks/$$name.py"; python benchmarks/$$name.py | tee data/benchmarks/$$name.md; done
 
 # A report that is there is made again, to show it.
 observatory: $(INSTALLED)

@@ -21,6 +21,7 @@ from printed import table
 from pipeline.data.prepared import Prepared
 from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
+from pipeline.models.unroll import read
 from pipeline.types import Batch, Message, caption_mask
 
 WORDS, ROWS = 16, 32
@@ -50,7 +51,7 @@ def main() -> None:
 
     speaker, listener = Att2in(9487, 2048), Listener(9487, 2048)
 
-    def read(batch: Batch) -> None:
+    def reading(batch: Batch) -> None:
         log_probs = read(speaker, batch).log_probs
         assert log_probs is not None
         log_probs.sum().backward()
@@ -60,7 +61,7 @@ def main() -> None:
         listener.hear(Message(batch.captions, caption_mask(batch.captions), rows, 1)).sum().backward()
 
     row = table(f"What fewer columns save, {ROWS} captions", "step", "16 columns, s", "12 columns, s", "saved")
-    for name, step in (("speaker reads", read), ("listener hears", hear)):
+    for name, step in (("speaker reads", reading), ("listener hears", hear)):
         whole, cut = _seconds(step, WORDS), _seconds(step, 12)
         row(name, f"{whole:.3f}", f"{cut:.3f}", f"{1 - cut / whole:.0%}")
 
