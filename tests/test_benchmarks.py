@@ -1,0 +1,24 @@
+"""Benchmarks are not run here, but what they import is there, and those that make bench runs have a command."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_what_a_benchmark_imports_is_there(name):
+    import_module(name)
+
+
+def test_make_bench_runs_files_that_there_are():
+    listed = re.search(r"^BENCHMARKS := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed is not None
+    assert set(listed[1].split()) <= FILES
+    assert all(hasattr(import_module(name), "main") for name in listed[1].split())
