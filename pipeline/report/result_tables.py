@@ -209,8 +209,8 @@ def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
         Column("drift", show=lambda point: signed(_summary(drift(point)))),
     ]
     notes = [
-        "before and after joint training, of frozen_… after getting used to a speaker that stays as it is. Below 0: the "
-        "listener finds fewer human captions than before."
+        "before and after joint training, of frozen_… after getting used to a speaker that stays as it is. Below 0: "
+        "the listener finds fewer human captions than before."
     ]
     caption = "Drift of the listener: R@10 of human captions in %, test split"
     found = results.has(*human_by(OWN)) and results.has(*human_by(BEFORE))
