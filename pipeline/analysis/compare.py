@@ -50,6 +50,9 @@ class Difference:
     value: float
     interval: tuple[float, float]
     p: float  # two-sided, Holm-adjusted over the differences at this level
+    bound: str = (
+        ""  # ≥ or ≤ where one of the two numbers is a lower bound: the difference is at least, or at most, this
+    )
 
     @property
     def clear(self) -> bool:
@@ -172,20 +175,34 @@ def holm(p: Sequence[float]) -> list[float]:
 def _differences(
     readings: Sequence[Reading], reference: Curve | None, judges: Sequence[str]
 ) -> dict[str, dict[str, Difference]]:
-    """Every reading's R@10 minus the reference's, by the curve's label and judge."""
+    """Every reading's R@10 minus the reference's, by the curve's label and judge; without those that say nothing."""
     base = next((reading for reading in readings if reading.curve is reference), None)
-    found: list[tuple[str, str, float, np.ndarray]] = []
+    found: list[tuple[str, str, float, np.ndarray, str]] = []
     for reading in readings:
         for judge in judges:
             keys = recall_by(judge)
             if base and reading is not base and keys in reading.resampled and keys in base.resampled:
                 value = reading.estimates[keys].value - base.estimates[keys].value
-                found.append((reading.curve.label, judge, value, reading.resampled[keys] - base.resampled[keys]))
-    adjusted = holm([_two_sided(value, drawn) for _, _, value, drawn in found])
+                if (bound := _bound(value, reading.above, base.above)) is not None:
+                    drawn = reading.resampled[keys] - base.resampled[keys]
+                    found.append((reading.curve.label, judge, value, drawn, bound))
+    adjusted = holm([_two_sided(value, drawn) for _, _, value, drawn, _ in found])
     differences: dict[str, dict[str, Difference]] = {}
-    for (label, judge, value, drawn), p in zip(found, adjusted, strict=True):
-        differences.setdefault(label, {})[judge] = Difference(value, interval(drawn), p)
+    for (label, judge, value, drawn, bound), p in zip(found, adjusted, strict=True):
+        differences.setdefault(label, {})[judge] = Difference(value, interval(drawn), p, bound)
     return differences
+
+
+def _bound(value: float, above: bool, base_above: bool) -> str | None:
+    """What a difference is whose first or second number is a lower bound: exact, ≥, ≤, or None where it says nothing.
+
+    At least −3 leaves open which is higher, and so does at most +3.
+    """
+    if not above and not base_above:
+        return ""
+    if above and not base_above and value > 0:
+        return "≥"
+    return "≤" if base_above and not above and value < 0 else None
 
 
 def _two_sided(value: float, drawn: np.ndarray) -> float:

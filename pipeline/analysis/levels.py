@@ -1,4 +1,4 @@
-"""The values at which curves are compared: given, or chosen where most curves are defined."""
+"""The values at which curves are compared: given, or chosen where all curves are defined, else where most are."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ def span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
 def cider_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
     """Values of CIDEr at which to compare recalls, and the reason in words.
 
-    The control's own CIDEr and `min_cider_share` of it, each where more than half of the curves reach it: there the
-    methods are as natural as the control, or as much less as the choice of λ allows. Else `_quarters`.
+    The control's own CIDEr and `min_cider_share` of it, each where all curves reach it (or more than half, if there is
+    no value that all reach): there the methods are as natural as the control, or as much less as the choice of λ
+    allows. Else `_quarters`. A curve reaches what lies between its ends; a method with one setting has no curve.
     """
     if settings.at_cider is not None:
         return settings.at_cider, "Values of CIDEr as set in report.at_cider."
     spans = _spans(curves, CIDER)
+    needed, who = _most(spans)
     if measured := means(results.of(settings.control), "test", *CIDER):
         most, found = max(measured), {}
         for share in (1.0, settings.min_cider_share):
             level, room = share * most, SAME * abs(share * most)
-            if 2 * sum(low - room <= level <= high + room for low, high in spans) > len(spans):
+            if sum(low - room <= level <= high + room for low, high in spans) >= needed:
                 found[level] = f"{level:.3f}" + ("" if share == 1 else f" ({share:.0%} of that)")
         if found:
             return tuple(found), (
                 f"Fixed CIDEr: {settings.control} has {most:.3f} on the test split; compared at "
-                f"{' and '.join(found.values())}, which more than half of the curves reach."
+                f"{' and '.join(found.values())}, which {who} reach."
             )
     return _quarters(spans, 3, "CIDEr")
 
@@ -48,12 +50,12 @@ def recall_levels(results: Results, curves: Sequence[Curve], settings: ReportSet
     return _quarters(_spans(curves, recall_by(results.first.name, settings.recall)), 0, settings.recall)
 
 
-def shared(spans: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """The widest range whose every value is in more than half of `spans`; None if there is none."""
+def shared(spans: Sequence[tuple[float, float]], needed: int) -> tuple[float, float] | None:
+    """The widest range whose every value is in at least `needed` of `spans`; None if there is none."""
     ends = sorted({end for span in spans for end in span})
     ranges: list[tuple[float, float]] = []
     for low, high in pairwise(ends):
-        if 2 * sum(a <= low and high <= b for a, b in spans) > len(spans):
+        if sum(a <= low and high <= b for a, b in spans) >= needed:
             if ranges and ranges[-1][1] == low:
                 ranges[-1] = ranges[-1][0], high
             else:
@@ -67,8 +69,9 @@ def highest_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> flo
 
 
 def _quarters(spans: Sequence[tuple[float, float]], digits: int, what: str) -> tuple[tuple[float, ...], str]:
-    """Three quarters and one quarter up the range that most curves share: inside, so that resamples reach them too."""
-    both = shared(spans)
+    """Three quarters and one quarter up the range that `_most` share: inside, so that resamples reach them too."""
+    needed, who = _most(spans)
+    both = shared(spans, needed)
     if both is None:
         words = f"No value of {what} is reached by more than half of the curves, so none are compared at equal {what}."
         return (), words
@@ -78,8 +81,15 @@ def _quarters(spans: Sequence[tuple[float, float]], digits: int, what: str) -> t
     values = [near if low <= near <= high else value for near, value in zip(rounded, values, strict=True)]
     where = f"{low:.{max(digits, 1)}f} to {high:.{max(digits, 1)}f}"
     return tuple(dict.fromkeys(values)), (
-        f"Fixed {what}: three quarters and one quarter up the range that more than half of the curves share ({where})."
+        f"Fixed {what}: three quarters and one quarter up the range that {who} share ({where})."
     )
+
+
+def _most(spans: Sequence[tuple[float, float]]) -> tuple[int, str]:
+    """How many of `spans` have to have a value: all, if they have one in common, else more than half; and in words."""
+    if shared(spans, len(spans)):
+        return len(spans), "all curves"
+    return len(spans) // 2 + 1, "more than half of the curves, but not all,"
 
 
 def _spans(curves: Sequence[Curve], keys: Sequence[str]) -> list[tuple[float, float]]:

@@ -68,6 +68,21 @@ def choose_all(results: Results, settings: ReportSettings) -> list[Choice]:
     return [_choose(method, results.of(method), floor, recall_by(results.first.name)) for method in results.methods]
 
 
+def at_end(results: Results, choice: Choice) -> str:
+    """ "lowest of 3" where the chosen λ (of guidance: γ) is an end of the values it was chosen from, else nothing.
+
+    Those values are the ones tried with the chosen point's other settings.
+    """
+    dial = results.dial(choice.method)
+    if choice.point is None or dial not in choice.point.settings:
+        return ""
+    rest = {**choice.point.settings, dial: None}
+    tried = {p.settings[dial] for p in results.of(choice.method) if {**p.settings, dial: None} == rest}
+    ends = {min(tried): "lowest", max(tried): "highest"} if len(tried) > 1 else {}
+    end = ends.get(choice.point.settings[dial])
+    return f"{end} of {len(tried)}" if end else ""
+
+
 def _choose(method: str, points: Sequence[Point], floor: float | None, recall: Keys) -> Choice:
     measured = [
         (found, cider, point)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pipeline.analysis.compare import SHORT_OFTEN, Comparison, Reading, Slice
 from pipeline.analysis.judges import Keys, recall_by
-from pipeline.analysis.results import LANGUAGE, Run, setting
+from pipeline.analysis.results import LANGUAGE, MISSING, Run, setting
 from pipeline.report.tables import RECALLS, Column, Table, filled, number, signed
 
 
@@ -60,8 +60,13 @@ def at_recall_table(comparison: Comparison, slice_: Slice) -> Table:
 
 
 def significance_table(comparison: Comparison, slice_: Slice, compact: bool = False) -> Table | None:
-    """Every method's R@10 minus the reference's at equal CIDEr; None where nothing can be subtracted."""
-    if slice_.reference is None or not slice_.differences:
+    """Every method's R@10 minus the reference's at equal CIDEr; None where there are no intervals, or no reference.
+
+    Between two lower bounds, or where a bound leaves open which is higher, there is a dash.
+    """
+    drawn = [reading for reading in slice_.readings if reading.resampled]
+    shown = [reading for reading in drawn if reading.curve is not slice_.reference]
+    if slice_.reference is None or len(drawn) == len(shown) or not shown:
         return None
     pairs = [
         _difference(slice_, judge.name, f"R@10 {judge.name}", f"p {judge.name}")
@@ -70,8 +75,8 @@ def significance_table(comparison: Comparison, slice_: Slice, compact: bool = Fa
         for judge in comparison.results.judges.values()
         if judge.name in comparison.results.ends or not compact
     ]
-    shown = [reading for reading in slice_.readings if reading.curve.label in slice_.differences]
-    count = sum(map(len, slice_.differences.values()))
+    found = [difference for by_judge in slice_.differences.values() for difference in by_judge.values()]
+    bounds, silent = any(each.bound for each in found), len(shown) - len(slice_.differences)
     return filled(
         "significance-compact" if compact else f"significance-{_slug(slice_)}",
         f"R@10 minus that of {slice_.reference.label}, at CIDEr {slice_.level:.3f}",
@@ -80,8 +85,14 @@ def significance_table(comparison: Comparison, slice_: Slice, compact: bool = Fa
         [
             f"Differences of {comparison.resamples:,} paired resamples of the test images (the same for both methods, "
             "seeds averaged), with their 95% intervals; marked * where the interval excludes 0.",
-            f"p is two-sided, from the resamples' standard deviation, and Holm-adjusted for all {count} differences "
-            "(of every judge); the intervals are not adjusted. Training again would add the spread over seeds.",
+            f"p is two-sided, from the resamples' standard deviation, and Holm-adjusted for all {len(found)} "
+            "differences (of every judge); the intervals are not adjusted. Training again would add the spread over "
+            "seeds, and pretraining again one that was not measured.",
+            *(
+                ["≥, ≤: one of the two numbers is a lower bound, so the difference is at least or at most this."]
+                * bounds
+            ),
+            *_silence(comparison, slice_, silent, len(shown)),
         ],
         beside=slice_.reference.runs,
     )
@@ -102,6 +113,15 @@ def rho_table(comparison: Comparison, slice_: Slice) -> Table:
     )
 
 
+def _silence(comparison: Comparison, slice_: Slice, silent: int, of: int) -> Iterator[str]:
+    """Why there are dashes among the differences, and how many rows have nothing else."""
+    if of * len(comparison.results.judges) > sum(map(len, slice_.differences.values())):
+        yield (
+            f"{MISSING} ({silent} of {of} rows throughout): both numbers are lower bounds (§), or one is and "
+            "leaves open which is higher, or one was not measured."
+        )
+
+
 def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
     """How the numbers were read, which intervals they have, and which curves do not reach the level."""
     if slice_.rule:
@@ -112,7 +132,7 @@ def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
         "setting it is undefined."
     )
     estimates = [estimate for reading in slice_.readings for estimate in reading.estimates.values()]
-    marks = {_mark(reading) for reading in slice_.readings}
+    marks = [_mark(reading) for reading in slice_.readings]
     if any(estimate.interval for estimate in estimates):
         moving = slice_.fixed == "CIDEr" and comparison.control
         yield (
@@ -123,8 +143,9 @@ def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
         yield "± is the standard deviation over (n) seeds, each read from its own curve where that reaches the value."
     if "§" in marks:
         yield (
-            f"Marked §: every setting of the method has a higher {slice_.fixed}; the numbers are those of its lowest "
-            "and are lower bounds."
+            f"Marked §, {marks.count('§')} of {len(marks)} rows: every setting of the method has a higher "
+            f"{slice_.fixed}; the numbers are those of its lowest and are lower bounds, so that two of them cannot be "
+            "compared."
         )
     if "‡" in marks:
         yield (
@@ -133,7 +154,13 @@ def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
         )
     short = [_ends(reading, digits) for reading in slice_.readings if reading.nearest is None]
     if short:
-        yield f"Not reached ({slice_.fixed} measured): {'; '.join(short)}."
+        yield f"{MISSING}, not reached ({slice_.fixed} measured): {'; '.join(short)}."
+    if slice_.reference and slice_.reference.label in {r.curve.label for r in slice_.readings if r.nearest is None}:
+        yield f"{slice_.reference.label} is not reached, so there are no differences from it here."
+    measured = {keys for reading in slice_.readings for keys in reading.estimates}
+    lacking = [each.curve.label for each in slice_.readings if each.nearest and measured - {*each.estimates}]
+    if lacking:
+        yield f"{MISSING}: a setting of {', '.join(lacking)} was not judged so."
     yield from comparison.notes
 
 
@@ -170,13 +197,13 @@ def _difference(slice_: Slice, judge: str, label: str, p: str, group: str = "") 
     """The difference of a reading from the reference, with its interval, and its p-value."""
 
     def value(reading: Reading) -> str | None:
-        if (found := slice_.differences[reading.curve.label].get(judge)) is None:
+        if (found := slice_.differences.get(reading.curve.label, {}).get(judge)) is None:
             return None
         value, low, high = (signed(f"{number:+.1f}") for number in (found.value, *found.interval))
-        return f"{value} [{low}, {high}]{'*' if found.clear else ''}"
+        return f"{found.bound}{value} [{low}, {high}]{'*' if found.clear else ''}"
 
     def probability(reading: Reading) -> str | None:
-        found = slice_.differences[reading.curve.label].get(judge)
+        found = slice_.differences.get(reading.curve.label, {}).get(judge)
         return None if found is None else "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
 
     return Column(label, group, value), Column(p, group, probability)

@@ -2,8 +2,8 @@
 
     python -m pipeline.report.documents [--check]
 
-A block of a document at the repository's root is the text between two lines, `<!-- results: … -->` and
-`<!-- end -->`. The first says what to show, with bars between its parts:
+A block of a document, at the repository's root or below docs/, is the text between two lines, `<!-- results: … -->`
+and `<!-- end -->`. The first says what to show, with bars between its parts:
 
     <!-- results: scenes | Results at the chosen λ -->                             a table, by the beginning of its name
     <!-- results: scenes | Results | columns: Method; CIDEr | rows: mle; luo -->   some columns, some rows
@@ -14,6 +14,7 @@ A block of a document at the repository's root is the text between two lines, `<
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,7 @@ BEGIN, END = r"^<!-- *results: *(?P<asked>\S.*?) *-->[ \t\r]*(?:\n|\Z)", r"^<!--
 MARKER = re.compile(f"{BEGIN}|{END}", re.MULTILINE)
 NOW = r"(?P<now>(?:(?!<!-- *(?:results:|end *-->)).*\n)*)"
 BLOCK = re.compile(f"(?P<begin>{BEGIN}){NOW}(?P<end>{END})", re.MULTILINE)
-NUMBER = re.compile(r"[-+−±<~]?[.\d]|[–✓]?$")  # how every cell of a column of numbers begins
+NUMBER = re.compile(r"[≥≤]?[-+−±<~]?[.\d]|[–✓]?$")  # how every cell of a column of numbers begins
 WIDEST = 60  # characters; a table with longer cells is not padded
 
 
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def update(root: Path, check: bool) -> list[str]:
-    """Write every document below `root`, or with `check` compare it; a line for each block that is not as it should be.
+    """Write every document of `root`, or with `check` compare it; a line for each block that is not as it should be.
 
     Nothing is written if any block is wrong. Raises UserError where a marker has no partner.
     """
@@ -61,12 +62,15 @@ def update(root: Path, check: bool) -> list[str]:
 
 
 def documents(root: Path) -> Iterator[tuple[Path, str]]:
-    """The Markdown files of the repository's root and their text, to the byte. UserError: a marker has no partner."""
-    for path in sorted(root.glob("*.md")):
+    """The Markdown files of the repository's root and of docs/, and their text to the byte.
+
+    Raises UserError where a marker has no partner.
+    """
+    for path in [*sorted(root.glob("*.md")), *sorted(root.glob("docs/**/*.md"))]:
         text = path.read_bytes().decode("utf-8")
         rest = BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
         if marker := MARKER.search(rest):
-            where = f"{path.name}, line {_line(marker)}: "
+            where = f"{path.relative_to(root).as_posix()}, line {_line(marker)}: "
             if marker["asked"] is None:
                 raise UserError(f"{where}<!-- end --> ends no block")
             raise UserError(f"{where}the block “{marker['asked']}” has no <!-- end -->")
@@ -93,9 +97,9 @@ def _asked(block: re.Match[str]) -> tuple[str, list[tuple[str, str]]]:
 def _updated(root: Path, document: Path, complaints: list[str], check: bool, block: re.Match[str]) -> str:
     """The block as it should be; what is wrong with it is added to `complaints`."""
     name, parts = _asked(block)
-    here = f"{document.name}, line {_line(block)}: "
+    here = f"{document.relative_to(root).as_posix()}, line {_line(block)}: "
     try:
-        shown = _shown(root, name, parts or [("", "")], block["now"])
+        shown = _shown(root, name, parts or [("", "")], block["now"], document.parent)
     except UserError as error:
         complaints.append(here + str(error))
         return block[0]
@@ -105,8 +109,11 @@ def _updated(root: Path, document: Path, complaints: list[str], check: bool, blo
     return block["begin"] + shown + block["end"]
 
 
-def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str) -> str:
-    """The text that belongs between a block's markers. Raises UserError where the result file has no such thing."""
+def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str, folder: Path) -> str:
+    """The text that belongs between a block's markers, in a document of `folder`.
+
+    Raises UserError where the result file has no such thing.
+    """
     found = read_result(root, name)
     (key, value), *options = parts
     try:
@@ -114,7 +121,8 @@ def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str) -> str
             return _provenance(found) + "\n"
         if key == "figure" and not options:
             description = re.match(r"!\[(.*?)\]\(", now)
-            return f"![{description[1] if description else value}]({_picture(root, found.figure(value))})\n"
+            picture = os.path.relpath(root / _picture(root, found.figure(value)), folder)
+            return f"![{description[1] if description else value}]({Path(picture).as_posix()})\n"
         table = _part(found.table(f"{key}: {value}" if value else key), dict(options))
     except UserError as error:
         raise UserError(f"{path_of(Path(), name)} {error}") from None

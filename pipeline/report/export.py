@@ -54,7 +54,9 @@ def curve_csv(results: Results) -> str:
 def comparison_csv(comparison: Comparison) -> str:
     """Every number read from the curves as one line, in full.
 
-    `fixed` is what is equal, at `at`; `difference`, its interval and p (Holm-adjusted) are against `reference`.
+    `fixed` is what is equal, at `at`; `bound` is ≥ where the number is a lower bound. `difference`, its interval and p
+    (Holm-adjusted) are against `reference`, empty where a bound makes it say nothing, and at least or at most that
+    where `difference bound` says so.
     """
     rows = []
     for slice_ in (*comparison.at_cider, *comparison.at_recall):
@@ -63,15 +65,16 @@ def comparison_csv(comparison: Comparison) -> str:
             for keys, found in reading.estimates.items():
                 judge = keys[1] if keys[0] == "judges" else ""
                 row = {"fixed": fixed, "at": slice_.level, "method": reading.curve.label, "metric": keys[-1]}
-                row |= {"judge": judge, **_numbers(found)}
+                row |= {"judge": judge, "bound": "≥" if reading.above else "", **_numbers(found)}
                 difference = slice_.differences.get(reading.curve.label, {}).get(judge)
                 if slice_.reference and difference and keys == recall_by(judge):
                     low, high = difference.interval
                     row |= {"reference": slice_.reference.label, "difference": difference.value, "p": difference.p}
-                    row |= {"difference low": low, "difference high": high}
+                    row |= {"difference bound": difference.bound, "difference low": low, "difference high": high}
                 rows.append(row)
-    head = ["fixed", "at", "method", "metric", "judge", *NUMBERS]
-    return as_csv([*head, "reference", "difference", "difference low", "difference high", "p"], rows)
+    head = ["fixed", "at", "method", "metric", "judge", "bound", *NUMBERS]
+    differences = ["reference", "difference bound", "difference", "difference low", "difference high", "p"]
+    return as_csv([*head, *differences], rows)
 
 
 def rho_csv(comparison: Comparison) -> str:

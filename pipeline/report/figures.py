@@ -92,7 +92,7 @@ def rho_panels(results: Results, comparison: Comparison) -> list[Panel]:
             for reading in slice_.readings:
                 if (found := reading.estimates.get(recall_by(judge))) is not None:
                     rho, ends = float(reading.curve.settings["rho"]), found.interval
-                    words = f"{label}, ρ {rho:g}, R@10 {number(found.value, 1)}"
+                    words = f"{label}, ρ {rho:g}, R@10 {'at least ' if reading.above else ''}{number(found.value, 1)}"
                     words += f" [{number(ends[0], 1)}, {number(ends[1], 1)}]" if ends else ""
                     spots.append(Spot(rho, found.value, words, bars=(rho, rho, *ends) if ends else None))
             lines.append(Series(label, style[method], tuple(spots)))

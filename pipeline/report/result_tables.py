@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.analysis.judges import ADAPTED, BEFORE, OWN, TEXT, Keys, described, human_by, recall_by
-from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, setting
-from pipeline.analysis.selection import Basis, Choice
+from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, named, setting
+from pipeline.analysis.selection import Basis, Choice, at_end
 from pipeline.errors import UserError
 from pipeline.report.tables import Column, Table, chosen, dial, filled, measured, median, number, ranks, signed
 
@@ -209,7 +209,8 @@ def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
         Column("drift", show=lambda point: signed(_summary(drift(point)))),
     ]
     notes = [
-        "before and after joint training. Below 0: the listener has adapted to its speaker and understands people less."
+        "before and after joint training, of frozen_… after getting used to a speaker that stays as it is. Below 0: "
+        "the listener finds fewer human captions than before."
     ]
     caption = "Drift of the listener: R@10 of human captions in %, test split"
     found = results.has(*human_by(OWN)) and results.has(*human_by(BEFORE))
@@ -249,6 +250,8 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
     notes = [f"± is the standard deviation over {len(seeds)} seeds."] if len(seeds) > 1 else []
     notes += ["; ".join(f"{name}: {described(name).words}" for name in others) + "."] if others else []
     notes += ["Where captions and listener are of one method and seed, the two were trained jointly."]
+    if any(_lacking(cell) for row in cells.values() for cell in row):
+        notes.append(f"{MISSING}: not measured for every seed.")
     if signature := crossed.get("signature"):
         notes.append("Protocol: " + " | ".join(part.strip() for part in str(signature).split("|")))
     rows = [[name, *map(_summary, row)] for name, row in cells.items()]
@@ -292,6 +295,13 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
     below = [choice.method for choice in choices if choice.basis is Basis.BELOW]
     unmeasured = [choice.method for choice in choices if choice.basis is Basis.UNMEASURED]
     notes = [f"Chosen in the same way: {'; '.join(beside)}."] if beside else []
+    ends = [
+        f"{choice.method} {named(choice.point, results.dial(choice.method))} ({end})"
+        for choice in choices
+        if choice.point and (end := at_end(results, choice))
+    ]
+    if ends:
+        notes.append(f"Chosen at an end of its grid, so that a better value may lie outside it: {'; '.join(ends)}.")
     if below:
         notes.append(
             f"Marked *: no setting of {', '.join(below)} has that CIDEr, so the one with the highest CIDEr is shown."

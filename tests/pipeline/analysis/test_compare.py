@@ -145,12 +145,51 @@ def test_differences_are_paired_and_holm_adjusted(full_world):
     raw = [
         math.erfc(abs(each.estimates[keys].value - base.estimates[keys].value)
                   / np.std(each.resampled[keys] - base.resampled[keys], ddof=1) / math.sqrt(2))
-        for each in slice_.readings if each.curve.label in slice_.differences
-        for keys in map(recall_by, comparison.results.judges)
+        for each in slice_.readings
+        for keys, judge in ((recall_by(name), name) for name in comparison.results.judges)
+        if judge in slice_.differences.get(each.curve.label, {})
     ]  # fmt: skip
     flat = [each.p for by_judge in slice_.differences.values() for each in by_judge.values()]
     assert flat == pytest.approx(holm(raw))
     assert min(raw) < min(flat)
+
+
+def at_one_cider(full_world, make_full_cell, ends):
+    """Methods with these settings (CIDEr, share found) at CIDEr .9, and by method the bound of its difference (own)."""
+    cells = [
+        make_full_cell(method, cider, share, **{"lambda": cider, "seed": 1})
+        for method, settings in ends.items() for cider, share in settings
+    ]  # fmt: skip
+    full_world.write(cells, [])
+    (slice_,) = compare(read_results(full_world.sweep, []), ReportSettings(at_cider=(0.9,))).at_cider
+    return slice_, {name: found["own"].bound for name, found in slice_.differences.items() if "own" in found}
+
+
+HIGHER, LOWER = (
+    ((0.95, 0.9), (1.05, 0.8)),
+    ((0.95, 0.3), (1.05, 0.2)),
+)  # their curves lie above .9, found often or seldom
+THROUGH = ((0.85, 0.65), (0.95, 0.55))  # its curve passes .9
+
+
+def test_of_a_bound_and_a_number_only_the_difference_that_says_which_is_higher_is_kept(full_world, make_full_cell):
+    ends = {"psst_multinomial": THROUGH, "more": HIGHER, "less": LOWER, "through": ((0.85, 0.6), (0.95, 0.5))}
+    slice_, bounds = at_one_cider(full_world, make_full_cell, ends)
+    assert [each.curve.label for each in slice_.readings if each.above] == ["more", "less"]
+    assert bounds == {"more": "≥", "through": ""}  # at least 90 is above 60; at least 30 may be, too
+
+
+def test_two_bounds_are_not_subtracted_and_from_a_bound_only_what_lies_below_it(full_world, make_full_cell):
+    ends = {"psst_multinomial": HIGHER, "more": ((0.95, 0.95), (1.05, 0.9)), "less": LOWER, "through": THROUGH}
+    assert at_one_cider(full_world, make_full_cell, ends)[1] == {"through": "≤"}
+    assert at_one_cider(full_world, make_full_cell, {"psst_multinomial": LOWER, "through": THROUGH})[1] == {}
+
+
+def test_what_is_not_printed_does_not_count_in_the_correction(full_world, make_full_cell):
+    ends = {"psst_multinomial": HIGHER, "through": THROUGH}
+    alone, _ = at_one_cider(full_world, make_full_cell, ends)
+    beside, _ = at_one_cider(full_world, make_full_cell, ends | {"less": LOWER, "more": HIGHER})
+    assert beside.differences == alone.differences != {}
 
 
 def test_equal_captions_differ_by_nothing(full_world, make_full_cell):
@@ -206,7 +245,7 @@ def test_a_rho_whose_curve_lies_above_has_at_least_what_its_lowest_setting_has(w
     assert [reading.estimates[TEN].value for reading in series.readings] == pytest.approx([91.0, 71.0, 81.0])
     table = rho_table(compare(results_of(world), ReportSettings()), series)
     assert [row[0] for row in table.rows] == ["0", "0.5§", "1§"]
-    assert "every setting of the method has a higher CIDEr" in " ".join(table.notes)
+    assert "Marked §, 2 of 3 rows: every setting of the method has a higher CIDEr" in " ".join(table.notes)
 
 
 def test_what_is_given_is_used_and_frozen_speakers_have_curves(full_world):

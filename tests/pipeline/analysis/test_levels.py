@@ -20,30 +20,45 @@ def levels(world, make_cell, spans, control=None, **settings):
 
 
 def test_the_range_most_share():
-    assert shared([(0.0, 2.0), (1.0, 3.0), (1.5, 4.0)]) == (1.0, 3.0)  # of three, two suffice
-    assert shared([(0.0, 2.0), (1.0, 3.0)]) == (1.0, 2.0)  # of two, one is not more than half
-    assert shared([(0.0, 1.0), (2.0, 3.0)]) is None
-    assert shared([(0.0, 1.0), (2.0, 5.0), (0.2, 0.6), (2.5, 3.0), (0.0, 5.0)]) == (2.5, 3.0)
-    assert shared([]) is None
+    assert shared([(0.0, 2.0), (1.0, 3.0), (1.5, 4.0)], 2) == (1.0, 3.0)  # of three, two suffice
+    assert shared([(0.0, 2.0), (1.0, 3.0)], 2) == (1.0, 2.0)  # of two, one is not more than half
+    assert shared([(0.0, 1.0), (2.0, 3.0)], 2) is None
+    assert shared([(0.0, 1.0), (2.0, 5.0), (0.2, 0.6), (2.5, 3.0), (0.0, 5.0)], 3) == (2.5, 3.0)
+    assert shared([], 1) is None
 
 
 def test_the_control_and_its_share_where_most_curves_reach_them(world, make_cell):
     found, words = levels(world, make_cell, [(0.8, 1.1), (0.7, 1.0), (0.5, 0.6)], control=0.9)
     assert list(found) == pytest.approx([0.9, 0.855])
     assert "mle has 0.900 on the test split; compared at 0.900 and 0.855 (95% of that)" in words
+    assert words.endswith("which more than half of the curves, but not all, reach.")
 
 
 def test_a_value_that_half_the_curves_miss_is_not_used(world, make_cell):
     found, words = levels(world, make_cell, [(0.6, 0.88), (0.7, 0.88)], control=0.9)
     assert list(found) == pytest.approx([0.855])
-    assert "compared at 0.855 (95% of that)," in words
+    assert words.endswith("compared at 0.855 (95% of that), which all curves reach.")
 
 
 @pytest.mark.parametrize("yardstick", [None, 0.2])
 def test_else_quarters_of_the_shared_range(world, make_cell, yardstick):
-    found, words = levels(world, make_cell, [(0.6, 1.0), (0.6, 1.0), (0.9, 1.2)], control=yardstick)
+    found, words = levels(world, make_cell, [(0.6, 1.0), (0.6, 1.0), (1.1, 1.2)], control=yardstick)
     assert list(found) == pytest.approx([0.9, 0.7])
-    assert "(0.600 to 1.000)" in words
+    assert "more than half of the curves, but not all, share (0.600 to 1.000)" in words
+
+
+@pytest.mark.parametrize("yardstick", [None, 0.88, 1.1])
+def test_where_all_curves_meet_they_are_compared_there_and_not_where_most_do(world, make_cell, yardstick):
+    # all three are between .9 and 1.0; two of them have .88 and .836, two 1.1 and 1.045
+    found, words = levels(world, make_cell, [(0.6, 1.2), (0.6, 1.0), (0.9, 1.2)], control=yardstick)
+    assert list(found) == pytest.approx([0.975, 0.925])
+    assert "all curves share (0.900 to 1.000)" in words
+
+
+def test_the_control_is_where_all_curves_meet(world, make_cell):
+    found, words = levels(world, make_cell, [(0.6, 1.2), (0.6, 1.0), (0.9, 1.2)], control=0.98)
+    assert list(found) == pytest.approx([0.98, 0.931])
+    assert words.endswith("which all curves reach.")
 
 
 def test_nothing_in_common_and_what_is_given(world, make_cell):
@@ -67,4 +82,4 @@ def test_recalls_are_whole_percents_inside_the_shared_range(world, make_cell):
 def test_the_highest_value_to_which_all_come():
     assert highest_shared([(0.5, 0.98765), (0.6, 1.2)]) == 0.987
     assert highest_shared([(0.5, 0.6), (0.7, 0.8)]) == 0.6
-    assert highest_shared([]) is None
+    assert highest_shared([], 1) is None

@@ -1,7 +1,7 @@
 import pytest
 
 from pipeline.analysis.results import read_results
-from pipeline.analysis.selection import Basis, ReportSettings, choose_all, naturalness_floor, rule
+from pipeline.analysis.selection import Basis, ReportSettings, at_end, choose_all, naturalness_floor, rule
 
 SETTINGS = ReportSettings(min_cider_share=0.95)
 
@@ -69,3 +69,21 @@ def test_seeds_are_averaged_before_choosing(world, make_cell, control):
     _, choices = pick(world, cells, [control])
     assert choices["luo"].point.settings["lambda"] == 0.2
     assert len(choices["luo"].point.runs) == 2
+
+
+@pytest.mark.parametrize(("best", "end"), [(0.1, "lowest of 3"), (0.2, ""), (0.3, "highest of 3")])
+def test_a_chosen_lambda_at_an_end_of_its_grid(world, make_cell, control, best, end):
+    cells = [make_cell("luo", 0.95, 90.0 if lam == best else 70.0, **{"lambda": lam, "seed": seed})
+             for lam in (0.1, 0.2, 0.3) for seed in (1, 2)]  # fmt: skip
+    results, choices = pick(world, cells, [control])
+    assert at_end(results, choices["luo"]) == end
+    assert at_end(results, choices["mle"]) == "", "a single setting was not chosen"
+
+
+def test_the_grid_is_that_of_the_chosen_rho(world, make_cell, control):
+    # λ .2 is the highest of ρ .5, not of ρ .25
+    found = {(0.1, 0.25): 70.0, (0.2, 0.25): 70.0, (0.3, 0.25): 70.0, (0.1, 0.5): 70.0, (0.2, 0.5): 90.0}
+    cells = [make_cell("psst", 0.95, r, **{"lambda": lam, "rho": rho, "seed": 1}) for (lam, rho), r in found.items()]
+    results, choices = pick(world, cells, [control])
+    assert choices["psst"].point.settings["rho"] == 0.5
+    assert at_end(results, choices["psst"]) == "highest of 2"

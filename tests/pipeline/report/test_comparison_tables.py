@@ -48,7 +48,7 @@ def test_a_curve_that_does_not_reach_the_value_has_dashes_and_its_range_is_noted
     comparison = compared(full_world, at_cider=(0.99,))
     table = at_cider_table(comparison, comparison.at_cider[0])
     assert set(cells_of(table, "luo").values()) == {"luo", "–"}
-    (note,) = [note for note in table.notes if note.startswith("Not reached")]
+    (note,) = [note for note in table.notes if note.startswith("–, not reached")]
     assert "luo 0.860 to 0.970" in note
     assert "mle 0.960;" in note
     assert "psst" not in note
@@ -76,6 +76,47 @@ def test_differences_carry_interval_mark_and_p(full_world):
     assert all(not cells_of(table, label)["Independent judge Δ R@10"].endswith("*") for label in unclear)
     assert slice_.reference.label in table.caption
     assert any(f"all {sum(map(len, slice_.differences.values()))} differences" in note for note in table.notes)
+
+
+def bounded(full_world, make_full_cell, **ends):
+    cells = [
+        make_full_cell(method, cider, share, **{"lambda": cider, "seed": 1})
+        for method, settings in ends.items() for cider, share in settings
+    ]  # fmt: skip
+    full_world.write(cells, [])
+    comparison = compare(read_results(full_world.sweep, []), ReportSettings(at_cider=(0.9,)))
+    return comparison, comparison.at_cider[0]
+
+
+def test_bounds_are_counted_and_what_they_leave_open_is_a_dash_with_its_reason(full_world, make_full_cell):
+    above, below = ((0.95, 0.9), (1.05, 0.8)), ((0.95, 0.3), (1.05, 0.2))
+    psst = ((0.85, 0.65), (0.95, 0.55))
+    comparison, slice_ = bounded(full_world, make_full_cell, psst_multinomial=psst, luo=above, st=below)
+    notes = " ".join(at_cider_table(comparison, slice_).notes)
+    assert "Marked §, 2 of 3 rows: every setting of the method has a higher CIDEr" in notes
+    table = significance_table(comparison, slice_)
+    assert re.fullmatch(r"≥\+\d+\.\d \[\+\d+\.\d, \+\d+\.\d\]\*", cells_of(table, "luo")["Own listener Δ R@10"])
+    assert cells_of(table, "st")["Own listener Δ R@10"] == cells_of(table, "st")["Own listener p"] == "–"
+    assert any(re.match(r"– \(. of 2 rows throughout\): both numbers are lower bounds", note) for note in table.notes)
+    assert any(note.startswith("≥, ≤: one of the two numbers is a lower bound") for note in table.notes)
+
+
+def test_where_all_are_bounds_no_difference_is_printed(full_world, make_full_cell):
+    above = ((0.95, 0.9), (1.05, 0.8))
+    comparison, slice_ = bounded(full_world, make_full_cell, psst_multinomial=above, luo=above, st=above)
+    table = significance_table(comparison, slice_)
+    assert {cell for row in table.rows for cell in row[1:]} == {"–"}
+    assert any(note.startswith("– (2 of 2 rows throughout)") for note in table.notes)
+
+
+def test_where_the_reference_does_not_come_so_far_the_page_says_so(full_world, make_full_cell):
+    short, there = ((0.7, 0.9), (0.8, 0.8)), ((0.85, 0.65), (0.95, 0.55))
+    comparison, slice_ = bounded(full_world, make_full_cell, psst_multinomial=short, luo=there)
+    table = at_cider_table(comparison, slice_)
+    assert set(cells_of(table, "psst_multinomial").values()) == {"psst_multinomial", "–"}
+    assert "–, not reached (CIDEr measured): psst_multinomial 0.700 to 0.800." in table.notes
+    assert "psst_multinomial is not reached, so there are no differences from it here." in table.notes
+    assert significance_table(comparison, slice_) is None
 
 
 def test_language_at_equal_recall(full_world):

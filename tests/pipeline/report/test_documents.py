@@ -132,6 +132,20 @@ def test_columns_and_rows_come_in_the_order_in_which_they_are_asked_for(root):
     assert [line[2:5] for line in shown(root, "small | Recall | columns: R@10; Method")[2:]] == ["7.5", "−10"]
 
 
+def test_a_document_below_docs_is_one_too_and_its_pictures_lie_beside_it(root, capsys):
+    text = "<!-- results: small | figure: curve -->\n<!-- end -->\n<!-- results: small | Words -->\n<!-- end -->\n"
+    page = root / "docs" / "results" / "small.md"
+    page.parent.mkdir()
+    page.write_text(text)
+    assert said(capsys, "--check")[1][0].startswith(
+        "docs/results/small.md, line 1: “small | figure: curve” is not what"
+    )
+    assert said(capsys) == (0, [])
+    picture, row = page.read_text().splitlines()[1], page.read_text().splitlines()[6]
+    assert (picture, row) == ("![curve](../curve.png)", "| luo    |   3 |")
+    assert documents.figures_of(root, "small") == ["curve"]
+
+
 def test_a_long_cell_ends_the_setting_in_line(root):
     path = path_of(root, "small")
     path.write_text(path.read_text().replace("none", "n" * 61))
@@ -218,7 +232,10 @@ def test_the_documents_of_this_repository_are_current():
     assert documents.update(ROOT, check=True) == []
 
 
-@pytest.mark.parametrize("name", ["RESULTS.md", "BENCHMARKS.md"])
+PAGES = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "results").glob("*.md"))]
+
+
+@pytest.mark.parametrize("name", ["RESULTS.md", "BENCHMARKS.md", *PAGES])
 def test_no_table_of_measured_numbers_and_no_figure_stands_there_by_hand(name):
     text, blocks = documents.BLOCK.subn("", dict(documents.documents(ROOT))[ROOT / name])
     assert blocks

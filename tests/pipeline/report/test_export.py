@@ -104,7 +104,12 @@ def test_the_comparison_as_csv_has_numbers_in_full(full_world):
     interval = float(row["difference low"]), float(row["difference high"])
     assert interval == slice_.differences["luo"]["judge"].interval
     assert float(row["p"]) == slice_.differences["luo"]["judge"].p
-    assert row["reference"] == slice_.reference.label
+    assert (row["reference"], row["bound"], row["difference bound"]) == (slice_.reference.label, "", "")
+    above = {reading.curve.label for reading in comparison.at_cider[1].readings if reading.above}
+    level = repr(comparison.at_cider[1].level)
+    assert above == {
+        row["method"] for row in rows if row["bound"] == "≥" and (row["fixed"], row["at"]) == ("CIDEr", level)
+    }
     at_recall = [row for row in rows if row["fixed"] == "R@10 own"]
     assert {row["metric"] for row in at_recall} == {"CIDEr", "BLEU-4", "METEOR", "ROUGE-L"}
     assert {row["judge"] for row in at_recall} == {row["difference"] for row in at_recall} == {""}

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from pipeline.analysis.compare import Comparison, Estimate, Reading, Slice
@@ -127,6 +129,17 @@ def test_recall_against_rho_has_its_intervals(full_world):
     assert line.spots[1].bars == (0.25, 0.25, 69.0, 74.0)
     assert line.spots[1].label == "psst_multinomial at CIDEr 0.900, ρ 0.25, R@10 71.0 [69.0, 74.0]"
     assert judge.series[0].spots[1].bars is None
+
+
+def test_a_lower_bound_is_called_one(full_world):
+    results, comparison = rho_series(full_world, [{"own": Estimate(70.0)}] * 5)
+    slice_ = comparison.along_rho[0]
+    first, *rest = slice_.readings
+    slice_ = replace(slice_, readings=(replace(first, above=True), *rest))
+    (panel,) = rho_panels(results, replace(comparison, along_rho=(slice_,)))
+    words = [spot.label for spot in panel.series[0].spots]
+    assert words[0].endswith("ρ 0, R@10 at least 70.0")
+    assert not any("at least" in label for label in words[1:])
 
 
 def test_a_judge_who_saw_no_rho_has_no_panel(full_world):

@@ -113,6 +113,7 @@ def test_crossed_listeners_are_means_over_seeds(full_world):
     assert "judge: an independent judge" in table.notes[1]
     crossed["matrix"][0][0] = [50.0, None]
     assert cells_of(crossed_table(crossed), "mle")["Listener before"] == "–"
+    assert "–: not measured for every seed." in table.notes
 
 
 @pytest.mark.parametrize("broken", [{}, {"captions": ["mle"], "listeners": ["own"], "matrix": [[]]}, {"captions": 3}])

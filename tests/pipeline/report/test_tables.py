@@ -159,3 +159,14 @@ def test_a_chosen_setting_without_a_column_is_in_the_notes(world, make_cell, con
     results, choices = read(world)
     for table in (results_table(results, choices), compact_tables(results, choices)[1]):
         assert "Chosen in the same way: sll_sle alpha = 0.75." in table.notes
+
+
+def test_whose_lambda_is_an_end_of_its_grid_is_noted(world, make_cell, control):
+    cells = [make_cell(method, 0.95, 90.0 if lam == best else 70.0, **{"lambda": lam, "seed": 1})
+             for method, best in (("luo", 0.3), ("st", 0.2), ("psst", 0.1)) for lam in (0.1, 0.2, 0.3)]  # fmt: skip
+    world.write(cells, [control])
+    results = read_results(world.sweep, world.evaluations)
+    choices = choose_all(results, ReportSettings())
+    (note,) = [note for note in results_table(results, choices).notes if note.startswith("Chosen at an end")]
+    assert note.endswith("outside it: luo λ 0.3 (highest of 3); psst λ 0.1 (lowest of 3).")
+    assert note in compact_tables(results, choices)[1].notes
