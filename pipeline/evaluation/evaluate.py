@@ -58,8 +58,8 @@ class Evaluation:
         def batches() -> Iterable[Batch]:
             return everything(self.prepared, self.store, rows, BATCH)
 
-        said = captions(speaker, batches(), Beam(self.beam), self.device)
-        tokens, pooled = said.tokens, said.pooled
+        said = captions(speaker, batches(), Beam(self.beam), self.device, self.prepared.vocabulary.unk)
+        tokens, pooled = said.tokens[:, 0], said.pooled
         texts = [self.prepared.vocabulary.decode(row) for row in tokens.tolist()]
         references = [self.prepared.texts(row) for row in rows]
         language = self.language.score(texts, references)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from pipeline.composition.method import Method
@@ -14,6 +16,7 @@ from pipeline.models.listener import Listener
 from pipeline.runtime import products, ranks
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
+from pipeline.types import Batch
 
 VALIDATION_BATCH = 256
 
@@ -43,7 +46,9 @@ def training_of(
     held_out = prepared.rows("val")
     listener = method.agents.get("listener")
     assert listener is None or isinstance(listener, Listener)
-    validate = Validation(
-        method.speaker, listener, scorer, lambda: everything(prepared, store, held_out, VALIDATION_BATCH), device
-    )
+
+    def looked_at() -> Iterable[Batch]:
+        return everything(prepared, store, held_out, VALIDATION_BATCH)
+
+    validate = Validation(method.speaker, listener, scorer, looked_at, device, prepared.vocabulary.unk)
     return Training(method, batches, settings, seed, device, validate)
