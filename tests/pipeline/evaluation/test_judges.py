@@ -96,6 +96,8 @@ def test_captions_come_in_the_order_of_the_images_whatever_the_batches(toy):
 
 def test_what_is_looked_at_depends_on_who_learns(toy):
     agents = toy.agents()
+    with torch.no_grad():
+        agents.speaker.logit.bias[12] += 5  # UNK, which is not said
     both = Validation(agents.speaker, agents.listener, toy.cider, lambda: [toy.batch()], CPU, 12)()
     assert set(both) == {"cider", "recall@1", "recall@5", "recall@10"}
     said = captions(agents.speaker, [toy.batch()], Greedy(), CPU, 12)

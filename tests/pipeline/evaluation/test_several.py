@@ -24,12 +24,15 @@ def part(batch, rows, step):
 
 def test_sets_are_of_their_images_the_best_of_a_beam_first_and_the_same_again(toy):
     speaker, vocabulary = toy.agents(dropout=0.5).speaker, Vocabulary(tuple("abcdefghijkl"))
+    with torch.no_grad():
+        speaker.logit.bias[vocabulary.unk] += 5
     sets = Several(samples=3, beams=4).captions(speaker, lambda: [toy.batch()], vocabulary, CPU)
     assert {name: [len(one) for one in each] for name, each in sets.items()} == {
         "samples": [3] * 8, "beams": [4] * 8
     }  # fmt: skip
     best = captions(speaker, [toy.batch()], Beam(4), CPU, 12).tokens[:, 0]
     assert [one[0] for one in sets["beams"]] == [vocabulary.decode(row) for row in best.tolist()]
+    assert not any("l" in text for each in sets.values() for one in each for text in one), "UNK is said"
     assert all(len(set(one)) == 4 for one in sets["beams"])
     assert Several(3, 4).captions(speaker, lambda: [toy.batch()], vocabulary, CPU) == sets
 
