@@ -71,6 +71,7 @@ def in_bfloat16(root: Path, times: int) -> None:
     """How many captions of the validation split a trained speaker says otherwise with products in bfloat16."""
     prepared, store = data(root)
     speaker, rows, score = speaker_in(root / "pretrained" / "speaker"), prepared.rows("val"), cider(prepared)
+    batches = list(everything(prepared, store, rows, BATCH))
     row = table(
         "Products in bfloat16", *("decoding", "images", "same captions", "CIDEr", "of float32", "times as fast")
     )
@@ -78,12 +79,11 @@ def in_bfloat16(root: Path, times: int) -> None:
         if not channel.learns:
             kinds = None, torch.bfloat16
             calls = [
-                partial(captions, speaker, list(everything(prepared, store, rows, BATCH)), channel, CPU, dtype)
-                for dtype in kinds
+                partial(captions, speaker, batches, channel, CPU, prepared.vocabulary.unk, dtype) for dtype in kinds
             ]
             own, other = (call() for call in calls)
-            same = (own.tokens == other.tokens).all(1).float().mean()
-            means = [float(score(said.tokens, said.images).mean()) for said in (other, own)]
+            same = (own.tokens == other.tokens).flatten(1).all(1).float().mean()
+            means = [float(score(said.tokens[:, 0], said.images).mean()) for said in (other, own)]
             seconds = [fastest(call, "cpu", times) for call in calls]
             row(name, len(rows), f"{same:.1%}", *(f"{mean:.3f}" for mean in means), f"{seconds[0] / seconds[1]:.2f}")
 

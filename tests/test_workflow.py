@@ -122,6 +122,7 @@ def test_the_dag_runs_from_drawing_to_the_report(world):
     for name in ("report.html", "table.md", "tables.md", "curve.png", "curve.csv", "comparison.csv"):
         assert (folder / "data/report" / name).stat().st_size > 100
     assert "psst_multinomial" in (folder / "data/report/table.md").read_text()
+    assert "**What a reader sees, test split**" in (folder / "data/report/tables.md").read_text()
 
 
 def test_an_evaluation_holds_four_judges_and_says_what_it_lacks(world):
@@ -139,6 +140,9 @@ def test_an_evaluation_holds_four_judges_and_says_what_it_lacks(world):
                 assert 0 <= recall["R@1"] <= recall["R@5"] <= 100
         assert 0 <= metrics[split]["faithfulness"]["precision"] <= 1
         assert metrics[split]["human_faithfulness"]["precision"] == 1
+        assert metrics[split]["diversity"]["unknown"] == 0
+        assert 0 <= metrics[split]["chair"]["CHAIR_s"] <= 1
+        assert 0 < metrics[split]["human_reader"]["content_words"] < 1
     assert "get_stanford_models" in metrics["not_computed"]["SPICE"]
     assert "decode=beam:2" in metrics["signature"]
     assert "judges=own+adapted+before+judge" in metrics["signature"]

@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.analysis.results import Run
+from pipeline.analysis.results import Point, Results, Run
 from pipeline.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+AS_CONTROL = ("reader", "as_control")
+
+
+def with_shares_of_control(results: Results, control: str) -> Results:
+    """`results`; each run of another method has at `AS_CONTROL` the share of its test captions that are the control's.
+
+    That is the control's run of the same seed; where there is none, of the same images, the share is left out, and all
+    are where the control has several settings.
+    """
+    points = results.of(control)
+    of_seed = {run.settings.get("seed"): run for run in points[0].runs} if len(points) == 1 else {}
+    compared = [run for run in results.runs if run.method != control and run.settings.get("seed") in of_seed]
+    said = read_captions([*of_seed.values(), *compared], None, ["caption"])
+    by_control = dict(zip(of_seed, said, strict=False))
+    shares: dict[tuple[Any, ...], float] = {}
+    for run, mine in zip(compared, said[len(of_seed) :], strict=True):
+        theirs = by_control[run.settings.get("seed")]
+        if mine and mine.keys() == theirs.keys():
+            equal = sum(row["caption"] == theirs[image]["caption"] for image, row in mine.items())
+            shares[run.place] = equal / len(mine)
+
+    def known(run: Run) -> Run:
+        share = shares.get(run.place)
+        return run if share is None else replace(run, numbers={**run.numbers, ("test", *AS_CONTROL): share})
+
+    return replace(results, points=tuple(Point(tuple(map(known, point.runs))) for point in results.points))
 
 
 def texts(run: Run, images: Sequence[int]) -> list[str]:
@@ -23,12 +51,13 @@ def texts(run: Run, images: Sequence[int]) -> list[str]:
 
 
 def read_captions(
-    runs: Sequence[Run], images: Sequence[int], columns: Sequence[str]
+    runs: Sequence[Run], images: Sequence[int] | None, columns: Sequence[str]
 ) -> list[dict[int, dict[str, Any]]]:
-    """Of each run the rows of its captions of these test images, by image; every file is read once."""
+    """Of each run the rows of its captions of these test images (None: all), by image; every file is read once."""
     found: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
     for path in dict.fromkeys(run.captions for run in runs):
-        filters = [("split", "==", "test"), ("image", "in", list(images))]
+        filters: list[Any] = [("split", "==", "test")]
+        filters += [] if images is None else [("image", "in", list(images))]
         here = [run for run in runs if run.captions == path]
         if here[0].cell is not None:
             filters += [("method", "in", [run.speaker for run in here]), ("cell", "in", [run.cell for run in here])]

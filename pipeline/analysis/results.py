@@ -249,6 +249,16 @@ def _frozen(point: Point) -> Point | None:
     return Point(tuple(runs))
 
 
+def people(run: Run) -> Run:
+    """Human captions in the place of the run's: its numbers of them (`human_…`), and no others."""
+    numbers = {
+        (split, where.removeprefix("human_"), *rest): value
+        for (split, where, *rest), value in run.numbers.items()
+        if where.startswith("human_")
+    }
+    return replace(run, method="people", numbers=numbers)
+
+
 def read_json(path: Path) -> Any:
     """The content of a JSON file, or UserError."""
     try:

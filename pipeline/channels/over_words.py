@@ -36,24 +36,29 @@ def draw(logits, uniform, found):
         while v < last and left >= 0:
             v += 1
             left -= exp(logits[n, v] - top)
+        while v > 0 and logits[n, v] == -np.inf:  # rounding left something at the end, where nothing may be said
+            v -= 1
         found[n] = v
 
 
 @compiled
 def top(logits, values, words):
-    """The `words` (N, k) of the largest `values` (N, k) of each row of `logits` (N, V), the largest first."""
+    """The `words` (N, k) of the largest `values` (N, k) of each row of `logits` (N, V), the largest first; k ≤ V."""
     size, least = logits.shape[1], logits.dtype.type(-np.inf)
     largest = np.empty((size + BLOCK - 1) // BLOCK, logits.dtype)
+    left = np.empty(len(largest), np.int64)  # words that have not been found: the largest of none is −inf, like some
     for n in range(len(logits)):
         for block in range(len(largest)):
+            left[block] = min(size, (block + 1) * BLOCK) - block * BLOCK
             most = least
             for v in range(block * BLOCK, min(size, (block + 1) * BLOCK)):
                 most = logits[n, v] if logits[n, v] > most else most
             largest[block] = most
         for i in range(words.shape[1]):
-            block = 0
+            block = -1
             for other in range(len(largest)):
-                block = other if largest[other] > largest[block] else block
+                if left[other] > 0 and (block < 0 or largest[other] > largest[block]):
+                    block = other
             found, rest = -1, least
             for v in range(block * BLOCK, min(size, (block + 1) * BLOCK)):
                 new = True
@@ -65,6 +70,7 @@ def top(logits, values, words):
                     rest = logits[n, v]
             words[n, i], values[n, i] = found, logits[n, found]
             largest[block] = rest
+            left[block] -= 1
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Channels of words alone: drawn, greedy, beam search."""
+"""Channels of words alone: drawn, greedy, beam search; and any of them without one word."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from pipeline.channels.named import Named
 from pipeline.errors import UserError
 from pipeline.numbers import Numbers
+from pipeline.protocols import Channel
 from pipeline.runtime import devices
 from pipeline.types import Batch, Symbol
 
@@ -135,3 +136,26 @@ class Beam(Worded):
             return Symbol(index.flatten(), parent=(first + parent).flatten())
 
         return step
+
+
+@dataclass(frozen=True)
+class Without(Worded):
+    """`channel` without one word: its logit is −inf, and the shares of the others grow. It only decodes."""
+
+    channel: Channel
+    word: int
+    learns = False
+    dropout = False
+    named = ("channel", "word")
+
+    @property
+    def samples(self) -> int:
+        return self.channel.samples
+
+    @property
+    def width(self) -> int:
+        return self.channel.width
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
+        choose, word = self.channel.open(batch, vocabulary, rng), torch.tensor([self.word], device=batch.device)
+        return lambda t, logits, rows: choose(t, logits.index_fill(1, word, -torch.inf), rows)

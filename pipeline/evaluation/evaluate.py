@@ -15,11 +15,12 @@ from pipeline.data.batches import everything
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
+from pipeline.evaluation.beside_people import beside_people
 from pipeline.evaluation.generate import captions
 from pipeline.evaluation.judges import Judge, Spoken, galleries, verdict
 from pipeline.evaluation.likelihood import human_log_likelihood
 from pipeline.evaluation.several import Sets, Several, measured
-from pipeline.metrics.diversity import diversity, self_bleu
+from pipeline.metrics.diversity import self_bleu
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.decoder import Decoder
 from pipeline.scenes.facts import Scene
@@ -58,8 +59,8 @@ class Evaluation:
         def batches() -> Iterable[Batch]:
             return everything(self.prepared, self.store, rows, BATCH)
 
-        said = captions(speaker, batches(), Beam(self.beam), self.device)
-        tokens, pooled = said.tokens, said.pooled
+        said = captions(speaker, batches(), Beam(self.beam), self.device, self.prepared.vocabulary.unk)
+        tokens, pooled = said.tokens[:, 0], said.pooled
         texts = [self.prepared.vocabulary.decode(row) for row in tokens.tolist()]
         references = [self.prepared.texts(row) for row in rows]
         language = self.language.score(texts, references)
@@ -84,7 +85,8 @@ class Evaluation:
         columns |= {name: each.tolist() for name, each in language.per_caption.items() if name not in BLEU}
         if language.bleu_counts is not None:
             columns["bleu"] = language.bleu_counts.tolist()
-        results["diversity"] = diversity(texts, tokens.tolist()) | {
+        results |= beside_people(texts, tokens, self.prepared, rows)
+        results["diversity"] |= {
             "Self-BLEU": self_bleu(texts),
             "human_log_likelihood": human_log_likelihood(speaker, batches(), self.prepared, self.device),
         }

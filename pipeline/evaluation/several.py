@@ -7,17 +7,14 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.functional import pad
 
 from pipeline.channels.words import Beam, Multinomial
+from pipeline.evaluation.generate import captions
 from pipeline.evaluation.set_sizes import SetSizes
 from pipeline.metrics.diversity import set_diversity
 from pipeline.metrics.java import NotComputedError
 from pipeline.metrics.language import LanguageScorer
 from pipeline.models.decoder import Decoder
-from pipeline.models.decoding import decoding
-from pipeline.models.unroll import speak
 from pipeline.protocols import Channel
 from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
@@ -38,25 +35,11 @@ class Several(SetSizes):
         }
         return {
             name: [
-                [vocabulary.decode(row) for row in rows] for rows in said(speaker, batches(), channel, device).tolist()
+                [vocabulary.decode(row) for row in rows]
+                for rows in captions(speaker, batches(), channel, device, vocabulary.unk).tokens.tolist()
             ]
             for name, channel in channels.items()
         }
-
-
-@torch.no_grad()
-def said(speaker: Decoder, batches: Iterable[Batch], channel: Channel, device: torch.device) -> Tensor:
-    """(M, S, T): all captions of each image of `batches`, in their order, without dropout.
-
-    What is drawn depends on the number of its batch (`step`) alone.
-    """
-    speaker = decoding(speaker.to(device).eval())
-    found = []
-    for batch in batches:
-        rng = torch.Generator(device).manual_seed(batch.step)
-        tokens = speak(speaker, batch.to(device), channel, rng).tokens
-        found.append(pad(tokens, (0, speaker.max_words - tokens.shape[1])).unflatten(0, (len(batch), -1)).cpu())
-    return torch.cat(found)
 
 
 def measured(

@@ -45,7 +45,7 @@ def signature(
         **({"several": f"samples:{several.samples},beams:{several.beams}"} if several else {}),
         **({} if gamma == 1 else {"guidance": f"{gamma:g}"}),
         **({} if products.chosen() == products.OWN else {"products": products.chosen()}),
-        "words": f"<={prepared.max_words}",
+        "words": f"<={prepared.max_words},no UNK",
         "reward": f"cider-d,eos:{'yes' if objective.eos_in_reward else 'no'},df:{objective.document_frequencies}",
         "metrics": f"pycocoevalcap:{version('pycocoevalcap')},ptb",
         "version": f"saywhich:{version('saywhich')}",

@@ -29,6 +29,7 @@ class Validation:
     cider: CiderD | None
     batches: Callable[[], Iterable[Batch]]
     device: torch.device
+    unk: int  # what the speaker never says; −1: there is no such word
     dtype: torch.dtype | None = None  # of large products while captions are generated; None: the weights' own
 
     def __call__(self) -> dict[str, float]:
@@ -36,13 +37,14 @@ class Validation:
             seen = [(batch.captions, batch.pooled) for batch in self.batches()]
             human, pooled = (torch.cat(parts) for parts in zip(*seen, strict=True))
             return self._recall(human, pooled, both_ways=True)
-        said = captions(self.speaker, self.batches(), Greedy(), self.device, self.dtype)
+        said = captions(self.speaker, self.batches(), Greedy(), self.device, self.unk, self.dtype)
         assert self.cider is not None
-        cider = self.cider(said.tokens.to(self.device), said.images.to(self.device))
+        tokens = said.tokens.flatten(0, 1)
+        cider = self.cider(tokens.to(self.device), said.images.to(self.device))
         found = {"cider": float(cider.mean())}
         if self.listener is None:
             return found
-        return found | self._recall(said.tokens, said.pooled, both_ways=False)
+        return found | self._recall(tokens, said.pooled, both_ways=False)
 
     def _recall(self, tokens: torch.Tensor, pooled: torch.Tensor, both_ways: bool) -> dict[str, float]:
         assert self.listener is not None

@@ -9,22 +9,17 @@ from itertools import chain, pairwise
 from statistics import fmean
 
 from pipeline.errors import UserError
+from pipeline.metrics.word_lists import FUNCTION_WORDS
 from pipeline.vocabulary import EOS
 
-_FUNCTION_WORDS = """
-    a an and are as at by for from her his in into is it its of off on onto or out over that the their there to under up
-    was while with
-"""
-FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
-
-def diversity(captions: Sequence[str], tokens: Sequence[Sequence[int]]) -> dict[str, float]:
+def diversity(captions: Sequence[str], tokens: Sequence[Sequence[int]], unk: int = -1) -> dict[str, float]:
     """Statistics of N captions, as text of words joined by spaces and as ids (N rows, 0 where a caption ended).
 
     words_per_caption; distinct_captions: different captions per caption; words_used: different words; Div-1 and Div-2:
     different words and pairs of neighbouring words per word (Shetty et al., 2017, over several captions of one
     image; here each image has one, so over all N: more captions make them smaller, only equal N can be compared);
-    repetition and unfinished: shares of captions that `repeats`, and that have no EOS.
+    repetition, unfinished and unknown: shares of captions that `repeats`, that have no EOS, and that have `unk`.
     Raises UserError where there are none or the two differ in number.
     """
     if len(captions) != len(tokens) or not len(captions):
@@ -43,6 +38,7 @@ def diversity(captions: Sequence[str], tokens: Sequence[Sequence[int]]) -> dict[
         "Div-2": len(pairs) / max(length, 1),
         "repetition": sum(map(repeats, words)) / count,
         "unfinished": sum(EOS not in caption for caption in tokens) / count,
+        "unknown": sum(unk in caption for caption in tokens) / count,
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.analysis.compare import Comparison, Estimate
 from pipeline.analysis.judges import TEXT, Keys, recall_by
 from pipeline.analysis.results import LANGUAGE, Results
-from pipeline.report.result_tables import DIVERSITY, GALLERIES
+from pipeline.report.result_tables import DIVERSITY, GALLERIES, READER
 from pipeline.report.tables import Table, aligned, once
 
 WIDTH = 108  # characters a line of the notes
@@ -40,6 +40,7 @@ def curve_csv(results: Results) -> str:
     ]:
         keys |= {f"{label} {judge}": recall_by(judge, measure, *where) for judge in judges}
     keys |= {key: ("diversity", key) for key in DIVERSITY}
+    keys |= {key: (where, key) for where, key in READER}
     keys |= {f"facts {key}": ("faithfulness", key) for key in ("precision", "told", "claims_per_caption")}
     rows = [
         {"method": run.method, "split": split, **run.settings}

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pipeline.analysis.captions import with_shares_of_control
 from pipeline.analysis.compare import compare
 from pipeline.analysis.judges import TEXT
 from pipeline.analysis.results import LANGUAGE, read_json, read_results, with_frozen_speakers
@@ -45,7 +46,7 @@ def write_report(
     where there is none. Raises UserError if another one is missing.
     """
     results = read_results(sweep, evaluations, first=("pretrained", settings.control))
-    results = with_frozen_speakers(results, settings.frozen)
+    results = with_frozen_speakers(with_shares_of_control(results, settings.control), settings.frozen)
     choices, comparison = choose_all(results, settings), compare(results, settings)
     views = gallery.views(results, choices, comparison)
     pictures = [] if images_root is None else gallery.gallery(results, views, prepared, images_root, settings)

@@ -9,10 +9,12 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
+from pipeline.analysis.captions import AS_CONTROL
 from pipeline.analysis.judges import ADAPTED, BEFORE, OWN, TEXT, Keys, described, human_by, recall_by
-from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, named, setting
+from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, Run, named, people, setting
 from pipeline.analysis.selection import Basis, Choice, at_end
 from pipeline.errors import UserError
 from pipeline.report.tables import Column, Table, chosen, dial, filled, measured, median, number, ranks, signed
@@ -33,7 +35,25 @@ EXPLAINED = {
     "Self-BLEU": "Self-BLEU: BLEU-5 of each of the first 1,000 captions against the others; lower is more varied.",
     "human_log_likelihood": "log p: the speaker's, of a word of people's captions.",
 }
+OF_PEOPLE = {  # what their row holds, by the table's name
+    "diversity": "Human captions: the first of each image.",
+    "reader": "Human captions: each one, beside the others of its image; no end (cut when the data were prepared), UNK "
+    "(a word that speakers do not have), distinct and vocabulary: of the first of each image.",
+}
 CAPTIONS = ("words_per_caption", "distinct_captions", "repetition", "unfinished")
+READER: dict[tuple[str, str], tuple[str, int]] = {
+    ("diversity", "unfinished"): ("no end", 3),
+    ("diversity", "unknown"): ("UNK", 3),
+    ("reader", "repeated"): ("word twice", 3),
+    ("reader", "content_words"): ("words of people", 3),
+    ("reader", "colour_words"): ("colours of people", 3),
+    ("diversity", "distinct_captions"): ("distinct", 3),
+    ("diversity", "words_used"): ("vocabulary", 0),
+    ("chair", "objects"): ("objects", 2),
+    ("chair", "CHAIR_i"): ("CHAIR_i", 3),
+    ("chair", "CHAIR_s"): ("CHAIR_s", 3),
+    AS_CONTROL: ("as control", 3),
+}
 SEEDS = Column("seeds", "Chosen", lambda point: str(len(point.runs)))
 BEST = ("METEOR", "CIDEr", "SPICE")
 SETS = {"samples": "Random sampling", "beams": "Beam search"}
@@ -146,7 +166,8 @@ def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None
 def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
     """How true and how varied the captions are, and those of several of an image; each where it was measured.
 
-    Several captions of an image: the best of a wide beam, and all of them (Chen and Jin 2020, Tables 2 and 4).
+    Human captions have a row of their own where something is known of them. Several captions of an image: the best of a
+    wide beam, and all of them (Chen and Jin 2020, Tables 2 and 4).
     """
     facts = ("test", "faithfulness", "by_kind")
     kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == facts)
@@ -178,6 +199,18 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
             ],
         ),
         (
+            "reader",
+            "What a reader sees, test split",
+            [(label, keys, digits, "") for keys, (label, digits) in READER.items()],
+            [
+                "Shares of captions: no end (as long as may be), with UNK, with a content word twice, distinct, and as "
+                "control: what the control's speaker of that seed says of the image. words, colours of people: share "
+                "of content words and of colours that a human caption of the image has. vocabulary: different words; "
+                "objects: mentions per caption; CHAIR: share of mentions (i), and of captions with a mention (s), of "
+                "objects that no human caption of the image mentions.",
+            ],
+        ),
+        (
             "best",
             "The best caption of a wide beam, test split",
             [(name, ("several", "beams", "best", name), 3, "") for name in BEST],
@@ -197,8 +230,17 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
     found = []
     for name, caption, wanted, notes in tables:
         if columns := [measured(*column) for column in wanted if results.has(*column[1])]:
-            found.append(filled(name, caption, chosen(choices), columns, notes))
+            beside = _people(choices, [keys for _, keys, _, _ in wanted])
+            notes += [OF_PEOPLE[name]] if beside and name in OF_PEOPLE else []
+            found.append(filled(name, caption, [*chosen(choices), *beside], columns, notes))
     return found
+
+
+def _people(choices: Sequence[Choice], wanted: Sequence[Keys]) -> list[tuple[str, Sequence[Run], Point]]:
+    """The row of human captions, if any run knows a number of theirs at one of the keys `wanted`."""
+    rows = (Point((people(run),)) for choice in choices if choice.point for run in choice.point.runs)
+    known = (row for row in rows if any(row.mean("test", *keys) is not None for keys in wanted))
+    return [("human captions", (), row) for row in islice(known, 1)]
 
 
 def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:

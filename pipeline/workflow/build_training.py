@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import torch
 
@@ -16,6 +17,7 @@ from pipeline.models.listener import Listener
 from pipeline.runtime import products, ranks
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
+from pipeline.types import Batch
 
 VALIDATION_BATCH = 256
 
@@ -46,12 +48,10 @@ def training_of(
     held_out = prepared.rows("val")
     listener = method.agents.get("listener")
     assert listener is None or isinstance(listener, Listener)
-    validate = Validation(
-        method.speaker,
-        listener,
-        scorer,
-        lambda: everything(prepared, store, held_out, VALIDATION_BATCH),
-        device,
-        torch.bfloat16 if os.environ.get("SAYWHICH_VALIDATION") == "bfloat16" else None,
-    )
+
+    def looked_at() -> Iterable[Batch]:
+        return everything(prepared, store, held_out, VALIDATION_BATCH)
+
+    dtype = torch.bfloat16 if os.environ.get("SAYWHICH_VALIDATION") == "bfloat16" else None
+    validate = Validation(method.speaker, listener, scorer, looked_at, device, prepared.vocabulary.unk, dtype)
     return Training(method, batches, settings, seed, device, validate)

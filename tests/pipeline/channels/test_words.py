@@ -6,7 +6,7 @@ import torch
 from pipeline.channels.forced import Annealed, Continued, Forced, Prompted, ScheduledSampling
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, StraightThrough
-from pipeline.channels.words import Beam, Greedy, Multinomial, draw, top
+from pipeline.channels.words import Beam, Greedy, Multinomial, draw, log_total, top
 from pipeline.errors import UserError
 from pipeline.models.unroll import speak
 from pipeline.numbers import Numbers
@@ -50,6 +50,28 @@ def test_the_likeliest_words(words, dtype):
     wanted = logits.log_softmax(-1).topk(5, -1)
     torch.testing.assert_close(values, wanted.values)
     assert torch.equal(ids, wanted.indices)
+
+
+@pytest.mark.parametrize("words", [5, 64, 65, 130])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_words_that_cannot_be_said_come_last_and_each_once(words, dtype):
+    logits = torch.randn(50, words, dtype=dtype, generator=rng())
+    logits[:, -1] = logits[:10, 0] = -torch.inf
+    logits[7, 1:] = logits[8, 4:] = -torch.inf  # fewer than are asked for
+    logits[7, 0] = 1
+    values, ids = top(logits, words)
+    torch.testing.assert_close(values, logits.log_softmax(-1).sort(-1, descending=True).values)
+    assert torch.equal(ids.sort(-1).values, torch.arange(words).expand(50, -1))
+    torch.testing.assert_close(log_total(logits), logits.logsumexp(-1))
+
+
+@pytest.mark.parametrize("words", [40, 64, 120])
+def test_the_last_word_is_not_drawn_where_it_cannot_be_said(words):
+    """The sum of shares is rounded: at its very end something may be left."""
+    logits = torch.randn(5000, words, generator=rng())
+    logits[:, -1] = -torch.inf
+    drawn = draw(logits, torch.full((5000, 1), 1 - 2**-24))
+    assert drawn.max() < words - 1
 
 
 def test_of_equally_likely_words_each_is_there_once():

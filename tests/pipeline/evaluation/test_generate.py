@@ -3,17 +3,48 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.channels.words import Beam, Greedy
+from pipeline.channels.words import Beam, Greedy, Multinomial
 from pipeline.evaluation.generate import captions
+from pipeline.models.guided import Guided
 from pipeline.models.unroll import speak
 
-CPU = torch.device("cpu")
+CPU, UNK = torch.device("cpu"), 12
+CHANNELS = [Greedy(), Beam(3), Beam(3, 3), Multinomial(3, learns=False)]
 
 
-@pytest.mark.parametrize("channel", [Greedy(), Beam(3)], ids=repr)
+@pytest.mark.parametrize("channel", CHANNELS, ids=repr)
 def test_a_speaker_left_in_training_mode_speaks_without_dropout(toy, channel):
     speaker = toy.agents(dropout=0.5).speaker
     with_dropout = speak(speaker.train(), toy.batch(), channel, torch.Generator().manual_seed(0)).tokens
-    expected = captions(speaker.eval(), [toy.batch()], channel, CPU).tokens
-    assert torch.equal(captions(speaker.train(), [toy.batch()], channel, CPU).tokens, expected)
-    assert not torch.equal(with_dropout, expected[:, : with_dropout.shape[1]]), "dropout would go unnoticed here"
+    expected = captions(speaker.eval(), [toy.batch()], channel, CPU, UNK).tokens
+    assert torch.equal(captions(speaker.train(), [toy.batch()], channel, CPU, UNK).tokens, expected)
+    assert expected.shape == (8, channel.samples, 6)
+    steps = with_dropout.shape[1]
+    assert not torch.equal(with_dropout, expected[..., :steps].flatten(0, 1)), "dropout would go unnoticed here"
+
+
+@pytest.mark.parametrize("guided", [False, True])
+@pytest.mark.parametrize("channel", CHANNELS, ids=repr)
+def test_unk_is_never_said_however_likely_it_is(toy, decoder, channel, guided):
+    """Guidance adds logits of both signs, among which −inf would make NaN."""
+    speaker = toy.agents(decoder=decoder).speaker.eval()
+    speaker.add_null_image()
+    with torch.no_grad():
+        speaker.logit.bias[UNK] += 5
+    speaker = Guided(speaker, 2.0) if guided else speaker
+    with_it = captions(speaker, [toy.batch()], channel, CPU, -1).tokens
+    assert (with_it == UNK).float().mean() > 0.5
+    tokens = captions(speaker, [toy.batch()], channel, CPU, UNK).tokens
+    assert tokens.shape == with_it.shape
+    assert not (tokens == UNK).any()
+    assert tokens.any()
+
+
+def test_without_unk_the_other_words_are_chosen_as_if_there_were_none(toy):
+    """A speaker whose UNK has no chance says the same words, forbidden or not."""
+    speaker = toy.agents().speaker.eval()
+    with torch.no_grad():
+        speaker.logit.bias[UNK] = -torch.inf
+    for channel in CHANNELS:
+        plain, without = (captions(speaker, [toy.batch()], channel, CPU, unk).tokens for unk in (-1, UNK))
+        assert torch.equal(plain, without)

@@ -87,21 +87,23 @@ def test_captions_come_in_the_order_of_the_images_whatever_the_batches(toy):
         return dataclasses.replace(whole, **{name: getattr(whole, name)[rows] for name in fields})
 
     for channel in (Greedy(), Beam(3)):
-        together = captions(speaker, [whole], channel, CPU)
-        apart = captions(speaker, [part(slice(0, 3)), part(slice(3, 8))], channel, CPU)
-        assert together.tokens.shape == (8, 6)
+        together = captions(speaker, [whole], channel, CPU, 12)
+        apart = captions(speaker, [part(slice(0, 3)), part(slice(3, 8))], channel, CPU, 12)
+        assert together.tokens.shape == (8, 1, 6)
         for name in ("tokens", "images", "pooled"):
             assert torch.equal(getattr(together, name), getattr(apart, name))
 
 
 def test_what_is_looked_at_depends_on_who_learns(toy):
     agents = toy.agents()
-    both = Validation(agents.speaker, agents.listener, toy.cider, lambda: [toy.batch()], CPU)()
+    with torch.no_grad():
+        agents.speaker.logit.bias[12] += 5  # UNK, which is not said
+    both = Validation(agents.speaker, agents.listener, toy.cider, lambda: [toy.batch()], CPU, 12)()
     assert set(both) == {"cider", "recall@1", "recall@5", "recall@10"}
-    said = captions(agents.speaker, [toy.batch()], Greedy(), CPU)
-    assert both["cider"] == pytest.approx(float(toy.cider(said.tokens, torch.arange(8)).mean()))
-    assert set(Validation(agents.speaker, None, toy.cider, lambda: [toy.batch()], CPU)()) == {"cider"}
-    alone = Validation(None, agents.listener, None, lambda: [toy.batch()], CPU)()
+    said = captions(agents.speaker, [toy.batch()], Greedy(), CPU, 12)
+    assert both["cider"] == pytest.approx(float(toy.cider(said.tokens[:, 0], torch.arange(8)).mean()))
+    assert set(Validation(agents.speaker, None, toy.cider, lambda: [toy.batch()], CPU, 12)()) == {"cider"}
+    alone = Validation(None, agents.listener, None, lambda: [toy.batch()], CPU, 12)()
     assert alone["rsum"] == pytest.approx(sum(v for k, v in alone.items() if k != "rsum"))
     assert len(alone) == 7
 

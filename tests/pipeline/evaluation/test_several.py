@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from pipeline.channels.words import Beam, Multinomial
-from pipeline.evaluation.several import Several, measured, said
+from pipeline.evaluation.generate import captions
+from pipeline.evaluation.several import Several, measured
 from pipeline.metrics import java
 from pipeline.metrics.language import LanguageScorer
 from pipeline.models.unroll import speak
@@ -23,13 +24,16 @@ def part(batch, rows, step):
 
 def test_sets_are_of_their_images_the_best_of_a_beam_first_and_the_same_again(toy):
     speaker, vocabulary = toy.agents(dropout=0.5).speaker, Vocabulary(tuple("abcdefghijkl"))
+    with torch.no_grad():
+        speaker.logit.bias[vocabulary.unk] += 5
     sets = Several(samples=3, beams=4).captions(speaker, lambda: [toy.batch()], vocabulary, CPU)
-    assert {name: [len(captions) for captions in each] for name, each in sets.items()} == {
+    assert {name: [len(one) for one in each] for name, each in sets.items()} == {
         "samples": [3] * 8, "beams": [4] * 8
     }  # fmt: skip
-    best = said(speaker, [toy.batch()], Beam(4), CPU)[:, 0]
-    assert [captions[0] for captions in sets["beams"]] == [vocabulary.decode(row) for row in best.tolist()]
-    assert all(len(set(captions)) == 4 for captions in sets["beams"])
+    best = captions(speaker, [toy.batch()], Beam(4), CPU, 12).tokens[:, 0]
+    assert [one[0] for one in sets["beams"]] == [vocabulary.decode(row) for row in best.tolist()]
+    assert not any("l" in text for each in sets.values() for one in each for text in one), "UNK is said"
+    assert all(len(set(one)) == 4 for one in sets["beams"])
     assert Several(3, 4).captions(speaker, lambda: [toy.batch()], vocabulary, CPU) == sets
 
 
@@ -37,25 +41,18 @@ def test_what_is_drawn_hangs_on_the_batch_s_number_alone(toy):
     speaker, batch = toy.agents().speaker, toy.batch()
     first, second = part(batch, slice(0, 4), 0), part(batch, slice(4, 8), 1)
     channel = Multinomial(5, learns=False)
-    together, alone = said(speaker, [first, second], channel, CPU), said(speaker, [second], channel, CPU)
+    together, alone, other = (
+        captions(speaker, batches, channel, CPU, 12).tokens
+        for batches in ([first, second], [second], [dataclasses.replace(second, step=0)])
+    )
     assert together.shape == (8, 5, 6)
     assert torch.equal(together[4:], alone)
-    assert not torch.equal(said(speaker, [dataclasses.replace(second, step=0)], channel, CPU), alone)
+    assert not torch.equal(other, alone)
     assert torch.equal(
         speak(speaker, batch, channel, torch.Generator().manual_seed(3)).tokens,
         speak(speaker, batch, Multinomial(5), torch.Generator().manual_seed(3)).tokens,
     )
     assert speak(speaker, batch, channel, torch.Generator()).log_probs is None
-
-
-@pytest.mark.parametrize("channel", [Multinomial(3, learns=False), Beam(3, 3)], ids=repr)
-def test_a_speaker_left_in_training_mode_speaks_without_dropout(toy, channel):
-    speaker = toy.agents(dropout=0.5).speaker
-    with_dropout = speak(speaker.train(), toy.batch(), channel, torch.Generator().manual_seed(0)).tokens
-    expected = said(speaker.eval(), [toy.batch()], channel, CPU)
-    assert torch.equal(said(speaker.train(), [toy.batch()], channel, CPU), expected)
-    steps = with_dropout.shape[1]
-    assert not torch.equal(with_dropout, expected[..., :steps].flatten(0, 1)), "dropout would go unnoticed here"
 
 
 def test_sets_are_measured_on_penn_treebank_tokens_and_cider_is_their_mean():

@@ -20,9 +20,11 @@ def test_figures_by_hand():
         "Div-2": 4 / 9,  # a red, red dog, a dog, dog dog; none from one caption into the next
         "repetition": 1 / 4,
         "unfinished": 1 / 4,
+        "unknown": 2 / 4,
     }
-    assert diversity(captions, tokens) == expected
-    assert diversity(captions, tokens.tolist()) == expected
+    assert diversity(captions, tokens, unk=2) == expected
+    assert diversity(captions, tokens.tolist(), unk=2) == expected
+    assert diversity(captions, tokens)["unknown"] == 0
 
 
 def test_captions_without_words_have_no_diversity():

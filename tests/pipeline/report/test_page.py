@@ -265,7 +265,18 @@ def test_the_page_of_today_holds_every_section(full):
     assert [link["href"][1:] for link in page.all("a") if link["href"] != "#main"][: len(sections)] == sections
     assert len(charts(page)) == 4 * 4 + 1 + 2  # four metrics by four judges, drift, ρ by two judges
     ids = {attributes.get("id") for attributes in page.all("caption")}
-    names = {"results", "reverse", "drift", "human", "crossed", "galleries", "faithfulness", "diversity", "runs"}
+    names = {
+        "results",
+        "reverse",
+        "drift",
+        "human",
+        "crossed",
+        "galleries",
+        "faithfulness",
+        "diversity",
+        "runs",
+        "reader",
+    }
     assert {f"{name}-caption" for name in (*names, "rho-psst_multinomial")} <= ids
     assert sum(name.startswith("equal-cider") for name in ids if name) == 2
     assert "crossed/crossed.json" in section(full, "settings")

@@ -156,3 +156,25 @@ def test_self_bleu_and_likelihood_stand_beside_repetition_where_they_are_known(f
     row = dict(zip((column.label for column in table.columns), table.rows[0], strict=True))
     assert (row["Self-BLEU"], row["log p"], row["repeats"]) == ("0.700", "-2.250", "0.050")
     assert any(note.startswith("log p:") for note in table.notes)
+
+
+def test_what_a_reader_sees_stands_above_the_same_of_people(full_world, make_full_cell):
+    entry = make_full_cell("mle", 0.96, 0.5, seed=1)
+    entry["test"] |= {
+        "reader": {"repeated": 0.1, "content_words": 0.8, "colour_words": 0.75},
+        "chair": {"CHAIR_i": 0.2, "CHAIR_s": 0.25, "objects": 1.5},
+        "human_reader": {"repeated": 0.15, "content_words": 0.7, "colour_words": 0.65},
+        "human_chair": {"CHAIR_i": 0.09, "CHAIR_s": 0.16, "objects": 1.94},
+        "human_diversity": {"unknown": 0.05, "words_used": 300, "unfinished": 0.02},
+    }
+    full_world.write([make_full_cell("luo", 0.96, 0.6, **{"lambda": 0.5, "seed": 1})], [entry])
+    results, choices = read(full_world, frozen=())
+    table = about("reader", results, choices)
+    assert [row[0] for row in table.rows] == ["mle", "luo", "human captions"]
+    speaker, people = cells_of(table, "mle"), cells_of(table, "human captions")
+    assert (speaker["no end"], speaker["words of people"], speaker["CHAIR_s"]) == ("0.010", "0.800", "0.250")
+    assert (people["no end"], people["words of people"], people["CHAIR_s"]) == ("0.020", "0.700", "0.160")
+    assert (speaker["vocabulary"], people["vocabulary"], people["distinct"]) == ("120", "300", "–")
+    assert any(note.startswith("Human captions: each one") for note in table.notes)
+    assert about("diversity", results, choices).rows[-1][0] == "human captions"
+    assert about("faithfulness", results, choices).rows[-1][0] == "luo"  # of people's it is not known here

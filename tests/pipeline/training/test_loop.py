@@ -144,7 +144,7 @@ def test_validating_changes_nothing(toy):
 def test_agents_are_validated_as_they_will_be_used_and_learn_on_with_dropout(toy, monkeypatch):
     agents = toy.agents(dropout=0.5)
     everybody, validated, learning = agents.roles.values(), [], []
-    look = Validation(agents.speaker, agents.listener, agents.cider, lambda: [toy.batch()], CPU)
+    look = Validation(agents.speaker, agents.listener, agents.cider, lambda: [toy.batch()], CPU, 12)
 
     def validate():
         validated.append((any(agent.training for agent in everybody), torch.is_grad_enabled()))

@@ -1,0 +1,24 @@
+"""Words that say nothing of an image by themselves (function words), and words for colours: plain English."""
+
+from __future__ import annotations
+
+_FUNCTION_WORDS = """
+    a an the this that these those some any each every both all another other no
+    i he she it we you they him her them us me his hers its their theirs our your my who whom whose which what there
+    himself herself itself themselves
+    about above across after against along among around as at before behind below beneath beside between beyond by down
+    during for from in inside into near next of off on onto out outside over past through to toward towards under up
+    upon with within without
+    and but if nor not or so than then when where while whilst
+    am are be been being can could did do does done had has have having is may might must shall should was were will
+    would
+    also just only too very
+"""
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
+
+_COLOURS = """
+    beige black blond blue bronze brown burgundy crimson cyan gold green grey indigo ivory khaki lavender lilac magenta
+    maroon mauve navy orange pink purple red scarlet silver tan teal turquoise violet white yellow
+"""
+COLOURS = {word: word for word in _COLOURS.split()} | {"blonde": "blond", "golden": "gold", "gray": "grey"}
+"""A colour's words, and the colour that each is: spellings and forms of one are the same."""

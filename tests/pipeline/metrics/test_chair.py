@@ -1,0 +1,46 @@
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.metrics.chair import LONGEST, chair, objects
+from pipeline.metrics.object_words import OBJECTS, SYNONYMS
+
+
+def words(*captions: str) -> list[list[str]]:
+    return [caption.split() for caption in captions]
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("two puppies and a dog", ["dog", "dog"]),
+        ("a hot dog on a bus", ["hot dog", "bus"]),  # longest phrase; no plural of a "bu"
+        ("wolves knives buses dresses ladies glasses", ["knife", "bus", "dress", "person", "glasses"]),
+        ("a baby elephant under a hot air balloon", ["elephant", "balloon"]),  # and no baby
+        ("people with wine glasses and teddy bears", ["person", "wine glass", "teddy bear"]),
+        ("standing on the street", []),
+        ("", []),
+    ],
+)
+def test_objects_of_a_caption(caption, expected):
+    assert objects(caption.split()) == expected
+
+
+def test_chair_by_hand():
+    captions = words("a man on a sofa", "a cat and a dog and a cat", "a field", "a dog")
+    references = [words("a woman sits", "a couch"), words("two puppies"), words("a horse"), words("a dog", "a cat")]
+    # man and sofa are said by other words; both cats are not; nothing; dog is
+    assert chair(captions, references) == {"CHAIR_i": 2 / 6, "CHAIR_s": 1 / 4, "objects": 6 / 4}
+
+
+def test_captions_without_objects():
+    assert chair(words("a field"), [words("a dog")]) == {"CHAIR_s": 0, "objects": 0}
+    with pytest.raises(UserError, match="CHAIR: 1 captions and references of 0"):
+        chair(words("a"), [])
+
+
+def test_every_word_of_the_list_means_its_object():
+    for phrase, name in OBJECTS.items():
+        assert len(phrase.split()) <= LONGEST
+        assert objects(phrase.split()) == [name]
+    assert sum(map(len, SYNONYMS)) == len(OBJECTS), "a word is listed twice"
+    assert len(SYNONYMS) > 200
