@@ -40,7 +40,7 @@ def run(stage: Stage) -> None:
     speaker = speaker_in(stage.model)
     if stage.device.type == "cpu":
         products.choose([speaker])
-    judges = judges_of(p.judges.plain(), stage.model, stage.root, store, stage.device)
+    judges = judges_of(p.judges.plain(), stage.model, stage.root, prepared, store, stage.device)
     with (
         recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,
         evaluation_of(p, prepared, store, judges, stage.device) as evaluation,

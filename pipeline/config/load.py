@@ -25,6 +25,7 @@ from pipeline.ranges import Each, NonNegative
 from pipeline.training.optimisation import Optimisation
 
 OWN_LISTENER, ADAPTED_LISTENER = "own", "adapted"  # judges that a method trains
+SYMBOLIC_JUDGE = "symbolic"  # of drawn scenes
 # The keys of every block of `methods`; the others are the options of its composition.
 OWN = ("from", "method", "speaker", "train", "gamma")
 
@@ -132,6 +133,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
             needed = f"goes with prepare.tokenizer: {model} and features.network: hub/{model}"
             raise _MistakeError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
     judges = [OWN_LISTENER, ADAPTED_LISTENER, *(name for name, kind in kinds.items() if kind is not SpeakerSettings)]
+    judges += [SYMBOLIC_JUDGE] if params.draw else []
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
 

@@ -16,9 +16,10 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import Judge, Spoken, galleries, verdict
+from pipeline.evaluation.judges import Judge, Spoken, galleries, partition, verdict
 from pipeline.evaluation.likelihood import human_log_likelihood
 from pipeline.evaluation.several import Sets, Several, measured
+from pipeline.evaluation.symbolic import scenes_of
 from pipeline.metrics.diversity import diversity, self_bleu
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.decoder import Decoder
@@ -66,6 +67,8 @@ class Evaluation:
         self.not_computed |= language.not_computed
         human, owners = self._human(rows)
         distractors = galleries(pooled)
+        scenes = scenes_of(self.prepared, self.facts, rows) if self.facts else []
+        near = {"neighbourhood": partition([(s.setting, s.weather, s.light) for s in scenes])} if scenes else {}
         results: dict[str, Any] = {"images": len(rows), "language": language.scores, "judges": {}}
         columns: dict[str, list[Any]] = {
             "split": [split] * len(rows),
@@ -76,11 +79,12 @@ class Evaluation:
         }
         gallery = torch.from_numpy(rows)
         for name, judge in self.judges.items():
-            found = verdict(judge, Spoken(tokens, texts), torch.arange(len(rows)), gallery, distractors)
+            found = verdict(judge, Spoken(tokens, texts), torch.arange(len(rows)), gallery, distractors, near)
             of_people = verdict(judge, human, owners, gallery).recalls()
             results["judges"][name] = {**found.recalls(), "galleries": found.galleries, "human": of_people}
             columns[f"rank_{name}"] = found.by_caption.tolist()
             columns[f"retrieved_{name}"] = rows[found.retrieved].tolist()
+            columns |= {f"{gallery_name}_{name}": ranks.tolist() for gallery_name, ranks in found.within.items()}
         columns |= {name: each.tolist() for name, each in language.per_caption.items() if name not in BLEU}
         if language.bleu_counts is not None:
             columns["bleu"] = language.bleu_counts.tolist()
@@ -94,11 +98,7 @@ class Evaluation:
             best = self.language.score([each[0] for each in sets["beams"]], references)
             results["several"]["beams"]["best"] = best.scores
             columns |= sets
-        if self.facts:
-            missing = next((name for name in columns["id"] if name not in self.facts), None)
-            if missing is not None:
-                raise UserError(f"{self.prepared.folder}: no facts of image {missing}; run the prepare stage again")
-            scenes = [self.facts[name] for name in columns["id"]]
+        if scenes:
             truth = faithfulness(texts, scenes)
             results["faithfulness"] = truth.summary()
             columns |= truth.columns()

@@ -37,7 +37,7 @@ def crossing(
     rows = prepared.rows("test")
     gallery = torch.from_numpy(rows)
     pretrained = {name: which for name, which in judges.items() if which not in (OWN, ADAPTED)}
-    common = judges_of(pretrained, root, root, store, device)
+    common = judges_of(pretrained, root, root, prepared, store, device)
     adapts = [name for name, which in judges.items() if which == ADAPTED]
     readers = [*common, *runs, *adapts]
     matrix: list[list[list[float]]] = [[[] for _ in readers] for _ in runs]

@@ -17,8 +17,7 @@ from pipeline.evaluation.several import Several
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.decoder import Decoder
 from pipeline.models.weights import load_agent
-from pipeline.scenes.facts import FACTS
-from pipeline.scenes.faithfulness import read_facts
+from pipeline.workflow.build_judges import known_facts
 
 if TYPE_CHECKING:
     from pipeline.config.views import Node
@@ -38,9 +37,8 @@ def evaluation_of(
     """The protocol of the section `evaluate`, with its Java programs running."""
     metrics = [name for group in section.metrics for name in (BLEU if group == "BLEU" else (group,))]
     with LanguageScorer(metrics) as language:
-        known = read_facts(prepared.folder / FACTS) if (prepared.folder / FACTS).exists() else {}
         several = Several(**section.several) if section.several else None
-        yield Evaluation(prepared, store, judges, language, section.beam, device, several, known)
+        yield Evaluation(prepared, store, judges, language, section.beam, device, several, known_facts(prepared))
 
 
 def flat_numbers(results: Mapping[str, Any], below: str = "") -> dict[str, float]:
