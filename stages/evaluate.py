@@ -43,7 +43,7 @@ def run(stage: Stage) -> None:
     judges = judges_of(p.judges.plain(), stage.model, stage.root, prepared, store, stage.device)
     with (
         recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,
-        evaluation_of(p, prepared, store, judges, stage.device) as evaluation,
+        evaluation_of(p, stage.instance, prepared, store, judges, stage.device) as evaluation,
     ):
         results, tables = {}, []
         for split in p.splits:

@@ -103,6 +103,11 @@ def _params(raw: dict[str, Any]) -> Params:
         for options in grids:
             _checked(_grid(schemas[name]), options, "sweep", "grid", name)
     _check_null_image(params, blocks)
+    for name in params.evaluate.baselines:
+        _check_known(name, blocks, "method", "evaluate", "baselines")
+        if not params.draw:
+            needed = "needs the facts of drawn scenes; take evaluate.baselines out"
+            raise _MistakeError(("evaluate", "baselines", name), f"evaluate.baselines.{name} {needed}")
     for key, names in (("control", [params.report.control]), ("frozen", params.report.frozen)):
         for name in names if blocks else ():
             _check_known(name, blocks, "method", "report", key)

@@ -13,6 +13,7 @@ from pipeline.metrics.retrieval import random_distractors, recall, recall_within
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.types import Message, caption_mask
+from pipeline.vocabulary import Vocabulary
 
 AT_ONCE = 1024
 SHOWN = 5  # images that a judge puts first, kept for looking at
@@ -65,6 +66,15 @@ class Spoken:
 
     tokens: Tensor
     texts: Sequence[str]
+
+
+def spoken(texts: Sequence[str], vocabulary: Vocabulary, max_words: int) -> Spoken:
+    """Captions that stand as texts, as ids, too, of which there are `max_words` at most."""
+    tokens = torch.zeros(len(texts), max_words, dtype=torch.int64)
+    for row, text in zip(tokens, texts, strict=True):
+        words = vocabulary.encode(text.split())[:max_words]
+        row[: len(words)] = torch.tensor(words)
+    return Spoken(tokens, texts)
 
 
 class Judge(Protocol):
