@@ -103,7 +103,7 @@ def _params(raw: dict[str, Any]) -> Params:
         for options in grids:
             _checked(_grid(schemas[name]), options, "sweep", "grid", name)
     _check_null_image(params, blocks)
-    for name in params.evaluate.baselines:
+    for name in params.evaluate.baselines if blocks else ():
         _check_known(name, blocks, "method", "evaluate", "baselines")
         if not params.draw:
             needed = "needs the facts of drawn scenes; take evaluate.baselines out"
