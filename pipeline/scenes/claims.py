@@ -91,7 +91,7 @@ class Claims:
         return np.array([not said.values.isdisjoint(of[said.kind](scene)) for scene in self._scenes])
 
     def _judge_loose(self, said: Parsed) -> np.ndarray:
-        return np.isin(self._things[said.kind], [*said.values]).any(1)
+        return np.isin(self._things[said.kind], [*said.values]).max(1)
 
     def _values(self, attribute: str) -> np.ndarray:
         """(M, T) text of the things' attribute, empty where there is no such thing."""
