@@ -39,10 +39,10 @@ def run(stage: Stage) -> None:
     prepared, store = data(stage.root)
     speaker = speaker_in(stage.model)
     products.choose([speaker], stage.device)
-    judges = judges_of(p.judges.plain(), stage.model, stage.root, store, stage.device)
+    judges = judges_of(p.judges.plain(), stage.model, stage.root, prepared, store, stage.device)
     with (
         recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,
-        evaluation_of(p, prepared, store, judges, stage.device) as evaluation,
+        evaluation_of(p, stage.instance, prepared, store, judges, stage.device) as evaluation,
     ):
         results, tables = {}, []
         for split in p.splits:

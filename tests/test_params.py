@@ -202,6 +202,8 @@ STRICT = [
     ("pretrain.clip={network: resnet, weights: hub, images: a, image_size: 9}", "pretrain.clip", "resnet", "open_clip"),
     ("evaluate.judges.own=nobody", "evaluate.judges.own", "nobody", "allowed: own, adapted, listener, judge"),
     ("evaluate.judges.own=speaker", "evaluate.judges.own", "speaker", "is no judge; allowed: own"),
+    ("evaluate.baselines={lou: [oracle]}", "evaluate.baselines", "lou", "did you mean luo?"),
+    ("evaluate.baselines={luo: [orakel]}", "evaluate.baselines.luo", '"orakel"', "template | oracle | random"),
     ("methods.a-b={from: likelihood, method: mle}", "methods.a-b", "not allowed", "letters, digits"),
     ("methods.luo.train.objective.anchr=1", "methods.luo.train.objective.anchr", "1", "did you mean anchor?"),
     ("methods.luo.train.objective.anchor=-1", "methods.luo.train.objective.anchor", "-1", "at least 0"),
@@ -242,6 +244,14 @@ def test_a_wrong_value_is_one_line_with_key_value_and_what_is_allowed(
 def test_the_same_mistake_in_the_file_names_the_file(params):
     params.write_text(params.read_text().replace("rho: 0.75}\n  st", "rho: 2.5}\n  st"))
     assert refused(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"
+
+
+def test_what_needs_the_facts_of_drawn_scenes_is_refused_for_photos(params):
+    photos = re.sub(r"(?m)^draw:\n.*\n", "draw: {}\n", params.read_text())
+    params.write_text(photos)
+    assert "evaluate.judges.symbolic = symbolic is no judge; allowed: own, adapted, listener, judge" in refused(params)
+    params.write_text(photos.replace(", symbolic: symbolic", ""))
+    assert "evaluate.baselines.mle needs the facts of drawn scenes" in refused(params)
 
 
 def test_a_missing_key_is_told_and_one_that_may_be_null_or_has_a_default_may_be_left_out(params):

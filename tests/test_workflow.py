@@ -125,7 +125,7 @@ def test_the_dag_runs_from_drawing_to_the_report(world):
     assert "**What a reader sees, test split**" in (folder / "data/report/tables.md").read_text()
 
 
-def test_an_evaluation_holds_four_judges_and_says_what_it_lacks(world):
+def test_an_evaluation_holds_five_judges_and_says_what_it_lacks(world):
     metrics = json.loads((world[0] / "data/evaluation/psst_multinomial/metrics.json").read_text())
     assert metrics["settings"] == {
         "lambda": 0.005, "rho": 0.25, "mix": "caption", "feed": "distribution", "seed": 1,
@@ -133,7 +133,7 @@ def test_an_evaluation_holds_four_judges_and_says_what_it_lacks(world):
     for split in ("val", "test"):
         assert metrics[split]["images"] == 6
         assert set(metrics[split]["language"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"}
-        assert list(metrics[split]["judges"]) == ["own", "adapted", "before", "judge"]
+        assert list(metrics[split]["judges"]) == ["own", "adapted", "before", "judge", "symbolic"]
         for found in metrics[split]["judges"].values():
             assert set(found) == {"text_to_image", "image_to_text", "galleries", "human"}
             for recall in (found["text_to_image"], found["human"]["image_to_text"]):
@@ -145,10 +145,21 @@ def test_an_evaluation_holds_four_judges_and_says_what_it_lacks(world):
         assert 0 < metrics[split]["human_reader"]["content_words"] < 1
     assert "get_stanford_models" in metrics["not_computed"]["SPICE"]
     assert "decode=beam:2" in metrics["signature"]
-    assert "judges=own+adapted+before+judge" in metrics["signature"]
+    assert "judges=own+adapted+before+judge+symbolic" in metrics["signature"]
     captions = pq.read_table(world[0] / "data/evaluation/psst_multinomial/captions.parquet").to_pydict()
     assert captions["split"] == ["val"] * 6 + ["test"] * 6
     assert all(1 <= rank <= 6 for name in ("own", "before", "judge") for rank in captions[f"rank_{name}"])
+
+
+def test_captions_without_training_are_measured_beside_the_pretrained_speaker_and_shown(world):
+    metrics = {name: json.loads((world[0] / f"data/evaluation/{name}/metrics.json").read_text()) for name in METHODS}
+    assert "baselines" not in metrics["luo"]["test"]
+    found = metrics["mle"]["test"]["baselines"]
+    assert list(found) == ["template", "oracle", "random"]
+    assert found["oracle"]["faithfulness"]["precision"] == 1
+    assert found["oracle"]["judges"]["symbolic"]["text_to_image"]["R@1"] > 50
+    table = (world[0] / "data/report/table.md").read_text()
+    assert all(f"\n| {name} " in table for name in ("human", *found))
 
 
 def test_nothing_runs_when_nothing_changed(world):

@@ -29,6 +29,7 @@ KNOWN = (
     ),
     JudgeTitle(BEFORE, "Listener before", "the listener before joint training"),
     JudgeTitle("judge", "Independent judge", "an independent judge"),
+    JudgeTitle("symbolic", "Symbolic judge", "a judge without eyes, which holds what captions claim against the facts"),
 )
 
 

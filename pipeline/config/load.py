@@ -25,6 +25,7 @@ from pipeline.ranges import Each, NonNegative
 from pipeline.training.optimisation import Optimisation
 
 OWN_LISTENER, ADAPTED_LISTENER = "own", "adapted"  # judges that a method trains
+SYMBOLIC_JUDGE = "symbolic"  # of drawn scenes
 # The keys of every block of `methods`; the others are the options of its composition.
 OWN = ("from", "method", "speaker", "train", "gamma")
 
@@ -102,6 +103,11 @@ def _params(raw: dict[str, Any]) -> Params:
         for options in grids:
             _checked(_grid(schemas[name]), options, "sweep", "grid", name)
     _check_null_image(params, blocks)
+    for name in params.evaluate.baselines if blocks else ():
+        _check_known(name, blocks, "method", "evaluate", "baselines")
+        if not params.draw:
+            needed = "needs the facts of drawn scenes; take evaluate.baselines out"
+            raise _MistakeError(("evaluate", "baselines", name), f"evaluate.baselines.{name} {needed}")
     for key, names in (("control", [params.report.control]), ("frozen", params.report.frozen)):
         for name in names if blocks else ():
             _check_known(name, blocks, "method", "report", key)
@@ -132,6 +138,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
             needed = f"goes with prepare.tokenizer: {model} and features.network: hub/{model}"
             raise _MistakeError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
     judges = [OWN_LISTENER, ADAPTED_LISTENER, *(name for name, kind in kinds.items() if kind is not SpeakerSettings)]
+    judges += [SYMBOLIC_JUDGE] if params.draw else []
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
 

@@ -151,12 +151,18 @@ class Adapt(Matching):
 
 
 class Evaluate(Section):
-    """Decoding (beam 1: greedy) and what is measured; `several`: also of sets of captions of an image."""
+    """Decoding (beam 1: greedy) and what is measured; `several`: also of sets of captions of an image.
+
+    `baselines`: method → captions of drawn scenes that are measured beside it, for which nothing is trained.
+    """
 
     beam: Count
     metrics: Annotated[tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"], ...], *Each]
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
     judges: dict[Name, Name]
+    baselines: dict[Name, Annotated[tuple[Literal["template", "oracle", "random"], ...], *Each]] = Field(
+        default_factory=dict
+    )
     several: Annotated[SetSizes, Given] | None = None
 
 

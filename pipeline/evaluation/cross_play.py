@@ -17,8 +17,8 @@ def cross_play(
     """R@10 from text to image: [speaker][judge] for captions of the images `gallery` (M,), one each."""
     found: dict[str, dict[str, float]] = {name: {} for name in captions}
     for reader, judge in judges.items():
-        seen = judge.look(gallery)
-        rows = torch.arange(len(gallery), device=seen.device)
         for speaker, said in captions.items():
-            found[speaker][reader] = recall(search(judge.hear(said), seen, rows).by_caption)["R@10"]
+            heard, seen = judge.vectors(said, gallery)
+            rows = torch.arange(len(gallery), device=seen.device)
+            found[speaker][reader] = recall(search(heard, seen, rows).by_caption)["R@10"]
     return found

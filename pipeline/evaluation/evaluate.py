@@ -15,11 +15,13 @@ from pipeline.data.batches import everything
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
+from pipeline.evaluation.baselines import Baseline
 from pipeline.evaluation.beside_people import beside_people
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import Judge, Spoken, galleries, verdict
+from pipeline.evaluation.judges import Judge, Spoken, galleries, partition, spoken, verdict
 from pipeline.evaluation.likelihood import human_log_likelihood
 from pipeline.evaluation.several import Sets, Several, measured
+from pipeline.evaluation.symbolic import scenes_of
 from pipeline.metrics.diversity import self_bleu
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.decoder import Decoder
@@ -28,6 +30,18 @@ from pipeline.scenes.faithfulness import faithfulness
 from pipeline.types import Batch
 
 BATCH = 128
+KEPT = ("caption", "neighbourhood")  # columns of a baseline
+
+
+@dataclass(frozen=True)
+class About:
+    """What captions of the images `rows` (M,) are measured by: people's captions, facts if known, smaller galleries."""
+
+    rows: np.ndarray
+    references: Sequence[Sequence[str]]
+    scenes: Sequence[Scene]
+    distractors: Mapping[str, torch.Tensor]
+    near: Mapping[str, torch.Tensor]
 
 
 @dataclass
@@ -45,6 +59,7 @@ class Evaluation:
     device: torch.device
     several: Several | None = None
     facts: Mapping[str, Scene] = field(default_factory=dict)  # by the images' ids, where they are known
+    baselines: Mapping[str, Baseline] = field(default_factory=dict)  # measured beside this speaker
     not_computed: dict[str, str] = field(default_factory=dict)
 
     def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
@@ -60,52 +75,68 @@ class Evaluation:
             return everything(self.prepared, self.store, rows, BATCH)
 
         said = captions(speaker, batches(), Beam(self.beam), self.device, self.prepared.vocabulary.unk)
-        tokens, pooled = said.tokens[:, 0], said.pooled
+        tokens = said.tokens[:, 0]
         texts = [self.prepared.vocabulary.decode(row) for row in tokens.tolist()]
-        references = [self.prepared.texts(row) for row in rows]
-        language = self.language.score(texts, references)
-        self.not_computed |= language.not_computed
-        human, owners = self._human(rows)
-        distractors = galleries(pooled)
-        results: dict[str, Any] = {"images": len(rows), "language": language.scores, "judges": {}}
-        columns: dict[str, list[Any]] = {
+        about = self._about(rows, said.pooled)
+        results, columns = self._worth(Spoken(tokens, texts), about)
+        for name, found in self._human(about).items():
+            results["judges"][name]["human"] = found
+        results["diversity"]["human_log_likelihood"] = human_log_likelihood(
+            speaker, batches(), self.prepared, self.device
+        )
+        columns = {
             "split": [split] * len(rows),
             "image": rows.tolist(),
             "id": self.prepared.ids.take(rows).to_pylist(),
             "file": self.prepared.files.take(rows).to_pylist(),
-            "caption": texts,
-        }
-        gallery = torch.from_numpy(rows)
-        for name, judge in self.judges.items():
-            found = verdict(judge, Spoken(tokens, texts), torch.arange(len(rows)), gallery, distractors)
-            of_people = verdict(judge, human, owners, gallery).recalls()
-            results["judges"][name] = {**found.recalls(), "galleries": found.galleries, "human": of_people}
-            columns[f"rank_{name}"] = found.by_caption.tolist()
-            columns[f"retrieved_{name}"] = rows[found.retrieved].tolist()
-        columns |= {name: each.tolist() for name, each in language.per_caption.items() if name not in BLEU}
-        if language.bleu_counts is not None:
-            columns["bleu"] = language.bleu_counts.tolist()
-        results |= beside_people(texts, tokens, self.prepared, rows)
-        results["diversity"] |= {
-            "Self-BLEU": self_bleu(texts),
-            "human_log_likelihood": human_log_likelihood(speaker, batches(), self.prepared, self.device),
+            **columns,
         }
         if self.several:
             sets = self.several.captions(speaker, batches, self.prepared.vocabulary, self.device)
-            results["several"] = {name: self._measured(each, references) for name, each in sets.items()}
-            best = self.language.score([each[0] for each in sets["beams"]], references)
+            results["several"] = {name: self._measured(each, about.references) for name, each in sets.items()}
+            best = self.language.score([each[0] for each in sets["beams"]], about.references)
             results["several"]["beams"]["best"] = best.scores
             columns |= sets
-        if self.facts:
-            missing = next((name for name in columns["id"] if name not in self.facts), None)
-            if missing is not None:
-                raise UserError(f"{self.prepared.folder}: no facts of image {missing}; run the prepare stage again")
-            scenes = [self.facts[name] for name in columns["id"]]
-            truth = faithfulness(texts, scenes)
+        if about.scenes:
+            repeated = [scene for scene, people in zip(about.scenes, about.references, strict=True) for _ in people]
+            people = list(chain.from_iterable(about.references))
+            results["human_faithfulness"] = faithfulness(people, repeated).summary()
+        for name, baseline in self.baselines.items():
+            other = spoken(baseline(rows, texts), self.prepared.vocabulary, self.prepared.max_words)
+            found, scores = self._worth(other, about)
+            own = {key: value for key, value in found.items() if not key.startswith("human_")}
+            results.setdefault("baselines", {})[name] = own
+            columns |= {f"{name}_{column}": each for column, each in scores.items() if column.startswith(KEPT)}
+        return results, columns
+
+    def _about(self, rows: np.ndarray, pooled: torch.Tensor) -> About:
+        scenes = scenes_of(self.prepared, self.facts, rows) if self.facts else []
+        near = {"neighbourhood": partition([(s.setting, s.weather, s.light) for s in scenes])} if scenes else {}
+        return About(rows, [self.prepared.texts(row) for row in rows], scenes, galleries(pooled), near)
+
+    def _worth(self, said: Spoken, about: About) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+        """What captions are worth, one of each image: as metrics.json has it, and columns of captions.parquet."""
+        texts, rows = list(said.texts), about.rows
+        language = self.language.score(texts, about.references)
+        self.not_computed |= language.not_computed
+        results: dict[str, Any] = {"images": len(rows), "language": language.scores, "judges": {}}
+        columns: dict[str, list[Any]] = {"caption": texts}
+        gallery, places = torch.from_numpy(rows), torch.arange(len(rows))
+        for name, judge in self.judges.items():
+            found = verdict(judge, said, places, gallery, about.distractors, about.near)
+            results["judges"][name] = {**found.recalls(), "galleries": found.galleries}
+            columns[f"rank_{name}"] = found.by_caption.tolist()
+            columns[f"retrieved_{name}"] = rows[found.retrieved].tolist()
+            columns |= {f"{near}_{name}": ranks.tolist() for near, ranks in found.within.items()}
+        columns |= {name: each.tolist() for name, each in language.per_caption.items() if name not in BLEU}
+        if language.bleu_counts is not None:
+            columns["bleu"] = language.bleu_counts.tolist()
+        results |= beside_people(texts, said.tokens, self.prepared, rows)
+        results["diversity"]["Self-BLEU"] = self_bleu(texts)
+        if about.scenes:
+            truth = faithfulness(texts, about.scenes)
             results["faithfulness"] = truth.summary()
             columns |= truth.columns()
-            repeated = [scene for scene, people in zip(scenes, references, strict=True) for _ in people]
-            results["human_faithfulness"] = faithfulness(list(chain.from_iterable(references)), repeated).summary()
         return results, columns
 
     def _measured(self, sets: Sets, references: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -113,9 +144,12 @@ class Evaluation:
         self.not_computed |= lacking
         return found
 
-    def _human(self, rows: np.ndarray) -> tuple[Spoken, torch.Tensor]:
-        """All human captions of the images `rows`, and the place of each one's image among them."""
-        references = self.prepared.references(rows)
+    def _human(self, about: About) -> dict[str, dict[str, Any]]:
+        """Recalls of all human captions of the images by each judge."""
+        references = self.prepared.references(about.rows)
         there = references.any(-1)
-        texts = [text for row in rows for text in self.prepared.texts(row)]
-        return Spoken(torch.from_numpy(references[there]).long(), texts), torch.from_numpy(np.nonzero(there)[0])
+        texts = list(chain.from_iterable(about.references))
+        said, owners = Spoken(torch.from_numpy(references[there]).long(), texts), torch.from_numpy(np.nonzero(there)[0])
+        gallery = torch.from_numpy(about.rows)
+        found = {name: verdict(judge, said, owners, gallery, None, about.near) for name, judge in self.judges.items()}
+        return {name: {**each.recalls(), "galleries": each.galleries} for name, each in found.items()}

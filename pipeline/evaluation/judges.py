@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from pipeline.metrics.retrieval import random_distractors, recall, search, similar_distractors
+from pipeline.metrics.retrieval import random_distractors, recall, recall_within, search, similar_distractors
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.types import Message, caption_mask
+from pipeline.vocabulary import Vocabulary
 
 AT_ONCE = 1024
 SHOWN = 5  # images that a judge puts first, kept for looking at
@@ -23,7 +24,8 @@ DISTRACTORS_SEED = 0  # the same galleries for all models
 class Verdict:
     """How a judge ranks N captions of M images: `by_caption` (N,) 1 is best, and recalls both ways.
 
-    `retrieved` (N, 5): rows of the gallery that it puts first. `galleries`: recalls from text to image among fewer.
+    `retrieved` (N, 5): rows of the gallery that it puts first. `galleries`: recalls from text to image among fewer, and
+    `within` (N,) the ranks in those that are groups of a partition.
     """
 
     by_caption: Tensor
@@ -31,6 +33,7 @@ class Verdict:
     text_to_image: dict[str, float]
     image_to_text: dict[str, float]
     galleries: dict[str, dict[str, float]]
+    within: dict[str, Tensor]
 
     def recalls(self) -> dict[str, dict[str, float]]:
         return {"text_to_image": self.text_to_image, "image_to_text": self.image_to_text}
@@ -51,6 +54,12 @@ def galleries(pooled: Tensor) -> dict[str, Tensor]:
     return found
 
 
+def partition(keys: Sequence[Hashable]) -> Tensor:
+    """(M,) int64: the group of each of M images, those of equal keys."""
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return torch.tensor([numbers[key] for key in keys])
+
+
 @dataclass(frozen=True)
 class Spoken:
     """N captions as the speaker's ids (N, T) and as text: a judge hears one or the other."""
@@ -59,14 +68,21 @@ class Spoken:
     texts: Sequence[str]
 
 
+def spoken(texts: Sequence[str], vocabulary: Vocabulary, max_words: int) -> Spoken:
+    """Captions that stand as texts, as ids, too, of which there are `max_words` at most."""
+    tokens = torch.zeros(len(texts), max_words, dtype=torch.int64)
+    for row, text in zip(tokens, texts, strict=True):
+        words = vocabulary.encode(text.split())[:max_words]
+        row[: len(words)] = torch.tensor(words)
+    return Spoken(tokens, texts)
+
+
 class Judge(Protocol):
     """Who looks for the image from the caption, and for the caption from the image, with eyes and words of its own."""
 
-    def hear(self, said: Spoken) -> Tensor:
-        """(N, D) of length 1: the captions; equal ones are heard alike to the bit."""
-
-    def look(self, rows: Tensor) -> Tensor:
-        """(M, D) of length 1: the images `rows` (M,) of the prepared data set."""
+    def vectors(self, said: Spoken, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, D) of the captions, equal ones alike to the bit, and (M, D) of the images `rows` (M,) of the prepared
+        data set; their inner products say how well each caption fits each image."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +92,9 @@ class ListenerJudge:
     listener: Listener
     pooled: Callable[[Tensor], Tensor]
     device: torch.device
+
+    def vectors(self, said: Spoken, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self.hear(said), self.look(rows)
 
     @torch.no_grad()
     def hear(self, said: Spoken) -> Tensor:
@@ -99,6 +118,9 @@ class TextJudge:
     encoder: DualEncoder
     device: torch.device
 
+    def vectors(self, said: Spoken, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self.hear(said), self.look(rows)
+
     @torch.no_grad()
     def hear(self, said: Spoken) -> Tensor:
         encoder, distinct = self.encoder.to(self.device).eval(), sorted(set(said.texts))
@@ -117,21 +139,28 @@ def verdict(
     images: Tensor,
     gallery: Tensor,
     distractors: Mapping[str, Tensor] | None = None,
+    partitions: Mapping[str, Tensor] | None = None,
 ) -> Verdict:
     """Rank captions, caption i of the image at place `images[i]` of the `gallery` (M,) of images, against all of it.
 
     Every image has a caption. Of an image's captions the one that the image ranks best counts (PSST's and VSE++'s
-    protocol for human captions). `distractors`: smaller galleries, as `galleries` gives them.
+    protocol for human captions). `distractors`: smaller galleries, as `galleries` gives them; `partitions`: the groups
+    of images, as `partition` gives them, each a gallery of its own.
     """
-    heard, seen = judge.hear(said), judge.look(gallery)
+    heard, seen = judge.vectors(said, gallery)
     among = {name: rows.to(heard.device) for name, rows in (distractors or {}).items()}
-    found = search(heard, seen, images.to(heard.device), among=among, shown=SHOWN)
+    groups = {name: rows.to(heard.device) for name, rows in (partitions or {}).items()}
+    found = search(heard, seen, images.to(heard.device), among=among, within=groups, shown=SHOWN)
+    within = {name: ranks.cpu() for name, ranks in found.within.items()}
+    sizes = {name: torch.bincount(rows)[rows][images] for name, rows in (partitions or {}).items()}
     return Verdict(
         found.by_caption.cpu(),
         found.first.cpu(),
         recall(found.by_caption),
         recall(found.by_image),
-        {name: recall(ranks) for name, ranks in found.among.items()},
+        {name: recall(ranks) for name, ranks in found.among.items()}
+        | {name: recall_within(ranks, sizes[name]) for name, ranks in within.items()},
+        within,
     )
 
 

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.analysis.baselines import NEAR
 from pipeline.analysis.compare import Comparison, Estimate
 from pipeline.analysis.judges import TEXT, Keys, recall_by
 from pipeline.analysis.results import LANGUAGE, Results
@@ -37,6 +38,7 @@ def curve_csv(results: Results) -> str:
         ("median rank", "median_rank", ()),
         ("human R@10", "R@10", ("human", TEXT)),
         *((f"{size} R@10", "R@10", ("galleries", size)) for size in GALLERIES),
+        (f"{NEAR} R@1", "R@1", ("galleries", NEAR)),
     ]:
         keys |= {f"{label} {judge}": recall_by(judge, measure, *where) for judge in judges}
     keys |= {key: ("diversity", key) for key in DIVERSITY}

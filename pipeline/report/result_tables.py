@@ -12,12 +12,26 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from pipeline.analysis.baselines import EXPLAINED as BASELINES
+from pipeline.analysis.baselines import NEAR, PEOPLE, TEMPLATE, baselines, near, no_better
 from pipeline.analysis.captions import AS_CONTROL
 from pipeline.analysis.judges import ADAPTED, BEFORE, OWN, TEXT, Keys, described, human_by, recall_by
 from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, Run, named, people, setting
 from pipeline.analysis.selection import Basis, Choice, at_end
 from pipeline.errors import UserError
-from pipeline.report.tables import Column, Table, chosen, dial, filled, measured, median, number, ranks, signed
+from pipeline.report.tables import (
+    Column,
+    Table,
+    chosen,
+    dial,
+    filled,
+    measured,
+    median,
+    number,
+    ranks,
+    signed,
+    with_baselines,
+)
 
 GALLERIES = {"1000": "1,000 images", "random100": "100 random images", "similar100": "100 similar images"}
 DIVERSITY = {
@@ -67,14 +81,21 @@ def results_table(results: Results, choices: Sequence[Choice], direction: str = 
     columns = [*(dial(name, "Chosen") for name in _dials(results)), SEEDS]
     if forward:
         columns += [measured(name, ("language", name), 3, "Language metrics") for name in measured_language(results)]
-    columns += [column for judge in results.judges.values() for column in ranks(judge.name, judge.title, direction)]
+    for judge in results.judges.values():
+        columns += ranks(judge.name, judge.title, direction)
+        if forward and results.has(*near(judge.name)):
+            columns.append(measured("R@1 near", near(judge.name), group=judge.title))
     what = "from caption to image" if forward else "from image to caption"
     return filled(
         "results" if forward else "reverse",
         f"Test split, {what}: recall in % of {_count(results, 'images')} images and median rank (med.)",
-        chosen(choices),
+        with_baselines(choices, baselines(results)),
         columns,
-        [*_spread_note(choices), *_choice_notes(results, choices), *(_not_computed(results) if forward else ())],
+        [
+            *_spread_note(choices),
+            *_choice_notes(results, choices),
+            *([*_near_notes(results, choices), *_not_computed(results)] if forward else ()),
+        ],
     )
 
 
@@ -108,8 +129,11 @@ def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     )
 
 
-def compact_tables(results: Results, choices: Sequence[Choice]) -> tuple[Table, Table]:
-    """The results in two tables narrow enough for a terminal; the notes of both are with the second."""
+def compact_tables(results: Results, choices: Sequence[Choice]) -> tuple[Table, ...]:
+    """The results in tables narrow enough for a terminal: two, and R@1 among neighbours where it was measured, second.
+
+    The notes of all are with the last.
+    """
     columns = [*(dial(name) for name in _dials(results)), replace(SEEDS, group="")]
     columns += [measured("CIDEr", ("language", "CIDEr"), 3)]
     columns += [measured(f"R@10 {judge}", recall_by(judge)) for judge in results.judges]
@@ -122,12 +146,17 @@ def compact_tables(results: Results, choices: Sequence[Choice]) -> tuple[Table, 
         f"Judges: {judges}.",
         *_spread_note(choices),
         *_choice_notes(results, choices),
+        *_near_notes(results, choices),
         *_not_computed(results),
         *results.notes,
     ]
-    first = filled("results", "Results at the chosen λ", chosen(choices), columns)
-    second = filled("more", "More metrics at the chosen λ", chosen(choices), more, notes)
-    return replace(first, notes=(), warning=""), second
+    rows = with_baselines(choices, baselines(results))
+    neighbours = [measured(f"R@1 near {j}", near(j)) for j in results.judges if results.has(*near(j))]
+    tables = [filled("results", "Results at the chosen λ", rows, columns)]
+    if neighbours:
+        tables.append(filled("near", "Among images of the same place and light, at the chosen λ", rows, neighbours))
+    last = filled("more", "More metrics at the chosen λ", rows, more, notes)
+    return *(replace(table, notes=(), warning="") for table in tables), last
 
 
 def other_settings(results: Results) -> list[str]:
@@ -151,16 +180,19 @@ def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None
     judges = [judge for judge in results.judges if judge != ADAPTED]
     sizes = [size for size in GALLERIES if any(results.has(*recall_by(j, "R@10", "galleries", size)) for j in judges)]
     places = {"Whole split": (), **{GALLERIES[size]: ("galleries", size) for size in sizes}}
+    if any(results.has(*near(judge)) for judge in judges):
+        places["Same place and light"] = ("galleries", NEAR)
     columns = [
         measured(f"{recall} {judge}", recall_by(judge, recall, *where), 1, group)
         for group, where in places.items()
         for judge in judges
-        for recall in ("R@1", "R@10")
+        for recall in (("R@1", "R@5") if NEAR in where else ("R@1", "R@10"))
     ]
     words = "; ".join(f"{judge}: {results.judges[judge].words}" for judge in judges)
     notes = [f"Judges: {words}. Similar images: those nearest to the right one."]
     caption = "The same captions in smaller galleries: recall in %, test split, from caption to image"
-    return filled("galleries", caption, chosen(choices), columns, notes) if sizes else None
+    rows = with_baselines(choices, baselines(results))
+    return filled("galleries", caption, rows, columns, notes) if len(places) > 1 else None
 
 
 def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
@@ -227,12 +259,16 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
             ],
         ),
     ]
-    found = []
+    found, others = [], baselines(results)
     for name, caption, wanted, notes in tables:
         if columns := [measured(*column) for column in wanted if results.has(*column[1])]:
-            beside = _people(choices, [keys for _, keys, _, _ in wanted])
-            notes += [OF_PEOPLE[name]] if beside and name in OF_PEOPLE else []
-            found.append(filled(name, caption, [*chosen(choices), *beside], columns, notes))
+            keys = [key for _, key, _, _ in wanted]
+            people = _people(choices, keys)
+            notes += [OF_PEOPLE[name]] if people and name in OF_PEOPLE else []
+            known = [
+                b for b in others if b.name != PEOPLE and any(b.point.mean("test", *key) is not None for key in keys)
+            ]
+            found.append(filled(name, caption, [*with_baselines(choices, known), *people], columns, notes))
     return found
 
 
@@ -350,6 +386,31 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
         )
     if unmeasured:
         notes.append(f"Marked †: validation numbers of {', '.join(unmeasured)} are missing, so there was no choice.")
+    return notes
+
+
+def _near_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
+    """What R@1 near is, what the rows without training are, and which methods the template is not clearly below."""
+    judges = [judge for judge in results.judges.values() if results.has(*near(judge.name))]
+    if not judges:
+        return []
+    at_random = statistics.fmean(results.values(*near(judges[0].name, "random")))
+    found = baselines(results)
+    notes = [
+        "R@1 near: among the images that share place, weather and light with the right one, so that naming these finds "
+        f"none; {at_random:.1f} at random. Images without such another are left out."
+    ]
+    if found:
+        told = {b.name: BASELINES[b.name].format(method=b.beside.method) for b in found}
+        notes.append(f"Without training: {'; '.join(f'{name}: {words}' for name, words in told.items())}.")
+    points = [choice.point for choice in choices if choice.point]
+    for template in (b for b in found if b.name == TEMPLATE):
+        short = no_better(results, points, template)
+        said = [f"{judge.name}: {', '.join(short.get(judge.name, [])) or 'none'}" for judge in judges]
+        notes.append(
+            f"Not clearly above the template by R@1 near (the 95% interval of the difference includes 0 or is below "
+            f"it), by judge: {'; '.join(said)}."
+        )
     return notes
 
 

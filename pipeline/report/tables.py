@@ -8,6 +8,7 @@ from itertools import groupby
 from math import isnan
 from typing import Any
 
+from pipeline.analysis.baselines import Baseline
 from pipeline.analysis.judges import Keys, recall_by
 from pipeline.analysis.results import MISSING, SYMBOLS, Point, Run, setting
 from pipeline.analysis.selection import Basis, Choice
@@ -140,6 +141,15 @@ def ranks(judge: str, title: str, *where: str) -> list[Column]:
     """Recalls and median rank by a judge."""
     recalls = [measured(name, recall_by(judge, name, *where), group=title) for name in RECALLS]
     return [*recalls, median(judge, *where, group=title)]
+
+
+def with_baselines(
+    choices: Sequence[Choice], found: Sequence[Baseline]
+) -> list[tuple[str, Sequence[Run], Point | None]]:
+    """Rows for `filled`, one a choice, and below them one for each of the captions without training."""
+    several = len({baseline.beside.method for baseline in found}) > 1
+    beside = [f"{b.name} ({b.beside.method})" if several else b.name for b in found]
+    return [*chosen(choices), *((name, b.point.runs, b.point) for name, b in zip(beside, found, strict=True))]
 
 
 def once(tables: Iterable[Table], said: Iterable[str] = ()) -> list[Table]:

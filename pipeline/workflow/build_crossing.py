@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from pipeline.analysis.results import Point, Run
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.cross_play import cross_play
-from pipeline.evaluation.judges import Spoken
+from pipeline.evaluation.judges import spoken
 from pipeline.workflow.build_judges import ADAPTED, OWN, judge_in, judges_of
 
 
@@ -37,12 +37,15 @@ def crossing(
     rows = prepared.rows("test")
     gallery = torch.from_numpy(rows)
     pretrained = {name: which for name, which in judges.items() if which not in (OWN, ADAPTED)}
-    common = judges_of(pretrained, root, root, store, device)
+    common = judges_of(pretrained, root, root, prepared, store, device)
     adapts = [name for name, which in judges.items() if which == ADAPTED]
     readers = [*common, *runs, *adapts]
     matrix: list[list[list[float]]] = [[[] for _ in readers] for _ in runs]
     for by_method in rounds:
-        said = {method: _said(texts(run, rows.tolist()), prepared) for method, run in by_method.items()}
+        said = {
+            method: spoken(texts(run, rows.tolist()), prepared.vocabulary, prepared.max_words)
+            for method, run in by_method.items()
+        }
         found = cross_play(said, common, gallery)
         for reader, run in by_method.items():
             folder = root / "cells" / run.method / run.cell if run.cell else root / "models" / run.method
@@ -63,12 +66,3 @@ def crossing(
         "signature": " / ".join(dict.fromkeys(run.protocol for by_method in rounds for run in by_method.values())),
         "matrix": matrix,
     }
-
-
-def _said(captions: Sequence[str], prepared: Prepared) -> Spoken:
-    """Spoken as a file has them, as ids, too."""
-    tokens = torch.zeros(len(captions), prepared.max_words, dtype=torch.int64)
-    for row, caption in zip(tokens, captions, strict=True):
-        words = prepared.vocabulary.encode(caption.split())[: prepared.max_words]
-        row[: len(words)] = torch.tensor(words)
-    return Spoken(tokens, captions)

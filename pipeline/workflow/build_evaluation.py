@@ -11,14 +11,15 @@ import torch
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
+from pipeline.evaluation.baselines import Baseline, oracle, random, template
 from pipeline.evaluation.evaluate import Evaluation
 from pipeline.evaluation.judges import Judge
 from pipeline.evaluation.several import Several
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.decoder import Decoder
 from pipeline.models.weights import load_agent
-from pipeline.scenes.facts import FACTS
-from pipeline.scenes.faithfulness import read_facts
+from pipeline.scenes.facts import Scene
+from pipeline.workflow.build_judges import known_facts
 
 if TYPE_CHECKING:
     from pipeline.config.views import Node
@@ -33,14 +34,26 @@ def speaker_in(folder: Path) -> Decoder:
 
 @contextmanager
 def evaluation_of(
-    section: Node, prepared: Prepared, store: FeatureStore, judges: Mapping[str, Judge], device: torch.device
+    section: Node,
+    method: str,
+    prepared: Prepared,
+    store: FeatureStore,
+    judges: Mapping[str, Judge],
+    device: torch.device,
 ) -> Iterator[Evaluation]:
-    """The protocol of the section `evaluate`, with its Java programs running."""
+    """The protocol of the section `evaluate`, with its Java programs running; the baselines that go with `method`."""
     metrics = [name for group in section.metrics for name in (BLEU if group == "BLEU" else (group,))]
     with LanguageScorer(metrics) as language:
-        known = read_facts(prepared.folder / FACTS) if (prepared.folder / FACTS).exists() else {}
+        facts, names = known_facts(prepared), section.baselines.plain().get(method, ())
+        baselines = {name: _baseline(name, prepared, store, facts) for name in names}
         several = Several(**section.several) if section.several else None
-        yield Evaluation(prepared, store, judges, language, section.beam, device, several, known)
+        yield Evaluation(prepared, store, judges, language, section.beam, device, several, facts, baselines)
+
+
+def _baseline(name: str, prepared: Prepared, store: FeatureStore, facts: Mapping[str, Scene]) -> Baseline:
+    if name == "template":
+        return template(prepared, store, facts)
+    return oracle(prepared, facts) if name == "oracle" else random(prepared)
 
 
 def flat_numbers(results: Mapping[str, Any], below: str = "") -> dict[str, float]:

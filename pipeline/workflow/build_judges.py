@@ -8,26 +8,43 @@ from pathlib import Path
 import torch
 
 from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import Judge, ListenerJudge, TextJudge
+from pipeline.evaluation.symbolic import SymbolicJudge
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.models.weights import load_agent
+from pipeline.scenes.facts import FACTS, Scene
+from pipeline.scenes.faithfulness import read_facts
 
-OWN, ADAPTED = "own", "adapted"  # judges that a method trains; all others are pretrained
+OWN, ADAPTED = "own", "adapted"  # judges that a method trains
+SYMBOLIC = "symbolic"  # nobody trains it; all others are pretrained
 
 
 def judges_of(
-    chosen: Mapping[str, str], model: Path, root: Path, store: FeatureStore, device: torch.device
+    chosen: Mapping[str, str], model: Path, root: Path, prepared: Prepared, store: FeatureStore, device: torch.device
 ) -> dict[str, Judge]:
     """Judges by name, as `evaluate.judges` has them.
 
     own: the listener that was trained with the speaker in the folder `model`; adapted: the pretrained one after it got
-    used to this speaker; any other word: the pretrained model of that name.
+    used to this speaker; symbolic: the judge that reads the facts of drawn scenes; any other word: the pretrained model
+    of that name.
     """
     folders = {OWN: model, ADAPTED: model / "adapted"}
-    places = {name: folders.get(which, root / "pretrained" / which) for name, which in chosen.items()}
-    return {name: judge_in(folder, store, device) for name, folder in places.items()}
+
+    def judge(which: str) -> Judge:
+        if which == SYMBOLIC:
+            return SymbolicJudge(prepared, known_facts(prepared))
+        return judge_in(folders.get(which, root / "pretrained" / which), store, device)
+
+    return {name: judge(which) for name, which in chosen.items()}
+
+
+def known_facts(prepared: Prepared) -> dict[str, Scene]:
+    """The facts of drawn scenes by the images' ids; of other images none."""
+    path = prepared.folder / FACTS
+    return read_facts(path) if path.exists() else {}
 
 
 def judge_in(folder: Path, store: FeatureStore, device: torch.device) -> Judge:

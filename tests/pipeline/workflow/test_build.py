@@ -126,7 +126,7 @@ def test_the_pretrained_listener_gets_used_to_a_method_s_speaker(models, data):
 def test_each_judge_is_the_one_that_it_is_called(models):
     assert same(speaker_in(models / "models/luo"), models / "models/luo", "speaker")
     chosen = {"own": "own", "used to it": "adapted", "before": "listener", "other": "judge"}
-    judges = judges_of(chosen, models / "models/luo", models, None, CPU)
+    judges = judges_of(chosen, models / "models/luo", models, None, None, CPU)
     places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
     assert list(judges) == list(chosen)
     assert all(same(j.listener, models / p, "listener") for j, p in zip(judges.values(), places, strict=True))
@@ -135,4 +135,4 @@ def test_each_judge_is_the_one_that_it_is_called(models):
 def test_what_cannot_judge_is_told_in_one_line(models):
     save_agents(models / "pretrained/critic/weights.safetensors", {"listener": Critic(4, 2)})
     with pytest.raises(UserError, match=r"pretrained/critic: a Critic is no judge"):
-        judges_of({"critic": "critic"}, models, models, None, CPU)
+        judges_of({"critic": "critic"}, models, models, None, None, CPU)

@@ -1,0 +1,89 @@
+"""The judge without eyes, against scores by hand."""
+
+from __future__ import annotations
+
+from math import log
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from pipeline.errors import UserError
+from pipeline.evaluation.judges import Spoken, partition, verdict
+from pipeline.evaluation.symbolic import SymbolicJudge
+from pipeline.scenes.facts import Scene, Thing
+
+BOX = (0.1, 0.5, 0.3, 0.8)
+
+
+def scene(category: str, colour: str, setting: str = "park", weather: str = "sunny") -> Scene:
+    thing = Thing(category, colour, "plain", "medium", 1, "standing", "ground", "left", (BOX,), BOX)
+    return Scene(setting, weather, "day", 0.45, 0.45, {}, (thing,))
+
+
+# images 0 … 3 are for training, 4 … 7 the gallery
+SCENES = [
+    *(scene("dog", "brown"), scene("dog", "black"), scene("cat", "black", "beach"), scene("cat", "white")),
+    *(scene("dog", "brown"), scene("dog", "white"), scene("cat", "brown", "beach"), scene("cat", "brown", "beach")),
+]
+PREPARED = SimpleNamespace(
+    folder=Path("prepared"),
+    ids=pa.array([str(n) for n in range(8)]),
+    rows=lambda split: {"train": np.arange(4), "test": np.arange(4, 8)}[split],
+)
+
+
+class Data(SimpleNamespace):
+    def __len__(self):
+        return 8
+
+
+FACTS = {str(n): found for n, found in enumerate(SCENES)}
+GALLERY = torch.arange(4, 8)
+
+
+@pytest.fixture
+def judge():
+    return SymbolicJudge(Data(**vars(PREPARED)), FACTS)
+
+
+def scores(judge, *texts):
+    heard, seen = judge.vectors(Spoken(torch.zeros(len(texts), 1), texts), GALLERY)
+    return (heard @ seen.T).numpy()
+
+
+def test_claims_add_their_surprise_where_they_are_true_and_subtract_it_where_not(judge):
+    half, fifth, tenth = -log(2.5 / 5), -log(1.5 / 5), -log(0.5 / 5)  # true of two, one and none of four
+    found = scores(judge, "a dog", "a brown dog", "on the beach", "two dogs", "the weather")
+    # a dog: the category and the number, one
+    np.testing.assert_allclose(found[0], 2 * half * np.array([1, 1, -1, -1]), atol=1e-3)
+    # and the colour, which is true of one dog in training
+    np.testing.assert_allclose(
+        found[1], [2 * half + fifth, 2 * half - fifth, -2 * half - fifth, -2 * half - fifth], atol=1e-3
+    )
+    np.testing.assert_allclose(found[2], fifth * np.array([-1, -1, 1, 1]), atol=1e-3)
+    np.testing.assert_allclose(found[3], [half - tenth] * 2 + [-half - tenth] * 2, atol=1e-3)
+    np.testing.assert_array_equal(found[4], [0, 0, 0, 0])
+
+
+def test_ties_count_against_the_caption_and_a_neighbourhood_is_what_place_leaves_open(judge):
+    said = Spoken(torch.zeros(4, 1), ["a brown dog", "a dog in the park", "a cat on the beach", "at the park"])
+    near = {"near": partition([(s.setting, s.weather, s.light) for s in SCENES[4:]])}
+    found = verdict(judge, said, torch.arange(4), GALLERY, None, near)
+    # the second dog ties with the first, the two cats with each other; the last caption is false of its image
+    assert found.by_caption.tolist() == [1, 2, 2, 4]
+    assert found.within["near"].tolist() == [1, 2, 2, 2]
+    assert found.galleries["near"] == {"R@1": 25.0, "random": 50.0, "alone": 0.0}
+
+
+def test_the_order_of_claims_makes_no_difference_to_the_bit(judge):
+    one, other = scores(judge, "a brown dog on the beach", "on the beach a brown dog")
+    assert (one == other).all()
+
+
+def test_an_image_without_facts_is_told():
+    with pytest.raises(UserError, match="prepared: no facts of image 7; run the prepare stage again"):
+        SymbolicJudge(Data(**vars(PREPARED)), {name: FACTS[name] for name in list(FACTS)[:7]})

@@ -1,0 +1,69 @@
+"""Captions without training are rows below the methods, and a note says who is not above the template."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.analysis.results import read_results
+from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.report.export import markdown
+from pipeline.report.result_tables import caption_tables, compact_tables, galleries_table, results_table
+
+JUDGES = ("own", "adapted", "before", "judge")
+
+
+@pytest.fixture
+def shown(full_world, make_full_cell):
+    """mle and the template beside it, of which each finds every second image among its neighbours."""
+    entry = make_full_cell("mle", 0.96, 0.5, seed=1)
+    for n, row in enumerate(entry["captions"]):
+        names = [f"{of}neighbourhood_{judge}" for of in ("", "template_") for judge in JUDGES]
+        row |= dict.fromkeys(names, 1 + n % 2)
+    for split in ("val", "test"):
+        for judge in JUDGES:
+            gallery = {"R@1": 50.0, "R@5": 75.0, "random": 12.5, "alone": 0.0}
+            entry[split]["judges"][judge]["galleries"]["neighbourhood"] = gallery
+        other = {"language": {"CIDEr": 0.123}, "judges": {"own": {"galleries": {"neighbourhood": {"R@1": 49.5}}}}}
+        entry[split]["baselines"] = {"template": other | {"faithfulness": {"precision": 0.625}}}
+    full_world.write([], [entry])
+    results = read_results(full_world.sweep, full_world.evaluations)
+    return results, choose_all(results, ReportSettings())
+
+
+def cells_of(table, row):
+    labels = [f"{column.group} {column.label}".strip() for column in table.columns]
+    (found,) = [cells for cells in table.rows if cells[0] == row]
+    return dict(zip(labels, found, strict=True))
+
+
+def test_the_main_table_has_neighbours_beside_the_whole_gallery_and_baselines_last(shown):
+    table = results_table(*shown)
+    assert [row[0] for row in table.rows] == ["mle", "human", "template"]
+    row = cells_of(table, "template")
+    assert (row["Language metrics CIDEr"], row["Own listener R@1 near"]) == ("0.123", "49.5")
+    assert (row["Chosen λ"], row["Own listener R@10"], row["Independent judge R@1 near"]) == ("–", "–", "–")
+    assert cells_of(table, "mle")["Independent judge R@1 near"] == "50.0"
+    assert "R@1 near" not in " ".join(column.label for column in results_table(*shown, "image_to_text").columns)
+    row = cells_of(galleries_table(*shown), "mle")
+    assert (row["Same place and light R@1 judge"], row["Same place and light R@5 judge"]) == ("50.0", "75.0")
+
+
+def test_notes_say_what_is_random_and_who_is_not_above_the_template(shown):
+    notes = " ".join(results_table(*shown).notes)
+    assert "12.5 at random" in notes
+    assert "Not clearly above the template by R@1 near" in notes
+    assert "own: mle; adapted: mle; before: mle; judge: mle." in notes
+
+
+def test_a_table_for_the_terminal_and_faithfulness_have_them_too(shown):
+    first, second, last = compact_tables(*shown)
+    assert cells_of(second, "template") == {
+        "Method": "template", "R@1 near own": "49.5",
+        **{f"R@1 near {judge}": "–" for judge in ("adapted", "before", "judge")},
+    }  # fmt: skip
+    assert first.notes == second.notes == ()
+    assert "Not clearly above" in " ".join(last.notes)
+    assert max(map(len, markdown([first, second, last]).splitlines())) <= 120
+    tables = {table.name: table for table in caption_tables(*shown)}
+    assert cells_of(tables["faithfulness"], "template")["All facts true"] == "0.625"
+    assert [row[0] for row in tables["diversity"].rows] == ["mle"]  # where nothing was measured there is no row
