@@ -79,9 +79,10 @@ def serve(spool: Path) -> None:
                     if _begin(spool, ours, threads) or any(thread.is_alive() for thread in threads.values()):
                         busy = time.monotonic()
                     time.sleep(POLL)
-            if not _begin(
-                spool, ours, threads
-            ):  # else it began just before the lock was free, and counts on this process
+                for thread in threads.values():
+                    thread.join()
+            # a run that began just before the lock was free counts on this process
+            if not _begin(spool, ours, threads):
                 return
 
 
