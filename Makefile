@@ -6,7 +6,7 @@
 # make test                       install, run all tests
 # make bench                      the benchmarks, each figure beside its peer's; BENCHMARKS=decoding: that one
 # make check                      format, lint, types, layers, workflow files, documents against results/
-# make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks@MACHINE
+# make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks, or any @MACHINE
 # make documents                  the documents' tables and figures, of results/
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make setup | fmt | clean        install only; format the code and write what stages depend on; drop checkpoints, grid cells and tool caches

@@ -27,14 +27,14 @@ def record(root: Path, name: str, figures: Sequence[str], profile_text: Callable
     """Write `results/<name>.json` of the tables in data/, of these figures, and of this machine and commit; its path.
 
     Tables are those of the folder's Markdown; a figure's picture is copied to docs/. To be called on the machine and at
-    the commit of the run. `profile_text` gives a profile's text as params.yaml has it. `benchmarks@xeon` records what
-    make bench printed beside that of other machines.
+    the commit of the run. `profile_text` gives a profile's text as params.yaml has it. `scenes@xeon` is the profile
+    scenes, kept beside its results on other machines.
 
     Raises UserError if the last run was not of this name.
     """
     kind = name.partition("@")[0]
     folder = root / "data" / (kind if kind in OTHERS else "report")
-    command = OTHERS.get(kind) or _of_profile(root, name, profile_text)
+    command = OTHERS.get(kind) or _of_profile(root, kind, profile_text)
     sources = sorted(folder.glob("*.md"))
     tables = {caption: table for path in sources for caption, table in tables_in(path.read_text(encoding="utf-8"))}
     if not tables:

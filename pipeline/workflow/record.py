@@ -16,7 +16,9 @@ def main(arguments: Sequence[str]) -> int:
     """The exit status: 0 written; 2 there is nothing of that name to be written, told in one line."""
     try:
         if len(arguments) != 1:
-            raise UserError("usage: python -m pipeline.workflow.record PROFILE | observatory | benchmarks[@MACHINE]")
+            raise UserError(
+                "usage: python -m pipeline.workflow.record PROFILE | observatory | benchmarks, or any @MACHINE"
+            )
         print(record(Path(), arguments[0], figures_of(Path(), arguments[0]), profile_text))
     except UserError as error:
         print(error, file=sys.stderr)

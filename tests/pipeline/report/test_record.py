@@ -73,6 +73,8 @@ def test_a_grid_without_single_runs_is_of_make_results_and_changed_code_is_told(
     (root / "data" / "sweep" / "cells.json").write_text('[{"method": "luo"}, {"method": "mle"}]')
     assert command.main(["small"]) == 0
     assert read_result(root, "small").command == "make results PROFILE=small"
+    assert command.main(["small@xeon"]) == 0
+    assert read_result(root, "small@xeon").command == "make results PROFILE=small"
     assert read_result(root, "small").commit.endswith("-dirty")
 
 
