@@ -10,7 +10,8 @@ from pipeline.analysis.baselines import NEAR
 from pipeline.analysis.compare import Comparison, Estimate
 from pipeline.analysis.judges import TEXT, Keys, recall_by
 from pipeline.analysis.results import LANGUAGE, Results
-from pipeline.report.result_tables import DIVERSITY, GALLERIES, READER
+from pipeline.report.caption_tables import DIVERSITY, READER
+from pipeline.report.result_tables import GALLERIES
 from pipeline.report.tables import Table, aligned, once
 
 WIDTH = 108  # characters a line of the notes

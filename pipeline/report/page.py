@@ -15,7 +15,7 @@ from pipeline.analysis.compare import compare
 from pipeline.analysis.judges import TEXT
 from pipeline.analysis.results import LANGUAGE, read_json, read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all, rule
-from pipeline.report import gallery, gradients, result_tables
+from pipeline.report import caption_tables, gallery, gradients, result_tables
 from pipeline.report.comparison_tables import compact_comparison, comparison_tables
 from pipeline.report.drawing import Panel, panels_png, panels_svg, swatch
 from pipeline.report.export import comparison_csv, curve_csv, markdown, rho_csv
@@ -63,7 +63,7 @@ def write_report(
         "human": [result_tables.human_table(results, choices)],
         "crossed": [result_tables.crossed_table(matrix)] if matrix is not None else [],
         "galleries": [result_tables.galleries_table(results, choices)],
-        "captions": [*result_tables.caption_tables(results, choices)],
+        "captions": [*caption_tables.caption_tables(results, choices)],
         "observatory": [*gradients.observatory_tables(observed)] if observed else [],
         "runs": [result_tables.runs_table(results, choices)],
     }

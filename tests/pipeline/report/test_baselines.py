@@ -6,8 +6,9 @@ import pytest
 
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.report.caption_tables import caption_tables
 from pipeline.report.export import markdown
-from pipeline.report.result_tables import caption_tables, compact_tables, galleries_table, results_table
+from pipeline.report.result_tables import compact_tables, galleries_table, results_table
 
 JUDGES = ("own", "adapted", "before", "judge")
 

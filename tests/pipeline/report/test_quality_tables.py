@@ -6,7 +6,8 @@ from pipeline.analysis.judges import human_by, recall_by
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
-from pipeline.report.result_tables import caption_tables, crossed_table, drift, drift_table, galleries_table
+from pipeline.report.caption_tables import caption_tables
+from pipeline.report.result_tables import crossed_table, drift, drift_table, galleries_table
 
 SEVERAL = {
     "samples": {"captions": 5, "CIDEr": 0.74, "Div-1": 0.57, "Div-2": 0.78, "mBLEU-4": 0.06},

@@ -1,0 +1,140 @@
+"""Tables of the report about captions: how true, how varied, what a reader sees; and of several of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from pipeline.analysis.baselines import PEOPLE, baselines
+from pipeline.analysis.captions import AS_CONTROL
+from pipeline.analysis.judges import Keys
+from pipeline.analysis.results import Point, Results, Run, people
+from pipeline.analysis.selection import Choice
+from pipeline.report.tables import Table, filled, measured, with_baselines
+
+DIVERSITY = {
+    "words_per_caption": ("words", 1),
+    "words_used": ("vocabulary", 0),
+    "distinct_captions": ("distinct", 3),
+    "Div-1": ("Div-1", 3),
+    "Div-2": ("Div-2", 3),
+    "Self-BLEU": ("Self-BLEU", 3),
+    "repetition": ("repeats", 3),
+    "unfinished": ("no end", 3),
+    "human_log_likelihood": ("log p", 3),
+}
+EXPLAINED = {
+    "Self-BLEU": "Self-BLEU: BLEU-5 of each of the first 1,000 captions against the others; lower is more varied.",
+    "human_log_likelihood": "log p: the speaker's, of a word of people's captions.",
+}
+OF_PEOPLE = {  # what their row holds, by the table's name
+    "diversity": "Human captions: the first of each image.",
+    "reader": "Human captions: each one, beside the others of its image; no end (cut when the data were prepared), UNK "
+    "(a word that speakers do not have), distinct and vocabulary: of the first of each image.",
+}
+CAPTIONS = ("words_per_caption", "distinct_captions", "repetition", "unfinished")
+READER: dict[tuple[str, str], tuple[str, int]] = {
+    ("diversity", "unfinished"): ("no end", 3),
+    ("diversity", "unknown"): ("UNK", 3),
+    ("reader", "repeated"): ("word twice", 3),
+    ("reader", "content_words"): ("words of people", 3),
+    ("reader", "colour_words"): ("colours of people", 3),
+    ("diversity", "distinct_captions"): ("distinct", 3),
+    ("diversity", "words_used"): ("vocabulary", 0),
+    ("chair", "objects"): ("objects", 2),
+    ("chair", "CHAIR_i"): ("CHAIR_i", 3),
+    ("chair", "CHAIR_s"): ("CHAIR_s", 3),
+    AS_CONTROL: ("as control", 3),
+}
+BEST = ("METEOR", "CIDEr", "SPICE")
+SETS = {"samples": "Random sampling", "beams": "Beam search"}
+MEASURES = ("CIDEr", "Div-1", "Div-2", "mBLEU-4")
+
+
+def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
+    """How true and how varied the captions are, and those of several of an image; each where it was measured.
+
+    Human captions have a row of their own where something is known of them. Several captions of an image: the best of a
+    wide beam, and all of them (Chen and Jin 2020, Tables 2 and 4).
+    """
+    facts = ("test", "faithfulness", "by_kind")
+    kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == facts)
+    told = [("true", "precision"), ("told", "told")]
+    samples, beams = (count(results, "several", kind, "captions") for kind in SETS)
+    tables: list[tuple[str, str, list[tuple[str, Keys, int, str]], list[str]]] = [
+        (
+            "faithfulness",
+            "Are the captions true? Test split",
+            [
+                *((label, ("faithfulness", key), 3, "All facts") for label, key in told),
+                ("claims", ("faithfulness", "claims_per_caption"), 2, "All facts"),
+                *((label, (*facts[1:], kind, key), 3, kind.capitalize()) for kind in kinds for label, key in told),
+            ],
+            [
+                "true: share of what the captions claim that holds of their image; told: share of the image's facts "
+                "that the caption tells; claims: per caption."
+            ],
+        ),
+        (
+            "diversity",
+            "Diversity of the captions, test split",
+            [(label, ("diversity", key), digits, "") for key, (label, digits) in DIVERSITY.items()],
+            [
+                "words: per caption; vocabulary: different words; distinct: different captions, per caption; Div-n: "
+                "different n-grams, per word, over all captions together; repeats (a content bigram twice, or a word "
+                "twice in a row) and no end: shares of the captions.",
+                *(note for key, note in EXPLAINED.items() if results.has("diversity", key)),
+            ],
+        ),
+        (
+            "reader",
+            "What a reader sees, test split",
+            [(label, keys, digits, "") for keys, (label, digits) in READER.items()],
+            [
+                "Shares of captions: no end (as long as may be), with UNK, with a content word twice, distinct, and as "
+                "control: what the control's speaker of that seed says of the image. words, colours of people: share "
+                "of content words and of colours that a human caption of the image has. vocabulary: different words; "
+                "objects: mentions per caption; CHAIR: share of mentions (i), and of captions with a mention (s), of "
+                "objects that no human caption of the image mentions.",
+            ],
+        ),
+        (
+            "best",
+            "The best caption of a wide beam, test split",
+            [(name, ("several", "beams", "best", name), 3, "") for name in BEST],
+            [f"Of a beam of {beams}."],
+        ),
+        (
+            "several",
+            "Several captions of each image, test split",
+            [(name, ("several", kind, name), 3, group) for kind, group in SETS.items() for name in MEASURES],
+            [
+                f"{samples} drawn at random, and the {beams} best of a beam of that width. CIDEr: mean over them; "
+                "Div-n: different n-grams, per word, of an image's captions; mBLEU-4: of each against the image's "
+                "others, lower is more varied."
+            ],
+        ),
+    ]
+    found, others = [], baselines(results)
+    for name, caption, wanted, notes in tables:
+        if columns := [measured(*column) for column in wanted if results.has(*column[1])]:
+            keys = [key for _, key, _, _ in wanted]
+            people = _people(choices, keys)
+            notes += [OF_PEOPLE[name]] if people and name in OF_PEOPLE else []
+            known = [
+                b for b in others if b.name != PEOPLE and any(b.point.mean("test", *key) is not None for key in keys)
+            ]
+            found.append(filled(name, caption, [*with_baselines(choices, known), *people], columns, notes))
+    return found
+
+
+def _people(choices: Sequence[Choice], wanted: Sequence[Keys]) -> list[tuple[str, Sequence[Run], Point]]:
+    """The row of human captions, if any run knows a number of theirs at one of the keys `wanted`."""
+    rows = (Point((people(run),)) for choice in choices if choice.point for run in choice.point.runs)
+    known = (row for row in rows if any(row.mean("test", *keys) is not None for keys in wanted))
+    return [("human captions", (), row) for row in islice(known, 1)]
+
+
+def count(results: Results, *keys: str) -> str:
+    """The number at `keys` of the test split, "400 or 800" where runs differ."""
+    return " or ".join(f"{int(n):,}" for n in sorted(set(results.values(*keys)))) or "an unknown number of"
