@@ -1,6 +1,6 @@
 """Seconds of the stages of the last `make repro`, as MLflow recorded them, and when each began.
 
-    python benchmarks/stages.py [DATABASE]
+    python benchmarks/stage_times.py [DATABASE]
 
 Cells of the grid are within `sweep`. What lies between stages is DVC: its start, what changed, keeping outputs.
 """
