@@ -36,6 +36,7 @@ def world(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("rewards")
     params = toy_params()
     params["methods"] = METHODS
+    params["evaluate"]["baselines"] = {}
     params["report"] |= {"control": "mixer", "frozen": []}
     params["sweep"]["grid"] = {"mixer": {"by": [1]}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
