@@ -35,20 +35,27 @@ from pipeline.training.adam import Adam
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
 
-METHODS = {"psst_multinomial": psst_multinomial, "luo": luo, "reinforce": reinforce, "mle": mle}
+METHODS = {
+    "psst_multinomial": psst_multinomial,
+    "luo": luo,
+    "reinforce": reinforce,
+    "self_critical": luo,
+    "mle": mle,
+}
 LAMBDA = {
     "psst_multinomial": 0.01,
     "psst_gumbel": 0.01,
     "st_multinomial": 0.01,
     "luo": 0.5,
     "reinforce": 0.5,
+    "self_critical": 0.0,
     "mle": 0.0,
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--methods", nargs="+", default=["psst_multinomial", "luo", "reinforce", "mle", "listener"])
+    parser.add_argument("--methods", nargs="+", default=[*METHODS, "listener"])
     parser.add_argument("--lengths", nargs="+", type=int, default=[16, 10], choices=(16, 10), help="words per caption")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
