@@ -58,17 +58,26 @@ def _remembered(shapes: Sequence[tuple[int, ...]]) -> str:
     about = {"cpu": _cpu(), "torch": torch.__version__, "threads": torch.get_num_threads(), "weights": shapes}
     name = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
     file = cache.folder() / f"products-{name}.json"
-    if not file.exists():
-        found = _measured(shapes)
-        with suppress(OSError):  # a cache that cannot be written is measured again
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=file.parent) as written:
-                json.dump(about | found, written, indent=2)
-                written.flush()
-                os.link(written.name, file)
-        if not file.exists():
-            return str(found["precision"])
-    return str(json.loads(file.read_text(encoding="utf-8"))["precision"])
+    if known := _kept(file):
+        return known
+    found = _measured(shapes)
+    with suppress(OSError):  # a cache that cannot be written is measured again
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not _kept(file):
+            file.unlink(missing_ok=True)  # it is broken
+        with tempfile.NamedTemporaryFile("w", dir=file.parent) as written:
+            json.dump(about | found, written, indent=2)
+            written.flush()
+            os.link(written.name, file)
+    return _kept(file) or str(found["precision"])
+
+
+def _kept(file: Path) -> str | None:
+    """The choice in `file`; None where there is none."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(file.read_text(encoding="utf-8"))["precision"]
+        return kept if kept in (OWN, ONEDNN) else None
+    return None
 
 
 def _measured(shapes: Sequence[tuple[int, ...]]) -> dict[str, object]:

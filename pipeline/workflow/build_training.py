@@ -11,6 +11,7 @@ from pipeline.composition.method import Method
 from pipeline.data.batches import Batches, everything
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
 from pipeline.evaluation.validation import Validation
 from pipeline.metrics.cider import CiderD
 from pipeline.models.listener import Listener
@@ -52,6 +53,9 @@ def training_of(
     def looked_at() -> Iterable[Batch]:
         return everything(prepared, store, held_out, VALIDATION_BATCH)
 
-    dtype = torch.bfloat16 if os.environ.get("SAYWHICH_VALIDATION") == "bfloat16" else None
+    wanted = os.environ.get("SAYWHICH_VALIDATION", "float32")
+    if wanted not in ("float32", "bfloat16"):
+        raise UserError(f"SAYWHICH_VALIDATION={wanted}: one of float32, bfloat16")
+    dtype = torch.bfloat16 if wanted == "bfloat16" else None
     validate = Validation(method.speaker, listener, scorer, looked_at, device, prepared.vocabulary.unk, dtype)
     return Training(method, batches, settings, seed, device, validate)

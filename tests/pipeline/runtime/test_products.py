@@ -68,6 +68,15 @@ def test_what_was_measured_is_kept(cache, monkeypatch):
     assert products.chosen() == "medium"
 
 
+@pytest.mark.parametrize("broken", ["", '{"precision": ', "[]", '{"precision": "fast"}'])
+def test_a_broken_file_is_measured_and_written_again(cache, broken):
+    products.choose(large(), CPU)
+    (file,) = cache.iterdir()
+    file.write_text(broken)
+    products.choose(large(), CPU)
+    assert json.loads(file.read_text())["precision"] == products.chosen()
+
+
 def test_the_users_word_counts(cache, monkeypatch):
     monkeypatch.setenv("SAYWHICH_PRODUCTS", "medium")
     products.choose(large(), CPU)
