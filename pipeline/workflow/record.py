@@ -13,7 +13,7 @@ from pipeline.report.record import record
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status: 0 written; 2 there is nothing of that name to be written, told in one line."""
+    """The exit status: 0 written; 2 there is nothing of that name to be written, reported in one line."""
     try:
         if len(arguments) != 1:
             raise UserError(
