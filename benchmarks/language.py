@@ -27,7 +27,7 @@ from printed import table
 from pipeline.metrics import shared_meteor
 from pipeline.metrics.language import METRICS, LanguageScorer
 from pipeline.scenes.captions import describe
-from pipeline.scenes.facts import sample_scene
+from pipeline.scenes.sample import sample_scene
 
 COMPUTED = [metric for metric in METRICS if metric != "SPICE"]
 

@@ -30,7 +30,7 @@ METHODS = ("mle", "psst_multinomial", "st_multinomial", "luo")
 def toy_params() -> dict:
     """The scenes profile, as small as it goes."""
     params = profile("scenes")
-    params["draw"]["scenes"] = {"images": 30, "size": 64, "val": 6, "test": 6}
+    params["draw"]["scenes"] = {"images": 34, "size": 64, "val": 8, "test": 8}
     params["prepare"]["min_count"] = 2
     params["features"]["detector"] |= {"epochs": 1, "width": 4}
     sizes = {"words": 8, "hidden": 8}

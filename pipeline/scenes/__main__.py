@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from pipeline.runtime.files import atomic_path
 from pipeline.scenes.captions import describe
 from pipeline.scenes.drawing.draw import draw_scene
-from pipeline.scenes.facts import sample_scene
+from pipeline.scenes.sample import sample_scene
 
 GAP, LINES, LINE = 14, 2, 15
 

@@ -14,7 +14,7 @@ from pipeline.scenes.facts import Scene, pick, related, stream
 from pipeline.scenes.world import CATEGORIES
 
 ALIVE = ("person", "child", "animal")
-SHORTEST, LONGEST = 4, 13
+SHORTEST, LONGEST = 4, 15
 FORMS = {  # relative probability of each kind of sentence
     "participle": 0.24,  # a dog running on the beach
     "progressive": 0.18,  # a dog is running on the beach
@@ -59,6 +59,19 @@ class Part:
     plural: bool = False
 
 
+class Mood(NamedTuple):
+    """How much an annotator says; the probabilities are of what a caption names."""
+
+    share: float  # of the captions
+    second: float  # another thing
+    place: float
+    weather: float  # unusual weather, night or sunset; what is usual is named less often
+    colour: float  # of the first thing; what is less salient is named less often
+
+
+MOODS = (Mood(0.3, 0.35, 0.85, 0.75, 0.35), Mood(0.4, 0.65, 0.95, 0.9, 0.55), Mood(0.3, 0.95, 1.0, 1.0, 0.85))
+
+
 @dataclass(frozen=True)
 class Plan:
     """What one annotator is going to mention: which things, and which details of them."""
@@ -90,24 +103,28 @@ def describe(scene: Scene, seed: int, index: int, captions: int = 5) -> list[Des
 
 
 def _plan(scene: Scene, rng: np.random.Generator) -> Plan:
-    things = scene.things
+    things, mood = scene.things, pick(rng, MOODS, [mood.share for mood in MOODS])
     first, second = 0, -1
     if len(things) > 1:
         other = 1 if len(things) == 2 or rng.random() < 0.7 else 2
-        if rng.random() < 0.52:
+        if rng.random() < mood.second:
             first, second = (0, other) if rng.random() < 0.88 else (other, 0)
         elif rng.random() < 0.04:
             first = 1
-    likely = {"sunny": 0.10, "cloudy": 0.17}.get(scene.weather, 0.29)
-    place, weather, colour = rng.random() < 0.80, rng.random() < likely, rng.random() < 0.46
+    usual = {"sunny": 0.3, "cloudy": 0.6}.get(scene.weather, 1.0)
+    place, weather = rng.random() < mood.place, rng.random() < mood.weather * usual
+    colour = rng.random() < mood.colour
     possible = {"weather": weather, "scene": place, "fronted": place or weather, "coloured": colour}
     forms = {form: share for form, share in FORMS.items() if possible.get(form, True)}
     form = pick(rng, tuple(forms), tuple(forms.values()))
     details = {}
-    for i in (first, second):
-        share = 1.0 if i == 0 else 0.6
-        main = colour if i == 0 else rng.random() < 0.27
-        details[i] = (rng.random() < 0.16 * share, rng.random() < 0.34 * share, main)
+    for i in (first, second):  # of what is less salient people say less
+        share = 1.0 if i == 0 else 0.75
+        details[i] = (
+            rng.random() < 0.16 * share,
+            rng.random() < 0.6 * mood.colour * share,
+            colour if i == 0 else rng.random() < mood.colour * share,
+        )
     return Plan(first, second, place, weather, colour, form, details)
 
 
@@ -119,13 +136,17 @@ def _write(scene: Scene, plan: Plan, rng: np.random.Generator) -> Description:
     form = plan.form
     if form == "coloured":
         subject = _noun_phrase(scene, plan, plan.first, rng, definite=True)
-        verb = _verb(scene, [plan.first], rng) if rng.random() < 0.5 else Part()
+        verb = _verb(scene, [plan.first], rng) if rng.random() < 0.6 else Part()
         return _sentence(subject, verb, *_neighbour(scene, plan, rng), place, _is_coloured(scene, plan, subject, rng))
     if form == "scene":
         subject = _noun_phrase(scene, plan, plan.first, rng)
         setting = Part(pick(rng, w.SCENES[scene.setting]), (Claim("setting", scene.setting),))
-        other = [Part("and"), _noun_phrase(scene, plan, plan.second, rng)] if plan.second >= 0 else []
-        return _sentence(setting, Part("with"), subject, *other, weather)
+        if plan.second >= 0:
+            return _sentence(
+                setting, Part("with"), subject, Part("and"), _noun_phrase(scene, plan, plan.second, rng), weather
+            )
+        verb = _verb(scene, [plan.first], rng) if rng.random() < 0.5 else Part()
+        return _sentence(setting, Part("with"), subject, verb, weather)
 
     subject, actors = _noun_phrase(scene, plan, plan.first, rng), [plan.first]
     neighbour = _neighbour(scene, plan, rng)
@@ -141,10 +162,10 @@ def _write(scene: Scene, plan: Plan, rng: np.random.Generator) -> Description:
             return _sentence(there, subject, weather)
         return _sentence(subject, be, verb, *neighbour, place, weather)
     if form == "existential":
-        doing = verb if rng.random() < 0.4 else Part()
+        doing = verb if rng.random() < 0.7 else Part()
         return _sentence(there, subject, doing, *neighbour, place, weather)
     if form == "picture":
-        doing = verb if rng.random() < 0.3 else Part()
+        doing = verb if rng.random() < 0.6 else Part()
         return _sentence(Part(pick(rng, w.PICTURES)), subject, doing, *neighbour, place, weather)
     if form == "fronted":
         front, rest = (place, weather) if place.text and (not weather.text or rng.random() < 0.6) else (weather, place)

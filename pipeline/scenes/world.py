@@ -54,34 +54,34 @@ POSES: dict[str, dict[str, Extent]] = {
     "bus": {"parked": (0.53, 0.53, 0.58), "driving": (0.70, 0.53, 0.58)},
 }
 CATEGORIES: dict[str, Category] = {
-    "man": Category("person", 0.68, CLOTHES, POSES["person"], 1.9),
-    "woman": Category("person", 0.66, CLOTHES, POSES["person"], 1.9),
-    "boy": Category("child", 0.54, CLOTHES, POSES["person"], 1.9),
-    "girl": Category("child", 0.54, CLOTHES, POSES["person"], 1.9),
-    "dog": Category("animal", 0.50, COATS, POSES["dog"], 1.5),
-    "cat": Category("animal", 0.50, (*COATS, "orange"), POSES["cat"], 1.5),
-    "horse": Category("animal", 0.60, COATS, POSES["horse"], 1.3),
-    "cow": Category("animal", 0.58, ("brown", "black", "white"), POSES["cow"], 1.3, patterned=0.5),
-    "sheep": Category("animal", 0.56, ("white", "black", "gray"), POSES["sheep"], 1.4, patterned=0.0),
-    "bird": Category("animal", 0.40, FEATHERS, POSES["bird"], 1.6, patterned=0.0),
-    "car": Category("vehicle", 0.66, PAINT, POSES["car"], 1.1, 0.2),
-    "bus": Category("vehicle", 0.74, PAINT, POSES["bus"], 1.0, 0.2, most=1),
-    "truck": Category("vehicle", 0.72, PAINT, POSES["bus"], 1.0, 0.2, most=2),
-    "bicycle": Category("thing", 0.60, CLOTHES, {"parked": (0.52, 0.52, 0.7)}, 0.9, 0.0),
-    "boat": Category("thing", 0.50, CLOTHES, {"sailing": (0.54, 0.54, 1.06)}, 1.1),
-    "house": Category("thing", 0.58, PAINT, {"standing": (0.54, 0.54, 0.94)}, 0.7, 0.12, most=1),
-    "tent": Category("thing", 0.58, CLOTHES, {"standing": (0.55, 0.57, 0.74)}, 0.8, most=2),
-    "umbrella": Category("thing", 0.54, CLOTHES, {"standing": (0.52, 0.52, 0.98)}, 0.8),
-    "kite": Category("thing", 0.40, CLOTHES, {"flying": (0.4, 0.4, 1.02)}, 0.9),
-    "balloon": Category("thing", 0.46, CLOTHES, {"flying": (0.36, 0.36, 1.02)}, 1.0),
-    "bench": Category("thing", 0.60, (*CLOTHES, "brown"), {"standing": (0.52, 0.52, 0.6)}, 0.7, 0.0, most=2),
-    "ball": Category("thing", 0.28, CLOTHES, {"lying": (0.51, 0.51, 1.01)}, 0.8),
+    "man": Category("person", 0.75, CLOTHES, POSES["person"], 1.9),
+    "woman": Category("person", 0.73, CLOTHES, POSES["person"], 1.9),
+    "boy": Category("child", 0.59, CLOTHES, POSES["person"], 1.9),
+    "girl": Category("child", 0.59, CLOTHES, POSES["person"], 1.9),
+    "dog": Category("animal", 0.55, COATS, POSES["dog"], 1.5),
+    "cat": Category("animal", 0.55, (*COATS, "orange"), POSES["cat"], 1.5),
+    "horse": Category("animal", 0.66, COATS, POSES["horse"], 1.3),
+    "cow": Category("animal", 0.64, ("brown", "black", "white"), POSES["cow"], 1.3, patterned=0.5),
+    "sheep": Category("animal", 0.62, ("white", "black", "gray"), POSES["sheep"], 1.4, patterned=0.0),
+    "bird": Category("animal", 0.44, FEATHERS, POSES["bird"], 1.6, patterned=0.0),
+    "car": Category("vehicle", 0.73, PAINT, POSES["car"], 1.1, 0.2),
+    "bus": Category("vehicle", 0.81, PAINT, POSES["bus"], 1.0, 0.2, most=1),
+    "truck": Category("vehicle", 0.79, PAINT, POSES["bus"], 1.0, 0.2, most=2),
+    "bicycle": Category("thing", 0.66, CLOTHES, {"parked": (0.52, 0.52, 0.7)}, 0.9, 0.0),
+    "boat": Category("thing", 0.55, CLOTHES, {"sailing": (0.54, 0.54, 1.06)}, 1.1),
+    "house": Category("thing", 0.64, PAINT, {"standing": (0.54, 0.54, 0.94)}, 0.7, 0.12, most=1),
+    "tent": Category("thing", 0.64, CLOTHES, {"standing": (0.55, 0.57, 0.74)}, 0.8, most=2),
+    "umbrella": Category("thing", 0.59, CLOTHES, {"standing": (0.52, 0.52, 0.98)}, 0.8),
+    "kite": Category("thing", 0.44, CLOTHES, {"flying": (0.4, 0.4, 1.02)}, 0.9),
+    "balloon": Category("thing", 0.51, CLOTHES, {"flying": (0.36, 0.36, 1.02)}, 1.0),
+    "bench": Category("thing", 0.66, (*CLOTHES, "brown"), {"standing": (0.52, 0.52, 0.6)}, 0.7, 0.0, most=2),
+    "ball": Category("thing", 0.31, CLOTHES, {"lying": (0.51, 0.51, 1.01)}, 0.8),
 }
 
 # factors of a drawing's size: by its size word, by the count of its thing, and by the number of things
-SIZES = {"small": 0.70, "medium": 1.0, "large": 1.28}
-BY_COUNT = {1: 1.0, 2: 0.80, 3: 0.68}
-BY_OBJECTS = {1: 1.0, 2: 0.84, 3: 0.72}
+SIZES = {"small": 0.76, "medium": 1.0, "large": 1.2}
+BY_COUNT = {1: 1.0, 2: 0.82, 3: 0.70}
+BY_OBJECTS = {1: 1.0, 2: 0.86, 3: 0.72}
 PATTERNS = ("plain", "striped", "spotted")
 
 # categories that occur in each setting; one that is listed twice is twice as likely

@@ -19,10 +19,11 @@ from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
 from pipeline.scenes.captions import Description, describe
 from pipeline.scenes.drawing.draw import draw_scene
-from pipeline.scenes.facts import FACTS, Scene, sample_scene
+from pipeline.scenes.facts import FACTS, Scene
+from pipeline.scenes.sample import NEIGHBOURS, sample_scene
 
 KARPATHY, COCO = "dataset_scenes.json", "captions_scenes.json"
-CHUNK = 50  # images that a worker draws at a time
+CHUNK = 6 * NEIGHBOURS  # images that a worker draws at a time
 Drawn = list[tuple[Scene, list[Description]]]
 
 
@@ -84,7 +85,7 @@ def coco_form(drawn: Drawn, size: int) -> dict[str, Any]:
     images = [{"id": i, "file_name": file_name(i), "width": size, "height": size} for i in range(len(drawn))]
     pairs = [(i, caption) for i, (_, captions) in enumerate(drawn) for caption in captions]
     annotations = [{"id": n, "image_id": i, "caption": caption.raw} for n, (i, caption) in enumerate(pairs)]
-    info = {"description": "scenes", "version": "1"}
+    info = {"description": "scenes", "version": "2"}
     return {"info": info, "images": images, "annotations": annotations, "licenses": []}
 
 
@@ -110,6 +111,11 @@ def _draw_one(folder: Path, size: int, seed: int, index: int) -> tuple[Scene, li
 def _check(root: Path, images: int, size: int, val: int, test: int, seed: int) -> None:
     if min(val, test, seed) < 0:
         raise UserError(f"draw: val, test and seed must not be negative, but are {val}, {test} and {seed}")
+    if val % NEIGHBOURS or test % NEIGHBOURS:
+        raise UserError(
+            f"draw: val: {val} and test: {test} would divide a neighbourhood of {NEIGHBOURS} scenes; "
+            f"choose multiples of {NEIGHBOURS}"
+        )
     if images <= val + test:
         raise UserError(
             f"draw: of {images} images none are left for training after val: {val} and test: {test}; draw more images"

@@ -10,12 +10,12 @@ import pytest
 
 from pipeline.evaluation.baselines import oracle, random, read_out, template
 from pipeline.scenes.captions import describe
-from pipeline.scenes.facts import sample_scene
 from pipeline.scenes.faithfulness import faithfulness
+from pipeline.scenes.sample import sample_scene
 from pipeline.scenes.world import CONDITIONS, SETTINGS
 
 TRAIN, TEST = 150, 20
-SCENES = [sample_scene(5, n) for n in range(TRAIN + TEST)]
+SCENES = [sample_scene(5, 8 * n) for n in range(TRAIN + TEST)]
 FACTS = {str(n): scene for n, scene in enumerate(SCENES)}
 ROWS = np.arange(TRAIN, TRAIN + TEST)
 PREPARED = SimpleNamespace(

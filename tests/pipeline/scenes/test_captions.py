@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from pipeline.scenes.captions import Claim, Description, article, describe
-from pipeline.scenes.facts import Scene, Thing, related, sample_scene
+from pipeline.scenes.facts import Scene, Thing, related
+from pipeline.scenes.sample import sample_scene
 from pipeline.scenes.world import CATEGORIES, PALETTE
 
 SEED, NUMBER = 1, 1000
@@ -55,7 +56,7 @@ def test_every_claim_is_true(pairs: list[tuple[Scene, Description]]) -> None:
 
 def test_form(pairs: list[tuple[Scene, Description]]) -> None:
     lengths = Counter(len(caption.tokens) for _, caption in pairs)
-    assert set(lengths) <= set(range(4, 14))
+    assert set(lengths) <= set(range(4, 16))
     assert max(lengths.values()) < 0.2 * len(pairs)
     for _, caption in pairs:
         assert re.fullmatch(r"[A-Z][a-z]*( [a-z]+)+\.", caption.raw)
@@ -265,18 +266,18 @@ def test_what_is_mentioned_how_often(pairs: list[tuple[Scene, Description]]) -> 
         said = [any(c.what == what and of in (None, c.of) for c in caption.claims) for _, caption in chosen]
         return sum(said) / len(said)
 
-    assert 0.40 <= share("colour", 0, pairs) <= 0.46
-    assert 0.74 <= share("setting", None, pairs) <= 0.84
+    assert 0.45 <= share("colour", 0, pairs) <= 0.60
+    assert 0.90 <= share("setting", None, pairs) <= 0.97
     assert share("category", 0, pairs) + share("kind", 0, pairs) > 0.96
-    assert 0.05 <= share("weather", None, [p for p in pairs if p[0].weather == "sunny"]) <= 0.13
-    for weather in ("cloudy", "rainy"):
-        assert 0.10 <= share("weather", None, [p for p in pairs if p[0].weather == weather]) <= 0.32
+    assert 0.2 <= share("weather", None, [p for p in pairs if p[0].weather == "sunny"]) <= 0.35
+    assert 0.4 <= share("weather", None, [p for p in pairs if p[0].weather == "cloudy"]) <= 0.65
+    assert 0.8 <= share("weather", None, [p for p in pairs if p[0].weather == "rainy"]) <= 0.95
     for light in ("sunset", "night"):
-        assert 0.20 <= share("light", None, [p for p in pairs if p[0].light == light]) <= 0.32
+        assert 0.8 <= share("light", None, [p for p in pairs if p[0].light == light]) <= 0.95
     assert 0.2 <= share("pattern", 0, [p for p in pairs if p[0].things[0].pattern != "plain"]) <= 0.4
     several = [caption for scene, caption in pairs if len(scene.things) > 1]
     named_two = [len({c.of for c in caption.claims if c.what in ("category", "kind")}) == 2 for caption in several]
-    assert 0.45 <= sum(named_two) / len(named_two) <= 0.55
+    assert 0.5 <= sum(named_two) / len(named_two) <= 0.7
 
 
 def test_vocabulary_and_variety(pairs: list[tuple[Scene, Description]]) -> None:

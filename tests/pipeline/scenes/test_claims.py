@@ -6,8 +6,8 @@ import pytest
 
 from pipeline.scenes.captions import describe
 from pipeline.scenes.claims import Claims
-from pipeline.scenes.facts import sample_scene
 from pipeline.scenes.faithfulness import verdicts
+from pipeline.scenes.sample import sample_scene
 
 ODD = [
     "two people and a dog next to a dog",

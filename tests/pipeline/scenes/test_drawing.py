@@ -8,7 +8,8 @@ from PIL import Image
 
 from pipeline.scenes.drawing.draw import draw_object, draw_scene
 from pipeline.scenes.drawing.pen import PAD, mix, spline
-from pipeline.scenes.facts import Scene, Thing, sample_scene, stream
+from pipeline.scenes.facts import Scene, Thing, stream
+from pipeline.scenes.sample import sample_scene
 from pipeline.scenes.world import CATEGORIES, PALETTE
 
 POSES = [(category, pose) for category in CATEGORIES for pose in CATEGORIES[category].poses]

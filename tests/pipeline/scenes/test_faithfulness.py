@@ -10,8 +10,9 @@ from pipeline.data.prepared import Prepared, write_prepared
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus
 from pipeline.scenes.captions import describe
-from pipeline.scenes.facts import FACTS, Box, Scene, Thing, sample_scene
+from pipeline.scenes.facts import FACTS, Box, Scene, Thing
 from pipeline.scenes.faithfulness import KINDS, facts_of, faithfulness, read_facts, verdicts
+from pipeline.scenes.sample import sample_scene
 from pipeline.scenes.write import draw
 
 LEFT, RIGHT = (0.05, 0.5, 0.30, 0.80), (0.35, 0.5, 0.65, 0.82)
@@ -151,19 +152,21 @@ def test_annotators_are_always_right_and_tell_part() -> None:
     assert summary["precision"] == 1.0
     assert summary["unknown_words"] == 0.0
     assert all(kind["precision"] == 1.0 and 0.05 < kind["told"] < 0.75 for kind in summary["by_kind"].values())
-    strangers = faithfulness([caption for caption, _ in captions], [scene for _, scene in captions[5:] + captions[:5]])
+    strangers = faithfulness(
+        [caption for caption, _ in captions], [scene for _, scene in captions[400:] + captions[:400]]
+    )
     assert strangers.summary()["precision"] < 0.4
 
 
 def test_facts_are_found_by_the_ids_of_the_prepared_data(tmp_path: Path) -> None:
     root = tmp_path / "raw"
-    draw(root, 12, 32, 2, 4, seed=5, workers=1)
+    draw(root, 24, 32, 8, 8, seed=5, workers=1)
     corpus = read_corpus("scenes", "karpathy", root, "dataset_scenes.json", root / "images")
     (tmp_path / "prepared").mkdir()
     write_prepared(corpus, tmp_path / "prepared", 0, 16)
     prepared = Prepared.load(tmp_path / "prepared")
     facts = read_facts(root / FACTS)
-    assert facts == {str(i): sample_scene(5, i) for i in range(12)}
+    assert facts == {str(i): sample_scene(5, i) for i in range(24)}
     for row in prepared.rows("test"):
         texts = prepared.texts(row)
         counts = faithfulness(texts, [facts[prepared.ids[row].as_py()]] * len(texts))

@@ -4,8 +4,8 @@ import pytest
 
 from pipeline.scenes import words as w
 from pipeline.scenes.captions import Claim, describe
-from pipeline.scenes.facts import sample_scene
 from pipeline.scenes.parser import Parsed, ParsedCaption, _known, _lexicon, parse
+from pipeline.scenes.sample import sample_scene
 from pipeline.scenes.world import CATEGORIES
 
 PEOPLE, CHILDREN = "boy|girl|man|woman", "boy|girl"

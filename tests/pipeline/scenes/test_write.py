@@ -9,10 +9,11 @@ from pycocotools.coco import COCO
 
 from pipeline.errors import UserError
 from pipeline.scenes import write
-from pipeline.scenes.facts import FACTS, Scene, sample_scene
+from pipeline.scenes.facts import FACTS, Scene
+from pipeline.scenes.sample import sample_scene
 from pipeline.scenes.write import draw
 
-IMAGES, SIZE, VAL, TEST = 110, 48, 10, 20
+IMAGES, SIZE, VAL, TEST = 104, 48, 8, 16
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def test_another_seed_draws_other_images_and_more_images_keep_the_first(root: Pa
 
 
 def draw_few(root: Path, seed: int) -> dict[str, bytes]:
-    draw(root, 8, SIZE, 1, 2, seed, workers=1)
+    draw(root, 17, SIZE, 8, 8, seed, workers=1)
     return contents(root)
 
 
@@ -97,8 +98,17 @@ def test_facts_are_those_of_the_images(root: Path) -> None:
     assert [(r["imgid"], r["filename"]) for r in records] == [(i, f"{i:06d}.jpg") for i in range(IMAGES)]
     for i in (0, 50, IMAGES - 1):
         assert Scene.of(records[i]) == sample_scene(1, i)
+    splits = [set(range(TEST)), set(range(TEST, TEST + VAL)), set(range(TEST + VAL, IMAGES))]
+    of = [{records[i]["neighbourhood"] for i in split} for split in splits]
+    assert of == [{0, 1}, {2}, set(range(3, 13))]  # none is in two splits
     details = {"category", "colour", "pattern", "size", "count", "pose", "place", "facing", "boxes", "box"}
     assert all(set(thing) == details for record in records for thing in record["objects"])
+
+
+def test_facts_that_were_drawn_before_there_were_neighbourhoods_are_read(root: Path) -> None:
+    record = json.loads((root / "facts.jsonl").read_text().splitlines()[0])
+    del record["neighbourhood"]
+    assert Scene.of(record).neighbourhood == -1
 
 
 def test_a_failure_leaves_no_half_drawn_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,15 +119,15 @@ def test_a_failure_leaves_no_half_drawn_data_set(tmp_path: Path, monkeypatch: py
     before = draw_few(root, seed=1)
     monkeypatch.setattr(write, "coco_form", fail)
     with pytest.raises(OSError, match="disk full"):
-        draw(root, 9, SIZE, 1, 2, 1, workers=1)
+        draw(root, 18, SIZE, 8, 8, 1, workers=1)
     with pytest.raises(OSError, match="disk full"):
-        draw(tmp_path / "new", 9, SIZE, 1, 2, 1, workers=1)
+        draw(tmp_path / "new", 18, SIZE, 8, 8, 1, workers=1)
     assert [path.name for path in tmp_path.iterdir()] == ["scenes"]
     assert contents(root) == before
 
 
 def test_drawing_again_replaces_all_of_it(tmp_path: Path) -> None:
-    draw(tmp_path / "scenes", 9, SIZE, 1, 2, seed=2, workers=1)
+    draw(tmp_path / "scenes", 18, SIZE, 8, 8, seed=2, workers=1)
     again = draw_few(tmp_path / "scenes", seed=1)
     assert again == draw_few(tmp_path / "fresh", seed=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "scenes"]
@@ -126,15 +136,17 @@ def test_drawing_again_replaces_all_of_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("numbers", "said"),
     [
-        ({"images": 10, "val": 4, "test": 6}, "none are left for training"),
-        ({"images": 10, "val": -1}, "negative"),
+        ({"images": 24, "val": 8, "test": 16}, "none are left for training"),
+        ({"val": -1}, "negative"),
+        ({"val": 4}, "multiples of 8"),
+        ({"test": 12}, "multiples of 8"),
         ({"seed": -1}, "negative"),
         ({"size": 16}, "size 16"),
         ({"images": 2_000_000}, "2000000"),
     ],
 )
 def test_impossible_numbers_are_refused(tmp_path: Path, numbers: dict[str, int], said: str) -> None:
-    wanted = {"images": 10, "size": 48, "val": 1, "test": 1, "seed": 1} | numbers
+    wanted = {"images": 24, "size": 48, "val": 8, "test": 8, "seed": 1} | numbers
     with pytest.raises(UserError, match=said):
         draw(tmp_path / "scenes", **wanted)
     assert list(tmp_path.iterdir()) == []
@@ -143,5 +155,5 @@ def test_impossible_numbers_are_refused(tmp_path: Path, numbers: dict[str, int],
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(UserError, match="something else"):
-        draw(tmp_path, 8, SIZE, 1, 1, 1, workers=1)
+        draw(tmp_path, 17, SIZE, 8, 8, 1, workers=1)
     assert contents(tmp_path) == {"thesis.tex": b"years of work"}
