@@ -99,12 +99,17 @@ class Prepare(Section):
 
 
 class Detector(Section):
-    """The caption-word detector, which is trained where there are no pretrained weights."""
+    """The caption-word detector, which is trained where there are no pretrained weights.
+
+    `seed` is added to the global one; `mirrored`: half of the training images, at random, are mirrored.
+    """
 
     epochs: Natural
     width: Count
     learning_rate: Positive
     batch: Count
+    seed: Natural = 0
+    mirrored: bool = False
 
 
 class Imported(Section):
@@ -137,6 +142,9 @@ class Boxes(Section):
             raise ValueError("boxes is {fixed: 36} or {least: 10, most: 100, threshold: 0.2}")
         if self.least is not None and self.most is not None and self.least > self.most:
             raise ValueError(f"least {self.least} is more than most {self.most}")
+
+
+MAIN = "main"  # the features that speakers and the listener see; judges may have others
 
 
 class Features(Section):

@@ -165,14 +165,15 @@ def _trained_detector(
         trained = WordDetector(words, detector["width"])
         trained.load_state_dict(load_file(path))
         return trained
-    training = images.rows("train")
+    training, settings = images.rows("train"), dict(detector)
+    own = settings.pop("seed")
     with tempfile.TemporaryDirectory(prefix=".pixels-", dir=work) as scratch:
         shape = (len(images), 3, image_size, image_size)  # a sparse file: only the training split is in it
         pixels = np.memmap(Path(scratch) / "pixels", np.uint8, "w+", shape=shape)
         for rows, tensors in _loaded(load, partial(squashed, size=image_size), _parts(training, batch)):
             pixels[rows] = torch.stack(tensors).numpy()
         trained = train_detector(
-            pixels, images, training, words, **detector, seed=seed, device=device, on_epoch=on_epoch
+            pixels, images, training, words, **settings, seed=seed + own, device=device, on_epoch=on_epoch
         )
     _save(path, trained.state_dict())
     return trained

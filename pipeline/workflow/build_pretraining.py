@@ -46,7 +46,7 @@ def pretraining(
         scheduled = None if schedule is None else ScheduledSampling(**schedule.plain())
         method = teacher_forcing({"speaker": speaker}, scheduled, section.image_dropout)
         return method, cider(prepared).to(device)
-    listener = Listener(words, store.pooled_size, section.words, section.hidden, section.encoder)
+    listener = Listener(words, store.pooled_size, section.words, section.hidden, section.encoder, section.features)
     steps = max(1, len(prepared.rows("train")) // section.optimisation.batch)
     return matching(listener, _matching_score(section, listener, steps)), None
 
@@ -64,7 +64,7 @@ def _speaker(section: Node, prepared: Prepared, store: FeatureStore) -> Decoder:
     if speaker.region_size != size:
         raise UserError(
             f"{section.model} sees regions of {speaker.region_size} numbers, and the features have {size}: set "
-            f"features.network to hub/{section.model} and run the features stage again"
+            f"features.main.network to hub/{section.model} and run the features stage again"
         )
     return speaker
 

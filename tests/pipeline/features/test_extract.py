@@ -20,7 +20,7 @@ from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.vocabulary import Vocabulary
 
 WORDS = NetworkSettings("word_detector", 32)
-DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4}
+DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 0, "mirrored": False}
 
 
 class Photos:
@@ -165,6 +165,15 @@ def test_a_trained_detector_is_not_trained_again_and_has_no_shards(drawn, tmp_pa
     never = lambda epoch, report: pytest.fail("trained again")  # noqa: E731
     extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, on_epoch=never)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_detector_s_own_seed_is_added_to_the_seed_of_all(drawn, tmp_path):
+    weights = {}
+    for name, seed, own in (("three", 3, 0), ("two and one", 2, 1), ("two", 2, 0)):
+        settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR | {"seed": own}, "seed": seed}
+        extract(*drawn, tmp_path / name, FeatureWriter, tmp_path / "work", **settings)
+        weights[name] = (tmp_path / name / "detector.safetensors").read_bytes()
+    assert weights["two and one"] == weights["three"] != weights["two"]
 
 
 def test_an_image_that_is_no_number_is_named(drawn, tiny, tmp_path):
