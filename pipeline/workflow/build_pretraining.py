@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pipeline.channels.forced import ScheduledSampling
 from pipeline.composition.method import Method
 from pipeline.composition.pretraining import frozen_speaker, matching, teacher_forcing
+from pipeline.data.batches import showings
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.data.tokens import Tokens
@@ -47,7 +48,8 @@ def pretraining(
         method = teacher_forcing({"speaker": speaker}, scheduled, section.image_dropout)
         return method, cider(prepared).to(device)
     listener = Listener(words, store.pooled_size, section.words, section.hidden, section.encoder, section.features)
-    steps = max(1, len(prepared.rows("train")) // section.optimisation.batch)
+    shown = showings(prepared, prepared.rows("train"), section.optimisation.captions)
+    steps = max(1, sum(len(rows) // section.optimisation.batch for rows in shown))
     return matching(listener, _matching_score(section, listener, steps)), None
 
 

@@ -78,6 +78,35 @@ def test_all_captions_of_an_image_are_equally_likely(world):
     assert all(50 < count < 110 for count in seen.values())  # 80 ± 8
 
 
+def pairs(batches, epoch, start=0):
+    """The batches of an epoch, each as (image, caption) in order."""
+    return [
+        [(int(i), tuple(t for t in c.tolist() if t)) for i, c in zip(b.images, b.captions, strict=True)]
+        for b in batches.epoch(epoch, start)
+    ]
+
+
+def test_an_epoch_of_all_captions_shows_each_of_them_once_and_no_image_twice_in_a_batch(world):
+    prepared, store = world
+    rows = prepared.rows("train")
+    count = [len(prepared.captions(row)) for row in rows]
+    batches = Batches(prepared, store, rows, 1, 3, captions="all")
+    assert len(batches) == sum(count) == 60
+    every = sorted((int(row), tuple(caption)) for row in rows for caption in prepared.captions(row))
+    seen = [[pair for (pair,) in pairs(batches, epoch)] for epoch in (0, 1)]
+    assert sorted(seen[0]) == sorted(seen[1]) == every
+    assert seen[0] != seen[1]
+    sixes = Batches(prepared, store, rows, 6, 3, captions="all")
+    assert len(sixes) == sum(sum(one > k for one in count) // 6 for k in range(max(count)))
+    whole = pairs(sixes, 4)
+    assert len(whole) == len(sixes)
+    assert all(len(dict(batch)) == 6 for batch in whole)
+    assert [batch.step for batch in sixes.epoch(2)] == list(range(2 * len(sixes), 3 * len(sixes)))
+    assert pairs(sixes, 4, start=5) == whole[5:]
+    parts = [pairs(Batches(prepared, store, rows, 6, 3, captions="all", part=(k, 2)), 4) for k in range(2)]
+    assert [one + other for one, other in zip(*parts, strict=True)] == whole
+
+
 def test_which_images_are_dropped_depends_on_seed_epoch_and_image_only(world):
     prepared, store = world
     rows = prepared.rows("train")
