@@ -161,6 +161,8 @@ class Features(Section):
     std: Channels | None = None
     project: Count | None = None
     cells: Count | None = None
+    mirrored: bool = False
+    vector: Literal["own", "mean_and_max"] = "own"
     boxes: Boxes | None = None
     detector: Detector | None = None
     imported: Imported | None = None
@@ -184,3 +186,5 @@ class Features(Section):
             raise ValueError(f"network {self.network} takes boxes: {{fixed: 36}}, say, and cells: null")
         if not detects and self.boxes is not None:
             raise ValueError(f"network {self.network} detects nothing: boxes: null")
+        if self.vector != "own" and (own or detects or self.network.startswith("hub/")):
+            raise ValueError(f"network {self.network} takes vector: own")

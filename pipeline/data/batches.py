@@ -17,7 +17,7 @@ from pipeline.errors import UserError
 from pipeline.types import Batch
 
 AHEAD = 2  # batches that are read in advance
-ORDER, CAPTION, UNSEEN = 0, 1, 2  # random streams
+ORDER, CAPTION, UNSEEN, SIDE = 0, 1, 2, 3  # random streams
 
 Captions = Literal["one", "all"]
 
@@ -26,8 +26,8 @@ class Batches:
     """Training batches of the images `rows`, shuffled by (seed, epoch); no batch has an image twice.
 
     An epoch shows each image once, with one of its captions at random, or as often as it has captions, with another one
-    each time (`captions`). Which caption that is, and whether its regions are masked, depend on (seed, epoch, image)
-    and on how often the epoch has shown it.
+    each time (`captions`). Which caption that is, whether its regions are masked, and whether it is mirrored (half of
+    the time, if the store can), depend on (seed, epoch, image) and on how often the epoch has shown it.
     """
 
     def __init__(
@@ -71,17 +71,20 @@ class Batches:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from number `start` on; `step` counts on over epochs."""
-        shuffle, drop = _generator(self.seed, epoch, ORDER), _generator(self.seed, epoch, UNSEEN)
+        shuffle, drop, turn = (_generator(self.seed, epoch, stream) for stream in (ORDER, UNSEEN, SIDE))
         captions, each = self._captions(epoch), []
         for shown, caption in zip(self.showings, captions, strict=True):
             order, unseen = shown[shuffle.permutation(len(shown))], drop.random(len(self.prepared)) < self.image_dropout
             parts = (order[k * self.batch : (k + 1) * self.batch] for k in range(len(shown) // self.batch))
-            each += [(rows, caption[rows], unseen[rows]) for rows in parts]
+            seen = np.arange(len(self.prepared))
+            if self.store.mirrored:
+                seen += len(seen) * (turn.random(len(seen)) < 0.5)
+            each += [(rows, seen[rows], caption[rows], unseen[rows]) for rows in parts]
 
         def read(number: int) -> Batch:
             first, step = self.part * self.each, epoch * len(self) + number
-            rows, caption, unseen = (values[first : first + self.each] for values in each[number])
-            batch = _batch(self.prepared, self.store, rows, caption, epoch, step, self.pinned)
+            rows, seen, caption, unseen = (values[first : first + self.each] for values in each[number])
+            batch = _batch(self.prepared, self.store, rows, seen, caption, epoch, step, self.pinned)
             batch.region_mask[torch.from_numpy(unseen)] = False
             return batch if self.each == self.batch else replace(batch, first=first, of=self.batch)
 
@@ -121,19 +124,27 @@ def everything(prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch:
     _check_same_images(prepared, store)
     for number, start in enumerate(range(0, len(rows), batch)):
         some = np.asarray(rows[start : start + batch])
-        yield _batch(prepared, store, some, prepared.first[some], 0, number, pinned=False)
+        yield _batch(prepared, store, some, some, prepared.first[some], 0, number, pinned=False)
 
 
 def _batch(
-    prepared: Prepared, store: FeatureStore, rows: np.ndarray, captions: np.ndarray, epoch: int, step: int, pinned: bool
+    prepared: Prepared,
+    store: FeatureStore,
+    rows: np.ndarray,
+    seen: np.ndarray,
+    captions: np.ndarray,
+    epoch: int,
+    step: int,
+    pinned: bool,
 ) -> Batch:
+    """Images `rows` (B,), as they are or mirrored: `seen` (B,) are the store's rows."""
     pooled = torch.empty(len(rows), store.pooled_size, dtype=torch.float16, pin_memory=pinned)
     regions = torch.empty(len(rows), *store.regions_shape, dtype=torch.float16, pin_memory=pinned)
-    store.read_into(rows, pooled.numpy(), regions.numpy())
+    store.read_into(seen, pooled.numpy(), regions.numpy())
     if not pinned:
         pooled, regions = pooled.float(), regions.float()
     words = torch.from_numpy(prepared.tokens[captions].astype(np.int64))
-    mask = torch.from_numpy(store.mask(rows))
+    mask = torch.from_numpy(store.mask(seen))
     return Batch(torch.from_numpy(rows.astype(np.int64)), pooled, regions, mask, words, epoch, step)
 
 

@@ -129,6 +129,35 @@ def test_which_images_are_dropped_depends_on_seed_epoch_and_image_only(world):
     assert shown(Batches(prepared, store, rows, 20, 3, image_dropout=0.3), 4) == shown(plain, 4)
 
 
+def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_showing(world, tmp_path):
+    prepared, _ = world
+    with FeatureWriter(tmp_path / "both", 40, 1, (1, 1), mirrored=True) as writer:
+        rows = np.arange(80)  # the features of image i are i, mirrored 40 + i
+        writer.write(rows, rows[:, None], rows[:, None, None])
+    store, rows = FeatureStore(tmp_path / "both"), prepared.rows("train")
+
+    def turned(batch, epoch=4, seed=3, **more):
+        found = []
+        for b in Batches(prepared, store, rows, batch, seed, **more).epoch(epoch):
+            assert torch.equal(b.pooled[:, 0], b.regions[:, 0, 0])
+            assert torch.equal(b.pooled[:, 0] % 40, b.images.float())
+            found += [(int(i), bool(p >= 40)) for i, p in zip(b.images, b.pooled[:, 0], strict=True)]
+        return found
+
+    reference = sorted(turned(20))
+    assert 3 < sum(side for _, side in reference) < 17
+    assert sorted(turned(4)) == reference
+    assert sorted(turned(4, part=(0, 2)) + turned(4, part=(1, 2))) == reference
+    assert sorted(turned(20, epoch=5)) != reference != sorted(turned(20, seed=4))
+    assert 0.45 < np.mean([side for epoch in range(60) for _, side in turned(20, epoch)]) < 0.55  # .5 ± .014
+    again = turned(1, captions="all")
+    assert len(set(again)) > len(rows), "the showings of an image differ"
+    straight = [batch.images.tolist() for batch in Batches(prepared, world[1], rows, 5, 3).epoch(4)]
+    assert [b.images.tolist() for b in Batches(prepared, store, rows, 5, 3).epoch(4)] == straight
+    seen = next(everything(prepared, store, rows, 20))
+    assert torch.equal(seen.pooled[:, 0], seen.images.float()), "evaluation sees images as they are"
+
+
 def test_an_epoch_goes_on_from_any_batch(world):
     prepared, store = world
     batches = Batches(prepared, store, prepared.rows("train"), 4, 1)
