@@ -162,7 +162,7 @@ class Features(Section):
     project: Count | None = None
     cells: Count | None = None
     mirrored: bool = False
-    vector: Literal["own", "mean_and_max"] = "own"
+    vector: Literal["mean_and_max"] | None = None
     boxes: Boxes | None = None
     detector: Detector | None = None
     imported: Imported | None = None
@@ -186,5 +186,5 @@ class Features(Section):
             raise ValueError(f"network {self.network} takes boxes: {{fixed: 36}}, say, and cells: null")
         if not detects and self.boxes is not None:
             raise ValueError(f"network {self.network} detects nothing: boxes: null")
-        if self.vector != "own" and (own or detects or self.network.startswith("hub/")):
-            raise ValueError(f"network {self.network} takes vector: own")
+        if self.vector and (own or detects or self.network.startswith("hub/")):
+            raise ValueError(f"network {self.network} takes vector: null")

@@ -61,7 +61,10 @@ class Recover(Section):
 
 
 class ListenerSettings(Matching):
-    """A listener and its pretraining, with the features that it sees; `seed` is added to the global one."""
+    """A listener and its pretraining, with the features that it sees; `seed` is added to the global one.
+
+    While it learns, these shares of an image's vector and of the words are dropped.
+    """
 
     features: Name
     encoder: Literal["gru", "bag"]
@@ -69,6 +72,8 @@ class ListenerSettings(Matching):
     hidden: Count
     warmup_epochs: Natural
     recover: Recover | None = None
+    vector_dropout: Dropped = 0.0
+    word_dropout: Dropped = 0.0
     seed: Natural
     optimisation: Annotated[Optimisation, Given, _selects("rsum", *RECALL)]
 

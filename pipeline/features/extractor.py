@@ -17,16 +17,13 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-Vector = Literal["own", "mean_and_max"]
-
-
 @dataclass(frozen=True)
 class NetworkSettings:
     """Which network extracts features, with which weights, and how images are prepared for it.
 
     `options` go to the library that builds the network. `mean` and `std` (RGB) replace the network's own. A map is
     averaged to `cells` × `cells`; `boxes` is how many regions a detector finds. `vector`: an image's vector is the
-    network's own, or the mean and the maximum of its map's cells.
+    mean and the maximum of its map's cells, not the network's own.
     """
 
     network: str
@@ -37,7 +34,7 @@ class NetworkSettings:
     std: Sequence[float] | None = None
     cells: int | None = None
     boxes: Mapping[str, Any] | None = None
-    vector: Vector = "own"
+    vector: Literal["mean_and_max"] | None = None
 
     @property
     def normalisation(self) -> dict[str, tuple[float, ...]]:

@@ -22,7 +22,7 @@ from pipeline.models.listener import Listener
 from pipeline.models.transformer import Transformer
 from pipeline.models.weights import load_agent
 from pipeline.protocols import Score
-from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering
+from pipeline.scores.discriminability import Dropping, Hinge, InfoNCE, Recovering
 from pipeline.workflow.build_data import cider
 
 ARCHITECTURES: dict[str, type[Decoder]] = {"att2in": Att2in, "transformer": Transformer}
@@ -50,7 +50,13 @@ def pretraining(
     listener = Listener(words, store.pooled_size, section.words, section.hidden, section.encoder, section.features)
     shown = showings(prepared, prepared.rows("train"), section.optimisation.captions)
     steps = max(1, sum(len(rows) // section.optimisation.batch for rows in shown))
-    return matching(listener, _matching_score(section, listener, steps)), None
+    score = _matching_score(section, listener, steps)
+    if section.vector_dropout or section.word_dropout:
+        unk = prepared.vocabulary.unk
+        if section.word_dropout and unk < 0:
+            raise UserError("word_dropout makes words UNK, which this vocabulary does not have: set it to 0")
+        score = Dropping(score, section.vector_dropout, section.word_dropout, unk)
+    return matching(listener, score), None
 
 
 def _speaker(section: Node, prepared: Prepared, store: FeatureStore) -> Decoder:
