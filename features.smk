@@ -1,8 +1,10 @@
 # The features stage in shards, on one machine or on many that share this folder.
 #
-#   snakemake -s features.smk --cores 8 --config shards=8          all shards, then data/features, without DVC
+#   snakemake -s features.smk --cores 8 --config shards=8          all shards, then data/features/main, without DVC
 #   snakemake shards -s features.smk --cores 8 --config shards=8   the shards; `dvc repro` puts them together and goes on
 #   snakemake -s features.smk --workflow-profile profiles/slurm --config shards=32
+#
+# `--config features=judge` is for another set of features than main.
 #
 # Each shard's images are kept in data/checkpoints/features, by a key of parameters, data and code: whatever is there is
 # not seen again, killed or not, with as many shards or with others.
@@ -13,7 +15,8 @@ from pipeline.workflow.stage import opened
 from stages.features import inputs
 
 SHARDS = int(config.get("shards", 8))
-MARK = "data/checkpoints/features/{k}-of-{n}.seen"
+FEATURES = config.get("features", "main")
+MARK = f"data/checkpoints/features/{FEATURES}-{{k}}-of-{{n}}.seen"
 SEEN = expand(MARK, k=range(1, SHARDS + 1), n=SHARDS)
 ALIVE = sweep.free_locks()
 
@@ -21,7 +24,7 @@ ALIVE = sweep.free_locks()
 @cache
 def key():
     """What decides the features, as the stage itself has it."""
-    stage = opened("features")
+    stage = opened("features", ["--features", FEATURES])
     return stage.key(inputs(stage))
 
 
@@ -32,8 +35,8 @@ localrules:
 
 rule all:
     input:
-        "data/features/features.h5",
-        "data/features/manifest.json",
+        f"data/features/{FEATURES}/features.h5",
+        f"data/features/{FEATURES}/manifest.json",
 
 
 rule shards:
@@ -47,7 +50,7 @@ rule shard:
     output:
         temp(touch(MARK)),
     log:
-        "data/cells/features/{k}-of-{n}.log",
+        f"data/cells/features/{FEATURES}-{{k}}-of-{{n}}.log",
     conda:
         "profiles/environment.yaml"
     threads: 1
@@ -56,20 +59,20 @@ rule shard:
     params:
         key=lambda wildcards: key(),
     shell:
-        "OMP_NUM_THREADS={threads} python -m stages.features --shard {wildcards.k}/{wildcards.n} > {log:q} 2>&1"
+        "OMP_NUM_THREADS={threads} python -m stages.features --features {FEATURES} --shard {wildcards.k}/{wildcards.n} > {log:q} 2>&1"
 
 
 rule join:
     input:
         SEEN,
     output:
-        "data/features/features.h5",
-        "data/features/manifest.json",
+        f"data/features/{FEATURES}/features.h5",
+        f"data/features/{FEATURES}/manifest.json",
     log:
-        "data/cells/features/join.log",
+        f"data/cells/features/{FEATURES}-join.log",
     conda:
         "profiles/environment.yaml"
     params:
         key=lambda wildcards: key(),
     shell:
-        "python -m stages.features > {log:q} 2>&1"
+        "python -m stages.features --features {FEATURES} > {log:q} 2>&1"

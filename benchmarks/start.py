@@ -105,7 +105,7 @@ def _workflow(folder: Path, images: int) -> None:
     params = parse_yaml(profile_text("scenes", ROOT / "profiles"), "scenes")
     params["draw"]["scenes"] |= {"images": images, "size": 64, "val": images // 5, "test": images // 5}
     params["prepare"]["min_count"] = 1
-    params["features"]["detector"] |= {"epochs": 1, "width": 4}
+    params["features"]["main"]["detector"] |= {"epochs": 1, "width": 4}
     for section in (*params["pretrain"].values(), params["train"], params["adapt"]):
         section["optimisation"] |= {"epochs": 1, "validate_every": 1}
     params["evaluate"]["metrics"] = ["BLEU", "CIDEr"]

@@ -12,7 +12,7 @@ from pipeline.workflow.stage import Stage, main
 
 def inputs(stage: Stage) -> list[Path]:
     """What is read: the data, the listener, and the model whose speaker it gets used to."""
-    names = ("prepared", "features", "pretrained/listener/weights.safetensors")
+    names = ("prepared", "features/main", "pretrained/listener/weights.safetensors")
     return [*(stage.root / name for name in names), stage.model / "weights.safetensors"]
 
 

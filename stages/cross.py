@@ -14,20 +14,20 @@ def run(stage: Stage) -> None:
 
     from pipeline.analysis.results import read_results
     from pipeline.analysis.selection import ReportSettings, choose_all
+    from pipeline.data.prepared import Prepared
     from pipeline.runtime.files import write_atomically
     from pipeline.tracking import recorder
     from pipeline.workflow.build_crossing import crossing
-    from pipeline.workflow.build_data import data
 
     p = stage.params
     folders = [stage.root / "evaluation" / method for method in p.methods.plain()]
     results = read_results(stage.root / "sweep", [folder for folder in folders if (folder / "metrics.json").exists()])
     settings = ReportSettings(control=p.report.control, min_cider_share=p.report.min_cider_share)
     chosen = {choice.method: choice.point for choice in choose_all(results, settings) if choice.point}
-    prepared, store = data(stage.root)
+    prepared = Prepared.load(stage.root / "prepared")
     inputs = [stage.root / name for name in ("prepared", "features", "sweep")]
     with recorder.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
-        matrix = crossing(chosen, p.evaluate.judges.plain(), prepared, store, stage.root, stage.device)
+        matrix = crossing(chosen, p.evaluate.judges.plain(), prepared, stage.root, stage.device)
         write_atomically(stage.out / "crossed.json", json.dumps(matrix, indent=1) + "\n")
         record.outputs([stage.out / "crossed.json"])
 

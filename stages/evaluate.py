@@ -39,7 +39,7 @@ def run(stage: Stage) -> None:
     prepared, store = data(stage.root)
     speaker = speaker_in(stage.model)
     products.choose([speaker], stage.device)
-    judges = judges_of(p.judges.plain(), stage.model, stage.root, prepared, store, stage.device)
+    judges = judges_of(p.judges.plain(), stage.model, stage.root, prepared, stage.device)
     with (
         recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,
         evaluation_of(p, stage.instance, prepared, store, judges, stage.device) as evaluation,

@@ -1,6 +1,7 @@
 """Let a network see every image, or import what another one saw.
 
-python -m stages.features → data/features: a vector and a set of regions an image, and what they were made with.
+python -m stages.features → data/features/main: a vector and a set of regions an image, and what they were made with;
+--features judge → data/features/judge, what a judge with eyes of its own sees.
 With --shard 3/8 it sees the third eighth of them, for the whole to be put together without; features.smk runs shards
 in parallel. What was seen lies in data/checkpoints/features until then.
 """
@@ -15,7 +16,8 @@ from pipeline.workflow.stage import Stage, main
 
 def inputs(stage: Stage) -> list[Path]:
     """What features are made from, beside images: the prepared data, and a file of weights or a captioner's folder."""
-    p = stage.params.features
+    assert stage.instance is not None
+    p = stage.params.features[stage.instance]
     brought = [Path(p.weights)] if p.weights and Path(p.weights).is_file() else []
     captioner = Path(p.network.removeprefix("hub/"))
     if p.network.startswith("hub/") and captioner.is_dir():
@@ -32,9 +34,10 @@ def run(stage: Stage) -> None:
     from pipeline.features.imported import import_features
     from pipeline.tracking import recorder
 
-    p = stage.params
+    assert stage.instance is not None
+    p, section = stage.params, stage.params.features[stage.instance]
     prepared = Prepared.load(stage.root / "prepared")
-    read, settings = inputs(stage), p.features.plain()
+    read, settings = inputs(stage), section.plain()
     imported = settings.pop("imported")
     if imported is not None and stage.shard is not None:
         raise UserError("--shard: imported features are not extracted; run the stage without it")

@@ -26,12 +26,12 @@ def run(stage: Stage) -> None:
     from pipeline.workflow.build_training import training_of
 
     seed = stage.seed + (section.seed if "seed" in section else 0)
-    prepared, store = data(stage.root)
+    prepared, store = data(stage.root, section.features)
     torch.manual_seed(seed)
     method, cider = pretraining(section, prepared, store, stage.device)
     settled = Optimisation(**section.optimisation.plain())
     training = training_of(method, cider, settled, prepared, store, seed, stage.device)
-    inputs = [stage.root / "prepared", stage.root / "features"]
+    inputs = [stage.root / "prepared", stage.root / "features" / section.features]
     if "model" in section and section.model and Path(section.model).is_dir():
         inputs.append(Path(section.model))
     with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
@@ -42,18 +42,19 @@ def take_in(stage: Stage, section: Node) -> None:
     """Write a judge that was trained elsewhere; nothing learns."""
     import json
 
-    from pipeline.data.prepared import Prepared
     from pipeline.models.weights import save_agents
     from pipeline.runtime.files import write_atomically
     from pipeline.tracking import recorder
+    from pipeline.workflow.build_data import data
     from pipeline.workflow.build_dual_encoder import dual_encoder
 
-    inputs = [stage.root / "prepared"]
+    _, store = data(stage.root, section.features)
+    inputs = [stage.root / "features" / section.features]
     with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
-        encoder = dual_encoder(section, Prepared.load(inputs[0]), stage.device)
+        encoder = dual_encoder(section, store, stage.device)
         save_agents(stage.out / "weights.safetensors", {"listener": encoder})
         write_atomically(stage.out / "history.jsonl", "")
-        write_atomically(stage.out / "metrics.json", json.dumps({"images": len(encoder.vectors)}) + "\n")
+        write_atomically(stage.out / "metrics.json", json.dumps({"images": len(store)}) + "\n")
         record.outputs([stage.out / "weights.safetensors"])
 
 

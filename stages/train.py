@@ -13,7 +13,9 @@ from pipeline.workflow.stage import Stage, main
 def inputs(stage: Stage) -> list[Path]:
     """What is read: the data, and the agents that the method begins with."""
     speaker = f"pretrained/{stage.params.methods[stage.instance or ''].speaker}/weights.safetensors"
-    return [stage.root / name for name in ("prepared", "features", speaker, "pretrained/listener/weights.safetensors")]
+    return [
+        stage.root / name for name in ("prepared", "features/main", speaker, "pretrained/listener/weights.safetensors")
+    ]
 
 
 def run(stage: Stage) -> None:

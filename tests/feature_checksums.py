@@ -10,8 +10,8 @@ from pipeline.errors import UserError
 
 def verify(store: FeatureStore) -> None:
     """Compute every row's checksum again; UserError names the first row that is damaged."""
-    for start in range(0, len(store), 256):
-        rows = np.arange(start, min(start + 256, len(store)))
+    for start in range(0, len(store._crc), 256):
+        rows = np.arange(start, min(start + 256, len(store._crc)))
         pooled, regions, *boxes = (store._stored(name, rows) for name in store._offsets)
         bad = np.flatnonzero(_checksums(pooled, regions, store.region_count[rows], *boxes) != store._crc[rows])
         if len(bad):

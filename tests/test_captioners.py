@@ -42,7 +42,7 @@ def small(params: dict) -> dict:
     """The profile folder with the captioner in place of its network and its speaker, one epoch of everything."""
     params["prepare"]["shares"]["seed"] = 4  # six of these photos to train on, two for val, two for test
     params["prepare"] |= {"tokenizer": "captioner", "min_count": None, "max_words": 8}
-    params["features"] = {"network": "hub/captioner", "weights": "hub", "batch": 4}
+    params["features"]["main"] = {"network": "hub/captioner", "weights": "hub", "batch": 4}
     once = {"epochs": 1, "validate_every": 1}
     speaker = params["pretrain"]["speaker"]
     params["pretrain"]["speaker"] = {
@@ -85,7 +85,7 @@ def test_a_captioner_goes_from_its_folder_to_an_evaluated_speaker(photos):
     assert prepared.captions(row) == [[1, 3, 8, 16, 10, 11, 16], [2, 8, 12, 3]]
     assert prepared.vocabulary.decode([2, 13, 14, 15, 8, 0, 5]) == "the whites ball"
     assert run("features") == 0
-    store = FeatureStore(Path("data/features"))
+    store = FeatureStore(Path("data/features/main"))
     assert (store.pooled_size, store.regions_shape) == (24, (REGIONS, 24))
     for role in ("listener", "speaker", "judge"):
         assert run("pretrain", "--role", role) == 0
@@ -105,7 +105,7 @@ def test_a_captioner_goes_from_its_folder_to_an_evaluated_speaker(photos):
     assert len(said) == 4
     assert any(said)
     assert not any("##" in text for text in said)
-    read = FeatureStore(Path("data/features")).manifest
+    read = FeatureStore(Path("data/features/main")).manifest
     assert read["network"] == "hub/captioner"
 
 

@@ -77,7 +77,7 @@ def world(tmp_path, monkeypatch):
     params = profile("scenes")
     params["draw"]["scenes"] = {"images": 30, "size": 64, "val": 6, "test": 6}
     params["prepare"]["min_count"] = 2
-    params["features"] = FEATURES
+    params["features"]["main"] = FEATURES
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     declare_operators()
     import timm
@@ -98,7 +98,7 @@ def world(tmp_path, monkeypatch):
 def test_a_killed_extraction_goes_on_at_what_is_missing_or_damaged_to_the_same_bytes(world):
     died = python(world, "-c", DIES)
     assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
-    assert not (world / "data/features").exists()
+    assert not (world / "data/features/main").exists()
     (work,) = (world / "data/checkpoints/features").iterdir()
     before = contents(work)
     assert len(before) == 5, "four batches, and a part of the fifth"
@@ -112,7 +112,7 @@ def test_a_killed_extraction_goes_on_at_what_is_missing_or_damaged_to_the_same_b
     kept = [name for name, inode in files.items() if (work / name).stat().st_ino == inode]
     assert sorted(kept) == ["000000000.npz", "000000004.npz", "000000012.npz"]
     here("features")
-    assert contents(world / "data/features") == contents(world / "unbroken")
+    assert contents(world / "data/features/main") == contents(world / "unbroken")
     assert not list((world / "data/checkpoints/features").iterdir())
 
 
@@ -120,11 +120,11 @@ def test_snakemake_sees_in_shards_what_one_process_sees(world):
     command = ("-m", "snakemake", "-s", "features.smk", "--cores", "2", "--config", "shards=2")
     done = python(world, *command)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert contents(world / "data/features") == contents(world / "unbroken")
+    assert contents(world / "data/features/main") == contents(world / "unbroken")
     assert not list((world / "data/checkpoints").glob("features/*"))
     assert "Nothing to be done" in (again := python(world, *command, "--dry-run")).stdout + again.stderr
     params = yaml.safe_load((world / "params.yaml").read_text())
-    params["features"]["cells"] = 1
+    params["features"]["main"]["cells"] = 1
     (world / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     planned = python(world, *command, "--dry-run").stdout
     assert planned.count("rule shard:") == 2

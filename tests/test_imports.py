@@ -86,12 +86,16 @@ def world(tmp_path, monkeypatch) -> Path:
         "min_count": 2,
         "max_words": 6,
     }
-    params["features"] |= {"image_size": 32, "batch": 4}
-    params["features"]["detector"] |= {"epochs": 0, "width": 4}
+    params["features"]["main"] |= {"image_size": 32, "batch": 4}
+    params["features"]["main"]["detector"] |= {"epochs": 0, "width": 4}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     run()
     (tmp_path / "theirs").mkdir()
-    export(tmp_path / "theirs", Prepared.load(tmp_path / "data" / "prepared"), FeatureStore(tmp_path / "data/features"))
+    export(
+        tmp_path / "theirs",
+        Prepared.load(tmp_path / "data" / "prepared"),
+        FeatureStore(tmp_path / "data/features/main"),
+    )
     (tmp_path / "data").rename(tmp_path / "before")
     params["prepare"] = {
         "dataset": "own",
@@ -103,7 +107,7 @@ def world(tmp_path, monkeypatch) -> Path:
         "document_frequencies": "coco-train-idxs.p",
     }
     imported = {"form": "npy_folders", "regions": "theirs/att", "pooled": "theirs/fc", "regions_kept": 4}
-    params["features"] = {"network": "imported", "imported": imported}
+    params["features"]["main"] = {"network": "imported", "imported": imported}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     return tmp_path
 
@@ -123,7 +127,7 @@ def test_imported_files_give_the_same_tensors_as_the_projects_own_path(world):
         np.testing.assert_array_equal(getattr(imported, name), getattr(own, name))
     counted = [pq.read_table(p.folder / "document_frequencies.parquet") for p in (own, imported)]
     assert counted[0].equals(counted[1])
-    stores = [FeatureStore(world / name / "features") for name in ("before", "data")]
+    stores = [FeatureStore(world / name / "features/main") for name in ("before", "data")]
     assert stores[0].manifest["crc"] == stores[1].manifest["crc"]  # pooled, regions and their number, bit for bit
     names = ("cocotalk.json", "cocotalk_label.h5", "coco-train-idxs.p")
     assert imported.manifest["inputs"] == {name: sha256(world / "theirs" / name) for name in names}
@@ -131,7 +135,7 @@ def test_imported_files_give_the_same_tensors_as_the_projects_own_path(world):
 
 def test_a_tsv_file_gives_the_same_features_and_the_boxes(world):
     """The features stage imports what it extracted, from a file as generate_tsv.py of bottom-up-attention writes it."""
-    before = FeatureStore(world / "before" / "features")
+    before = FeatureStore(world / "before" / "features/main")
     vectors, regions, _ = before.read(np.arange(8))
     halves = np.array([[0, 0, 20, 40], [20, 0, 40, 40], [0, 0, 40, 20], [0, 20, 40, 40]], np.float32)
     with open(world / "theirs" / "all.tsv", "wb") as file:
@@ -139,10 +143,10 @@ def test_a_tsv_file_gives_the_same_features_and_the_boxes(world):
             coded = [base64.b64encode(np.ascontiguousarray(array).tobytes()) for array in (halves, regions[row])]
             file.write(b"\t".join([id_.encode(), b"40", b"40", b"4", *coded]) + b"\r\n")
     params = yaml.safe_load((world / "params.yaml").read_text())
-    params["features"]["imported"] |= {"form": "tsv", "regions": "theirs/all.tsv"}
+    params["features"]["main"]["imported"] |= {"form": "tsv", "regions": "theirs/all.tsv"}
     (world / "params.yaml").write_text(yaml.safe_dump(params))
     run()
-    store = FeatureStore(world / "data" / "features")
+    store = FeatureStore(world / "data" / "features/main")
     verify(store)
     np.testing.assert_array_equal(store.read(np.arange(8))[0], vectors)
     np.testing.assert_array_equal(store.read(np.arange(8))[1], regions)

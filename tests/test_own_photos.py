@@ -47,8 +47,8 @@ def draw_photos(folder: Path) -> None:
 def small(params: dict) -> dict:
     """The profile with one epoch of everything, and sizes as small as they go."""
     params["prepare"]["shares"]["seed"] = 4  # six of these photos to train on, two for val, two for test
-    params["features"]["detector"] |= {"epochs": 1, "width": 4}
-    params["features"]["image_size"] = 32
+    params["features"]["main"]["detector"] |= {"epochs": 1, "width": 4}
+    params["features"]["main"]["image_size"] = 32
     once = {"epochs": 1, "validate_every": 1}
     for role in ("listener", "speaker", "judge"):
         params["pretrain"][role] |= {"words": 8, "hidden": 8}

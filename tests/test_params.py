@@ -117,30 +117,38 @@ STRICT = [
     ("prepare.annotations={tran: a}", "prepare.annotations", "tran", "a mapping"),
     ("prepare.min_count=-1", "prepare.min_count", "-1", "at least 0"),
     ("prepare.max_words=0", "prepare.max_words", "0", "at least 1"),
-    ("features.network=resnet18", "features", "resnet18", "weights: hub"),
-    ("features.weights=hub", "features", "word_detector", "weights: null"),
-    ("features.batch=", "features", "word_detector", "needs image_size and batch"),
-    ("features.network=imported", "features", "imported", "an imported: block"),
+    ("features.main.network=resnet18", "features.main", "resnet18", "weights: hub"),
+    ("features.main.weights=hub", "features.main", "word_detector", "weights: null"),
+    ("features.main.batch=", "features.main", "word_detector", "needs image_size and batch"),
+    ("features.main.network=imported", "features.main", "imported", "an imported: block"),
     (
-        "features={network: imported, imported: {form: tsv, regions: a, regions_kept: 36}, cells: 3}",
-        "features",
+        "features.main={network: imported, imported: {form: tsv, regions: a, regions_kept: 36}, cells: 3}",
+        "features.main",
         "cells",
         "takes no cells",
     ),
     (
-        "features={network: imported, imported: {form: detections, regions: [a, b], regions_kept: 36}}",
-        "features.imported",
+        "features.main={network: imported, imported: {form: detections, regions: [a, b], regions_kept: 36}}",
+        "features.main.imported",
         "regions",
         "only tsv takes a list",
     ),
-    ("features.mean=[a]", "features.mean", '"a"', "a number"),
-    ("features.mean=0.5", "features.mean", "0.5", "a list, each a number"),
-    ("features.boxes={fixed: 36}", "features", "word_detector", "boxes: null"),
-    ("features.boxes={fixed: 0}", "features.boxes.fixed", "0", "at least 1"),
-    ("features.boxes={least: 5}", "features.boxes", "{fixed: 36}", "{least: 10, most: 100, threshold: 0.2}"),
-    ("features.boxes={least: 5, most: 3, threshold: 0.1}", "features.boxes", "least 5", "more than most 3"),
-    ("features.detector.widht=3", "features.detector.widht", "3", "did you mean width?"),
+    ("features.main.mean=[a]", "features.main.mean", '"a"', "a number"),
+    ("features.main.mean=0.5", "features.main.mean", "0.5", "a list, each a number"),
+    ("features.main.boxes={fixed: 36}", "features.main", "word_detector", "boxes: null"),
+    ("features.main.boxes={fixed: 0}", "features.main.boxes.fixed", "0", "at least 1"),
+    ("features.main.boxes={least: 5}", "features.main.boxes", "{fixed: 36}", "{least: 10, most: 100, threshold: 0.2}"),
+    ("features.main.boxes={least: 5, most: 3, threshold: 0.1}", "features.main.boxes", "least 5", "more than most 3"),
+    ("features.main.detector.widht=3", "features.main.detector.widht", "3", "did you mean width?"),
+    ("features.main.detector.seed=-1", "features.main.detector.seed", "-1", "at least 0"),
+    ("features={}", "features.main", "missing", "speakers and the listener see"),
+    ("features.judge={network: word_detector}", "features.judge", "word_detector", "needs image_size and batch"),
+    ("pretrain.judge.features=mian", "pretrain.judge.features", "mian", "did you mean main?"),
+    ("pretrain.listener.features=judge", "pretrain.listener.features", "judge", "main"),
     ("pretrain.listener.encoder=lstm", "pretrain.listener.encoder", '"lstm"', "gru | bag"),
+    ("pretrain.listener.word_dropout=1", "pretrain.listener.word_dropout", "1", "below 1"),
+    ("pretrain.listener.optimisation.captions=two", "pretrain.listener.optimisation.captions", '"two"', "one | all"),
+    ("features.main.vector=mean_and_max", "features.main", "word_detector", "vector: null"),
     ("pretrain.listener.recover=no", "pretrain.listener.recover", '"no"', "patience, steps or null"),
     ("pretrain.listener.recover.patience=0", "pretrain.listener.recover.patience", "0", "at least 1"),
     ("pretrain.listener.temperature=0", "pretrain.listener.temperature", "0", "above 0"),
@@ -197,9 +205,14 @@ STRICT = [
     ("methods.own={from: unfinished}", "methods/unfinished.py", "SyntaxError", "(unfinished.py, line 1)"),
     ("methods.own={from: elsewhere}", "methods/elsewhere.py", "ModuleNotFoundError", "nothing_of_this_name"),
     ("methods.luo.speaker=listener", "methods.luo.speaker", "listener", "allowed: speaker"),
-    ("pretrain.other={architecture: lstm}", "pretrain.other.architecture", '"lstm"', "att2in | transformer"),
+    (
+        "pretrain.other={features: main, architecture: lstm}",
+        "pretrain.other.architecture",
+        '"lstm"',
+        "att2in | transformer",
+    ),
     ("pretrain.speaker.heads=4", "pretrain.speaker", "architecture att2in takes the sizes", "attention"),
-    ("pretrain.clip={network: resnet, weights: hub, images: a, image_size: 9}", "pretrain.clip", "resnet", "open_clip"),
+    ("pretrain.clip={features: main, network: resnet, weights: hub}", "pretrain.clip", "resnet", "open_clip"),
     ("evaluate.judges.own=nobody", "evaluate.judges.own", "nobody", "allowed: own, adapted, listener, judge"),
     ("evaluate.judges.own=speaker", "evaluate.judges.own", "speaker", "is no judge; allowed: own"),
     ("evaluate.baselines={lou: [oracle]}", "evaluate.baselines", "lou", "did you mean luo?"),
@@ -260,19 +273,21 @@ def test_a_missing_key_is_told_and_one_that_may_be_null_or_has_a_default_may_be_
     assert "train.optimisation.epochs is missing: a whole number, at least 0" in refused(params)
     params.write_text(text.replace("    margin: 0.2\n    hinge", "    hinge"))
     assert load(params).train.objective.margin == Objective().margin
-    params.write_text(re.sub(r"  weights: null .*\n", "", text))
+    params.write_text(re.sub(r"    weights: null .*\n", "", text))
     assert "weights" not in params.read_text()
-    assert load(params).features.weights is None
+    assert load(params).features["main"].weights is None
 
 
 def test_a_file_of_ones_own_needs_neither_images_nor_a_network(params):
     overrides = [
         "prepare={dataset: coco, format: cocotalk, root: a, annotations: {json: b, labels: c}, max_words: 16}",
-        "features={network: imported, imported: {form: tsv, regions: [d, e], regions_kept: 36}}",
+        "features.main={network: imported, imported: {form: tsv, regions: [d, e], regions_kept: 36}}",
     ]
     loaded = load(params, overrides)
     assert (loaded.prepare.images, loaded.prepare.min_count, loaded.prepare.document_frequencies) == (None,) * 3
-    assert loaded.for_stage("features", dvc_yaml=ROOT / "dvc.yaml").features.plain()["imported"]["regions"] == [
+    assert loaded.for_stage("features", "main", dvc_yaml=ROOT / "dvc.yaml").features.main.plain()["imported"][
+        "regions"
+    ] == [
         "d",
         "e",
     ]

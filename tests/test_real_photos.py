@@ -116,12 +116,12 @@ def test_published_files_go_through_prepare_and_every_extractor(corpus, real_dat
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     common = {"options": {}, "mean": None, "std": None, "project": None, "cells": None, "detector": None, "batch": 5}
     for block in extractors(real_data, drawn):
-        params["features"] = common | block
+        params["features"]["main"] = common | block
         Path("params.yaml").write_text(yaml.safe_dump(params))
         if not Path("data/prepared").exists():
             assert door.main("prepare", importlib.import_module("stages.prepare").run, []) == 0
         assert door.main("features", importlib.import_module("stages.features").run, []) == 0
-        prepared, store = Prepared.load(Path("data/prepared")), FeatureStore(Path("data/features"))
+        prepared, store = Prepared.load(Path("data/prepared")), FeatureStore(Path("data/features/main"))
         verify(store)
         assert len(store) == len(prepared) == sum(COUNTS.values())
         assert (store.pooled_size, store.regions_shape) == SHAPES[block["network"]]

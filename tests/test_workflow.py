@@ -32,7 +32,10 @@ def toy_params() -> dict:
     params = profile("scenes")
     params["draw"]["scenes"] = {"images": 34, "size": 64, "val": 8, "test": 8}
     params["prepare"]["min_count"] = 2
-    params["features"]["detector"] |= {"epochs": 1, "width": 4}
+    main = params["features"]["main"]
+    main["detector"] |= {"epochs": 1, "width": 4}
+    params["features"]["judge"] = main | {"detector": main["detector"] | {"width": 6, "seed": 7, "mirrored": True}}
+    params["pretrain"]["judge"]["features"] = "judge"
     sizes = {"words": 8, "hidden": 8}
     once = {"epochs": 1, "batch": 9, "validate_every": 1}
     for role in ("listener", "speaker", "judge"):
@@ -114,9 +117,10 @@ def folder(world, tmp_path) -> Path:
 
 def test_the_dag_runs_from_drawing_to_the_report(world):
     folder, stages = world
-    order = ["draw@scenes", "prepare", "features"]
-    assert stages[:3] == order
-    assert set(stages[3:6]) == {"pretrain@listener", "pretrain@speaker", "pretrain@judge"}
+    assert stages[:2] == ["draw@scenes", "prepare"]
+    seen = {"main": ["pretrain@listener", "pretrain@speaker"], "judge": ["pretrain@judge"]}
+    assert set(stages[2:7]) == {f"features@{name}" for name in seen}.union(*seen.values())
+    assert all(stages.index(f"features@{name}") < stages.index(s) for name, roles in seen.items() for s in roles)
     assert {f"{s}@{m}" for s in ("train", "adapt", "evaluate") for m in METHODS} <= set(stages)
     assert stages.index("sweep") < stages.index("cross") < stages.index("report")
     for name in ("report.html", "table.md", "tables.md", "curve.png", "curve.csv", "comparison.csv"):
@@ -271,7 +275,7 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
 
 
 STAGES = [
-    ("draw", "scenes"), ("prepare", None), ("features", None), ("pretrain", "listener"), ("pretrain", "speaker"),
+    ("draw", "scenes"), ("prepare", None), ("features", "judge"), ("pretrain", "listener"), ("pretrain", "speaker"),
     ("train", "psst_multinomial"), ("adapt", "luo"), ("evaluate", "luo"), ("cross", None), ("report", None),
 ]  # fmt: skip
 

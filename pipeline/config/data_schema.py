@@ -99,12 +99,17 @@ class Prepare(Section):
 
 
 class Detector(Section):
-    """The caption-word detector, which is trained where there are no pretrained weights."""
+    """The caption-word detector, which is trained where there are no pretrained weights.
+
+    `seed` is added to the global one; `mirrored`: half of the training images, at random, are mirrored.
+    """
 
     epochs: Natural
     width: Count
     learning_rate: Positive
     batch: Count
+    seed: Natural = 0
+    mirrored: bool = False
 
 
 class Imported(Section):
@@ -139,6 +144,9 @@ class Boxes(Section):
             raise ValueError(f"least {self.least} is more than most {self.most}")
 
 
+MAIN = "main"  # the features that speakers and the listener see; judges may have others
+
+
 class Features(Section):
     """The network that extracts features: word_detector, fasterrcnn_resnet50_fpn_v2, torchvision/… (its classifiers),
     open_clip/….… (network and weights), hub/… (a captioner's), any of timm, or imported: features of another network.
@@ -153,6 +161,8 @@ class Features(Section):
     std: Channels | None = None
     project: Count | None = None
     cells: Count | None = None
+    mirrored: bool = False
+    vector: Literal["mean_and_max"] | None = None
     boxes: Boxes | None = None
     detector: Detector | None = None
     imported: Imported | None = None
@@ -176,3 +186,5 @@ class Features(Section):
             raise ValueError(f"network {self.network} takes boxes: {{fixed: 36}}, say, and cells: null")
         if not detects and self.boxes is not None:
             raise ValueError(f"network {self.network} detects nothing: boxes: null")
+        if self.vector and (own or detects or self.network.startswith("hub/")):
+            raise ValueError(f"network {self.network} takes vector: null")

@@ -16,6 +16,7 @@ from pydantic import ValidationError, create_model
 
 from pipeline import methods
 from pipeline.composition.objective import Objective
+from pipeline.config.data_schema import MAIN
 from pipeline.config.reading import did_you_mean, keys_of, one_line, override, read_mapping, shown
 from pipeline.config.schema import ListenerSettings, Params, Seeds, SpeakerSettings, Train, pretrained
 from pipeline.config.section import Name, Section
@@ -133,9 +134,13 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
         line = "pretrain.listener is missing: the listener that joint training begins with"
         raise _MistakeError(("pretrain",), line)
     for name, block in params.pretrain.items():
-        model, before = block.get("model"), (params.prepare.tokenizer, params.features.network)
+        sees = ("pretrain", name, "features")
+        _check_known(block["features"], params.features, "set of features", *sees)
+        if block["features"] != MAIN and (name == "listener" or kinds[name] is SpeakerSettings):
+            raise _MistakeError(sees, f"{'.'.join(sees)} = {block['features']}: speakers and the listener see {MAIN}")
+        model, before = block.get("model"), (params.prepare.tokenizer, params.features[MAIN].network)
         if model and before != (model, f"hub/{model}"):
-            needed = f"goes with prepare.tokenizer: {model} and features.network: hub/{model}"
+            needed = f"goes with prepare.tokenizer: {model} and features.{MAIN}.network: hub/{model}"
             raise _MistakeError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
     judges = [OWN_LISTENER, ADAPTED_LISTENER, *(name for name, kind in kinds.items() if kind is not SpeakerSettings)]
     judges += [SYMBOLIC_JUDGE] if params.draw else []

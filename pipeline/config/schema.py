@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from pipeline.analysis.selection import ReportSettings
 from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.composition.objective import Objective
-from pipeline.config.data_schema import Features, Prepare, Scenes
+from pipeline.config.data_schema import MAIN, Features, Prepare, Scenes
 from pipeline.config.reading import read_mapping
 from pipeline.config.section import Given, Name, Section, Text
 from pipeline.config.views import View, listed_keys
@@ -61,13 +61,19 @@ class Recover(Section):
 
 
 class ListenerSettings(Matching):
-    """A listener and its pretraining; `seed` is added to the global one."""
+    """A listener and its pretraining, with the features that it sees; `seed` is added to the global one.
 
+    While it learns, these shares of an image's vector and of the words are dropped.
+    """
+
+    features: Name
     encoder: Literal["gru", "bag"]
     words: Count
     hidden: Count
     warmup_epochs: Natural
     recover: Recover | None = None
+    vector_dropout: Dropped = 0.0
+    word_dropout: Dropped = 0.0
     seed: Natural
     optimisation: Annotated[Optimisation, Given, _selects("rsum", *RECALL)]
 
@@ -86,6 +92,7 @@ class SpeakerSettings(Section):
     With architecture hub it is the captioner `model` of transformers, whose weights learn, or with `lora` those.
     """
 
+    features: Name
     architecture: Literal["att2in", "transformer", "hub"]
     model: Text | None = None
     lora: Lora | None = None
@@ -118,14 +125,12 @@ class SpeakerSettings(Section):
 
 
 class Pretrained(Section):
-    """A judge that was trained elsewhere: a network of open_clip, and where the images for it are."""
+    """A judge that was trained elsewhere: a network of open_clip, and the features that the same network has seen."""
 
+    features: Name
     network: Text
     weights: Text
     options: dict[str, Any] = Field(default_factory=dict)
-    images: Text
-    image_size: Count
-    batch: Count = 64
 
     def _check(self) -> None:
         if not self.network.startswith("open_clip/"):
@@ -196,7 +201,7 @@ class Params(Section):
     seed: Natural
     draw: dict[Literal["scenes"], Scenes]
     prepare: Prepare
-    features: Features
+    features: dict[Name, Features]
     pretrain: dict[Name, dict[str, Any]]
     train: Train
     adapt: Adapt
@@ -206,10 +211,14 @@ class Params(Section):
     report: Annotated[ReportSettings, Given]
 
     def _check(self) -> None:
-        if self.prepare.images is None and self.features.network != "imported":
-            raise ValueError(
-                f"prepare.images = null goes with features.network: imported; {self.features.network} needs the images"
-            )
+        if MAIN not in self.features:
+            raise ValueError(f"features.{MAIN} is missing: what speakers and the listener see")
+        for name, section in self.features.items():
+            if self.prepare.images is None and section.network != "imported":
+                raise ValueError(
+                    f"prepare.images = null goes with features.{name}.network: imported; "
+                    f"{section.network} needs the images"
+                )
 
     def for_stage(self, stage: str, instance: str | None = None, *, dvc_yaml: Path = Path("dvc.yaml")) -> View:
         """The parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach)."""

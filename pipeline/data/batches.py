@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,13 +17,17 @@ from pipeline.errors import UserError
 from pipeline.types import Batch
 
 AHEAD = 2  # batches that are read in advance
-ORDER, CAPTION, UNSEEN = 0, 1, 2  # random streams
+ORDER, CAPTION, UNSEEN, SIDE = 0, 1, 2, 3  # random streams
+
+Captions = Literal["one", "all"]
 
 
 class Batches:
-    """Training batches of the images `rows`, shuffled by (seed, epoch).
+    """Training batches of the images `rows`, shuffled by (seed, epoch); no batch has an image twice.
 
-    An image's caption, and whether its regions are masked, depend on (seed, epoch, image) alone.
+    An epoch shows each image once, with one of its captions at random, or as often as it has captions, with another one
+    each time (`captions`). Which caption that is, whether its regions are masked, and whether it is mirrored (half of
+    the time, if the store can), depend on (seed, epoch, image) and on how often the epoch has shown it.
     """
 
     def __init__(
@@ -35,8 +40,9 @@ class Batches:
         pinned: bool = False,
         part: tuple[int, int] = (0, 1),
         image_dropout: float = 0.0,
+        captions: Captions = "one",
     ):
-        """An epoch leaves out the images that do not fill a batch; fewer images than a batch make one batch.
+        """Images that do not fill a batch are left out; fewer images than a batch make one batch.
 
         `pinned` is for a GPU: features stay in half precision, in pinned memory, until `Batch.to` is called. `part`
         (k, n): of each batch the k-th of n equal parts, k from 0. `image_dropout`: the share of images of which all
@@ -51,6 +57,7 @@ class Batches:
         self.prepared, self.store, self.rows = prepared, store, np.asarray(rows)
         self.batch, self.seed, self.pinned, self.image_dropout = min(batch, len(rows)), seed, pinned, image_dropout
         self.part, parts = part
+        self.showings = showings(prepared, self.rows, captions)
         if self.batch % parts:
             raise UserError(
                 f"a batch of {self.batch} images does not divide into {parts} equal parts, one for each process; "
@@ -60,21 +67,25 @@ class Batches:
 
     def __len__(self) -> int:
         """Batches per epoch."""
-        return len(self.rows) // self.batch
+        return sum(len(shown) // self.batch for shown in self.showings)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from number `start` on; `step` counts on over epochs."""
-        order = self.rows[_generator(self.seed, epoch, ORDER).permutation(len(self.rows))]
-        draws = _generator(self.seed, epoch, CAPTION).random(len(self.prepared))
-        first = self.prepared.first
-        captions = first[:-1] + (draws * np.diff(first)).astype(np.int64)  # (M,): one of each image's captions
-        unseen = _generator(self.seed, epoch, UNSEEN).random(len(self.prepared)) < self.image_dropout
+        shuffle, drop, turn = (_generator(self.seed, epoch, stream) for stream in (ORDER, UNSEEN, SIDE))
+        captions, each = self._captions(epoch), []
+        for shown, caption in zip(self.showings, captions, strict=True):
+            order, unseen = shown[shuffle.permutation(len(shown))], drop.random(len(self.prepared)) < self.image_dropout
+            parts = (order[k * self.batch : (k + 1) * self.batch] for k in range(len(shown) // self.batch))
+            seen = np.arange(len(self.prepared))
+            if self.store.mirrored:
+                seen += len(seen) * (turn.random(len(seen)) < 0.5)
+            each += [(rows, seen[rows], caption[rows], unseen[rows]) for rows in parts]
 
         def read(number: int) -> Batch:
             first, step = self.part * self.each, epoch * len(self) + number
-            rows = order[number * self.batch : (number + 1) * self.batch][first : first + self.each]
-            batch = _batch(self.prepared, self.store, rows, captions[rows], epoch, step, self.pinned)
-            batch.region_mask[torch.from_numpy(unseen[rows])] = False
+            rows, seen, caption, unseen = (values[first : first + self.each] for values in each[number])
+            batch = _batch(self.prepared, self.store, rows, seen, caption, epoch, step, self.pinned)
+            batch.region_mask[torch.from_numpy(unseen)] = False
             return batch if self.each == self.batch else replace(batch, first=first, of=self.batch)
 
         with ThreadPoolExecutor(1, "batches") as reader:
@@ -89,25 +100,51 @@ class Batches:
             finally:  # the consumer stopped, or reading failed
                 reader.shutdown(wait=True, cancel_futures=True)
 
+    def _captions(self, epoch: int) -> np.ndarray:
+        """(S, M): of each of the S showings, which caption each image has; where it has none left, any."""
+        draw, first = _generator(self.seed, epoch, CAPTION), self.prepared.first
+        count = np.diff(first)
+        if len(self.showings) == 1:
+            return (first[:-1] + (draw.random(len(count)) * count).astype(np.int64))[None]
+        places = draw.random((len(count), len(self.showings)))
+        places[np.arange(len(self.showings)) >= count[:, None]] = np.inf  # they come last
+        return (first[:-1, None] + places.argsort(1)).T
+
+
+def showings(prepared: Prepared, rows: np.ndarray, captions: Captions) -> list[np.ndarray]:
+    """The images of `rows` that an epoch shows, then those that it shows again, and so on."""
+    if captions == "one":
+        return [rows]
+    count = np.diff(prepared.first)[rows]
+    return [rows[count > number] for number in range(count.max())]
+
 
 def everything(prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch: int) -> Iterator[Batch]:
     """All images of `rows` in order, each with its first caption, the last batch as small as need be."""
     _check_same_images(prepared, store)
     for number, start in enumerate(range(0, len(rows), batch)):
         some = np.asarray(rows[start : start + batch])
-        yield _batch(prepared, store, some, prepared.first[some], 0, number, pinned=False)
+        yield _batch(prepared, store, some, some, prepared.first[some], 0, number, pinned=False)
 
 
 def _batch(
-    prepared: Prepared, store: FeatureStore, rows: np.ndarray, captions: np.ndarray, epoch: int, step: int, pinned: bool
+    prepared: Prepared,
+    store: FeatureStore,
+    rows: np.ndarray,
+    seen: np.ndarray,
+    captions: np.ndarray,
+    epoch: int,
+    step: int,
+    pinned: bool,
 ) -> Batch:
+    """Images `rows` (B,), as they are or mirrored: `seen` (B,) are the store's rows."""
     pooled = torch.empty(len(rows), store.pooled_size, dtype=torch.float16, pin_memory=pinned)
     regions = torch.empty(len(rows), *store.regions_shape, dtype=torch.float16, pin_memory=pinned)
-    store.read_into(rows, pooled.numpy(), regions.numpy())
+    store.read_into(seen, pooled.numpy(), regions.numpy())
     if not pinned:
         pooled, regions = pooled.float(), regions.float()
     words = torch.from_numpy(prepared.tokens[captions].astype(np.int64))
-    mask = torch.from_numpy(store.mask(rows))
+    mask = torch.from_numpy(store.mask(seen))
     return Batch(torch.from_numpy(rows.astype(np.int64)), pooled, regions, mask, words, epoch, step)
 
 

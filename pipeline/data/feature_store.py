@@ -31,19 +31,26 @@ DTYPES = {"pooled": "<f2", "regions": "<f2", "region_count": "<i4", "boxes": "<f
 class FeatureWriter(AbstractContextManager):
     """Writes features.h5 and manifest.json into a folder, which get their names only when every row is written.
 
+    With `mirrored` there are two rows of an image: of image i of M, i and, of its mirror image, M + i.
     Rows may come in any order and in parts; `crc` holds a checksum of each. With `boxes` every region has one. An error
     in the block leaves nothing behind; raises UserError where a row is missing at its end.
     """
 
     def __init__(
-        self, folder: Path, images: int, pooled_size: int, regions_shape: tuple[int, int], boxes: bool = False
+        self,
+        folder: Path,
+        images: int,
+        pooled_size: int,
+        regions_shape: tuple[int, int],
+        boxes: bool = False,
+        mirrored: bool = False,
     ):
-        self.folder = Path(folder)
-        self.manifest: dict[str, Any] = {}
+        self.folder, rows = Path(folder), images * (1 + mirrored)
+        self.manifest: dict[str, Any] = {"mirrored": True} if mirrored else {}
         self._boxes = boxes
-        self._shape = (images, pooled_size, *regions_shape)
-        self._written = np.zeros(images, bool)
-        self._crc = np.zeros(images, np.uint32)
+        self._shape = (rows, pooled_size, *regions_shape)
+        self._written = np.zeros(rows, bool)
+        self._crc = np.zeros(rows, np.uint32)
 
     def __enter__(self) -> Self:
         import h5py
@@ -67,7 +74,7 @@ class FeatureWriter(AbstractContextManager):
         region_count: np.ndarray | None = None,
         boxes: np.ndarray | None = None,
     ) -> None:
-        """Store images `rows` (B,), ascending: pooled (B, P), regions (B, R, D), of which `region_count` (B,) exist.
+        """Store `rows` (B,), ascending: pooled (B, P), regions (B, R, D), of which `region_count` (B,) exist.
 
         `boxes` (B, R, 4) are x1, y1, x2, y2 as shares of the image's width and height.
         Raises UserError for a value that is not finite in half precision (beyond ±65,504).
@@ -126,8 +133,14 @@ class FeatureStore:
             raise UserError(f"{self.path}: the manifest beside it is of another store; run the features stage again")
         self._file: io.FileIO | None = None
 
+    @property
+    def mirrored(self) -> bool:
+        """Whether row M + i is the mirror image of image i, one of M."""
+        return bool(self.manifest.get("mirrored"))
+
     def __len__(self) -> int:
-        return self._shape[0]
+        """M, the number of images."""
+        return self._shape[0] // (1 + self.mirrored)
 
     @property
     def pooled_size(self) -> int:
@@ -177,8 +190,8 @@ class FeatureStore:
         """Read rows of a data set, each run of rows that follow each other at once."""
         if not len(rows):
             return
-        if not 0 <= rows.min() <= rows.max() < len(self):
-            raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)} images")
+        if not 0 <= rows.min() <= rows.max() < self._shape[0]:
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of {self._shape[0]} images")
         opened = self._file
         if opened is None:  # two threads may come here at once: each keeps the one it reads from
             opened = self._file = io.FileIO(self.path)

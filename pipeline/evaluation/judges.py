@@ -113,9 +113,10 @@ class ListenerJudge:
 
 @dataclass(frozen=True)
 class TextJudge:
-    """A dual encoder, which hears text."""
+    """A dual encoder, which hears text; `pooled` gives the vectors (M, D) of images by its other tower."""
 
     encoder: DualEncoder
+    pooled: Callable[[Tensor], Tensor]
     device: torch.device
 
     def vectors(self, said: Spoken, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,7 +131,7 @@ class TextJudge:
 
     @torch.no_grad()
     def look(self, rows: Tensor) -> Tensor:
-        return self.encoder.to(self.device).look(rows.to(self.device))
+        return self.encoder.see(self.pooled(rows).to(self.device))
 
 
 def verdict(

@@ -31,7 +31,7 @@ from pipeline.features.hub import PREFIX as CAPTIONER
 from pipeline.features.hub import HubNetwork
 from pipeline.features.images import open_image
 from pipeline.features.networks import TORCHVISION, TimmNetwork, TorchvisionNetwork
-from pipeline.features.projection import Projection
+from pipeline.features.projection import Projection, Scale
 from pipeline.features.rows import Rows
 from pipeline.features.word_detector import Captions, WordDetector, WordDetectorNetwork, squashed, train_detector
 from pipeline.runtime.files import write_atomically
@@ -70,7 +70,7 @@ class Writer(AbstractContextManager, Protocol):
     ) -> None: ...
 
 
-OpenWriter = Callable[[Path, int, int, tuple[int, int], bool], Writer]  # folder, M, P, (R, D), with boxes
+OpenWriter = Callable[[Path, int, int, tuple[int, int], bool, bool], Writer]  # folder, M, P, (R, D), boxes, mirrored
 Load = Callable[[int, Callable[[Any], Tensor]], Tensor]  # an image's row, and what prepares it
 
 
@@ -84,6 +84,7 @@ def extract(
     *,
     batch: int,
     project: int | None = None,
+    mirrored: bool = False,
     detector: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -93,9 +94,10 @@ def extract(
     """Write the features of all images, whose files lie below `root`, into the folder `out`.
 
     The network is word_detector, which is first trained on the training split by the settings `detector` (epochs,
-    width, learning_rate, batch), or one that `open_network` knows. `project` reduces the regions by a PCA fitted on the
-    training split; the pooled vector stays as it is. `writer` opens the store. The weights of the
-    detector and of the projection are written beside it.
+    width, learning_rate, batch, mirrored, and a seed that is added to `seed`), or one that `open_network` knows.
+    `project` reduces the regions by a PCA fitted on the training split; a vector of mean and maximum is standardised
+    there. With `mirrored` the mirror images are seen, too. `writer` opens the store. The weights of the detector, of
+    the projection and of the scale are written beside it.
 
     Batches that are complete in the folder `work`, which belongs to this extraction alone, are not computed again, and
     the folder is removed at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into
@@ -122,19 +124,19 @@ def extract(
         network.description["detector"] = dict(detector)
     else:
         network = open_network(settings, device)
-    rows = Rows(work, batch)
+    sides = [Rows(work, batch), *([Rows(work / "mirrored", batch)] if mirrored else [])]
     number, shards = shard or (1, 1)
     batches = _parts(np.arange(len(images)), batch)
-    _compute(
-        images, rows, network, load, batches[len(batches) * (number - 1) // shards : len(batches) * number // shards]
-    )
+    mine = batches[len(batches) * (number - 1) // shards : len(batches) * number // shards]
+    for rows, turned in zip(sides, (False, True), strict=False):
+        _compute(images, rows, network, load, mine, turned)
     if shard is not None:
         return
     out.mkdir(parents=True, exist_ok=True)
     if settings.network == WORD_DETECTOR:
         network.description["weights"] = _save(out / "detector.safetensors", trained.state_dict())
-    network.description |= {"cells": settings.cells, "project": project}
-    _join(images, rows, network, out, writer, project)
+    network.description |= {"cells": settings.cells, "project": project, "vector": settings.vector}
+    _join(images, sides, network, out, writer, project, scaled=settings.vector == "mean_and_max")
     shutil.rmtree(work)
 
 
@@ -165,51 +167,73 @@ def _trained_detector(
         trained = WordDetector(words, detector["width"])
         trained.load_state_dict(load_file(path))
         return trained
-    training = images.rows("train")
+    training, settings = images.rows("train"), dict(detector)
+    own = settings.pop("seed")
     with tempfile.TemporaryDirectory(prefix=".pixels-", dir=work) as scratch:
         shape = (len(images), 3, image_size, image_size)  # a sparse file: only the training split is in it
         pixels = np.memmap(Path(scratch) / "pixels", np.uint8, "w+", shape=shape)
         for rows, tensors in _loaded(load, partial(squashed, size=image_size), _parts(training, batch)):
             pixels[rows] = torch.stack(tensors).numpy()
         trained = train_detector(
-            pixels, images, training, words, **detector, seed=seed, device=device, on_epoch=on_epoch
+            pixels, images, training, words, **settings, seed=seed + own, device=device, on_epoch=on_epoch
         )
     _save(path, trained.state_dict())
     return trained
 
 
-def _compute(images: Images, rows: Rows, network: Extractor, load: Load, batches: Iterable[np.ndarray]) -> None:
+def _compute(
+    images: Images, rows: Rows, network: Extractor, load: Load, batches: Iterable[np.ndarray], mirrored: bool
+) -> None:
     """Write the features of those `batches` that are not in `rows` yet."""
     missing = [part for part in batches if not rows.holds(int(part[0]))]
     for part, tensors in _loaded(load, network.prepare, missing):
-        finite = rows.write(int(part[0]), network(tensors))
+        seen = network([tensor.flip(-1) for tensor in tensors] if mirrored else tensors)
+        finite = rows.write(int(part[0]), seen)
         if not finite.all():
             name = images.file(int(part[~finite][0]))
             raise UserError(f"{name}: a feature is infinite or NaN in half precision; use another network")
 
 
-def _join(images: Images, rows: Rows, network: Extractor, out: Path, writer: OpenWriter, project: int | None) -> None:
-    """Write the store from all `rows`, their regions projected where `project` says so."""
+def _join(
+    images: Images,
+    sides: Sequence[Rows],
+    network: Extractor,
+    out: Path,
+    writer: OpenWriter,
+    project: int | None,
+    scaled: bool,
+) -> None:
+    """Write the store from all rows, of mirror images behind the others, regions projected where `project` says so."""
     most, size = network.regions_shape
-    description, projection = network.description, None
+    description, projection, scale = network.description, None, None
+    if scaled:
+        scale = Scale.fit(_single(rows["pooled"]) for rows in _training(sides[0], images))
+        saved = _save(out / "scale.safetensors", {"mean": scale.mean, "deviation": scale.deviation})
+        description = {**description, "scale": saved}
     if project is not None:
-        projection = Projection.fit(_training_regions(rows, images.rows("train"), most), project)
+        projection = Projection.fit((_regions(rows, most) for rows in _training(sides[0], images)), project)
         saved = _save(out / "projection.safetensors", {"mean": projection.mean, "components": projection.components})
         description = {**description, "projection": {**saved, "explained": round(projection.explained, 6)}}
-    with writer(out, len(images), network.pooled_size, (most, project or size), network.has_boxes) as store:
+    shape, mirrored = (most, project or size), len(sides) > 1
+    with writer(out, len(images), network.pooled_size, shape, network.has_boxes, mirrored) as store:
         store.manifest.update(description)
-        for part in _parts(np.arange(len(images)), CHUNK):
-            seen = rows.read(part)
-            if projection is not None:
-                exist = np.arange(most) < seen["region_count"][:, None]
-                seen["regions"] = projection(_single(seen["regions"])).numpy() * exist[..., None]
-            store.write(part, **seen)
+        for side, rows in enumerate(sides):
+            for part in _parts(np.arange(len(images)), CHUNK):
+                seen = rows.read(part)
+                if projection is not None:
+                    exist = np.arange(most) < seen["region_count"][:, None]
+                    seen["regions"] = projection(_single(seen["regions"])).numpy() * exist[..., None]
+                if scale is not None:
+                    seen["pooled"] = scale(_single(seen["pooled"])).numpy()
+                store.write(part + side * len(images), **seen)
 
 
-def _training_regions(rows: Rows, training: np.ndarray, most: int) -> Iterator[Tensor]:
-    for part in _parts(training, CHUNK):
-        seen = rows.read(part)
-        yield _single(seen["regions"][np.arange(most) < seen["region_count"][:, None]])
+def _training(rows: Rows, images: Images) -> Iterator[dict[str, np.ndarray]]:
+    return (rows.read(part) for part in _parts(images.rows("train"), CHUNK))
+
+
+def _regions(seen: Mapping[str, np.ndarray], most: int) -> Tensor:
+    return _single(seen["regions"][np.arange(most) < seen["region_count"][:, None]])
 
 
 def _loaded(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,8 @@ class NetworkSettings:
     """Which network extracts features, with which weights, and how images are prepared for it.
 
     `options` go to the library that builds the network. `mean` and `std` (RGB) replace the network's own. A map is
-    averaged to `cells` × `cells`; `boxes` is how many regions a detector finds.
+    averaged to `cells` × `cells`; `boxes` is how many regions a detector finds. `vector`: an image's vector is the
+    mean and the maximum of its map's cells, not the network's own.
     """
 
     network: str
@@ -33,6 +34,7 @@ class NetworkSettings:
     std: Sequence[float] | None = None
     cells: int | None = None
     boxes: Mapping[str, Any] | None = None
+    vector: Literal["mean_and_max"] | None = None
 
     @property
     def normalisation(self) -> dict[str, tuple[float, ...]]:
@@ -87,7 +89,8 @@ class GridNetwork(ABC):
         device: torch.device | str,
     ):
         self.model: Any = model.eval().to(device).to(memory_format=self.memory_format)  # type: ignore[call-overload]
-        self.cells, self.device, self.description = settings.cells, torch.device(device), description
+        self.cells, self.vector = settings.cells, settings.vector
+        self.device, self.description = torch.device(device), description
         self._transform = transform
         seen = self([torch.zeros(3, settings.image_size, settings.image_size)])
         self.pooled_size, self.regions_shape = seen.pooled.shape[1], (seen.regions.shape[1], seen.regions.shape[2])
@@ -102,6 +105,8 @@ class GridNetwork(ABC):
     @torch.inference_mode()
     def __call__(self, images: Sequence[Tensor]) -> Seen:
         pooled, regions = self._see(torch.stack(list(images)).to(self.device, memory_format=self.memory_format))
+        if self.vector == "mean_and_max":
+            pooled = torch.cat([regions.mean((2, 3)), regions.amax((2, 3))], 1)
         if self.cells is not None:
             regions = F.adaptive_avg_pool2d(regions, self.cells)
         regions = regions.flatten(2).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Principal components of regions."""
+"""What is fitted on the training split: principal components of regions, and the scale of vectors."""
 
 from __future__ import annotations
 
@@ -47,3 +47,26 @@ class Projection:
     def __call__(self, vectors: Tensor) -> Tensor:
         """(…, D) → (…, k)."""
         return (vectors - self.mean) @ self.components.T
+
+
+@dataclass(frozen=True)
+class Scale:
+    """x ↦ (x − mean) / deviation, dimension by dimension."""
+
+    mean: Tensor  # (P,) float32
+    deviation: Tensor  # (P,) float32
+
+    @classmethod
+    def fit(cls, parts: Iterable[Tensor]) -> Scale:
+        """Mean and standard deviation of vectors that come in parts (n, P), in float64; what is constant stays 0."""
+        count, total, squares = 0, torch.zeros(()), torch.zeros(())
+        for part in parts:
+            count, wide = count + len(part), part.double()
+            total, squares = total + wide.sum(0), squares + wide.square().sum(0)
+        mean = total / count
+        deviation = (squares / count - mean.square()).clamp(min=0).sqrt()
+        return cls(mean.float(), torch.where(deviation > 0, deviation, 1).float())
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """(…, P) → (…, P)."""
+        return (vectors - self.mean) / self.deviation

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 WEIGHT_DECAY = 0.5  # of convolutions and of the linear layer, not of biases and norms
-SHIFT = 4  # pixels that a training image is moved by at most; mirrored images would make "left of" false
+SHIFT = 4  # pixels that a training image is moved by at most
 
 
 class Captions(Protocol):
@@ -108,14 +108,16 @@ def train_detector(
     width: int,
     learning_rate: float,
     batch: int,
+    mirrored: bool,
     seed: int,
     device: torch.device | str = "cpu",
     on_epoch: Callable[[int, dict[str, float]], None] = lambda epoch, report: None,
 ) -> WordDetector:
     """Learn words 1 … `words` from the images `rows` of `pixels` (M, 3, S, S) uint8, by binary cross-entropy.
 
-    AdamW, one-cycle learning rate; the loss is summed over words, averaged over images. `on_epoch` gets each epoch's
-    number and mean loss. The seed fixes the weights bit for bit on the CPU, where one thread does the work: batches
+    AdamW, one-cycle learning rate; the loss is summed over words, averaged over images. `mirrored`: each image is
+    shown mirrored every other time, at random, which would make "left of" false. `on_epoch` gets each epoch's number
+    and mean loss. The seed fixes the weights bit for bit on the CPU, where one thread does the work: batches
     are too small for more, and two threads on a busy machine took ten times as long.
     """
     batch = min(batch, len(rows))
@@ -141,6 +143,9 @@ def train_detector(
             some = np.sort(order[step * batch : (step + 1) * batch])
             targets = word_shares(captions.references(some), words).to(device)
             shown = _shifted(torch.from_numpy(pixels[some]).to(device).float(), *rng.integers(-SHIFT, SHIFT + 1, 2))
+            if mirrored:
+                turned = torch.from_numpy(rng.random(batch) < 0.5).to(device)
+                shown = torch.where(turned.view(-1, 1, 1, 1), shown.flip(-1), shown)
             logits = detector(shown.contiguous(memory_format=torch.channels_last))
             loss = F.binary_cross_entropy_with_logits(logits, targets, reduction="sum") / batch
             adam.zero_grad()

@@ -1,4 +1,4 @@
-"""A judge from outside: a text encoder and the vectors of all images, trained on other data with other eyes (CLIP)."""
+"""A judge from outside: a text encoder, and the vectors of images in its space, trained on other data (CLIP)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
 class DualEncoder(nn.Module):
-    """The text tower of an open_clip network, and what its image tower saw of M images of the prepared data set.
+    """The text tower of an open_clip network; what its image tower saw is the set of features that it names.
 
     It reads captions as text, whatever their speaker's vocabulary. Nothing of it learns.
     """
 
-    vectors: Tensor
-
-    def __init__(self, architecture: str, options: dict[str, Any], images: int, size: int) -> None:
+    def __init__(self, architecture: str, options: dict[str, Any], features: str) -> None:
         """`architecture` and `options` as open_clip.create_model takes them."""
         from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -27,7 +24,8 @@ class DualEncoder(nn.Module):
         declare_operators()
         import open_clip
 
-        self.arguments = {"architecture": architecture, "options": options, "images": images, "size": size}
+        self.features = features
+        self.arguments = {"architecture": architecture, "options": options, "features": features}
         logging.disable(logging.WARNING)  # it warns of weights that are not loaded yet
         try:
             self.text: Any = open_clip.create_model(architecture, pretrained_text=False, **options)
@@ -35,12 +33,13 @@ class DualEncoder(nn.Module):
             logging.disable(logging.NOTSET)
         self.text.visual = nn.Identity()
         self._tokens = open_clip.get_tokenizer(architecture, context_length=self.text.context_length)
-        self.register_buffer("vectors", torch.zeros(images, size))
 
     def hear(self, captions: Sequence[str]) -> Tensor:
         """(N, D) of length 1: N captions; what is too long is cut off."""
-        return F.normalize(self.text.encode_text(self._tokens(list(captions)).to(self.vectors.device)), dim=-1)
+        return F.normalize(
+            self.text.encode_text(self._tokens(list(captions)).to(next(self.parameters()).device)), dim=-1
+        )
 
-    def look(self, rows: Tensor) -> Tensor:
-        """(M, D) of length 1: the images `rows` (M,)."""
-        return F.normalize(self.vectors[rows], dim=-1)
+    def see(self, pooled: Tensor) -> Tensor:
+        """(B, D) image vectors → (B, D) of length 1."""
+        return F.normalize(pooled, dim=-1)

@@ -19,7 +19,8 @@ EPSILON = 1e-7
 class Listener(nn.Module):
     """Image by one linear map, caption by a GRU's last state (`bag`: by the mean of its words), both of length 1.
 
-    It hears words, or distributions over them as mixtures of its embeddings (`message.said`).
+    It sees the vectors of the set of features that it names. It hears words, or distributions over them as mixtures of
+    its embeddings (`message.said`).
     """
 
     def __init__(
@@ -29,15 +30,17 @@ class Listener(nn.Module):
         words: int = 512,
         hidden: int = 1024,
         encoder: Literal["gru", "bag"] = "gru",
+        features: str = "main",
     ) -> None:
         super().__init__()
-        self.vocabulary = vocabulary
+        self.vocabulary, self.features = vocabulary, features
         self.arguments = {
             "vocabulary": vocabulary,
             "image_size": image_size,
             "words": words,
             "hidden": hidden,
             "encoder": encoder,
+            "features": features,
         }
         self.image = nn.Linear(image_size, hidden)
         self.word = nn.Embedding(vocabulary + 2, words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pipeline.models.listener import Listener
+from pipeline.numbers import Numbers
+from pipeline.protocols import Score
 from pipeline.runtime import ranks
 from pipeline.types import Batch, Message
 
@@ -104,3 +106,26 @@ class Recovering(nn.Module):
         recover = self.collapsed >= self.patience
         self.recoveries += recover
         self.easy.copy_(torch.where(recover, self.steps, (self.easy - 1).clamp(min=0)))
+
+
+class Dropping(nn.Module):
+    """A score of captions and images of which a learning listener gets a part, so that it learns not to need the rest.
+
+    Of image vectors a share `vector` of the numbers is 0, the others being scaled up; of the words a share `words` is
+    UNK, the id `unk`. The numbers come from torch's own stream, by the caption's place in the whole batch.
+    """
+
+    differentiable = True
+
+    def __init__(self, score: Score, vector: float, words: float, unk: int) -> None:
+        super().__init__()
+        self.score, self.vector, self.words, self.unk = score, vector, words, unk
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        if torch.is_grad_enabled():
+            numbers, keep = Numbers(batch, None), 1 - self.vector
+            pooled = batch.pooled * (numbers.like(batch.pooled) < keep) / keep
+            lost = (numbers.like(message.tokens.to(pooled.dtype)) < self.words) & (message.tokens > 0)
+            batch = replace(batch, pooled=pooled)
+            message = replace(message, tokens=message.tokens.masked_fill(lost, self.unk))
+        return self.score(message, batch)

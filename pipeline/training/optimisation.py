@@ -19,6 +19,8 @@ class Optimisation:
 
     epochs: Natural
     batch: Count = 128
+    captions: Literal["one", "all"] = "one"
+    """How many of its captions an epoch shows of each image: one at random, or all, one after the other."""
     learning_rate: Positive = 5e-4
     schedule: Literal["step", "cosine", "constant"] = "constant"
     decay: Share | None = None

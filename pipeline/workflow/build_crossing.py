@@ -10,7 +10,6 @@ import torch
 
 from pipeline.analysis.captions import texts
 from pipeline.analysis.results import Point, Run
-from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.cross_play import cross_play
 from pipeline.evaluation.judges import spoken
@@ -21,7 +20,6 @@ def crossing(
     chosen: Mapping[str, Point],
     judges: Mapping[str, str],
     prepared: Prepared,
-    store: FeatureStore,
     root: Path,
     device: torch.device,
 ) -> dict[str, Any]:
@@ -37,7 +35,7 @@ def crossing(
     rows = prepared.rows("test")
     gallery = torch.from_numpy(rows)
     pretrained = {name: which for name, which in judges.items() if which not in (OWN, ADAPTED)}
-    common = judges_of(pretrained, root, root, prepared, store, device)
+    common = judges_of(pretrained, root, root, prepared, device)
     adapts = [name for name, which in judges.items() if which == ADAPTED]
     readers = [*common, *runs, *adapts]
     matrix: list[list[list[float]]] = [[[] for _ in readers] for _ in runs]
@@ -49,8 +47,8 @@ def crossing(
         found = cross_play(said, common, gallery)
         for reader, run in by_method.items():
             folder = root / "cells" / run.method / run.cell if run.cell else root / "models" / run.method
-            own = cross_play(said, {reader: judge_in(folder, store, device)}, gallery)
-            used_to_it = {name: judge_in(folder / "adapted", store, device) for name in adapts}
+            own = cross_play(said, {reader: judge_in(folder, root, prepared, device)}, gallery)
+            used_to_it = {name: judge_in(folder / "adapted", root, prepared, device) for name in adapts}
             for method in by_method:
                 found[method] |= own[method]
             found[reader] |= cross_play({reader: said[reader]}, used_to_it, gallery)[reader]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import Judge, ListenerJudge, TextJudge
@@ -17,13 +16,14 @@ from pipeline.models.listener import Listener
 from pipeline.models.weights import load_agent
 from pipeline.scenes.facts import FACTS, Scene
 from pipeline.scenes.faithfulness import read_facts
+from pipeline.workflow.build_data import store_of
 
 OWN, ADAPTED = "own", "adapted"  # judges that a method trains
 SYMBOLIC = "symbolic"  # nobody trains it; all others are pretrained
 
 
 def judges_of(
-    chosen: Mapping[str, str], model: Path, root: Path, prepared: Prepared, store: FeatureStore, device: torch.device
+    chosen: Mapping[str, str], model: Path, root: Path, prepared: Prepared, device: torch.device
 ) -> dict[str, Judge]:
     """Judges by name, as `evaluate.judges` has them.
 
@@ -36,7 +36,7 @@ def judges_of(
     def judge(which: str) -> Judge:
         if which == SYMBOLIC:
             return SymbolicJudge(prepared, known_facts(prepared))
-        return judge_in(folders.get(which, root / "pretrained" / which), store, device)
+        return judge_in(folders.get(which, root / "pretrained" / which), root, prepared, device)
 
     return {name: judge(which) for name, which in chosen.items()}
 
@@ -47,13 +47,16 @@ def known_facts(prepared: Prepared) -> dict[str, Scene]:
     return read_facts(path) if path.exists() else {}
 
 
-def judge_in(folder: Path, store: FeatureStore, device: torch.device) -> Judge:
-    """The judge whose weights are in `folder`; UserError where what is there can judge nobody."""
+def judge_in(folder: Path, root: Path, prepared: Prepared, device: torch.device) -> Judge:
+    """The judge whose weights are in `folder`, with the features below `root` that it sees.
+
+    UserError where what is there can judge nobody.
+    """
     agent = load_agent(folder / "weights.safetensors", "listener")
-    if isinstance(agent, Listener):
-        return ListenerJudge(agent, lambda rows: torch.from_numpy(store.pooled(rows.numpy())), device)
-    if isinstance(agent, DualEncoder):
-        return TextJudge(agent, device)
+    if isinstance(agent, Listener | DualEncoder):
+        store = store_of(root, agent.features, prepared)
+        pooled = lambda rows: torch.from_numpy(store.pooled(rows.numpy()))  # noqa: E731
+        return ListenerJudge(agent, pooled, device) if isinstance(agent, Listener) else TextJudge(agent, pooled, device)
     raise UserError(
         f"{folder}: a {type(agent).__name__} is no judge: it must have hear and look (evaluation/judges.py)"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pipeline.channels.forced import ScheduledSampling
 from pipeline.composition.method import Method
 from pipeline.composition.pretraining import frozen_speaker, matching, teacher_forcing
+from pipeline.data.batches import showings
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.data.tokens import Tokens
@@ -21,7 +22,7 @@ from pipeline.models.listener import Listener
 from pipeline.models.transformer import Transformer
 from pipeline.models.weights import load_agent
 from pipeline.protocols import Score
-from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering
+from pipeline.scores.discriminability import Dropping, Hinge, InfoNCE, Recovering
 from pipeline.workflow.build_data import cider
 
 ARCHITECTURES: dict[str, type[Decoder]] = {"att2in": Att2in, "transformer": Transformer}
@@ -46,9 +47,16 @@ def pretraining(
         scheduled = None if schedule is None else ScheduledSampling(**schedule.plain())
         method = teacher_forcing({"speaker": speaker}, scheduled, section.image_dropout)
         return method, cider(prepared).to(device)
-    listener = Listener(words, store.pooled_size, section.words, section.hidden, section.encoder)
-    steps = max(1, len(prepared.rows("train")) // section.optimisation.batch)
-    return matching(listener, _matching_score(section, listener, steps)), None
+    listener = Listener(words, store.pooled_size, section.words, section.hidden, section.encoder, section.features)
+    shown = showings(prepared, prepared.rows("train"), section.optimisation.captions)
+    steps = max(1, sum(len(rows) // section.optimisation.batch for rows in shown))
+    score = _matching_score(section, listener, steps)
+    if section.vector_dropout or section.word_dropout:
+        unk = prepared.vocabulary.unk
+        if section.word_dropout and unk < 0:
+            raise UserError("word_dropout makes words UNK, which this vocabulary does not have: set it to 0")
+        score = Dropping(score, section.vector_dropout, section.word_dropout, unk)
+    return matching(listener, score), None
 
 
 def _speaker(section: Node, prepared: Prepared, store: FeatureStore) -> Decoder:
@@ -64,7 +72,7 @@ def _speaker(section: Node, prepared: Prepared, store: FeatureStore) -> Decoder:
     if speaker.region_size != size:
         raise UserError(
             f"{section.model} sees regions of {speaker.region_size} numbers, and the features have {size}: set "
-            f"features.network to hub/{section.model} and run the features stage again"
+            f"features.main.network to hub/{section.model} and run the features stage again"
         )
     return speaker
 

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.config.data_schema import MAIN
 from pipeline.config.load import load
 from pipeline.config.reading import read_mapping
 from pipeline.config.views import View, listed_deps
@@ -33,7 +34,7 @@ CODE = Path(__file__).resolve().parents[2]
 OUT = {
     "draw": "raw/{}",
     "prepare": "prepared",
-    "features": "features",
+    "features": "features/{}",
     "pretrain": "pretrained/{}",
     "train": "models/{}",
     "adapt": "models/{}/adapted",
@@ -43,7 +44,14 @@ OUT = {
     "report": "report",
 }
 TRAINS = ("pretrain", "train", "adapt")  # may run as several processes
-INSTANCE = {"draw": "dataset", "pretrain": "role", "train": "method", "adapt": "method", "evaluate": "method"}
+INSTANCE = {
+    "draw": "dataset",
+    "features": "features",
+    "pretrain": "role",
+    "train": "method",
+    "adapt": "method",
+    "evaluate": "method",
+}
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,7 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
             _become_several(name, sys.argv[1:] if arguments is None else arguments)
         os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
         keep_freed()
-        run(opened(name, options))
+        run(_opened(name, options))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -141,9 +149,12 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
     return 0
 
 
-def opened(name: str, options: argparse.Namespace | None = None) -> Stage:
-    """The stage `name` with the options of a command line, by default with none."""
-    options = options or _options(name, [])
+def opened(name: str, arguments: Sequence[str]) -> Stage:
+    """The stage `name` with the options of a command line."""
+    return _opened(name, _options(name, arguments))
+
+
+def _opened(name: str, options: argparse.Namespace) -> Stage:
     overrides = [*options.set, *([] if options.seed is None else [f"seed={options.seed}"])]
     instance = getattr(options, INSTANCE[name]) if name in INSTANCE else None
     view = load(options.params, overrides).for_stage(name, instance)
@@ -169,7 +180,8 @@ def _shard(given: str | None) -> tuple[int, int] | None:
 def _options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m stages.{name}", allow_abbrev=False)
     if name in INSTANCE:
-        parser.add_argument(f"--{INSTANCE[name]}", required=True, metavar="NAME", help="which one, by its name there")
+        by = {"default": MAIN} if name == "features" else {"required": True}
+        parser.add_argument(f"--{INSTANCE[name]}", metavar="NAME", help="which one, by its name there", **by)
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a.b=1; as often as need be")
     parser.add_argument("--seed", metavar="N", help="short for --set seed=N")

@@ -27,7 +27,7 @@ DVC = """
 stages:
   one:
     cmd: echo
-    params: [seed, train.objective.margin, features.options, evaluate]
+    params: [seed, train.objective.margin, features.main.options, evaluate]
   each:
     foreach: ${methods}
     do:
@@ -51,7 +51,7 @@ stages:
 def hand_out(params, tmp_path):
     path = tmp_path / "dvc.yaml"
     path.write_text(DVC)
-    overrides = ["features.options={pad_type: same}", "methods.luo.train={objective: {margin: 0.7}}"]
+    overrides = ["features.main.options={pad_type: same}", "methods.luo.train={objective: {margin: 0.7}}"]
     loaded = load(params, overrides)
     return lambda stage, instance=None: loaded.for_stage(stage, instance, dvc_yaml=path)
 
@@ -62,8 +62,8 @@ def test_a_stage_reads_what_is_listed_and_what_it_read_is_remembered(hand_out):
     assert view.train.objective["margin"] == 0.2
     assert view.evaluate.metrics == ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
     assert view.read == {"seed", "train.objective.margin", "evaluate.metrics"}
-    assert dict(view.features.options) == {"pad_type": "same"}
-    assert "features.options.pad_type" in view.read
+    assert dict(view.features.main.options) == {"pad_type": "same"}
+    assert "features.main.options.pad_type" in view.read
 
 
 def test_a_stage_cannot_read_what_is_not_listed(hand_out):
@@ -74,7 +74,7 @@ def test_a_stage_cannot_read_what_is_not_listed(hand_out):
         (lambda: view["sweep"], "sweep"),
         (lambda: view.train.optimisation, "train.optimisation"),
         (lambda: view.train.objective.anchor, "train.objective.anchor"),
-        (lambda: view.features.network, "features.network"),
+        (lambda: view.features.main.network, "features.main.network"),
         (lambda: hand_out("each", "luo").methods.mle, "methods.mle"),
         (lambda: hand_out("role", "speaker").pretrain.listener, "pretrain.listener"),
     ]:
@@ -98,7 +98,7 @@ def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(han
     assert set(flat) == {
         "seed",
         "train.objective.margin",
-        "features.options.pad_type",
+        "features.main.options.pad_type",
         "evaluate.beam",
         "evaluate.baselines.mle",
         *(f"evaluate.judges.{name}" for name in ("own", "adapted", "before", "judge", "symbolic")),

@@ -78,6 +78,35 @@ def test_all_captions_of_an_image_are_equally_likely(world):
     assert all(50 < count < 110 for count in seen.values())  # 80 ± 8
 
 
+def pairs(batches, epoch, start=0):
+    """The batches of an epoch, each as (image, caption) in order."""
+    return [
+        [(int(i), tuple(t for t in c.tolist() if t)) for i, c in zip(b.images, b.captions, strict=True)]
+        for b in batches.epoch(epoch, start)
+    ]
+
+
+def test_an_epoch_of_all_captions_shows_each_of_them_once_and_no_image_twice_in_a_batch(world):
+    prepared, store = world
+    rows = prepared.rows("train")
+    count = [len(prepared.captions(row)) for row in rows]
+    batches = Batches(prepared, store, rows, 1, 3, captions="all")
+    assert len(batches) == sum(count) == 60
+    every = sorted((int(row), tuple(caption)) for row in rows for caption in prepared.captions(row))
+    seen = [[pair for (pair,) in pairs(batches, epoch)] for epoch in (0, 1)]
+    assert sorted(seen[0]) == sorted(seen[1]) == every
+    assert seen[0] != seen[1]
+    sixes = Batches(prepared, store, rows, 6, 3, captions="all")
+    assert len(sixes) == sum(sum(one > k for one in count) // 6 for k in range(max(count)))
+    whole = pairs(sixes, 4)
+    assert len(whole) == len(sixes)
+    assert all(len(dict(batch)) == 6 for batch in whole)
+    assert [batch.step for batch in sixes.epoch(2)] == list(range(2 * len(sixes), 3 * len(sixes)))
+    assert pairs(sixes, 4, start=5) == whole[5:]
+    parts = [pairs(Batches(prepared, store, rows, 6, 3, captions="all", part=(k, 2)), 4) for k in range(2)]
+    assert [one + other for one, other in zip(*parts, strict=True)] == whole
+
+
 def test_which_images_are_dropped_depends_on_seed_epoch_and_image_only(world):
     prepared, store = world
     rows = prepared.rows("train")
@@ -98,6 +127,35 @@ def test_which_images_are_dropped_depends_on_seed_epoch_and_image_only(world):
     assert 0.26 < np.mean(shares) < 0.34  # .3 ± .01
     plain = Batches(prepared, store, rows, 20, 3)
     assert shown(Batches(prepared, store, rows, 20, 3, image_dropout=0.3), 4) == shown(plain, 4)
+
+
+def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_showing(world, tmp_path):
+    prepared, _ = world
+    with FeatureWriter(tmp_path / "both", 40, 1, (1, 1), mirrored=True) as writer:
+        rows = np.arange(80)  # the features of image i are i, mirrored 40 + i
+        writer.write(rows, rows[:, None], rows[:, None, None])
+    store, rows = FeatureStore(tmp_path / "both"), prepared.rows("train")
+
+    def turned(batch, epoch=4, seed=3, **more):
+        found = []
+        for b in Batches(prepared, store, rows, batch, seed, **more).epoch(epoch):
+            assert torch.equal(b.pooled[:, 0], b.regions[:, 0, 0])
+            assert torch.equal(b.pooled[:, 0] % 40, b.images.float())
+            found += [(int(i), bool(p >= 40)) for i, p in zip(b.images, b.pooled[:, 0], strict=True)]
+        return found
+
+    reference = sorted(turned(20))
+    assert 3 < sum(side for _, side in reference) < 17
+    assert sorted(turned(4)) == reference
+    assert sorted(turned(4, part=(0, 2)) + turned(4, part=(1, 2))) == reference
+    assert sorted(turned(20, epoch=5)) != reference != sorted(turned(20, seed=4))
+    assert 0.45 < np.mean([side for epoch in range(60) for _, side in turned(20, epoch)]) < 0.55  # .5 ± .014
+    again = turned(1, captions="all")
+    assert len(set(again)) > len(rows), "the showings of an image differ"
+    straight = [batch.images.tolist() for batch in Batches(prepared, world[1], rows, 5, 3).epoch(4)]
+    assert [b.images.tolist() for b in Batches(prepared, store, rows, 5, 3).epoch(4)] == straight
+    seen = next(everything(prepared, store, rows, 20))
+    assert torch.equal(seen.pooled[:, 0], seen.images.float()), "evaluation sees images as they are"
 
 
 def test_an_epoch_goes_on_from_any_batch(world):

@@ -128,15 +128,14 @@ def test_a_judge_that_reads_text_hears_what_was_said_and_not_its_ids():
         def hear(self, texts):
             return torch.eye(8)[[int(text.split()[-1]) for text in texts]]
 
-        def look(self, rows):
-            return torch.eye(8)[rows]
+        def see(self, pooled):
+            return pooled
 
     texts = [f"number {i}" for i in (0, 1, 2, 3, 4, 6, 5, 7)]
-    found = verdict(TextJudge(Encoder(), CPU), Spoken(torch.zeros(8, 2), texts), torch.arange(8), torch.arange(8))
+    judge = TextJudge(Encoder(), lambda rows: torch.eye(8)[rows], CPU)
+    found = verdict(judge, Spoken(torch.zeros(8, 2), texts), torch.arange(8), torch.arange(8))
     assert found.text_to_image["R@1"] == pytest.approx(75.0)
     some = torch.tensor([2, 0])  # a gallery of its own, and captions that are alike
-    found = verdict(
-        TextJudge(Encoder(), CPU), Spoken(torch.zeros(3, 2), ["0", "2", "0"]), torch.tensor([1, 0, 1]), some
-    )
+    found = verdict(judge, Spoken(torch.zeros(3, 2), ["0", "2", "0"]), torch.tensor([1, 0, 1]), some)
     assert found.by_caption.tolist() == [1, 1, 1]
     assert found.retrieved[:, 0].tolist() == [1, 0, 1]

@@ -20,7 +20,7 @@ from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.vocabulary import Vocabulary
 
 WORDS = NetworkSettings("word_detector", 32)
-DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4}
+DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 0, "mirrored": False}
 
 
 class Photos:
@@ -140,6 +140,46 @@ def test_shards_in_any_number_and_order_give_the_same_bytes(drawn, tiny, tmp_pat
     assert not (tmp_path / "work").exists()
 
 
+def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn, tiny, tmp_path):
+    photos, images = drawn
+    (tmp_path / "turned").mkdir()
+    for name in photos.files:
+        with Image.open(images / name) as image:
+            image.resize((32, 32), Image.Resampling.BICUBIC).save(images / name)
+        with Image.open(images / name) as image:
+            image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "turned" / name)
+    settings = {"settings": tiny, "batch": 5, "project": 4, "mirrored": True}
+    extract(*drawn, tmp_path / "both", FeatureWriter, tmp_path / "work", **settings)
+    plain = settings | {"mirrored": False, "project": None}
+    for name, folder in (("straight", images), ("turned", tmp_path / "turned")):
+        extract(photos, folder, tmp_path / f"of {name}", FeatureWriter, tmp_path / "work", **plain)
+    both, straight, turned = (FeatureStore(tmp_path / name) for name in ("both", "of straight", "of turned"))
+    assert (len(both), both.mirrored, straight.mirrored) == (12, True, False)
+    verify(both)
+    rows, saved = np.arange(12), load_file(tmp_path / "both" / "projection.safetensors")
+    for store, there in ((straight, rows), (turned, rows + 12)):
+        np.testing.assert_allclose(both.pooled(there), store.pooled(rows), atol=2e-3)
+        reduced = (store.read(rows)[1] - saved["mean"]) @ saved["components"].T
+        np.testing.assert_allclose(both.read(there)[1], reduced, atol=2e-2)
+    assert not np.allclose(both.pooled(rows + 12), both.pooled(rows), atol=1e-2)
+    for shard in (2, 1):
+        extract(*drawn, tmp_path / "parts", FeatureWriter, tmp_path / "work", **settings, shard=(shard, 2))
+    extract(*drawn, tmp_path / "parts", FeatureWriter, tmp_path / "work", **settings)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "both")
+
+
+def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(drawn, tiny, tmp_path):
+    extract(*drawn, tmp_path / "own", FeatureWriter, tmp_path / "work", tiny, batch=5)
+    both = replace(tiny, vector="mean_and_max", cells=1)
+    extract(*drawn, tmp_path / "both", FeatureWriter, tmp_path / "work", both, batch=5)
+    _, cells, _ = FeatureStore(tmp_path / "own").read(np.arange(12))
+    vectors = np.concatenate([cells.mean(1), cells.max(1)], 1)
+    wanted = (vectors - vectors[:9].mean(0)) / np.where(vectors[:9].std(0) > 0, vectors[:9].std(0), 1)
+    store = FeatureStore(tmp_path / "both")
+    np.testing.assert_allclose(store.pooled(np.arange(12)), wanted, atol=2e-2)
+    assert store.manifest["scale"]["sha256"] == sha256(tmp_path / "both" / "scale.safetensors")
+
+
 def test_the_size_of_batches_shows_in_no_float(drawn, tiny):
     photos, images = drawn
     network = open_network(tiny)
@@ -165,6 +205,15 @@ def test_a_trained_detector_is_not_trained_again_and_has_no_shards(drawn, tmp_pa
     never = lambda epoch, report: pytest.fail("trained again")  # noqa: E731
     extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, on_epoch=never)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_detector_s_own_seed_is_added_to_the_seed_of_all(drawn, tmp_path):
+    weights = {}
+    for name, seed, own in (("three", 3, 0), ("two and one", 2, 1), ("two", 2, 0)):
+        settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR | {"seed": own}, "seed": seed}
+        extract(*drawn, tmp_path / name, FeatureWriter, tmp_path / "work", **settings)
+        weights[name] = (tmp_path / name / "detector.safetensors").read_bytes()
+    assert weights["two and one"] == weights["three"] != weights["two"]
 
 
 def test_an_image_that_is_no_number_is_named(drawn, tiny, tmp_path):

@@ -8,7 +8,7 @@ from PIL import Image
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.word_detector import WordDetector, WordDetectorNetwork, squashed, train_detector, word_shares
 
-SETTINGS = {"epochs": 6, "width": 8, "learning_rate": 0.01, "batch": 8}
+SETTINGS = {"epochs": 6, "width": 8, "learning_rate": 0.01, "batch": 8, "mirrored": False}
 
 
 class Bright:
@@ -46,6 +46,33 @@ def test_the_detector_learns_words_it_can_see_on_images_it_has_not_seen():
         seen = detector(torch.from_numpy(world.pixels[100:]).float()).sigmoid()
     assert (seen[:, 0] > 0.9).all()
     torch.testing.assert_close(seen[:, 1], torch.from_numpy(world.bright[100:] * 0.5).float(), atol=0.15, rtol=0)
+
+
+class Sided:
+    """128 images, the even ones bright on the left, the others on the right: word 1 and word 2."""
+
+    def __init__(self):
+        self.left = np.arange(128) % 2 == 0
+        columns = np.where(np.arange(32) < 16, 200, 50)
+        sides = np.where(self.left[:, None], columns, columns[::-1])
+        noise = np.random.default_rng(0).integers(-40, 40, (128, 3, 32, 32))
+        self.pixels = (sides[:, None, None, :] + noise).astype(np.uint8)
+
+    def references(self, images):
+        return np.where(self.left[np.asarray(images)], 1, 2).astype(np.int32)[:, None, None]
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_mirrored_images_teach_what_is_the_same_left_and_right(mirrored):
+    world = Sided()
+    settings = {**SETTINGS, "seed": 1, "mirrored": mirrored}
+    detector = train_detector(world.pixels, world, np.arange(100), 2, **settings)
+    with torch.inference_mode():
+        left = detector(torch.from_numpy(world.pixels[100:]).float()).sigmoid()[:, 0].numpy()
+    if mirrored:
+        np.testing.assert_allclose(left, 0.5, atol=0.25)
+    else:
+        np.testing.assert_allclose(left, world.left[100:], atol=0.25)
 
 
 def test_seed_and_nothing_else_fixes_the_weights_bit_for_bit():

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from torch.nn.functional import normalize
 
 from pipeline.config.views import View
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.errors import UserError
 from pipeline.evaluation.judges import Spoken, TextJudge
 from pipeline.features.clip import ClipNetwork
 from pipeline.features.extractor import NetworkSettings
-from pipeline.features.images import open_image
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.weights import load_agent, save_agents
 from pipeline.runtime.torchvision_cpu import declare_operators
@@ -30,51 +32,51 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """A section of params.yaml with a small CLIP of drawn weights, and three images."""
+    """A section of params.yaml with a small CLIP of drawn weights, and what its images tower saw of three images."""
     declare_operators()
     import open_clip
 
     folder = tmp_path_factory.mktemp("clip")
     torch.manual_seed(0)
     save_file(open_clip.create_model("ViT-S-32-alt", **SMALL).state_dict(), folder / "clip.safetensors")
-    for i, colour in enumerate(("red", "green", "blue")):
-        Image.new("RGB", (40, 32), colour).save(folder / f"{i}.png")
     section = {"network": "open_clip/ViT-S-32-alt", "weights": str(folder / "clip.safetensors"), "options": SMALL}
-    section |= {"images": str(folder), "image_size": 32, "batch": 2}
-    return View({"clip": section}, ("clip",), "pretrain@clip").clip, folder
-
-
-class Prepared(SimpleNamespace):
-    def __len__(self) -> int:
-        return 3
-
-    def file(self, row: int) -> str:
-        return f"{row}.png"
+    network = ClipNetwork(NetworkSettings(image_size=32, **section))
+    images = [network.prepare(Image.new("RGB", (40, 32), colour)) for colour in ("red", "green", "blue")]
+    seen = network(images)
+    with FeatureWriter(folder, 3, network.pooled_size, network.regions_shape) as store:
+        store.manifest.update(network.description)
+        store.write(np.arange(3), seen.pooled.numpy(), seen.regions.numpy())
+    section["features"] = "clip"
+    return View({"clip": section}, ("clip",), "pretrain@clip").clip, FeatureStore(folder), network, seen.pooled
 
 
 def test_texts_and_images_are_clips_own_also_once_they_were_written(clip, tmp_path):
-    section, folder = clip
-    encoder = dual_encoder(section, Prepared(), CPU)
-    network = ClipNetwork(NetworkSettings(section.network, 32, section.weights, SMALL))
-    texts = ["a red ball", "two dogs"]
-    path = tmp_path / "weights.safetensors"
+    section, store, network, pooled = clip
+    encoder, texts, path = dual_encoder(section, store, CPU), ["a red ball", "two dogs"], tmp_path / "weights"
     save_agents(path, {"listener": encoder})
     written = load_agent(path, "listener")
     assert isinstance(written, DualEncoder)
+    assert written.features == "clip"
     for each in (encoder, written):
         with torch.no_grad():
-            torch.testing.assert_close(each.hear(texts), torch.nn.functional.normalize(network.text(texts), dim=-1))
-        images = [network.prepare(open_image(folder / f"{i}.png")) for i in (2, 0)]
-        seen = torch.nn.functional.normalize(network(images).pooled, dim=-1)
-        torch.testing.assert_close(each.look(torch.tensor([2, 0])), seen)
+            torch.testing.assert_close(each.hear(texts), normalize(network.text(texts), dim=-1))
+        judge = TextJudge(each, lambda rows: torch.from_numpy(store.pooled(rows.numpy())), CPU)
+        seen = judge.vectors(Spoken(torch.zeros(2, 1), texts), torch.tensor([2, 0]))[1]
+        torch.testing.assert_close(seen, normalize(pooled[[2, 0]], dim=-1), atol=1e-3, rtol=1e-3)
     assert not any(name.startswith("text.visual") for name in written.state_dict())
-    assert json.dumps(encoder.arguments)
+
+
+def test_features_of_another_network_are_told(clip):
+    section, store, *_ = clip
+    other = SimpleNamespace(manifest=store.manifest | {"network": "resnet50"})
+    with pytest.raises(UserError, match=r"features.clip.network: resnet50, but who looks at them is of open_clip/ViT"):
+        dual_encoder(section, other, CPU)
 
 
 def test_equal_texts_are_heard_alike_to_the_bit(clip):
-    encoder = dual_encoder(clip[0], Prepared(), CPU)
+    encoder = dual_encoder(*clip[:2], CPU)
     texts = ["a red ball", "two dogs", "a red ball", "a cat"]
-    heard = TextJudge(encoder, CPU).hear(Spoken(torch.zeros(4, 1), texts))
+    heard = TextJudge(encoder, None, CPU).hear(Spoken(torch.zeros(4, 1), texts))
     assert torch.equal(heard[0], heard[2])
     with torch.no_grad():
         torch.testing.assert_close(heard, encoder.hear(texts))

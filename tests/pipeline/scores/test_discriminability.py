@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from pipeline.estimators.rollouts import human
 from pipeline.models.unroll import speak
-from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering, similarities
+from pipeline.scores.discriminability import Dropping, Hinge, InfoNCE, Recovering, similarities
 
 COSINES = torch.tensor([[[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]])  # [caption, image]
 
@@ -100,3 +102,37 @@ def test_warming_up_counts_down_while_learning_only(toy):
     score(human(batch), batch)
     assert score.easy.item() == 0
     torch.testing.assert_close(score(human(batch), batch), Hinge(listener)(human(batch), batch))
+
+
+def test_dropping_takes_its_shares_of_numbers_and_words_while_learning_alone(toy):
+    batch, heard = toy.batch(), []
+    batch = replace(batch, pooled=torch.full((8, 500), 3.0), captions=batch.captions.clamp(min=1))  # nothing ends
+
+    def looking(message, seen):
+        heard.append((message.tokens, seen.pooled))
+        return torch.zeros(len(message))
+
+    score = Dropping(looking, vector=0.25, words=0.5, unk=99)
+
+    def shown(part):
+        torch.manual_seed(7)
+        score(human(part), part)
+        return heard[-1]
+
+    tokens, pooled = shown(batch)
+    assert set(pooled.unique().tolist()) == {0.0, 4.0}
+    assert 0.7 < (pooled > 0).float().mean() < 0.8  # 4,000 numbers: .75 ± .007
+    lost = tokens == 99
+    assert torch.equal(tokens[~lost], batch.captions[~lost])
+    assert 0.2 < lost.float().mean() < 0.8
+    ended = replace(batch, captions=torch.zeros_like(batch.captions))
+    assert not shown(ended)[0].any(), "the end of a caption is no word"
+    halves = [
+        replace(batch, pooled=batch.pooled[rows], captions=batch.captions[rows], images=batch.images[rows], of=8)
+        for rows in (slice(0, 4), slice(4, 8))
+    ]
+    halves[1] = replace(halves[1], first=4)
+    for rows, half in ((slice(0, 4), halves[0]), (slice(4, 8), halves[1])):
+        torch.testing.assert_close(shown(half), (tokens[rows], pooled[rows]))
+    with torch.no_grad():
+        torch.testing.assert_close(shown(batch), (batch.captions, batch.pooled))

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -14,6 +15,7 @@ import yaml
 from PIL import Image
 from whole_profiles import profile
 
+from pipeline.data.feature_store import FeatureWriter
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.models.att2in import Att2in
@@ -90,9 +92,9 @@ def speaker(seed: int) -> Att2in:
     return Att2in(9, 7, words=4, hidden=4, attention=4, max_words=4)
 
 
-def listener(seed: int) -> Listener:
+def listener(seed: int, features: str = "main") -> Listener:
     torch.manual_seed(seed)
-    return Listener(9, 5, words=4, hidden=4)
+    return Listener(9, 5, words=4, hidden=4, features=features)
 
 
 @pytest.fixture
@@ -101,12 +103,16 @@ def models(tmp_path) -> Path:
     agents = {
         "pretrained/listener": {"listener": listener(1)},
         "pretrained/speaker": {"speaker": speaker(2)},
-        "pretrained/judge": {"listener": listener(3)},
+        "pretrained/judge": {"listener": listener(3, "eyes")},
         "models/luo": {"speaker": speaker(4), "listener": listener(5)},
         "models/luo/adapted": {"listener": listener(6)},
     }
     for name, each in agents.items():
         save_agents(tmp_path / name / "weights.safetensors", each)
+    for features, first in (("main", 0), ("eyes", 10)):
+        (tmp_path / "features" / features).mkdir(parents=True)
+        with FeatureWriter(tmp_path / "features" / features, 6, 5, (1, 7)) as store:
+            store.write(np.arange(6), np.full((6, 5), np.arange(first, first + 6)[:, None]), np.zeros((6, 1, 7)))
     return tmp_path
 
 
@@ -123,16 +129,18 @@ def test_the_pretrained_listener_gets_used_to_a_method_s_speaker(models, data):
     assert same(agents["speaker"], models / "models/luo", "speaker")
 
 
-def test_each_judge_is_the_one_that_it_is_called(models):
+def test_each_judge_is_the_one_that_it_is_called_and_sees_the_features_that_it_learned_from(models, data):
     assert same(speaker_in(models / "models/luo"), models / "models/luo", "speaker")
     chosen = {"own": "own", "used to it": "adapted", "before": "listener", "other": "judge"}
-    judges = judges_of(chosen, models / "models/luo", models, None, None, CPU)
+    judges = judges_of(chosen, models / "models/luo", models, data, CPU)
     places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
     assert list(judges) == list(chosen)
     assert all(same(j.listener, models / p, "listener") for j, p in zip(judges.values(), places, strict=True))
+    rows = torch.tensor([3, 0])
+    assert [judge.pooled(rows)[:, 0].tolist() for judge in judges.values()] == [[3, 0]] * 3 + [[13, 10]]
 
 
-def test_what_cannot_judge_is_told_in_one_line(models):
+def test_what_cannot_judge_is_told_in_one_line(models, data):
     save_agents(models / "pretrained/critic/weights.safetensors", {"listener": Critic(4, 2)})
     with pytest.raises(UserError, match=r"pretrained/critic: a Critic is no judge"):
-        judges_of({"critic": "critic"}, models, models, None, None, CPU)
+        judges_of({"critic": "critic"}, models, models, data, CPU)
