@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import Resamples, interval, resample
+from pipeline.analysis.bootstrap import RECALLS, Resamples, interval, resample
 from pipeline.analysis.judges import Keys, recall_by
-from pipeline.analysis.levels import cider_levels, highest_shared, recall_levels, span
+from pipeline.analysis.levels import cider_levels, highest_shared, score_levels, span
 from pipeline.analysis.results import CIDER, LANGUAGE, Point, Results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import SAME, Curve, curves, mixture
@@ -62,7 +62,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Slice:
-    """Curves where they have the same value `level` of `fixed`: CIDEr, or a recall in % by the first judge."""
+    """Curves where they have the same value `level` of `fixed`: CIDEr, or the score in % by the first judge."""
 
     fixed: str
     level: float
@@ -78,11 +78,18 @@ class Comparison:
 
     results: Results
     at_cider: tuple[Slice, ...]
-    at_recall: tuple[Slice, ...]
+    at_score: tuple[Slice, ...]
     along_rho: tuple[Slice, ...]  # for each method its curves of every ρ, at the highest CIDEr that all reach
     control: str | None  # the fixed values are shares of this method's CIDEr in every resample; None: constants
-    resamples: int
-    notes: tuple[str, ...] = ()
+    samples: Resamples
+
+    @property
+    def resamples(self) -> int:
+        return self.samples.count
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.samples.notes
 
 
 def compare(results: Results, settings: ReportSettings) -> Comparison:
@@ -91,30 +98,29 @@ def compare(results: Results, settings: ReportSettings) -> Comparison:
     Reads the captions files for the intervals. Raises UserError where one is missing.
     """
     lines, samples, control = curves(results), resample(results), results.of(settings.control)
-    judged = [recall_by(judge, name) for judge in results.judges for name in ("R@1", "R@5", "R@10")]
-    traded = recall_by(results.first.name)
+    judged = [recall_by(judge, name) for judge in results.judges for name in dict.fromkeys((results.score, *RECALLS))]
+    traded = results.by(results.first.name)
 
     def at_cider(lines: Sequence[Curve], cider: float, rule: str = "", reference: Curve | None = None) -> Slice:
         moving = _moving(cider, control, samples)
         readings = tuple(read(line, CIDER, traded, cider, judged, samples, moving) for line in lines)
-        return Slice("CIDEr", cider, readings, rule, reference, _differences(readings, reference, list(results.judges)))
+        return Slice("CIDEr", cider, readings, rule, reference, _differences(results, readings, reference))
 
-    def at_recall(level: float) -> Slice:
-        readings = tuple(read(line, fixed, CIDER, level, language, samples) for line in lines)
-        return Slice(settings.recall, level, readings, recall_rule)
+    def at_score(level: float) -> Slice:
+        readings = tuple(read(line, traded, CIDER, level, language, samples) for line in lines)
+        return Slice(results.score, level, readings, score_rule)
 
     ciders, cider_rule = cider_levels(results, lines, settings)
-    recalls, recall_rule = recall_levels(results, lines, settings)
-    reference, fixed = _reference(results, lines, settings), recall_by(results.first.name, settings.recall)
+    scores, score_rule = score_levels(results, lines, settings)
+    reference = _reference(results, lines, settings)
     language = [("language", name) for name in LANGUAGE]
     return Comparison(
         results,
         at_cider=tuple(at_cider(lines, cider, cider_rule, reference) for cider in ciders),
-        at_recall=tuple(at_recall(level) for level in recalls),
+        at_score=tuple(at_score(level) for level in scores),
         along_rho=tuple(at_cider(*along) for method in results.methods for along in _along_rho(method, lines)),
         control=settings.control if _moving(1.0, control, samples) is not None else None,
-        resamples=samples.count,
-        notes=samples.notes,
+        samples=samples,
     )
 
 
@@ -139,7 +145,7 @@ def read(
     if not reached:
         return Reading(curve, ends)
     per_seed = _per_seed(points, fixed, traded, at)
-    x, y = _resampled(points, fixed, samples), _resampled(points, traded, samples)
+    x, y = samples.mean(points, *fixed), samples.mean(points, *traded)
     mixed, short = None, 0.0
     if x is not None and y is not None:
         mixed, enough = mixture(x, y, at if moving is None else moving)
@@ -149,7 +155,7 @@ def read(
         value = _weighted(points, weights, keys)
         if value is None:
             continue
-        numbers = _resampled(points, keys, samples)
+        numbers = samples.mean(points, *keys)
         if mixed is not None and numbers is not None:
             drawn[keys] = (mixed * numbers).sum(-1)
         seeds = [seed for some, share in per_seed if (seed := _weighted(some, share, keys)) is not None]
@@ -173,14 +179,14 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def _differences(
-    readings: Sequence[Reading], reference: Curve | None, judges: Sequence[str]
+    results: Results, readings: Sequence[Reading], reference: Curve | None
 ) -> dict[str, dict[str, Difference]]:
-    """Every reading's R@10 minus the reference's, by the curve's label and judge; without those that say nothing."""
+    """Every reading's score minus the reference's, by the curve's label and judge; without those that say nothing."""
     base = next((reading for reading in readings if reading.curve is reference), None)
     found: list[tuple[str, str, float, np.ndarray, str]] = []
     for reading in readings:
-        for judge in judges:
-            keys = recall_by(judge)
+        for judge in results.judges:
+            keys = results.by(judge)
             if base and reading is not base and keys in reading.resampled and keys in base.resampled:
                 value = reading.estimates[keys].value - base.estimates[keys].value
                 if (bound := _bound(value, reading.above, base.above)) is not None:
@@ -245,7 +251,7 @@ def _moving(cider: float, control: Sequence[Point], samples: Resamples) -> np.nd
     if not measured:
         return None
     value, best = max(measured, key=lambda found: found[0])
-    drawn = _resampled([best], CIDER, samples)
+    drawn = samples.mean([best], *CIDER)
     return None if drawn is None or value <= 0 else cider / value * drawn[:, 0]
 
 
@@ -257,14 +263,6 @@ def _weighted(points: Sequence[Point], weights: np.ndarray, keys: Keys) -> float
     """The weighted mean of `keys`; None if a setting with a positive weight lacks the number."""
     terms = [(w, p.mean("test", *keys)) for w, p in zip(weights.tolist(), points, strict=True) if w > 0]
     return None if any(v is None for _, v in terms) else math.fsum(w * v for w, v in terms if v is not None)
-
-
-def _resampled(points: Sequence[Point], keys: Keys, samples: Resamples) -> np.ndarray | None:
-    """The numbers in every resample (resamples, points), seeds averaged; None if a run lacks them."""
-    drawn = [[samples.of(run, *keys) for run in point.runs] for point in points]
-    if any(values is None for runs in drawn for values in runs):
-        return None
-    return np.stack([np.mean(np.array(runs), axis=0) for runs in drawn], axis=-1)
 
 
 def _per_seed(points: Sequence[Point], fixed: Keys, traded: Keys, at: float) -> list[tuple[list[Point], np.ndarray]]:

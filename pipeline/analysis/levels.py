@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import floor
 
-from pipeline.analysis.judges import recall_by
 from pipeline.analysis.results import CIDER, Results, means
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import SAME, Curve
@@ -43,11 +42,11 @@ def cider_levels(results: Results, curves: Sequence[Curve], settings: ReportSett
     return _quarters(spans, 3, "CIDEr")
 
 
-def recall_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
-    """Values of the first judge's recall (in %) at which to compare language metrics, and the reason in words."""
-    if settings.at_recall is not None:
-        return settings.at_recall, f"Values of {settings.recall} as set in report.at_recall."
-    return _quarters(_spans(curves, recall_by(results.first.name, settings.recall)), 0, settings.recall)
+def score_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
+    """Values of the first judge's score (in %) at which to compare language metrics, and the reason in words."""
+    if settings.at_score is not None:
+        return settings.at_score, f"Values of {results.score} as set in report.at_score."
+    return _quarters(_spans(curves, results.by(results.first.name)), 0, results.score)
 
 
 def shared(spans: Sequence[tuple[float, float]], needed: int) -> tuple[float, float] | None:

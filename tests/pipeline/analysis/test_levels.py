@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.analysis.levels import cider_levels, highest_shared, recall_levels, shared
+from pipeline.analysis.levels import cider_levels, highest_shared, score_levels, shared
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import curves
@@ -73,10 +73,10 @@ def test_nothing_in_common_and_what_is_given(world, make_cell):
 def test_recalls_are_whole_percents_inside_the_shared_range(world, make_cell):
     levels(world, make_cell, [(0.6, 1.0), (0.6, 1.0)])  # R@10 from 51 to 91 on the test split
     results = read_results(world.sweep, [])
-    found, words = recall_levels(results, curves(results), ReportSettings())
+    found, words = score_levels(results, curves(results), ReportSettings())
     assert list(found) == [81.0, 61.0]
     assert "R@10" in words
-    assert recall_levels(results, curves(results), ReportSettings(at_recall=(80.0,), recall="R@5"))[0] == (80.0,)
+    assert score_levels(results, curves(results), ReportSettings(at_score=(80.0,)))[0] == (80.0,)
 
 
 def test_the_highest_value_to_which_all_come():
