@@ -110,9 +110,9 @@ def compare(results: Results, settings: ReportSettings) -> Comparison:
         readings = tuple(read(line, traded, CIDER, level, language, samples) for line in lines)
         return Slice(results.score, level, readings, score_rule)
 
-    ciders, cider_rule = cider_levels(results, lines, settings)
-    scores, score_rule = score_levels(results, lines, settings)
     reference = _reference(results, lines, settings)
+    ciders, cider_rule = cider_levels(results, lines, settings, reference)
+    scores, score_rule = score_levels(results, lines, settings)
     language = [("language", name) for name in LANGUAGE]
     return Comparison(
         results,

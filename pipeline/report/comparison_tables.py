@@ -38,7 +38,7 @@ def at_cider_table(comparison: Comparison, slice_: Slice, compact: bool = False)
     caption = f"Recall at equal naturalness, CIDEr {slice_.level:.3f}: in %, test split, from caption to image"
     return filled(
         "equal-cider-compact" if compact else f"equal-cider-{_slug(slice_)}",
-        f"{score} at CIDEr {slice_.level:.3f}" if compact else caption,
+        (f"{score} at CIDEr {slice_.level:.3f}" if compact else caption) + _bounds(slice_),
         _rows(slice_.readings),
         columns,
         _notes(comparison, slice_, 3),
@@ -163,6 +163,12 @@ def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
     if lacking:
         yield f"{MISSING}: a setting of {', '.join(lacking)} was not judged so."
     yield from comparison.notes
+
+
+def _bounds(slice_: Slice) -> str:
+    """How many of the rows hold lower bounds, for a caption."""
+    above, of = sum(reading.above for reading in slice_.readings), len(slice_.readings)
+    return f" (§: {above} of {of} rows are lower bounds)" if above else ""
 
 
 def _ends(reading: Reading, digits: int) -> str:
