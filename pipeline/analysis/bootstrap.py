@@ -135,7 +135,7 @@ def _captions(path: Path, ranks: Sequence[str]) -> dict[Place, pd.DataFrame]:
 def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tuple[np.ndarray, float]]:
     """The numbers of one run's captions in the resamples (resamples,), and over all captions.
 
-    An image without another in its near gallery has no rank there and does not count.
+    An image without another in its near gallery has rank 0 there and does not count.
     """
     columns: dict[Keys, np.ndarray] = {}
     near: dict[Keys, tuple[np.ndarray, float]] = {}
@@ -145,7 +145,7 @@ def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tup
         elif name.startswith("rank_") and frame[name].notna().all():
             columns |= {(name, TEXT, recall): 100.0 * (frame[name] <= k).to_numpy() for recall, k in RECALLS.items()}
         elif NEAR in name:
-            there = frame[name].notna().to_numpy(dtype=bool)
+            there = (frame[name].fillna(0) > 0).to_numpy(dtype=bool)
             found = 100.0 * (frame[name][there] == 1).to_numpy(dtype=bool)
             if there.any():
                 again = drawn[:, there] @ found / np.maximum(drawn[:, there].sum(1), 1)

@@ -131,7 +131,7 @@ class Evaluation:
             columns[f"rank_{name}"] = found.by_caption.tolist()
             columns[f"retrieved_{name}"] = rows[found.retrieved].tolist()
             if NEAR in found.among:
-                columns[f"{NEAR}_{name}"] = [rank or None for rank in found.among[NEAR].tolist()]
+                columns[f"{NEAR}_{name}"] = found.among[NEAR].tolist()
         columns |= {name: each.tolist() for name, each in language.per_caption.items() if name not in BLEU}
         if language.bleu_counts is not None:
             columns["bleu"] = language.bleu_counts.tolist()
