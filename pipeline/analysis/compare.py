@@ -26,8 +26,16 @@ class Estimate:
 
     value: float
     interval: tuple[float, float] | None = None  # 95 %, over resamples of the test images
-    spread: float | None = None  # standard deviation over the seeds whose own curves reach the value
-    seeds: int = 0  # how many do
+    by_seed: Mapping[object, float] = field(default_factory=dict)  # of the seeds whose own curves reach the value
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over those seeds; None with fewer than two."""
+        return statistics.stdev(self.by_seed.values()) if len(self.by_seed) > 1 else None
+
+    @property
+    def seeds(self) -> int:
+        return len(self.by_seed)
 
 
 @dataclass(frozen=True)
@@ -158,13 +166,8 @@ def read(
         numbers = samples.mean(points, *keys)
         if mixed is not None and numbers is not None:
             drawn[keys] = (mixed * numbers).sum(-1)
-        seeds = [seed for some, share in per_seed if (seed := _weighted(some, share, keys)) is not None]
-        estimates[keys] = Estimate(
-            value,
-            interval(drawn[keys]) if keys in drawn else None,
-            statistics.stdev(seeds) if len(seeds) > 1 else None,
-            len(seeds),
-        )
+        seeds = {seed: each for seed, at in per_seed.items() if (each := _weighted(*at, keys)) is not None}
+        estimates[keys] = Estimate(value, interval(drawn[keys]) if keys in drawn else None, seeds)
     above = ends is not None and at < ends[0] - SAME * abs(ends[0])
     return Reading(curve, ends, points[int(weights.argmax())], estimates, drawn, short, above)
 
@@ -189,7 +192,7 @@ def _differences(
             keys = results.by(judge)
             if base and reading is not base and keys in reading.resampled and keys in base.resampled:
                 value = reading.estimates[keys].value - base.estimates[keys].value
-                if (bound := _bound(value, reading.above, base.above)) is not None:
+                if (bound := bound_of(value, reading.above, base.above)) is not None:
                     drawn = reading.resampled[keys] - base.resampled[keys]
                     found.append((reading.curve.label, judge, value, drawn, bound))
     adjusted = holm([_two_sided(value, drawn) for _, _, value, drawn, _ in found])
@@ -199,7 +202,7 @@ def _differences(
     return differences
 
 
-def _bound(value: float, above: bool, base_above: bool) -> str | None:
+def bound_of(value: float, above: bool, base_above: bool) -> str | None:
     """What a difference is whose first or second number is a lower bound: exact, ≥, ≤, or None where it says nothing.
 
     At least −3 leaves open which is higher, and so does at most +3.
@@ -265,14 +268,16 @@ def _weighted(points: Sequence[Point], weights: np.ndarray, keys: Keys) -> float
     return None if any(v is None for _, v in terms) else math.fsum(w * v for w, v in terms if v is not None)
 
 
-def _per_seed(points: Sequence[Point], fixed: Keys, traded: Keys, at: float) -> list[tuple[list[Point], np.ndarray]]:
+def _per_seed(
+    points: Sequence[Point], fixed: Keys, traded: Keys, at: float
+) -> dict[object, tuple[list[Point], np.ndarray]]:
     """Points and weights of each seed whose own curve contains `at`, or else of those whose curve is above it."""
-    found: dict[bool, list[tuple[list[Point], np.ndarray]]] = {True: [], False: []}
+    found: dict[bool, dict[object, tuple[list[Point], np.ndarray]]] = {True: {}, False: {}}
     runs = [run for point in points for run in point.runs]
     for seed in dict.fromkeys(run.settings.get("seed") for run in runs):
         alone = [Point((run,)) for run in runs if run.settings.get("seed") == seed]
         values = _means(alone, fixed)
         weights, reached = mixture(values, _means(alone, traded), at)
         if reached:
-            found[bool(values.min() * (1 - SAME) <= at)].append((alone, weights))
+            found[bool(values.min() * (1 - SAME) <= at)][seed] = alone, weights
     return found[True] or found[False]
