@@ -47,7 +47,7 @@ def known_facts(prepared: Prepared) -> dict[str, Scene]:
     return read_facts(path) if path.exists() else {}
 
 
-def judge_in(folder: Path, root: Path, prepared: Prepared, device: torch.device) -> Judge:
+def judge_in(folder: Path, root: Path, prepared: Prepared, device: torch.device) -> ListenerJudge | TextJudge:
     """The judge whose weights are in `folder`, with the features below `root` that it sees.
 
     UserError where what is there can judge nobody.
