@@ -111,6 +111,16 @@ def test_instances_run_side_by_side_and_dvc_finds_all_of_it_done(folder):
     assert (status, "up to date" in said, ran(folder)) == (0, True, [])
 
 
+def test_an_empty_lock_is_removed_and_the_results_come_from_the_cache(folder):
+    assert repeat(folder)[0] == 0
+    ran(folder)
+    (folder / "dvc.lock").write_bytes(b"")
+    status, said = repeat(folder)
+    assert (status, ran(folder)) == (0, [])
+    assert "dvc.lock is empty, as a kill leaves it: removed" in said
+    assert json.loads(dvc(folder, "status", "--json")) == {}
+
+
 def test_what_changed_runs_and_a_stage_that_is_alone_has_all_cores(folder):
     assert repeat(folder)[0] == 0
     ran(folder)

@@ -17,10 +17,13 @@ from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.metrics import shared_meteor
 from pipeline.workflow.sweep import cores, gpus
+
+LOCK = Path("dvc.lock")
 
 
 def stale() -> dict[str, set[str]] | None:
@@ -114,6 +117,9 @@ def main() -> int:
     for request in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(request, signal.default_int_handler)
     try:
+        if LOCK.exists() and not LOCK.stat().st_size:
+            print(f"{LOCK} is empty, as a kill leaves it: removed; what was computed comes from DVC's cache")
+            LOCK.unlink()
         waits = stale()
         if waits is None:  # dvc repro has words for it
             return jobs.run(cores(), "repro")
