@@ -6,6 +6,7 @@
 # make test                       install, run all tests
 # make bench                      the benchmarks, each figure beside its peer's; BENCHMARKS=decoding: that one
 # make check                      format, lint, types, layers, workflow files, documents against results/
+# make compare                    which of the claims of results/claims.toml hold in the run that data/ holds
 # make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks, or any @MACHINE
 # make documents                  the documents' tables and figures, of results/
 # make ui                         MLflow's pages on http://127.0.0.1:5000
@@ -21,7 +22,7 @@ TORCH ?= auto
 PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test bench observatory repro results record documents data profile ui clean
+.PHONY: setup fmt check test bench observatory repro results compare record documents data profile ui clean
 
 BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
@@ -52,6 +53,9 @@ bench: $(INSTALLED)
 observatory: $(INSTALLED)
 	@python -m stages.observatory
 	@! test -f data/report/report.html || dvc repro --force --single-item report
+
+compare: $(INSTALLED)
+	@python -m pipeline.workflow.compare
 
 record: $(INSTALLED)
 	@python -m pipeline.workflow.record $(PROFILE)

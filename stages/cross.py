@@ -21,7 +21,8 @@ def run(stage: Stage) -> None:
 
     p = stage.params
     folders = [stage.root / "evaluation" / method for method in p.methods.plain()]
-    results = read_results(stage.root / "sweep", [folder for folder in folders if (folder / "metrics.json").exists()])
+    evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
+    results = read_results(stage.root / "sweep", evaluations, score=p.report.score)
     settings = ReportSettings(control=p.report.control, min_cider_share=p.report.min_cider_share)
     chosen = {choice.method: choice.point for choice in choose_all(results, settings) if choice.point}
     prepared, store = data(stage.root)

@@ -34,7 +34,7 @@ def run(stage: Stage) -> None:
     from pipeline.runtime.files import atomic_path, write_atomically
     from pipeline.tracking import recorder
     from pipeline.workflow.build_data import data
-    from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, speaker_in
+    from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, near_words, speaker_in
     from pipeline.workflow.build_judges import judges_of
 
     assert stage.instance is not None
@@ -46,7 +46,7 @@ def run(stage: Stage) -> None:
     judges = judges_of(p.judges.plain(), stage.model, stage.root, prepared, store, stage.device)
     with (
         recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,
-        evaluation_of(p, stage.instance, prepared, store, judges, stage.device) as evaluation,
+        evaluation_of(p, stage.instance, prepared, store, judges, stage.root, stage.device) as evaluation,
     ):
         results, tables = {}, []
         for split in p.splits:
@@ -56,7 +56,14 @@ def run(stage: Stage) -> None:
             "method": stage.instance,
             "settings": {**settings.shown, "seed": stage.seed},
             "signature": signature(
-                prepared, p.beam, settings.objective, p.splits, judges, evaluation.several, settings.gamma
+                prepared,
+                p.beam,
+                settings.objective,
+                p.splits,
+                judges,
+                evaluation.several,
+                settings.gamma,
+                near_words(p),
             ),
             **results,
             "not_computed": evaluation.not_computed,

@@ -250,7 +250,15 @@ def test_what_needs_the_facts_of_drawn_scenes_is_refused_for_photos(params):
     photos = re.sub(r"(?m)^draw:\n.*\n", "draw: {}\n", params.read_text())
     params.write_text(photos)
     assert "evaluate.judges.symbolic = symbolic is no judge; allowed: own, adapted, listener, judge" in refused(params)
-    params.write_text(photos.replace(", symbolic: symbolic", ""))
+    photos = photos.replace(", symbolic: symbolic", "")
+    params.write_text(photos)
+    assert "evaluate.near.by = facts is no retriever; did you mean features? allowed: features" in refused(params)
+    photos = photos.replace("{by: facts}", "{by: features, images: 10}")
+    params.write_text(photos.replace("by: features", "by: judge"))
+    assert "evaluate.near.by = judge is no retriever" in refused(params)  # it judges
+    params.write_text(photos.replace(", images: 10", ""))
+    assert "images goes with features or a retriever" in refused(params)
+    params.write_text(photos)
     assert "evaluate.baselines.mle needs the facts of drawn scenes" in refused(params)
 
 

@@ -7,16 +7,16 @@ not estimated here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.analysis.captions import read_rows
-from pipeline.analysis.judges import TEXT, Keys
-from pipeline.analysis.results import Results, Run
+from pipeline.analysis.judges import NEAR, TEXT, Keys
+from pipeline.analysis.results import Point, Results, Run
 from pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,9 +42,18 @@ class Resamples:
 
         Shifted by the difference of metrics.json and the mean over captions: corpus METEOR is not exactly that mean.
         """
-        wanted = (run.column("rank", keys[1]), *keys[2:]) if keys[0] == "judges" else keys
+        if run.beside and keys[0] != "judges":
+            return None  # the captions file has these of the method alone
+        wanted = (run.column(NEAR if NEAR in keys else "rank", keys[1]), *keys[2:]) if keys[0] == "judges" else keys
         found, measured = self.numbers.get(run.place, {}).get(wanted), run.value("test", *keys)
         return None if found is None or measured is None else found[0] + (measured - found[1])
+
+    def mean(self, points: Sequence[Point], *keys: str) -> np.ndarray | None:
+        """The points' numbers in every resample (count, points), seeds averaged; None if a run lacks them."""
+        drawn = [[self.of(run, *keys) for run in point.runs] for point in points]
+        if any(values is None for runs in drawn for values in runs):
+            return None
+        return np.stack([np.mean(np.array(runs), axis=0) for runs in drawn], axis=-1)
 
 
 def draw(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
@@ -77,7 +86,7 @@ def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Res
     Runs whose captions have no scores of their own (CIDEr was not computed), or other test images than the first run's,
     are left out, and a note says so. Raises UserError for a captions file that is missing or cannot be read.
     """
-    ranks = list({run.column("rank", judge) for run in results.runs for judge in results.judges})
+    ranks = sorted({column for run in results.runs for judge in results.judges for column in _ranks(run, judge)})
     captions = {path: _captions(path, ranks) for path in dict.fromkeys(run.captions for run in results.runs)}
     numbers: dict[Place, dict[Keys, tuple[np.ndarray, float]]] = {}
     images, drawn = None, np.empty(0)
@@ -102,6 +111,14 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def _ranks(run: Run, judge: str) -> Iterator[str]:
+    """The columns of the ranks by a judge of the run's captions, and of those without training beside them."""
+    yield run.column("rank", judge)
+    yield run.column(NEAR, judge)
+    for name in {keys[2] for keys in run.numbers if keys[1] == "baselines"}:
+        yield replace(run, method=name, frozen=None, beside=run.speaker).column(NEAR, judge)
+
+
 def _captions(path: Path, ranks: Sequence[str]) -> dict[Place, pd.DataFrame]:
     """The scores and `ranks` of the file's test captions by image, of each method and cell; nothing without scores."""
     import pandas as pd
@@ -116,20 +133,32 @@ def _captions(path: Path, ranks: Sequence[str]) -> dict[Place, pd.DataFrame]:
 
 
 def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tuple[np.ndarray, float]]:
-    """The numbers of one run's captions in the resamples (resamples,), and over all captions."""
+    """The numbers of one run's captions in the resamples (resamples,), and over all captions.
+
+    An image without another in its near gallery has rank 0 there and does not count.
+    """
     columns: dict[Keys, np.ndarray] = {}
+    near: dict[Keys, tuple[np.ndarray, float]] = {}
     for name in frame:
         if name in MEANS:
             columns["language", name] = frame[name].to_numpy(np.float64, na_value=np.nan)
         elif name.startswith("rank_") and frame[name].notna().all():
             columns |= {(name, TEXT, recall): 100.0 * (frame[name] <= k).to_numpy() for recall, k in RECALLS.items()}
+        elif NEAR in name:
+            there = (frame[name].fillna(0) > 0).to_numpy(dtype=bool)
+            found = 100.0 * (frame[name][there] == 1).to_numpy(dtype=bool)
+            if there.any():
+                again = drawn[:, there] @ found / np.maximum(drawn[:, there].sum(1), 1)
+                near[name, "galleries", NEAR, "R@1"] = again, float(found.mean())
     table = np.stack(list(columns.values()), axis=1)
     again, measured = drawn @ table / len(frame), table.mean(0)
     if "bleu" in frame:
         counts = _counts(path, frame["bleu"])
         columns |= {("language", f"BLEU-{n}"): counts for n in range(1, 5)}
         again, measured = np.hstack([again, bleu(drawn @ counts)]), np.hstack([measured, bleu(counts.sum(0))])
-    return {keys: (again[:, n], float(measured[n])) for n, keys in enumerate(columns) if np.isfinite(measured[n])}
+    return near | {
+        keys: (again[:, n], float(measured[n])) for n, keys in enumerate(columns) if np.isfinite(measured[n])
+    }
 
 
 def _counts(path: Path, column: pd.Series) -> np.ndarray:

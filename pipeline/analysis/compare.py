@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import Resamples, interval, resample
+from pipeline.analysis.bootstrap import RECALLS, Resamples, interval, resample
 from pipeline.analysis.judges import Keys, recall_by
-from pipeline.analysis.levels import cider_levels, highest_shared, recall_levels, span
+from pipeline.analysis.levels import cider_levels, highest_shared, score_levels, span
 from pipeline.analysis.results import CIDER, LANGUAGE, Point, Results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import SAME, Curve, curves, mixture
@@ -26,8 +26,16 @@ class Estimate:
 
     value: float
     interval: tuple[float, float] | None = None  # 95 %, over resamples of the test images
-    spread: float | None = None  # standard deviation over the seeds whose own curves reach the value
-    seeds: int = 0  # how many do
+    by_seed: Mapping[object, float] = field(default_factory=dict)  # of the seeds whose own curves reach the value
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over those seeds; None with fewer than two."""
+        return statistics.stdev(self.by_seed.values()) if len(self.by_seed) > 1 else None
+
+    @property
+    def seeds(self) -> int:
+        return len(self.by_seed)
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Slice:
-    """Curves where they have the same value `level` of `fixed`: CIDEr, or a recall in % by the first judge."""
+    """Curves where they have the same value `level` of `fixed`: CIDEr, or the score in % by the first judge."""
 
     fixed: str
     level: float
@@ -78,11 +86,18 @@ class Comparison:
 
     results: Results
     at_cider: tuple[Slice, ...]
-    at_recall: tuple[Slice, ...]
+    at_score: tuple[Slice, ...]
     along_rho: tuple[Slice, ...]  # for each method its curves of every ρ, at the highest CIDEr that all reach
     control: str | None  # the fixed values are shares of this method's CIDEr in every resample; None: constants
-    resamples: int
-    notes: tuple[str, ...] = ()
+    samples: Resamples
+
+    @property
+    def resamples(self) -> int:
+        return self.samples.count
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.samples.notes
 
 
 def compare(results: Results, settings: ReportSettings) -> Comparison:
@@ -91,30 +106,29 @@ def compare(results: Results, settings: ReportSettings) -> Comparison:
     Reads the captions files for the intervals. Raises UserError where one is missing.
     """
     lines, samples, control = curves(results), resample(results), results.of(settings.control)
-    judged = [recall_by(judge, name) for judge in results.judges for name in ("R@1", "R@5", "R@10")]
-    traded = recall_by(results.first.name)
+    judged = [recall_by(judge, name) for judge in results.judges for name in dict.fromkeys((results.score, *RECALLS))]
+    traded = results.by(results.first.name)
 
     def at_cider(lines: Sequence[Curve], cider: float, rule: str = "", reference: Curve | None = None) -> Slice:
         moving = _moving(cider, control, samples)
         readings = tuple(read(line, CIDER, traded, cider, judged, samples, moving) for line in lines)
-        return Slice("CIDEr", cider, readings, rule, reference, _differences(readings, reference, list(results.judges)))
+        return Slice("CIDEr", cider, readings, rule, reference, _differences(results, readings, reference))
 
-    def at_recall(level: float) -> Slice:
-        readings = tuple(read(line, fixed, CIDER, level, language, samples) for line in lines)
-        return Slice(settings.recall, level, readings, recall_rule)
+    def at_score(level: float) -> Slice:
+        readings = tuple(read(line, traded, CIDER, level, language, samples) for line in lines)
+        return Slice(results.score, level, readings, score_rule)
 
-    ciders, cider_rule = cider_levels(results, lines, settings)
-    recalls, recall_rule = recall_levels(results, lines, settings)
-    reference, fixed = _reference(results, lines, settings), recall_by(results.first.name, settings.recall)
+    reference = _reference(results, lines, settings)
+    ciders, cider_rule = cider_levels(results, lines, settings, reference)
+    scores, score_rule = score_levels(results, lines, settings)
     language = [("language", name) for name in LANGUAGE]
     return Comparison(
         results,
         at_cider=tuple(at_cider(lines, cider, cider_rule, reference) for cider in ciders),
-        at_recall=tuple(at_recall(level) for level in recalls),
+        at_score=tuple(at_score(level) for level in scores),
         along_rho=tuple(at_cider(*along) for method in results.methods for along in _along_rho(method, lines)),
         control=settings.control if _moving(1.0, control, samples) is not None else None,
-        resamples=samples.count,
-        notes=samples.notes,
+        samples=samples,
     )
 
 
@@ -139,7 +153,7 @@ def read(
     if not reached:
         return Reading(curve, ends)
     per_seed = _per_seed(points, fixed, traded, at)
-    x, y = _resampled(points, fixed, samples), _resampled(points, traded, samples)
+    x, y = samples.mean(points, *fixed), samples.mean(points, *traded)
     mixed, short = None, 0.0
     if x is not None and y is not None:
         mixed, enough = mixture(x, y, at if moving is None else moving)
@@ -149,16 +163,11 @@ def read(
         value = _weighted(points, weights, keys)
         if value is None:
             continue
-        numbers = _resampled(points, keys, samples)
+        numbers = samples.mean(points, *keys)
         if mixed is not None and numbers is not None:
             drawn[keys] = (mixed * numbers).sum(-1)
-        seeds = [seed for some, share in per_seed if (seed := _weighted(some, share, keys)) is not None]
-        estimates[keys] = Estimate(
-            value,
-            interval(drawn[keys]) if keys in drawn else None,
-            statistics.stdev(seeds) if len(seeds) > 1 else None,
-            len(seeds),
-        )
+        seeds = {seed: each for seed, at in per_seed.items() if (each := _weighted(*at, keys)) is not None}
+        estimates[keys] = Estimate(value, interval(drawn[keys]) if keys in drawn else None, seeds)
     above = ends is not None and at < ends[0] - SAME * abs(ends[0])
     return Reading(curve, ends, points[int(weights.argmax())], estimates, drawn, short, above)
 
@@ -173,17 +182,17 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def _differences(
-    readings: Sequence[Reading], reference: Curve | None, judges: Sequence[str]
+    results: Results, readings: Sequence[Reading], reference: Curve | None
 ) -> dict[str, dict[str, Difference]]:
-    """Every reading's R@10 minus the reference's, by the curve's label and judge; without those that say nothing."""
+    """Every reading's score minus the reference's, by the curve's label and judge; without those that say nothing."""
     base = next((reading for reading in readings if reading.curve is reference), None)
     found: list[tuple[str, str, float, np.ndarray, str]] = []
     for reading in readings:
-        for judge in judges:
-            keys = recall_by(judge)
+        for judge in results.judges:
+            keys = results.by(judge)
             if base and reading is not base and keys in reading.resampled and keys in base.resampled:
                 value = reading.estimates[keys].value - base.estimates[keys].value
-                if (bound := _bound(value, reading.above, base.above)) is not None:
+                if (bound := bound_of(value, reading.above, base.above)) is not None:
                     drawn = reading.resampled[keys] - base.resampled[keys]
                     found.append((reading.curve.label, judge, value, drawn, bound))
     adjusted = holm([_two_sided(value, drawn) for _, _, value, drawn, _ in found])
@@ -193,7 +202,7 @@ def _differences(
     return differences
 
 
-def _bound(value: float, above: bool, base_above: bool) -> str | None:
+def bound_of(value: float, above: bool, base_above: bool) -> str | None:
     """What a difference is whose first or second number is a lower bound: exact, ≥, ≤, or None where it says nothing.
 
     At least −3 leaves open which is higher, and so does at most +3.
@@ -245,7 +254,7 @@ def _moving(cider: float, control: Sequence[Point], samples: Resamples) -> np.nd
     if not measured:
         return None
     value, best = max(measured, key=lambda found: found[0])
-    drawn = _resampled([best], CIDER, samples)
+    drawn = samples.mean([best], *CIDER)
     return None if drawn is None or value <= 0 else cider / value * drawn[:, 0]
 
 
@@ -259,22 +268,16 @@ def _weighted(points: Sequence[Point], weights: np.ndarray, keys: Keys) -> float
     return None if any(v is None for _, v in terms) else math.fsum(w * v for w, v in terms if v is not None)
 
 
-def _resampled(points: Sequence[Point], keys: Keys, samples: Resamples) -> np.ndarray | None:
-    """The numbers in every resample (resamples, points), seeds averaged; None if a run lacks them."""
-    drawn = [[samples.of(run, *keys) for run in point.runs] for point in points]
-    if any(values is None for runs in drawn for values in runs):
-        return None
-    return np.stack([np.mean(np.array(runs), axis=0) for runs in drawn], axis=-1)
-
-
-def _per_seed(points: Sequence[Point], fixed: Keys, traded: Keys, at: float) -> list[tuple[list[Point], np.ndarray]]:
+def _per_seed(
+    points: Sequence[Point], fixed: Keys, traded: Keys, at: float
+) -> dict[object, tuple[list[Point], np.ndarray]]:
     """Points and weights of each seed whose own curve contains `at`, or else of those whose curve is above it."""
-    found: dict[bool, list[tuple[list[Point], np.ndarray]]] = {True: [], False: []}
+    found: dict[bool, dict[object, tuple[list[Point], np.ndarray]]] = {True: {}, False: {}}
     runs = [run for point in points for run in point.runs]
     for seed in dict.fromkeys(run.settings.get("seed") for run in runs):
         alone = [Point((run,)) for run in runs if run.settings.get("seed") == seed]
         values = _means(alone, fixed)
         weights, reached = mixture(values, _means(alone, traded), at)
         if reached:
-            found[bool(values.min() * (1 - SAME) <= at)].append((alone, weights))
+            found[bool(values.min() * (1 - SAME) <= at)][seed] = alone, weights
     return found[True] or found[False]

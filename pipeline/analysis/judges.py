@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 OWN, ADAPTED, BEFORE = "own", "adapted", "before"  # the judges that the report treats separately
 TEXT = "text_to_image"
+NEAR = "neighbourhood"  # the gallery of images that are hard to tell from the right one
+NEAREST, SECOND = "R@1 near", "R@10"  # the scores that methods are compared by: in that gallery, and in the whole split
 
 Keys = tuple[str, ...]  # the path to a number in a split of metrics.json
 
@@ -44,11 +46,13 @@ def in_order(lists: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
     return {name: described(name) for names in longest_first for name in names}
 
 
-def recall_by(judge: str, recall: str = "R@10", *where: str) -> Keys:
-    """The path to a recall by the judge: from text to image, or in the direction or gallery `where`."""
-    return "judges", judge, *(where or (TEXT,)), recall
+def recall_by(judge: str, score: str = SECOND, *where: str) -> Keys:
+    """The path to a recall by the judge, from text to image or in the direction or gallery `where`."""
+    recall, _, near = score.partition(" ")
+    return "judges", judge, *(where or (("galleries", NEAR) if near else (TEXT,))), recall
 
 
-def human_by(judge: str, recall: str = "R@10") -> Keys:
+def human_by(judge: str, score: str = SECOND) -> Keys:
     """The path to a recall of human captions by the judge."""
-    return recall_by(judge, recall, "human", TEXT)
+    judges, name, *rest = recall_by(judge, score)
+    return judges, name, "human", *rest

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import floor
 
-from pipeline.analysis.judges import recall_by
+from pipeline.analysis.judges import Keys
 from pipeline.analysis.results import CIDER, Results, means
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import SAME, Curve
@@ -18,16 +18,22 @@ def span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
     return (min(values), max(values)) if values else None
 
 
-def cider_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
+def cider_levels(
+    results: Results, curves: Sequence[Curve], settings: ReportSettings, reference: Curve | None = None
+) -> tuple[tuple[float, ...], str]:
     """Values of CIDEr at which to compare recalls, and the reason in words.
 
     The control's own CIDEr and `min_cider_share` of it, each where all curves reach it (or more than half, if there is
     no value that all reach): there the methods are as natural as the control, or as much less as the choice of λ
-    allows. Else `_quarters`. A curve reaches what lies between its ends; a method with one setting has no curve.
+    allows. Else `_quarters`, or where more than half have nothing in common the highest value that no curve ends
+    before. A curve reaches what lies between its ends, with seeds averaged and in each of them; a method with one
+    setting has no curve. The curve `reference` ends before none of the values.
     """
     if settings.at_cider is not None:
         return settings.at_cider, "Values of CIDEr as set in report.at_cider."
     spans = _spans(curves, CIDER)
+    if reference is not None and (reached := _steady(reference, CIDER)):
+        spans = [(min(low, reached[1]), min(high, reached[1])) for low, high in spans]
     needed, who = _most(spans)
     if measured := means(results.of(settings.control), "test", *CIDER):
         most, found = max(measured), {}
@@ -40,14 +46,19 @@ def cider_levels(results: Results, curves: Sequence[Curve], settings: ReportSett
                 f"Fixed CIDEr: {settings.control} has {most:.3f} on the test split; compared at "
                 f"{' and '.join(found.values())}, which {who} reach."
             )
-    return _quarters(spans, 3, "CIDEr")
+    inside, words = _quarters(spans, 3, "CIDEr")
+    if inside or (most := highest_shared(spans)) is None:
+        return inside, words
+    return (most,), (
+        f"Fixed CIDEr: {most:.3f}, the highest that all curves reach; no value is between the ends of more than half."
+    )
 
 
-def recall_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
-    """Values of the first judge's recall (in %) at which to compare language metrics, and the reason in words."""
-    if settings.at_recall is not None:
-        return settings.at_recall, f"Values of {settings.recall} as set in report.at_recall."
-    return _quarters(_spans(curves, recall_by(results.first.name, settings.recall)), 0, settings.recall)
+def score_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
+    """Values of the first judge's score (in %) at which to compare language metrics, and the reason in words."""
+    if settings.at_score is not None:
+        return settings.at_score, f"Values of {results.score} as set in report.at_score."
+    return _quarters(_spans(curves, results.by(results.first.name)), 0, results.score)
 
 
 def shared(spans: Sequence[tuple[float, float]], needed: int) -> tuple[float, float] | None:
@@ -94,5 +105,18 @@ def _most(spans: Sequence[tuple[float, float]]) -> tuple[int, str]:
 
 def _spans(curves: Sequence[Curve], keys: Sequence[str]) -> list[tuple[float, float]]:
     """Those of the curves that have several settings."""
-    spans = [found for curve in curves if len(curve.points) > 1 and (found := span(curve, keys)) is not None]
+    spans = [found for curve in curves if len(curve.points) > 1 and (found := _steady(curve, keys)) is not None]
     return [(low, high) for low, high in spans if high > low]
+
+
+def _steady(curve: Curve, keys: Keys) -> tuple[float, float] | None:
+    """The range that the curve has with seeds averaged and in each seed that has all its settings."""
+    if (averaged := span(curve, keys)) is None:
+        return None
+    alone: dict[object, list[float]] = {}
+    for run in curve.runs:
+        if (value := run.value("test", *keys)) is not None:
+            alone.setdefault(run.settings.get("seed"), []).append(value)
+    whole = [values for values in alone.values() if len(values) == len(curve.points)]
+    high = min([averaged[1], *map(max, whole)])
+    return min(high, max([averaged[0], *map(min, whole)])), high

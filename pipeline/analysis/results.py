@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.analysis.judges import ADAPTED, OWN, JudgeTitle, Keys, in_order, recall_by
+from pipeline.analysis.judges import ADAPTED, NEAREST, OWN, SECOND, JudgeTitle, Keys, in_order, recall_by
 from pipeline.errors import UserError
 
 SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ"}
@@ -32,15 +32,20 @@ class Run:
     captions: Path  # the captions.parquet that holds this run's captions
     cell: str | None = None  # of the sweep: its name among the sweep's captions
     frozen: str | None = None  # of a frozen-speaker system: the method whose captions these are
+    beside: str | None = None  # of captions without training: the method beside which they were measured
 
     @property
     def speaker(self) -> str:
         """The method under whose name the captions file has this run's captions."""
-        return self.frozen or self.method
+        return self.frozen or self.beside or self.method
 
     def column(self, what: str, judge: str) -> str:
-        """The captions file's column of `what` (rank, retrieved) by `judge`; a frozen speaker's own one is adapted."""
-        return f"{what}_{ADAPTED if self.frozen and judge == OWN else judge}"
+        """The captions file's column of `what` (rank, retrieved, NEAR) by `judge`.
+
+        A frozen speaker's own listener is the adapted one; captions without training have columns of their own.
+        """
+        name = f"{what}_{ADAPTED if self.frozen and judge == OWN else judge}"
+        return f"{self.method}_{name}" if self.beside else name
 
     def value(self, split: str, *keys: str) -> float | None:
         """The number at `keys` of `split`; None where it is missing, null, NaN or infinite."""
@@ -105,6 +110,7 @@ class Results:
     points: tuple[Point, ...]
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = field(default=(), compare=False)
+    wanted: str | None = None  # the score to compare methods by; None: NEAREST, or SECOND where that is not measured
 
     @property
     def runs(self) -> list[Run]:
@@ -120,6 +126,20 @@ class Results:
     def first(self) -> JudgeTitle:
         """The judge by whom settings are chosen and curves are read."""
         return next(iter(self.judges.values()))
+
+    @cached_property
+    def score(self) -> str:
+        """The score by which settings are chosen, curves are read and methods compared."""
+        return self.wanted or (NEAREST if self.has(*recall_by(self.first.name, NEAREST)) else SECOND)
+
+    @property
+    def scores(self) -> list[str]:
+        """That score, and the recall in the whole split."""
+        return list(dict.fromkeys((self.score, SECOND)))
+
+    def by(self, judge: str) -> Keys:
+        """The path to the score by the judge."""
+        return recall_by(judge, self.score)
 
     @property
     def ends(self) -> list[str]:
@@ -172,8 +192,12 @@ def named(point: Point | Run, name: str) -> str:
     return f"{SYMBOLS.get(name, name)} {setting(point, name)}"
 
 
-def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] = ()) -> Results:
+def read_results(
+    sweep: Path, evaluations: Iterable[Path], first: Iterable[str] = (), score: str | None = None
+) -> Results:
     """Read sweep/cells.json and each evaluation's metrics.json; the methods named in `first` come first.
+
+    Methods are compared by `score`; None: as `Results.wanted`.
 
     A chain's run with the settings of a cell is left out (the same stage made both); if its numbers differ from the
     cell's, a note says so. Raises UserError if a file is missing or not of the form that the evaluate stage writes.
@@ -206,7 +230,7 @@ def read_results(sweep: Path, evaluations: Iterable[Path], first: Iterable[str] 
         groups.setdefault(run.point, []).append(run)
     points = [Point(tuple(sorted(group, key=lambda run: _rank(run.settings.get("seed"))))) for group in groups.values()]
     points.sort(key=lambda point: (order[point.method], [_rank(value) for _, value in sorted(point.settings.items())]))
-    return Results(tuple(points), tuple(notes), (cells, *paths))
+    return Results(tuple(points), tuple(notes), (cells, *paths), score)
 
 
 def _same(left: Mapping[Keys, float], right: Mapping[Keys, float]) -> bool:

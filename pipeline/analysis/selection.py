@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from pipeline.analysis.judges import Keys, recall_by
+from pipeline.analysis.judges import Keys
 from pipeline.analysis.results import CIDER, Point, Results, means
 from pipeline.ranges import Each, Natural, Positive, Share, different
 
@@ -26,16 +26,17 @@ class ReportSettings:
     # methods whose speakers are also shown with a listener that adapted to them
     frozen: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(different)] = ()
     at_cider: Annotated[tuple[Positive, ...], *Each] | None = None  # where recalls are compared; None: by the curves
-    at_recall: Annotated[tuple[Positive, ...], *Each] | None = None  # where language is, in %; None: by the curves
-    recall: Literal["R@1", "R@5", "R@10"] = "R@10"  # which recall of the first judge that is
+    at_score: Annotated[tuple[Positive, ...], *Each] | None = None  # where language is, in %; None: by the curves
+    # what λ is chosen by (the first judge's) and methods are compared by; None: R@1 near if it is measured, else R@10
+    score: Literal["R@1 near", "R@1", "R@5", "R@10"] | None = None
 
 
 class Basis(StrEnum):
     """Why a point was chosen."""
 
-    MET = "met"  # highest R@10 among those natural enough
+    MET = "met"  # highest score among those natural enough
     BELOW = "below"  # none natural enough: the highest CIDEr
-    NO_CONTROL = "no control"  # nothing to measure naturalness against: the highest R@10
+    NO_CONTROL = "no control"  # nothing to measure naturalness against: the highest score
     UNMEASURED = "unmeasured"  # validation numbers are missing
 
 
@@ -61,11 +62,11 @@ def naturalness_floor(results: Results, settings: ReportSettings) -> float | Non
 def choose_all(results: Results, settings: ReportSettings) -> list[Choice]:
     """One choice a method, in the order of the results.
 
-    It is the point with the highest validation R@10 by the first judge whose validation CIDEr reaches the floor; if
+    It is the point with the highest validation score by the first judge whose validation CIDEr reaches the floor; if
     none reaches it, the point with the highest validation CIDEr. Ties go to the other number, then to the first.
     """
     floor = naturalness_floor(results, settings)
-    return [_choose(method, results.of(method), floor, recall_by(results.first.name)) for method in results.methods]
+    return [_choose(method, results.of(method), floor, results.by(results.first.name)) for method in results.methods]
 
 
 def at_end(results: Results, choice: Choice) -> str:
@@ -83,11 +84,11 @@ def at_end(results: Results, choice: Choice) -> str:
     return f"{end} of {len(tried)}" if end else ""
 
 
-def _choose(method: str, points: Sequence[Point], floor: float | None, recall: Keys) -> Choice:
+def _choose(method: str, points: Sequence[Point], floor: float | None, score: Keys) -> Choice:
     measured = [
         (found, cider, point)
         for point in points
-        if (found := point.mean("val", *recall)) is not None and (cider := point.mean("val", *CIDER)) is not None
+        if (found := point.mean("val", *score)) is not None and (cider := point.mean("val", *CIDER)) is not None
     ]
     if not measured:
         return Choice(method, points[0] if len(points) == 1 else None, Basis.UNMEASURED, len(points))
@@ -104,10 +105,10 @@ def rule(results: Results, settings: ReportSettings) -> str:
     if floor is None:
         return (
             f"λ is chosen on the validation split. There is no validation CIDEr of the control {settings.control}, so "
-            f"each method shows its setting with the highest validation R@10 ({judge}), whatever its CIDEr."
+            f"each method shows its setting with the highest validation {results.score} ({judge}), whatever its CIDEr."
         )
     return (
-        f"λ is chosen on the validation split: the method's setting with the highest R@10 ({judge}) among those "
-        f"whose CIDEr is at least {floor:.3f}, {settings.min_cider_share:.0%} of that of {settings.control}; if none "
-        "is, the one with the highest CIDEr, marked *. Seeds are averaged before choosing."
+        f"λ is chosen on the validation split: the method's setting with the highest {results.score} ({judge}) among "
+        f"those whose CIDEr is at least {floor:.3f}, {settings.min_cider_share:.0%} of that of {settings.control}; if "
+        "none is, the one with the highest CIDEr, marked *. Seeds are averaged before choosing."
     )

@@ -137,10 +137,15 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
         if model and before != (model, f"hub/{model}"):
             needed = f"goes with prepare.tokenizer: {model} and features.network: hub/{model}"
             raise _MistakeError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
-    judges = [OWN_LISTENER, ADAPTED_LISTENER, *(name for name, kind in kinds.items() if kind is not SpeakerSettings)]
+    listeners = [name for name, kind in kinds.items() if kind is not SpeakerSettings]
+    judges = [OWN_LISTENER, ADAPTED_LISTENER, *listeners]
     judges += [SYMBOLIC_JUDGE] if params.draw else []
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
+    if near := params.evaluate.near:
+        taken = {"listener", *params.evaluate.judges.values()}  # a retriever neither judges nor learns with a speaker
+        known = ["features", *(["facts"] if params.draw else []), *(name for name in listeners if name not in taken)]
+        _check_known(near.by, known, "retriever", "evaluate", "near", "by")
 
 
 def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from annotated_types import Ge
 from pydantic import AfterValidator, Field
 
 from pipeline.analysis.selection import ReportSettings
@@ -150,6 +151,20 @@ class Adapt(Matching):
     optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL)]
 
 
+class Near(Section):
+    """The near gallery: of drawn scenes by their facts, else the `images` nearest to each image, itself among them.
+
+    `by`: facts, features (the pooled ones, which judges see, too), or the name of a retriever in pretrain.
+    """
+
+    by: Name
+    images: Annotated[int, Ge(2)] | None = None
+
+    def _check(self) -> None:
+        if (self.by == "facts") != (self.images is None):
+            raise ValueError("images goes with features or a retriever, which need it; facts say themselves how many")
+
+
 class Evaluate(Section):
     """Decoding (beam 1: greedy) and what is measured; `several`: also of sets of captions of an image.
 
@@ -160,6 +175,7 @@ class Evaluate(Section):
     metrics: Annotated[tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"], ...], *Each]
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
     judges: dict[Name, Name]
+    near: Near | None = None
     baselines: dict[Name, Annotated[tuple[Literal["template", "oracle", "random"], ...], *Each]] = Field(
         default_factory=dict
     )

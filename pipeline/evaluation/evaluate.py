@@ -18,8 +18,9 @@ from pipeline.errors import UserError
 from pipeline.evaluation.baselines import Baseline
 from pipeline.evaluation.beside_people import beside_people
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import Judge, Spoken, galleries, partition, spoken, verdict
+from pipeline.evaluation.judges import Judge, Spoken, galleries, spoken, verdict
 from pipeline.evaluation.likelihood import human_log_likelihood
+from pipeline.evaluation.near import NEAR, Near
 from pipeline.evaluation.several import Sets, Several, measured
 from pipeline.evaluation.symbolic import scenes_of
 from pipeline.metrics.diversity import self_bleu
@@ -30,7 +31,7 @@ from pipeline.scenes.faithfulness import faithfulness
 from pipeline.types import Batch
 
 BATCH = 128
-KEPT = ("caption", "neighbourhood")  # columns of a baseline
+KEPT = ("caption", NEAR)  # columns of a baseline
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class About:
     rows: np.ndarray
     references: Sequence[Sequence[str]]
     scenes: Sequence[Scene]
-    distractors: Mapping[str, torch.Tensor]
     near: Mapping[str, torch.Tensor]
+    distractors: Mapping[str, torch.Tensor]
 
 
 @dataclass
@@ -57,6 +58,7 @@ class Evaluation:
     language: LanguageScorer
     beam: int
     device: torch.device
+    near: Near | None = None
     several: Several | None = None
     facts: Mapping[str, Scene] = field(default_factory=dict)  # by the images' ids, where they are known
     baselines: Mapping[str, Baseline] = field(default_factory=dict)  # measured beside this speaker
@@ -111,8 +113,9 @@ class Evaluation:
 
     def _about(self, rows: np.ndarray, pooled: torch.Tensor) -> About:
         scenes = scenes_of(self.prepared, self.facts, rows) if self.facts else []
-        near = {"neighbourhood": partition([(s.setting, s.weather, s.light) for s in scenes])} if scenes else {}
-        return About(rows, [self.prepared.texts(row) for row in rows], scenes, galleries(pooled), near)
+        near = {NEAR: self.near(rows)} if self.near else {}
+        texts = [self.prepared.texts(row) for row in rows]
+        return About(rows, texts, scenes, near, near | galleries(pooled))
 
     def _worth(self, said: Spoken, about: About) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """What captions are worth, one of each image: as metrics.json has it, and columns of captions.parquet."""
@@ -123,11 +126,12 @@ class Evaluation:
         columns: dict[str, list[Any]] = {"caption": texts}
         gallery, places = torch.from_numpy(rows), torch.arange(len(rows))
         for name, judge in self.judges.items():
-            found = verdict(judge, said, places, gallery, about.distractors, about.near)
+            found = verdict(judge, said, places, gallery, about.distractors)
             results["judges"][name] = {**found.recalls(), "galleries": found.galleries}
             columns[f"rank_{name}"] = found.by_caption.tolist()
             columns[f"retrieved_{name}"] = rows[found.retrieved].tolist()
-            columns |= {f"{near}_{name}": ranks.tolist() for near, ranks in found.within.items()}
+            if NEAR in found.among:
+                columns[f"{NEAR}_{name}"] = found.among[NEAR].tolist()
         columns |= {name: each.tolist() for name, each in language.per_caption.items() if name not in BLEU}
         if language.bleu_counts is not None:
             columns["bleu"] = language.bleu_counts.tolist()
@@ -151,5 +155,5 @@ class Evaluation:
         texts = list(chain.from_iterable(about.references))
         said, owners = Spoken(torch.from_numpy(references[there]).long(), texts), torch.from_numpy(np.nonzero(there)[0])
         gallery = torch.from_numpy(about.rows)
-        found = {name: verdict(judge, said, owners, gallery, None, about.near) for name, judge in self.judges.items()}
+        found = {name: verdict(judge, said, owners, gallery, about.near) for name, judge in self.judges.items()}
         return {name: {**each.recalls(), "galleries": each.galleries} for name, each in found.items()}

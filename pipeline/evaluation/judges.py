@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from pipeline.metrics.retrieval import random_distractors, recall, recall_within, search, similar_distractors
+from pipeline.metrics.retrieval import random_distractors, recall, recall_among, search, similar_distractors
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.types import Message, caption_mask
@@ -24,8 +24,8 @@ DISTRACTORS_SEED = 0  # the same galleries for all models
 class Verdict:
     """How a judge ranks N captions of M images: `by_caption` (N,) 1 is best, and recalls both ways.
 
-    `retrieved` (N, 5): rows of the gallery that it puts first. `galleries`: recalls from text to image among fewer, and
-    `within` (N,) the ranks in those that are groups of a partition.
+    `retrieved` (N, 5): rows of the gallery that it puts first. `galleries`: recalls from text to image among fewer, of
+    the ranks `among` (N,) them, 0 where there is no other image.
     """
 
     by_caption: Tensor
@@ -33,7 +33,7 @@ class Verdict:
     text_to_image: dict[str, float]
     image_to_text: dict[str, float]
     galleries: dict[str, dict[str, float]]
-    within: dict[str, Tensor]
+    among: dict[str, Tensor]
 
     def recalls(self) -> dict[str, dict[str, float]]:
         return {"text_to_image": self.text_to_image, "image_to_text": self.image_to_text}
@@ -52,12 +52,6 @@ def galleries(pooled: Tensor) -> dict[str, Tensor]:
         found["random100"] = random_distractors(images, 99, DISTRACTORS_SEED)
         found["similar100"] = similar_distractors(pooled, 99)
     return found
-
-
-def partition(keys: Sequence[Hashable]) -> Tensor:
-    """(M,) int64: the group of each of M images, those of equal keys."""
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    return torch.tensor([numbers[key] for key in keys])
 
 
 @dataclass(frozen=True)
@@ -139,28 +133,25 @@ def verdict(
     images: Tensor,
     gallery: Tensor,
     distractors: Mapping[str, Tensor] | None = None,
-    partitions: Mapping[str, Tensor] | None = None,
 ) -> Verdict:
     """Rank captions, caption i of the image at place `images[i]` of the `gallery` (M,) of images, against all of it.
 
     Every image has a caption. Of an image's captions the one that the image ranks best counts (PSST's and VSE++'s
-    protocol for human captions). `distractors`: smaller galleries, as `galleries` gives them; `partitions`: the groups
-    of images, as `partition` gives them, each a gallery of its own.
+    protocol for human captions). `distractors`: smaller galleries, (M, K) the others of each image, −1 where it has
+    fewer.
     """
     heard, seen = judge.vectors(said, gallery)
     among = {name: rows.to(heard.device) for name, rows in (distractors or {}).items()}
-    groups = {name: rows.to(heard.device) for name, rows in (partitions or {}).items()}
-    found = search(heard, seen, images.to(heard.device), among=among, within=groups, shown=SHOWN)
-    within = {name: ranks.cpu() for name, ranks in found.within.items()}
-    sizes = {name: torch.bincount(rows)[rows][images] for name, rows in (partitions or {}).items()}
+    found = search(heard, seen, images.to(heard.device), among=among, shown=SHOWN)
+    sizes = {name: 1 + (rows >= 0).sum(1)[images] for name, rows in (distractors or {}).items()}
+    ranks = {name: each.cpu() for name, each in found.among.items()}
     return Verdict(
         found.by_caption.cpu(),
         found.first.cpu(),
         recall(found.by_caption),
         recall(found.by_image),
-        {name: recall(ranks) for name, ranks in found.among.items()}
-        | {name: recall_within(ranks, sizes[name]) for name, ranks in within.items()},
-        within,
+        {name: recall_among(ranks[name], sizes[name]) for name in ranks},
+        {name: each.where(sizes[name] > 1, 0) for name, each in ranks.items()},
     )
 
 

@@ -29,15 +29,18 @@ def signature(
     judges: Iterable[str],
     several: Several | None = None,
     gamma: float = 1.0,
+    near: str | None = None,
 ) -> str:
     """One line in the manner of sacreBLEU: data, gallery, judges, tie rule, decoding, reward, tokeniser, versions.
 
-    `gamma` is said where captions are guided by it, the library of products where it is not torch's own.
+    `gamma` is said where captions are guided by it, the library of products where it is not torch's own, and `near`,
+    what the near gallery is, where there is one.
     """
     images = prepared.manifest["images"]
     parts = {
         "data": prepared.manifest["dataset"],
         "gallery": "+".join(f"{split}:{images[split]}" for split in splits),
+        **({"near": near} if near else {}),
         "judges": "+".join(judges),
         "recall": "text-to-image,image-to-text",
         "ties": "against",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.evaluation.near import NEAR
+
 
 def summary(found: Mapping[str, Any]) -> dict[str, float]:
     """CIDEr, R@10 from caption to image by each judge and, where it was measured, R@1 among the nearest images.
@@ -15,5 +17,5 @@ def summary(found: Mapping[str, Any]) -> dict[str, float]:
     for name, judge in found["judges"].items():
         numbers[f"R@10 {name}"] = judge["text_to_image"]["R@10"]
     for name, judge in found["judges"].items():
-        numbers[f"R@1 near {name}"] = judge["galleries"].get("near", {}).get("R@1")
+        numbers[f"R@1 near {name}"] = judge["galleries"].get(NEAR, {}).get("R@1")
     return {name: value for name, value in numbers.items() if value is not None}

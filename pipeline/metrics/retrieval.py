@@ -21,7 +21,6 @@ class Ranks:
     by_caption: Tensor  # (N,) int64: of each caption's image among all images
     by_image: Tensor  # (M,) int64: of the best of each image's captions among those of others
     among: dict[str, Tensor]  # gallery → (N,) int64: of each caption's image among that gallery's
-    within: dict[str, Tensor]  # partition → (N,) int64: of each caption's image among those of its group
     first: Tensor  # (N, shown) int64: the images that score highest for each caption, best first
 
 
@@ -31,15 +30,13 @@ def search(
     owners: Tensor,
     *,
     among: Mapping[str, Tensor] | None = None,
-    within: Mapping[str, Tensor] | None = None,
     shown: int = 0,
 ) -> Ranks:
     """Rank images for captions and captions for images, by inner product, in one pass over their scores.
 
     `captions` (N, d), `images` (M, d), `owners` (N,) int64: the image of each caption; every image has one. `among`:
-    smaller galleries, (M, K) int64 distractors of each image, none of them itself. `within`: partitions of the images,
-    (M,) int64 the group of each; its gallery are the images of that group. `shown`: how many of the images that score
-    highest for each caption are returned.
+    smaller galleries, (M, K) int64 distractors of each image, none of them itself, −1 where it has fewer. `shown`: how
+    many of the images that score highest for each caption are returned.
 
     A rank is 1 + the number of others that score as much or more: a listener that gives everything the same score ranks
     last, not first. Of an image's captions the one that ranks best counts, and the others do not worsen its rank.
@@ -66,7 +63,6 @@ def search(
     by_caption = torch.empty_like(owners)
     by_image = torch.ones(len(images), dtype=torch.int64, device=images.device)
     by_gallery = {name: torch.empty_like(owners) for name in among or {}}
-    by_group = {name: torch.empty_like(owners) for name in within or {}}
     first = owners.new_empty(len(captions), min(shown, len(images)))
     for part in parts:
         wanted = owners[part]
@@ -76,12 +72,11 @@ def search(
         right = scores.gather(1, wanted[:, None])
         by_caption[part] = (scores >= right).sum(1)  # the image itself is one of them
         for name, distractors in (among or {}).items():
-            by_gallery[name][part] = 1 + (scores.gather(1, distractors[wanted]) >= right).sum(1)
-        for name, groups in (within or {}).items():
-            by_group[name][part] = ((scores >= right) & (groups == groups[wanted][:, None])).sum(1)
+            others = distractors[wanted]
+            by_gallery[name][part] = 1 + ((scores.gather(1, others.clamp(min=0)) >= right) & (others >= 0)).sum(1)
         by_image += (scores >= highest).sum(0)
         by_image.index_add_(0, wanted, (right[:, 0] >= highest[wanted]).long(), alpha=-1)  # its own do not count
-    return Ranks(by_caption, by_image, by_gallery, by_group, first)
+    return Ranks(by_caption, by_image, by_gallery, first)
 
 
 def random_distractors(images: int, count: int, seed: int) -> Tensor:
@@ -123,11 +118,11 @@ def recall(ranks: Tensor) -> dict[str, float]:
     return {**shares, "median_rank": float(values.quantile(0.5)), "mean_rank": float(values.mean())}
 
 
-def recall_within(ranks: Tensor, sizes: Tensor) -> dict[str, float]:
-    """R@1, R@5, R@10 in percent of `ranks` (N,) in groups of `sizes` (N,) images, and what R@1 is at random.
+def recall_among(ranks: Tensor, sizes: Tensor) -> dict[str, float]:
+    """R@1, R@5, R@10 and the mean of 1 / rank (MRR), in percent, of `ranks` (N,) in galleries of `sizes` (N,) images.
 
-    R@k is that of the ranks in groups of more than k images, in which it can be missed; without such a group it is left
-    out. `alone`: how many ranks are in groups of one, which count nowhere.
+    R@k is that of the ranks in galleries of more than k images, in which it can be missed; without such a gallery it is
+    left out. `random`: what R@1 is at random; `alone`: how many ranks are in galleries of one, which count nowhere.
     """
     found = {}
     for k in (1, 5, 10):
@@ -135,5 +130,6 @@ def recall_within(ranks: Tensor, sizes: Tensor) -> dict[str, float]:
         if len(counted):
             found[f"R@{k}"] = 100 * float((counted <= k).double().mean())
     if "R@1" in found:
+        found["MRR"] = 100 * float((1 / ranks[sizes > 1].double()).mean())
         found["random"] = 100 * float((1 / sizes[sizes > 1].double()).mean())
     return found | {"alone": float((sizes == 1).sum())}

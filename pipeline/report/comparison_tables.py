@@ -13,15 +13,15 @@ from pipeline.report.tables import RECALLS, Column, Table, filled, number, signe
 def comparison_tables(comparison: Comparison) -> dict[str, list[Table | None]]:
     """All of them by what is equal or varied, in the order in which they are read; None where one has no rows."""
     pairs = [(at_cider_table(comparison, each), significance_table(comparison, each)) for each in comparison.at_cider]
-    at_recall = [at_recall_table(comparison, slice_) for slice_ in comparison.at_recall]
+    at_score = [at_score_table(comparison, slice_) for slice_ in comparison.at_score]
     return {
-        "equal": [*(table for pair in pairs for table in pair), *at_recall],
+        "equal": [*(table for pair in pairs for table in pair), *at_score],
         "rho": [rho_table(comparison, slice_) for slice_ in comparison.along_rho],
     }
 
 
 def compact_comparison(comparison: Comparison) -> list[Table]:
-    """R@10 at equal CIDEr, and what of it is significant, in tables narrow enough for a terminal."""
+    """The score at equal CIDEr, and what of it is significant, in tables narrow enough for a terminal."""
     both = (at_cider_table, significance_table)
     tables = [build(comparison, slice_, compact=True) for slice_ in comparison.at_cider for build in both]
     return [table for table in tables if table]
@@ -29,23 +29,24 @@ def compact_comparison(comparison: Comparison) -> list[Table]:
 
 def at_cider_table(comparison: Comparison, slice_: Slice, compact: bool = False) -> Table:
     """Recall by every judge where each curve has the same CIDEr (the paper's Tables 2 and 3)."""
-    judges = comparison.results.judges.values()
-    columns = [_estimate(name, recall_by(judge.name, name), 1, judge.title) for judge in judges for name in RECALLS]
-    columns += [_spread(f"R@10 {judge}", recall_by(judge), 1) for judge in comparison.results.ends]
+    results, score = comparison.results, comparison.results.score
+    names = list(dict.fromkeys((score, *RECALLS)))
+    columns = [_estimate(n, recall_by(j.name, n), 1, j.title) for j in results.judges.values() for n in names]
+    columns += [_spread(f"{score} {judge}", results.by(judge), 1) for judge in results.ends]
     if compact:
-        columns = [_estimate(f"R@10 {judge}", recall_by(judge), 1) for judge in comparison.results.judges]
+        columns = [_estimate(f"{score} {judge}", results.by(judge), 1) for judge in results.judges]
     caption = f"Recall at equal naturalness, CIDEr {slice_.level:.3f}: in %, test split, from caption to image"
     return filled(
         "equal-cider-compact" if compact else f"equal-cider-{_slug(slice_)}",
-        f"R@10 at CIDEr {slice_.level:.3f}" if compact else caption,
+        (f"{score} at CIDEr {slice_.level:.3f}" if compact else caption) + _bounds(slice_),
         _rows(slice_.readings),
         columns,
         _notes(comparison, slice_, 3),
     )
 
 
-def at_recall_table(comparison: Comparison, slice_: Slice) -> Table:
-    """Language metrics where each curve has the same recall by the first judge (the paper's Tables 1 and 6)."""
+def at_score_table(comparison: Comparison, slice_: Slice) -> Table:
+    """Language metrics where each curve has the same score by the first judge (the paper's Tables 1 and 6)."""
     measured = {keys[1] for reading in slice_.readings for keys in reading.estimates}
     metrics = [name for name in LANGUAGE if name in measured or name == "CIDEr"]
     columns = [_estimate(name, ("language", name), 3) for name in metrics]
@@ -60,26 +61,26 @@ def at_recall_table(comparison: Comparison, slice_: Slice) -> Table:
 
 
 def significance_table(comparison: Comparison, slice_: Slice, compact: bool = False) -> Table | None:
-    """Every method's R@10 minus the reference's at equal CIDEr; None where there are no intervals, or no reference.
+    """Every method's score minus the reference's at equal CIDEr; None where there are no intervals, or no reference.
 
     Between two lower bounds, or where a bound leaves open which is higher, there is a dash.
     """
-    drawn = [reading for reading in slice_.readings if reading.resampled]
+    results, drawn = comparison.results, [reading for reading in slice_.readings if reading.resampled]
     shown = [reading for reading in drawn if reading.curve is not slice_.reference]
     if slice_.reference is None or len(drawn) == len(shown) or not shown:
         return None
     pairs = [
-        _difference(slice_, judge.name, f"R@10 {judge.name}", f"p {judge.name}")
+        _difference(slice_, judge.name, f"{results.score} {judge.name}", f"p {judge.name}")
         if compact
-        else _difference(slice_, judge.name, "Δ R@10", "p", judge.title)
-        for judge in comparison.results.judges.values()
-        if judge.name in comparison.results.ends or not compact
+        else _difference(slice_, judge.name, f"Δ {results.score}", "p", judge.title)
+        for judge in results.judges.values()
+        if judge.name in results.ends or not compact
     ]
     found = [difference for by_judge in slice_.differences.values() for difference in by_judge.values()]
     bounds, silent = any(each.bound for each in found), len(shown) - len(slice_.differences)
     return filled(
         "significance-compact" if compact else f"significance-{_slug(slice_)}",
-        f"R@10 minus that of {slice_.reference.label}, at CIDEr {slice_.level:.3f}",
+        f"{results.score} minus that of {slice_.reference.label}, at CIDEr {slice_.level:.3f}",
         _rows(shown),
         [column for pair in pairs for column in pair],
         [
@@ -99,15 +100,15 @@ def significance_table(comparison: Comparison, slice_: Slice, compact: bool = Fa
 
 
 def rho_table(comparison: Comparison, slice_: Slice) -> Table:
-    """R@10 of one method against ρ at one CIDEr (the paper's Figure 4)."""
-    columns = [_estimate(judge.title, recall_by(judge.name), 1, "R@10") for judge in comparison.results.judges.values()]
-    first, method = comparison.results.first.name, slice_.readings[0].curve.method
+    """The score of one method against ρ at one CIDEr (the paper's Figure 4)."""
+    results, method = comparison.results, slice_.readings[0].curve.method
+    columns = [_estimate(judge.title, results.by(judge.name), 1, results.score) for judge in results.judges.values()]
     rows = [(setting(each.curve.points[0], "rho") + _mark(each), each.curve.runs, each) for each in slice_.readings]
     return filled(
         f"rho-{method}",
-        f"{method}: R@10 in % against ρ, at CIDEr {slice_.level:.3f}, test split",
+        f"{method}: {results.score} in % against ρ, at CIDEr {slice_.level:.3f}, test split",
         rows,
-        [*columns, _spread(first, recall_by(first), 1)],
+        [*columns, _spread(results.first.name, results.by(results.first.name), 1)],
         ["Fixed CIDEr: the highest that the curves of all ρ reach.", *_notes(comparison, slice_, 3)],
         head="ρ",
     )
@@ -128,8 +129,8 @@ def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
         yield slice_.rule
     yield (
         "Read from each method's curve along λ (seeds averaged): settings that contradict the trade-off of CIDEr and "
-        f"R@10 ({comparison.results.first.title.lower()}) are pooled, between neighbours it is linear, beyond the last "
-        "setting it is undefined."
+        f"{comparison.results.score} ({comparison.results.first.title.lower()}) are pooled, between neighbours it is "
+        "linear, beyond the last setting it is undefined."
     )
     estimates = [estimate for reading in slice_.readings for estimate in reading.estimates.values()]
     marks = [_mark(reading) for reading in slice_.readings]
@@ -162,6 +163,12 @@ def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
     if lacking:
         yield f"{MISSING}: a setting of {', '.join(lacking)} was not judged so."
     yield from comparison.notes
+
+
+def _bounds(slice_: Slice) -> str:
+    """How many of the rows hold lower bounds, for a caption."""
+    above, of = sum(reading.above for reading in slice_.readings), len(slice_.readings)
+    return f" (§: {above} of {of} rows are lower bounds)" if above else ""
 
 
 def _ends(reading: Reading, digits: int) -> str:

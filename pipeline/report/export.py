@@ -6,9 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.analysis.baselines import NEAR
 from pipeline.analysis.compare import Comparison, Estimate
-from pipeline.analysis.judges import TEXT, Keys, recall_by
+from pipeline.analysis.judges import NEAR, TEXT, Keys, recall_by
 from pipeline.analysis.results import LANGUAGE, Results
 from pipeline.report.caption_tables import DIVERSITY, READER
 from pipeline.report.result_tables import GALLERIES
@@ -40,7 +39,8 @@ def curve_csv(results: Results) -> str:
         ("median rank", "median_rank", ()),
         ("human R@10", "R@10", ("human", TEXT)),
         *((f"{size} R@10", "R@10", ("galleries", size)) for size in GALLERIES),
-        (f"{NEAR} R@1", "R@1", ("galleries", NEAR)),
+        ("R@1 near", "R@1", ("galleries", NEAR)),
+        ("MRR near", "MRR", ("galleries", NEAR)),
     ]:
         keys |= {f"{label} {judge}": recall_by(judge, measure, *where) for judge in judges}
     keys |= {key: ("diversity", key) for key in DIVERSITY}
@@ -64,15 +64,20 @@ def comparison_csv(comparison: Comparison) -> str:
     where `difference bound` says so.
     """
     rows = []
-    for slice_ in (*comparison.at_cider, *comparison.at_recall):
+    for slice_ in (*comparison.at_cider, *comparison.at_score):
         fixed = slice_.fixed if slice_.fixed == "CIDEr" else f"{slice_.fixed} {comparison.results.first.name}"
         for reading in slice_.readings:
             for keys, found in reading.estimates.items():
                 judge = keys[1] if keys[0] == "judges" else ""
-                row = {"fixed": fixed, "at": slice_.level, "method": reading.curve.label, "metric": keys[-1]}
+                row = {
+                    "fixed": fixed,
+                    "at": slice_.level,
+                    "method": reading.curve.label,
+                    "metric": " ".join([keys[-1], *["near"] * (NEAR in keys)]),
+                }
                 row |= {"judge": judge, "bound": "≥" if reading.above else "", **_numbers(found)}
                 difference = slice_.differences.get(reading.curve.label, {}).get(judge)
-                if slice_.reference and difference and keys == recall_by(judge):
+                if slice_.reference and difference and keys == comparison.results.by(judge):
                     low, high = difference.interval
                     row |= {"reference": slice_.reference.label, "difference": difference.value, "p": difference.p}
                     row |= {"difference bound": difference.bound, "difference low": low, "difference high": high}
@@ -83,14 +88,14 @@ def comparison_csv(comparison: Comparison) -> str:
 
 
 def rho_csv(comparison: Comparison) -> str:
-    """Recall against ρ at an equal CIDEr: one line per method, ρ and judge."""
+    """The score against ρ at an equal CIDEr: one line per method, ρ and judge."""
     rows = [
         {"method": reading.curve.method, "CIDEr": slice_.level, "rho": reading.curve.settings["rho"], "judge": judge}
         | _numbers(found)
         for slice_ in comparison.along_rho
         for reading in slice_.readings
         for judge in comparison.results.judges
-        if (found := reading.estimates.get(recall_by(judge)))
+        if (found := reading.estimates.get(comparison.results.by(judge)))
     ]
     return as_csv(["method", "CIDEr", "rho", "judge", *NUMBERS], rows)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pipeline.analysis.compare import Comparison
-from pipeline.analysis.judges import BEFORE, OWN, Keys, human_by, recall_by
+from pipeline.analysis.judges import BEFORE, OWN, Keys, human_by
 from pipeline.analysis.results import Point, Results, named
 from pipeline.analysis.selection import Choice
 from pipeline.analysis.tradeoff import curves
@@ -38,7 +38,7 @@ def styles(results: Results) -> dict[str, Style]:
 
 
 def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CIDEr") -> list[Panel]:
-    """R@10 against a language metric on the test split, one panel per judge.
+    """The score against a language metric on the test split, one panel per judge.
 
     A setting without both numbers is left out, and so is a judge without any (unless none has any).
     """
@@ -48,10 +48,10 @@ def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CID
             name=judge.name,
             title=judge.title,
             across=f"{metric}: more natural →",
-            up="R@10: found more often →",
+            up=f"{results.score}: found more often →",
             # A frozen speaker's captions are its method's: only its own listener is another.
-            series=_series(results, choices, x, Axis("R@10", recall_by(judge.name)), frozen=judge.name == OWN),
-            level=_band(results, human_by(judge.name)),
+            series=_series(results, choices, x, Axis(results.score, results.by(judge.name)), frozen=judge.name == OWN),
+            level=_band(results, human_by(judge.name, results.score)),
             level_words="human captions",
         )
         for judge in results.judges.values()
@@ -64,22 +64,24 @@ def drift_panel(results: Results, choices: Sequence[Choice]) -> Panel | None:
 
     None where human captions were not judged, or where there is no own listener.
     """
-    x, y = Axis("own captions R@10", recall_by(OWN)), Axis("human captions R@10", human_by(OWN))
+    score = results.score
+    x = Axis(f"own captions {score}", results.by(OWN))
+    y = Axis(f"human captions {score}", human_by(OWN, score))
     panel = Panel(
         name="drift",
         title="Own listener",
         words="recall on its speaker's captions and on human captions",
-        across="R@10 of its speaker's captions →",
-        up="R@10 of human captions →",
+        across=f"{score} of its speaker's captions →",
+        up=f"{score} of human captions →",
         series=_series(results, choices, x, y),
-        level=_band(results, human_by(BEFORE)),
+        level=_band(results, human_by(BEFORE, score)),
         level_words="before joint training",
     )
     return None if panel.empty else panel
 
 
 def rho_panels(results: Results, comparison: Comparison) -> list[Panel]:
-    """R@10 against ρ at one CIDEr, one line per method, by the first judge and by the last.
+    """The score against ρ at one CIDEr, one line per method, by the first judge and by the last.
 
     Bars are 95 % intervals over the test images. Nothing where no method was measured at several values of ρ.
     """
@@ -90,13 +92,14 @@ def rho_panels(results: Results, comparison: Comparison) -> list[Panel]:
             method = slice_.readings[0].curve.method
             label, spots = f"{method} at CIDEr {slice_.level:.3f}", []
             for reading in slice_.readings:
-                if (found := reading.estimates.get(recall_by(judge))) is not None:
+                if (found := reading.estimates.get(results.by(judge))) is not None:
                     rho, ends = float(reading.curve.settings["rho"]), found.interval
-                    words = f"{label}, ρ {rho:g}, R@10 {'at least ' if reading.above else ''}{number(found.value, 1)}"
+                    words = f"{label}, ρ {rho:g}, {results.score} "
+                    words += f"{'at least ' if reading.above else ''}{number(found.value, 1)}"
                     words += f" [{number(ends[0], 1)}, {number(ends[1], 1)}]" if ends else ""
                     spots.append(Spot(rho, found.value, words, bars=(rho, rho, *ends) if ends else None))
             lines.append(Series(label, style[method], tuple(spots)))
-        across, up = "ρ: share of captions passed as distributions →", "R@10: found more often →"
+        across, up = "ρ: share of captions passed as distributions →", f"{results.score}: found more often →"
         panels.append(Panel(judge, results.judges[judge].title, across, up, tuple(lines)))
     return [panel for panel in panels if not panel.empty]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from pipeline.analysis.captions import read_captions, read_rows
 from pipeline.analysis.compare import Comparison
-from pipeline.analysis.judges import ADAPTED, recall_by
+from pipeline.analysis.judges import ADAPTED
 from pipeline.analysis.results import SYMBOLS, Point, Results, named
 from pipeline.analysis.selection import Choice, ReportSettings
 from pipeline.analysis.tradeoff import curves
@@ -42,7 +42,7 @@ class ShownCaption:
     line: str  # the figures' label and style
     style: Style
     setting: str
-    means: str  # the setting's CIDEr and R@10 by the first judge
+    means: str  # the setting's CIDEr and score by the first judge
     caption: str | None
     ranks: Mapping[str, int | None]
     found: tuple[int, ...]  # rows of the images that the first judge ranks highest, best first
@@ -91,7 +91,7 @@ def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -
     every = view("all", "every λ", "Each method's captions along λ, the smallest first.", results.points)
     words = "One setting per method: the one chosen on validation."
     found = [every, view("chosen", "chosen on validation", words, [choice.point for choice in choices])]
-    for n, slice_ in enumerate((*comparison.at_cider, *comparison.at_recall)):
+    for n, slice_ in enumerate((*comparison.at_cider, *comparison.at_score)):
         natural = n < len(comparison.at_cider)
         what = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if natural else f"{slice_.level:g}%")
         by = "" if natural else f" ({results.first.title.lower()})"
@@ -175,9 +175,9 @@ def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int])
     columns |= {run.column("retrieved", first) for run in runs}
     said: dict[int, list[ShownCaption]] = {image: [] for image in images}
     for (line, point), run, rows in zip(points, runs, read_captions(runs, images, ["caption", *columns]), strict=True):
-        cider, ten = point.mean("test", "language", "CIDEr"), point.mean("test", *recall_by(first))
+        cider, score = point.mean("test", "language", "CIDEr"), point.mean("test", *results.by(first))
         means = [f"CIDEr {cider:.3f}"] if cider is not None else []
-        means += [f"R@10 {ten:.1f}"] if ten is not None else []
+        means += [f"{results.score} {score:.1f}"] if score is not None else []
         for image in images:
             row = rows.get(image) or {}
             ranks = {judge: row.get(run.column("rank", judge)) for judge in results.judges}

@@ -46,9 +46,10 @@ def write_report(
     is the file of every speaker with every listener, `observatory` that of the gradient estimators; each is left out
     where there is none. Raises UserError if another one is missing.
     """
-    results = read_results(sweep, evaluations, first=("pretrained", settings.control))
+    results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)
     results = with_frozen_speakers(with_shares_of_control(results, settings.control), settings.frozen)
     choices, comparison = choose_all(results, settings), compare(results, settings)
+    samples = comparison.samples
     views = gallery.views(results, choices, comparison)
     pictures = [] if images_root is None else gallery.gallery(results, views, prepared, images_root, settings)
     along = gallery.example_along(pictures, gallery.example_line(results, choices))
@@ -57,7 +58,7 @@ def write_report(
     manifest = read_json(prepared / "manifest.json")
     read = [*results.files, prepared / "manifest.json", crossed, observatory]
     found: dict[str, list[Table | None]] = {  # by the section they stand in
-        "results": [result_tables.results_table(results, choices, TEXT)],
+        "results": [result_tables.results_table(results, choices, TEXT, samples)],
         "reverse": [result_tables.results_table(results, choices, "image_to_text")],
         **comparison_tables(comparison),
         "drift": [result_tables.drift_table(results, choices)],
@@ -78,7 +79,8 @@ def write_report(
         "plane": gradients.plane_panels(observed) if observed else [],
         "claim": gradients.claim_panels(observed) if observed else [],
     }
-    words, failed = rule(results, settings), failures(results, choices)
+    words, compact = rule(results, settings), result_tables.compact_tables(results, choices, samples)
+    failed = failures(results, choices)
     above = [note for table in tables["equal"] for note in table.notes]
     files = {
         "curve.csv": curve_csv(results),
@@ -88,9 +90,7 @@ def write_report(
         "rho.png": panels_png(figures["rho"]) if figures["rho"] else None,
         "along.png": along_png(*along, results.first) if along else None,
         "gallery.png": gallery_png(pictures, results.first),
-        "table.md": markdown(
-            [*result_tables.compact_tables(results, choices), *compact_comparison(comparison)], words, failed
-        ),
+        "table.md": markdown([*compact, *compact_comparison(comparison)], words, failed),
         "tables.md": markdown([table for group in tables.values() for table in group], words),
         "report.html": _page(
             figures,

@@ -23,12 +23,18 @@ OTHERS = {"observatory": "make observatory", "benchmarks": "make bench"}  # data
 CODE = ("pipeline", "stages", "benchmarks", "profiles", "dvc.yaml", "Snakefile")
 
 
-def record(root: Path, name: str, figures: Sequence[str], profile_text: Callable[[str, Path], str]) -> Path:
+def record(
+    root: Path,
+    name: str,
+    figures: Sequence[str],
+    profile_text: Callable[[str, Path], str],
+    more: Callable[[], str] = str,
+) -> Path:
     """Write `results/<name>.json` of the tables in data/, of these figures, and of this machine and commit; its path.
 
     Tables are those of the folder's Markdown; a figure's picture is copied to docs/. To be called on the machine and at
-    the commit of the run. `profile_text` gives a profile's text as params.yaml has it. `scenes@xeon` is the profile
-    scenes, kept beside its results on other machines.
+    the commit of the run. `profile_text` gives a profile's text as params.yaml has it, `more` further tables of a
+    profile's run. `scenes@xeon` is the profile scenes, kept beside its results on other machines.
 
     Raises UserError if the last run was not of this name.
     """
@@ -36,7 +42,8 @@ def record(root: Path, name: str, figures: Sequence[str], profile_text: Callable
     folder = root / "data" / (kind if kind in OTHERS else "report")
     command = OTHERS.get(kind) or _of_profile(root, kind, profile_text)
     sources = sorted(folder.glob("*.md"))
-    tables = {caption: table for path in sources for caption, table in tables_in(path.read_text(encoding="utf-8"))}
+    texts = [path.read_text(encoding="utf-8") for path in sources] + ([] if kind in OTHERS else [more()])
+    tables = {caption: table for text in texts for caption, table in tables_in(text)}
     if not tables:
         raise UserError(f"{folder} has no tables; {command} makes them")
     try:

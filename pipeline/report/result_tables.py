@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.analysis.baselines import EXPLAINED as BASELINES
-from pipeline.analysis.baselines import NEAR, TEMPLATE, baselines, near, no_better
-from pipeline.analysis.judges import ADAPTED, BEFORE, OWN, TEXT, described, human_by, recall_by
+from pipeline.analysis.baselines import TEMPLATE, baselines, no_better
+from pipeline.analysis.bootstrap import Resamples
+from pipeline.analysis.judges import ADAPTED, BEFORE, NEAR, NEAREST, OWN, TEXT, described, human_by, recall_by
 from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, named, setting
 from pipeline.analysis.selection import Basis, Choice, at_end
 from pipeline.errors import UserError
@@ -37,16 +38,18 @@ SEEDS = Column("seeds", "Chosen", lambda point: str(len(point.runs)))
 SHADES = 8  # .heat-0 … .heat-8 of page.css
 
 
-def results_table(results: Results, choices: Sequence[Choice], direction: str = TEXT) -> Table:
+def results_table(
+    results: Results, choices: Sequence[Choice], direction: str = TEXT, samples: Resamples | None = None
+) -> Table:
     """Language metrics and recall by each judge on the test split, of each method at the λ chosen on validation."""
     forward = direction == TEXT
     columns = [*(dial(name, "Chosen") for name in _dials(results)), SEEDS]
     if forward:
         columns += [measured(name, ("language", name), 3, "Language metrics") for name in measured_language(results)]
     for judge in results.judges.values():
+        if forward and results.has(*recall_by(judge.name, NEAREST)):
+            columns.append(measured(NEAREST, recall_by(judge.name, NEAREST), group=judge.title))
         columns += ranks(judge.name, judge.title, direction)
-        if forward and results.has(*near(judge.name)):
-            columns.append(measured("R@1 near", near(judge.name), group=judge.title))
     what = "from caption to image" if forward else "from image to caption"
     return filled(
         "results" if forward else "reverse",
@@ -56,7 +59,7 @@ def results_table(results: Results, choices: Sequence[Choice], direction: str = 
         [
             *_spread_note(choices),
             *_choice_notes(results, choices),
-            *([*_near_notes(results, choices), *_not_computed(results)] if forward else ()),
+            *([*_near_notes(results, choices, samples), *_not_computed(results)] if forward else ()),
         ],
     )
 
@@ -75,9 +78,9 @@ def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     columns = [dial(name) for name in (*_dials(results), *other_settings(results), "seed")]
     columns += [measured("CIDEr", ("language", "CIDEr"), 3, "Validation", "val")]
     first = results.first.name
-    columns += [measured(f"R@10 {first}", recall_by(first), 1, "Validation", "val")]
+    columns += [measured(f"{results.score} {first}", results.by(first), 1, "Validation", "val")]
     columns += [measured("CIDEr", ("language", "CIDEr"), 3, "Test")]
-    columns += [measured(f"R@10 {judge}", recall_by(judge), 1, "Test") for judge in results.judges]
+    columns += [_by(score, judge, "Test") for score in results.scores for judge in results.judges]
     columns += [measured(DIVERSITY[key][0], ("diversity", key), DIVERSITY[key][1], "Test captions") for key in CAPTIONS]
     return filled(
         "runs",
@@ -91,32 +94,32 @@ def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     )
 
 
-def compact_tables(results: Results, choices: Sequence[Choice]) -> tuple[Table, ...]:
-    """The results in tables narrow enough for a terminal: two, and R@1 among neighbours where it was measured, second.
+def compact_tables(results: Results, choices: Sequence[Choice], samples: Resamples | None = None) -> tuple[Table, ...]:
+    """The results in tables narrow enough for a terminal: by the score, by the recall in the whole split, and the rest.
 
     The notes of all are with the last.
     """
     columns = [*(dial(name) for name in _dials(results)), replace(SEEDS, group="")]
     columns += [measured("CIDEr", ("language", "CIDEr"), 3)]
-    columns += [measured(f"R@10 {judge}", recall_by(judge)) for judge in results.judges]
+    columns += [_by(results.score, judge) for judge in results.judges]
     columns += [measured("repeats", ("diversity", "repetition"), 3, spread=False)]
     more = [measured(name, ("language", name), 3, spread=False) for name in measured_language(results)[1:]]
     more += [_three(judge) for judge in results.judges if judge != ADAPTED]  # it does not fit into a terminal
     judges = "; ".join(f"{judge.name}: {judge.words}" for judge in results.judges.values())
     notes = [
-        f"Recall in % of {count(results, 'images')} test images, from caption to image, and median rank (med). "
+        f"Recall in % for {count(results, 'images')} test images, from caption to image, and median rank (med). "
         f"Judges: {judges}.",
         *_spread_note(choices),
         *_choice_notes(results, choices),
-        *_near_notes(results, choices),
+        *_near_notes(results, choices, samples),
         *_not_computed(results),
         *results.notes,
     ]
     rows = with_baselines(choices, baselines(results))
-    neighbours = [measured(f"R@1 near {j}", near(j)) for j in results.judges if results.has(*near(j))]
     tables = [filled("results", "Results at the chosen λ", rows, columns)]
-    if neighbours:
-        tables.append(filled("near", "Among images of the same place and light, at the chosen λ", rows, neighbours))
+    for score in results.scores[1:]:
+        whole = [_by(score, judge) for judge in results.judges]
+        tables.append(filled("whole", f"{score} among all images, at the chosen λ", rows, whole))
     last = filled("more", "More metrics at the chosen λ", rows, more, notes)
     return *(replace(table, notes=(), warning="") for table in tables), last
 
@@ -142,16 +145,16 @@ def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None
     judges = [judge for judge in results.judges if judge != ADAPTED]
     sizes = [size for size in GALLERIES if any(results.has(*recall_by(j, "R@10", "galleries", size)) for j in judges)]
     places = {"Whole split": (), **{GALLERIES[size]: ("galleries", size) for size in sizes}}
-    if any(results.has(*near(judge)) for judge in judges):
-        places["Same place and light"] = ("galleries", NEAR)
+    if any(results.has(*recall_by(judge, NEAREST)) for judge in judges):
+        places["Near"] = ("galleries", NEAR)
     columns = [
         measured(f"{recall} {judge}", recall_by(judge, recall, *where), 1, group)
         for group, where in places.items()
         for judge in judges
-        for recall in (("R@1", "R@5") if NEAR in where else ("R@1", "R@10"))
+        for recall in ("R@1", "MRR" if NEAR in where else "R@10")
     ]
     words = "; ".join(f"{judge}: {results.judges[judge].words}" for judge in judges)
-    notes = [f"Judges: {words}. Similar images: those nearest to the right one."]
+    notes = [f"Judges: {words}. Similar images: those nearest to the right one. MRR: mean of 1 / rank."]
     caption = "The same captions in smaller galleries: recall in %, test split, from caption to image"
     rows = with_baselines(choices, baselines(results))
     return filled("galleries", caption, rows, columns, notes) if len(places) > 1 else None
@@ -160,23 +163,23 @@ def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None
 def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
     """Recall of human captions by each method's listener before and after joint training; None if not measured."""
     columns = [
-        measured("before", human_by(BEFORE)),
-        measured("after", human_by(OWN)),
-        Column("drift", show=lambda point: signed(_summary(drift(point)))),
+        measured("before", human_by(BEFORE, results.score)),
+        measured("after", human_by(OWN, results.score)),
+        Column("drift", show=lambda point: signed(_summary(drift(point, results.score)))),
     ]
     notes = [
         "before and after joint training, of frozen_… after getting used to a speaker that stays as it is. Below 0: "
         "the listener finds fewer human captions than before."
     ]
-    caption = "Drift of the listener: R@10 of human captions in %, test split"
-    found = results.has(*human_by(OWN)) and results.has(*human_by(BEFORE))
+    caption = f"Drift of the listener: {results.score} of human captions in %, test split"
+    found = all(results.has(*human_by(judge, results.score)) for judge in (OWN, BEFORE))
     rows = [row for row in chosen(choices) if row[2]]
     return filled("drift", caption, rows, columns, notes, "Listener of") if found else None
 
 
-def drift(point: Point) -> list[float | None]:
-    """For each seed, R@10 of human captions by the own listener minus that by the listener before; None if unknown."""
-    pairs = [[run.value("test", *human_by(judge)) for judge in (OWN, BEFORE)] for run in point.runs]
+def drift(point: Point, score: str) -> list[float | None]:
+    """For each seed, the score of human captions by the own listener minus by the listener before; None if unknown."""
+    pairs = [[run.value("test", *human_by(judge, score)) for judge in (OWN, BEFORE)] for run in point.runs]
     return [None if own is None or before is None else own - before for own, before in pairs]
 
 
@@ -226,6 +229,10 @@ def _summary(values: Sequence[Any]) -> str:
     return number(statistics.fmean(values), 1, statistics.stdev(values) if len(values) > 1 else None)
 
 
+def _by(score: str, judge: str, group: str = "") -> Column:
+    return measured(f"{score} {judge}", recall_by(judge, score), group=group)
+
+
 def _three(judge: str) -> Column:
     shown = [measured(name, recall_by(judge, name), spread=False) for name in ("R@1", "R@5")] + [median(judge)]
     return Column(f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) or MISSING for column in shown))
@@ -262,29 +269,41 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
     return notes
 
 
-def _near_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
+def _near_notes(results: Results, choices: Sequence[Choice], samples: Resamples | None) -> list[str]:
     """What R@1 near is, what the rows without training are, and which methods the template is not clearly below."""
-    judges = [judge for judge in results.judges.values() if results.has(*near(judge.name))]
+    judges = [judge for judge in results.judges.values() if results.has(*recall_by(judge.name, NEAREST))]
     if not judges:
         return []
-    at_random = statistics.fmean(results.values(*near(judges[0].name, "random")))
+    at_random = statistics.fmean(results.values(*recall_by(judges[0].name, "random near")))
     found = baselines(results)
-    notes = [
-        "R@1 near: among the images that share place, weather and light with the right one, so that naming these finds "
-        f"none; {at_random:.1f} at random. Images without such another are left out."
-    ]
+    notes = [f"{NEAREST}: {_near(results)}; {at_random:.1f} at random. Images without such another are left out."]
     if found:
         told = {b.name: BASELINES[b.name].format(method=b.beside.method) for b in found}
         notes.append(f"Without training: {'; '.join(f'{name}: {words}' for name, words in told.items())}.")
     points = [choice.point for choice in choices if choice.point]
     for template in (b for b in found if b.name == TEMPLATE):
-        short = no_better(results, points, template)
-        said = [f"{judge.name}: {', '.join(short.get(judge.name, [])) or 'none'}" for judge in judges]
-        notes.append(
-            f"Not clearly above the template by R@1 near (the 95% interval of the difference includes 0 or is below "
-            f"it), by judge: {'; '.join(said)}."
-        )
+        if samples is not None:
+            short = no_better(results, points, template, samples)
+            said = [f"{judge.name}: {', '.join(short.get(judge.name, [])) or 'none'}" for judge in judges]
+            notes.append(
+                f"Not clearly above the template by {NEAREST} (the 95% interval of the difference includes 0 or is "
+                f"below it), by judge: {'; '.join(said)}."
+            )
     return notes
+
+
+def _near(results: Results) -> str:
+    """What the near gallery is, by the protocol."""
+    parts = dict(part.partition("=")[::2] for run in results.runs for part in run.signature.split("|"))
+    by, _, images = parts.get("near", "").partition(":")
+    if not images:
+        return (
+            "among the images that share place, weather and light with the right one, so that naming these finds none"
+        )
+    others = f"among the right one and the {int(images) - 1} nearest to it"
+    if by == "features":
+        return f"{others} by the mean of their features, which the judges see, too"
+    return f"{others} by {by}, which neither judges nor takes part in training"
 
 
 def _not_computed(results: Results) -> list[str]:

@@ -14,12 +14,13 @@ from pipeline.data.prepared import Prepared
 from pipeline.evaluation.baselines import Baseline, oracle, random, template
 from pipeline.evaluation.evaluate import Evaluation
 from pipeline.evaluation.judges import Judge
+from pipeline.evaluation.near import Near, by_facts, by_vectors
 from pipeline.evaluation.several import Several
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.decoder import Decoder
 from pipeline.models.weights import load_agent
 from pipeline.scenes.facts import Scene
-from pipeline.workflow.build_judges import known_facts
+from pipeline.workflow.build_judges import judge_in, known_facts
 
 if TYPE_CHECKING:
     from pipeline.config.views import Node
@@ -39,6 +40,7 @@ def evaluation_of(
     prepared: Prepared,
     store: FeatureStore,
     judges: Mapping[str, Judge],
+    root: Path,
     device: torch.device,
 ) -> Iterator[Evaluation]:
     """The protocol of the section `evaluate`, with its Java programs running; the baselines that go with `method`."""
@@ -47,7 +49,22 @@ def evaluation_of(
         facts, names = known_facts(prepared), section.baselines.plain().get(method, ())
         baselines = {name: _baseline(name, prepared, store, facts) for name in names}
         several = Several(**section.several) if section.several else None
-        yield Evaluation(prepared, store, judges, language, section.beam, device, several, facts, baselines)
+        near = _near(section.near, prepared, store, root, device) if section.near else None
+        yield Evaluation(prepared, store, judges, language, section.beam, device, near, several, facts, baselines)
+
+
+def near_words(section: Node) -> str | None:
+    """What the near gallery is, as the protocol says it."""
+    near = section.near
+    return near and (near.by if near.images is None else f"{near.by}:{near.images}")
+
+
+def _near(section: Node, prepared: Prepared, store: FeatureStore, root: Path, device: torch.device) -> Near:
+    if section.by == "facts":
+        return by_facts(prepared)
+    if section.by == "features":
+        return by_vectors(lambda rows: torch.from_numpy(store.pooled(rows.numpy())), section.images)
+    return by_vectors(judge_in(root / "pretrained" / section.by, store, device).look, section.images)
 
 
 def _baseline(name: str, prepared: Prepared, store: FeatureStore, facts: Mapping[str, Scene]) -> Baseline:

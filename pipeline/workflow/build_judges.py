@@ -47,7 +47,7 @@ def known_facts(prepared: Prepared) -> dict[str, Scene]:
     return read_facts(path) if path.exists() else {}
 
 
-def judge_in(folder: Path, store: FeatureStore, device: torch.device) -> Judge:
+def judge_in(folder: Path, store: FeatureStore, device: torch.device) -> ListenerJudge | TextJudge:
     """The judge whose weights are in `folder`; UserError where what is there can judge nobody."""
     agent = load_agent(folder / "weights.safetensors", "listener")
     if isinstance(agent, Listener):

@@ -10,6 +10,7 @@ from pipeline.config.overlays import profile_text
 from pipeline.errors import UserError
 from pipeline.report.documents import figures_of
 from pipeline.report.record import record
+from pipeline.workflow.compare import claims_text
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -19,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
             raise UserError(
                 "usage: python -m pipeline.workflow.record PROFILE | observatory | benchmarks, or any @MACHINE"
             )
-        print(record(Path(), arguments[0], figures_of(Path(), arguments[0]), profile_text))
+        print(record(Path(), arguments[0], figures_of(Path(), arguments[0]), profile_text, claims_text))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from pipeline.analysis.baselines import baselines, near, no_better
+from pipeline.analysis.baselines import baselines, no_better
+from pipeline.analysis.bootstrap import draw, resample
+from pipeline.analysis.judges import NEAREST, recall_by
 from pipeline.analysis.results import read_results, with_frozen_speakers
 
 JUDGES = ("own", "adapted", "before", "judge")
@@ -54,7 +60,7 @@ def test_they_have_numbers_of_their_own_at_a_methods_places(measured):
     assert [run.settings for run in template.runs] == [{"seed": 1}, {"seed": 2}]
     assert template.mean("test", "language", "CIDEr") == pytest.approx(0.65)
     assert template.mean("test", "judges", "own", "text_to_image", "R@10") == 71.5
-    assert template.mean("test", *near("own")) == 50
+    assert template.mean("test", *recall_by("own", NEAREST)) == 50
     assert found["template"].beside.method == "mle"
     people, mle = found["human"].point, found["human"].beside
     recall = ("text_to_image", "R@1")
@@ -68,12 +74,33 @@ def test_a_method_is_better_where_the_interval_of_the_paired_difference_is_above
     results = read(measured)
     (template,) = [b for b in baselines(results) if b.name == "template"]
     points = [results.of(method)[0] for method in ("mle", "luo", "frozen_luo")]
-    assert no_better(results, points, template) == {
+    assert no_better(results, points, template, resample(results)) == {
         "own": ["mle", "frozen_luo"],  # 30 of 32 against 16 is clear; the frozen speaker's own listener is the adapted
         "adapted": ["mle", "luo", "frozen_luo"],  # one image more is not
         "before": ["mle", "luo", "frozen_luo"],  # as many, but others
         "judge": ["mle", "luo", "frozen_luo"],
     }
+
+
+def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_one(measured):
+    cells = json.loads((measured.sweep / "cells.json").read_text())
+    path = measured.sweep / "captions.parquet"
+    rows = pq.read_table(path).to_pylist()
+    for row in rows:
+        if row["method"] == "luo" and row["image"] >= 36:  # of 8 … 39: the last four are alone
+            row["neighbourhood_own"] = 0
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    for entry in cells:
+        if entry["method"] == "luo":
+            entry["test"]["judges"]["own"]["galleries"]["neighbourhood"]["R@1"] = 100.0  # the first 28 are found
+    (measured.sweep / "cells.json").write_text(json.dumps(cells))
+    results = read(measured)
+    samples, keys = resample(results, resamples=20), recall_by("own", NEAREST)
+    assert samples.mean(results.of("luo"), *keys) == pytest.approx(np.full((20, 1), 100.0))
+    (template,) = [b.point for b in baselines(results) if b.name == "template"]
+    expected = 100 * draw(32, 20)[:, :16].sum(1) / 32
+    assert samples.mean([template], *keys)[:, 0] == pytest.approx(expected)
+    assert samples.mean([template], "language", "CIDEr") is None  # those are of the method
 
 
 def test_without_ranks_nothing_is_said(full_world):

@@ -249,14 +249,14 @@ def test_a_rho_whose_curve_lies_above_has_at_least_what_its_lowest_setting_has(w
 
 
 def test_what_is_given_is_used_and_frozen_speakers_have_curves(full_world):
-    settings = replace(ReportSettings(), at_cider=(0.9,), at_recall=(70.0,), recall="R@5", frozen=("luo",))
-    comparison = compare(results_of(full_world, *settings.frozen), settings)
+    settings = replace(ReportSettings(), at_cider=(0.9,), at_score=(70.0,), frozen=("luo",))
+    comparison = compare(replace(results_of(full_world, *settings.frozen), wanted="R@5"), settings)
     assert [slice_.level for slice_ in comparison.at_cider] == [0.9]
-    assert [slice_.level for slice_ in comparison.at_recall] == [70.0]
+    assert [slice_.level for slice_ in comparison.at_score] == [70.0]
     frozen, luo = (reading_of(comparison.at_cider[0], label) for label in ("frozen_luo", "luo"))
     assert frozen.estimates[TEN].value != luo.estimates[TEN].value
     assert frozen.estimates[TEN].value == pytest.approx(frozen.estimates[recall_by("adapted")].value)
-    fixed = reading_of(comparison.at_recall[0], "st_multinomial")
+    fixed = reading_of(comparison.at_score[0], "st_multinomial")
     values = [point.mean("test", *recall_by("own", "R@5")) for point in fixed.curve.points]
     assert fixed.span == (min(values), max(values))
 

@@ -16,3 +16,5 @@ def test_where_numbers_stand():
     assert recall_by("own", "R@1", "image_to_text") == ("judges", "own", "image_to_text", "R@1")
     assert recall_by("clip", "R@5", "galleries", "1000") == ("judges", "clip", "galleries", "1000", "R@5")
     assert human_by("clip") == ("judges", "clip", "human", "text_to_image", "R@10")
+    assert recall_by("own", "R@1 near") == ("judges", "own", "galleries", "neighbourhood", "R@1")
+    assert human_by("own", "R@1 near") == ("judges", "own", "human", "galleries", "neighbourhood", "R@1")

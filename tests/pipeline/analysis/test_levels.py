@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.analysis.levels import cider_levels, highest_shared, recall_levels, shared
+from pipeline.analysis.levels import cider_levels, highest_shared, score_levels, shared
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import curves
@@ -63,20 +63,51 @@ def test_the_control_is_where_all_curves_meet(world, make_cell):
 
 def test_nothing_in_common_and_what_is_given(world, make_cell):
     found, words = levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.3)
-    assert found == ()
-    assert "no value" in words.lower()
+    assert found == (0.7,)  # there the second has a lower bound
+    assert "the highest that all curves reach; no value is between the ends of more than half" in words
     found, words = levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.65, at_cider=(1.2, 1.13))
     assert found == (1.2, 1.13)
     assert "report.at_cider" in words
 
 
+def with_seeds(world, make_cell, spans):
+    """Curves by method, each with the ends that its seeds have."""
+    cells = [
+        make_cell(method, cider - 0.01, 150.0 - 100 * cider, **{"lambda": lam, "seed": seed})
+        for method, ends in spans.items() for seed, pair in enumerate(ends)
+        for lam, cider in zip((1, 2), pair, strict=True)
+    ]  # fmt: skip
+    world.write(cells, [])
+    results = read_results(world.sweep, [])
+    return results, curves(results)
+
+
+def test_a_value_is_one_that_all_curves_reach_in_every_seed(world, make_cell):
+    ends = {"a": [(0.6, 1.0), (0.7, 0.8)], "b": [(0.5, 1.0), (0.5, 1.0)]}  # a: averaged .65 to .9
+    results, lines = with_seeds(world, make_cell, ends)
+    found, words = cider_levels(results, lines, ReportSettings())
+    assert list(found) == pytest.approx([0.775, 0.725])
+    assert "all curves share (0.700 to 0.800)" in words
+    ends["b"] = [(0.5, 1.0), (0.5, 0.74)]  # each has ends above and below .72, and so has their mean
+    found, _ = cider_levels(*with_seeds(world, make_cell, ends), ReportSettings())
+    assert list(found) == pytest.approx([0.73, 0.71])
+
+
+def test_the_method_that_others_are_compared_with_reaches_every_value(world, make_cell):
+    results, lines = with_seeds(world, make_cell, {"a": [(0.8, 1.0)], "b": [(0.8, 1.0)], "psst": [(0.5, 0.7)]})
+    assert list(cider_levels(results, lines, ReportSettings())[0]) == pytest.approx([0.95, 0.85])  # most, but not psst
+    found, words = cider_levels(results, lines, ReportSettings(), lines[2])
+    assert list(found) == pytest.approx([0.7])
+    assert "the highest that all curves reach" in words
+
+
 def test_recalls_are_whole_percents_inside_the_shared_range(world, make_cell):
     levels(world, make_cell, [(0.6, 1.0), (0.6, 1.0)])  # R@10 from 51 to 91 on the test split
     results = read_results(world.sweep, [])
-    found, words = recall_levels(results, curves(results), ReportSettings())
+    found, words = score_levels(results, curves(results), ReportSettings())
     assert list(found) == [81.0, 61.0]
     assert "R@10" in words
-    assert recall_levels(results, curves(results), ReportSettings(at_recall=(80.0,), recall="R@5"))[0] == (80.0,)
+    assert score_levels(results, curves(results), ReportSettings(at_score=(80.0,)))[0] == (80.0,)
 
 
 def test_the_highest_value_to_which_all_come():

@@ -87,3 +87,18 @@ def test_the_grid_is_that_of_the_chosen_rho(world, make_cell, control):
     results, choices = pick(world, cells, [control])
     assert choices["psst"].point.settings["rho"] == 0.5
     assert at_end(results, choices["psst"]) == "highest of 2"
+
+
+def test_recall_in_the_near_gallery_decides_where_it_is_measured_unless_another_score_is_set(world, make_cell, control):
+    cells = [make_cell("luo", 0.95, r, **{"lambda": r, "seed": 1}) for r in (70.0, 80.0)]
+    for entry, near in ((cells[0], 30.0), (cells[1], 20.0), (control, 10.0)):
+        for part in ("val", "test"):
+            entry[part]["judges"]["own"]["galleries"] = {"neighbourhood": {"R@1": near}}
+    results, choices = pick(world, cells, [control])
+    assert results.score == "R@1 near"
+    assert results.scores == ["R@1 near", "R@10"]
+    assert choices["luo"].point.settings["lambda"] == 70.0
+    assert "highest R@1 near (own listener)" in rule(results, SETTINGS)
+    other = read_results(world.sweep, [world.root / "evaluation" / "mle"], score="R@10")
+    chosen = {choice.method: choice.point for choice in choose_all(other, SETTINGS)}
+    assert (other.scores, chosen["luo"].settings["lambda"]) == (["R@10"], 80.0)

@@ -103,6 +103,8 @@ def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(han
         "evaluate.baselines.mle",
         *(f"evaluate.judges.{name}" for name in ("own", "adapted", "before", "judge", "symbolic")),
         "evaluate.metrics",
+        "evaluate.near.by",
+        "evaluate.near.images",
         "evaluate.several",
         "evaluate.splits",
     }

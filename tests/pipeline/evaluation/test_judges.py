@@ -49,7 +49,7 @@ def test_smaller_galleries_and_what_comes_first():
     assert found.text_to_image["R@1"] == pytest.approx(75.0)
     # images 5 and 6, whose captions name each other, tie with image 0: rank 2 of two
     assert found.galleries["easy"]["R@1"] == pytest.approx(75.0)
-    assert found.galleries["easy"]["mean_rank"] == pytest.approx((6 + 2 * 2) / 8)
+    assert found.galleries["easy"]["MRR"] == pytest.approx(100 * (6 + 2 / 2) / 8)
     assert found.retrieved.shape == (8, 5)
     assert found.retrieved[:, 0].tolist() == [0, 1, 2, 3, 4, 6, 5, 7]
 

@@ -11,3 +11,5 @@ def test_guidance_is_said_where_there_is_some():
     assert signature(prepared, 2, objective, ["test"], ["own"], gamma=1.0) == plain
     guided = signature(prepared, 2, objective, ["test"], ["own"], gamma=1.5)
     assert guided == plain.replace("|decode=beam:2|", "|decode=beam:2|guidance=1.5|")
+    near = signature(prepared, 2, objective, ["test"], ["own"], near="features:10")
+    assert near == plain.replace("|judges=own|", "|near=features:10|judges=own|")

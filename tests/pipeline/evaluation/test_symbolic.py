@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import Spoken, partition, verdict
+from pipeline.evaluation.judges import Spoken, verdict
+from pipeline.evaluation.near import together
 from pipeline.evaluation.symbolic import SymbolicJudge
 from pipeline.scenes.facts import Scene, Thing
 
@@ -71,12 +72,12 @@ def test_claims_add_their_surprise_where_they_are_true_and_subtract_it_where_not
 
 def test_ties_count_against_the_caption_and_a_neighbourhood_is_what_place_leaves_open(judge):
     said = Spoken(torch.zeros(4, 1), ["a brown dog", "a dog in the park", "a cat on the beach", "at the park"])
-    near = {"near": partition([(s.setting, s.weather, s.light) for s in SCENES[4:]])}
-    found = verdict(judge, said, torch.arange(4), GALLERY, None, near)
+    near = {"near": together([(s.setting, s.weather, s.light) for s in SCENES[4:]])}
+    found = verdict(judge, said, torch.arange(4), GALLERY, near)
     # the second dog ties with the first, the two cats with each other; the last caption is false of its image
     assert found.by_caption.tolist() == [1, 2, 2, 4]
-    assert found.within["near"].tolist() == [1, 2, 2, 2]
-    assert found.galleries["near"] == {"R@1": 25.0, "random": 50.0, "alone": 0.0}
+    assert found.among["near"].tolist() == [1, 2, 2, 2]
+    assert found.galleries["near"] == {"R@1": 25.0, "MRR": 62.5, "random": 50.0, "alone": 0.0}
 
 
 def test_the_order_of_claims_makes_no_difference_to_the_bit(judge):

@@ -8,7 +8,7 @@ import torch
 
 from pipeline.errors import UserError
 from pipeline.metrics import retrieval
-from pipeline.metrics.retrieval import random_distractors, recall, recall_within, search, similar_distractors
+from pipeline.metrics.retrieval import random_distractors, recall, recall_among, search, similar_distractors
 
 IMAGES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
 
@@ -174,24 +174,21 @@ def test_similar_distractors_differ_from_the_mean_as_the_image_does():
 
 
 @pytest.mark.usefixtures("at_once")
-def test_ranks_within_groups_count_the_images_of_the_group_only():
+def test_a_gallery_may_have_fewer_distractors_for_some_images():
     captions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.1]])
     images = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.1]])
-    groups = {"pairs": torch.tensor([0, 1, 1, 0]), "all": torch.zeros(4).long(), "none": torch.arange(4)}
-    found = search(captions, images, torch.tensor([0, 1, 2, 3]), within=groups)
-    assert found.within["pairs"].tolist() == [2, 1, 2, 1]  # image 3 ties with image 0, and image 1 is before image 2
-    assert torch.equal(found.within["all"], found.by_caption)
-    assert found.within["none"].tolist() == [1, 1, 1, 1]
-    found = search(captions[:1].expand(4, 2), images, torch.arange(4), within={"pairs": torch.tensor([0, 1, 0, 1])})
-    assert found.within["pairs"].tolist() == [1, 2, 2, 1]
+    some = torch.tensor([[3, -1], [-1, -1], [1, 3], [-1, 0]])
+    found = search(captions, images, torch.arange(4), among={"some": some})
+    assert found.among["some"].tolist() == [2, 1, 2, 1]  # image 3 ties with image 0, and image 1 is before image 2
 
 
-def test_recall_within_groups_leaves_out_where_it_cannot_be_missed():
+def test_recall_among_few_leaves_out_where_it_cannot_be_missed():
     ranks, sizes = torch.tensor([1, 2, 1, 6, 1, 3]), torch.tensor([2, 2, 1, 8, 8, 8])
-    found = recall_within(ranks, sizes)
+    found = recall_among(ranks, sizes)
     assert found["R@1"] == pytest.approx(40)  # 2 of 5: the image that is alone does not count
-    assert found["R@5"] == pytest.approx(200 / 3)  # of the group of eight: ranks 6, 1, 3
+    assert found["MRR"] == pytest.approx(100 * (1 + 1 / 2 + 1 / 6 + 1 + 1 / 3) / 5)
+    assert found["R@5"] == pytest.approx(200 / 3)  # of the gallery of eight: ranks 6, 1, 3
     assert "R@10" not in found
     assert found["random"] == pytest.approx(100 * (1 / 2 + 1 / 2 + 3 / 8) / 5)
     assert found["alone"] == 1
-    assert recall_within(torch.tensor([1]), torch.tensor([1])) == {"alone": 1}
+    assert recall_among(torch.tensor([1]), torch.tensor([1])) == {"alone": 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.analysis.bootstrap import resample
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.report.caption_tables import caption_tables
@@ -22,9 +23,10 @@ def shown(full_world, make_full_cell):
         row |= dict.fromkeys(names, 1 + n % 2)
     for split in ("val", "test"):
         for judge in JUDGES:
-            gallery = {"R@1": 50.0, "R@5": 75.0, "random": 12.5, "alone": 0.0}
+            gallery = {"R@1": 50.0, "MRR": 75.0, "random": 12.5, "alone": 0.0}
             entry[split]["judges"][judge]["galleries"]["neighbourhood"] = gallery
-        other = {"language": {"CIDEr": 0.123}, "judges": {"own": {"galleries": {"neighbourhood": {"R@1": 49.5}}}}}
+        found = {judge: {"galleries": {"neighbourhood": {"R@1": 50.0}}} for judge in JUDGES}
+        other = {"language": {"CIDEr": 0.123}, "judges": found}
         entry[split]["baselines"] = {"template": other | {"faithfulness": {"precision": 0.625}}}
     full_world.write([], [entry])
     results = read_results(full_world.sweep, full_world.evaluations)
@@ -41,27 +43,27 @@ def test_the_main_table_has_neighbours_beside_the_whole_gallery_and_baselines_la
     table = results_table(*shown)
     assert [row[0] for row in table.rows] == ["mle", "human", "template"]
     row = cells_of(table, "template")
-    assert (row["Language metrics CIDEr"], row["Own listener R@1 near"]) == ("0.123", "49.5")
-    assert (row["Chosen λ"], row["Own listener R@10"], row["Independent judge R@1 near"]) == ("–", "–", "–")
+    assert (row["Language metrics CIDEr"], row["Own listener R@1 near"]) == ("0.123", "50.0")
+    assert (row["Chosen λ"], row["Own listener R@10"], row["Independent judge R@1 near"]) == ("–", "–", "50.0")
     assert cells_of(table, "mle")["Independent judge R@1 near"] == "50.0"
     assert "R@1 near" not in " ".join(column.label for column in results_table(*shown, "image_to_text").columns)
     row = cells_of(galleries_table(*shown), "mle")
-    assert (row["Same place and light R@1 judge"], row["Same place and light R@5 judge"]) == ("50.0", "75.0")
+    assert (row["Near R@1 judge"], row["Near MRR judge"]) == ("50.0", "75.0")
 
 
 def test_notes_say_what_is_random_and_who_is_not_above_the_template(shown):
-    notes = " ".join(results_table(*shown).notes)
+    notes = " ".join(results_table(*shown, samples=resample(shown[0])).notes)
     assert "12.5 at random" in notes
     assert "Not clearly above the template by R@1 near" in notes
     assert "own: mle; adapted: mle; before: mle; judge: mle." in notes
 
 
 def test_a_table_for_the_terminal_and_faithfulness_have_them_too(shown):
-    first, second, last = compact_tables(*shown)
-    assert cells_of(second, "template") == {
-        "Method": "template", "R@1 near own": "49.5",
-        **{f"R@1 near {judge}": "–" for judge in ("adapted", "before", "judge")},
-    }  # fmt: skip
+    first, second, last = compact_tables(*shown, resample(shown[0]))
+    row = cells_of(first, "template")
+    assert [row[f"R@1 near {judge}"] for judge in JUDGES] == ["50.0"] * 4
+    assert cells_of(second, "template") == {"Method": "template", **{f"R@10 {judge}": "–" for judge in JUDGES}}
+    assert second.caption == "R@10 among all images, at the chosen λ"
     assert first.notes == second.notes == ()
     assert "Not clearly above" in " ".join(last.notes)
     assert max(map(len, markdown([first, second, last]).splitlines())) <= 120

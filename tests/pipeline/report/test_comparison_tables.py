@@ -8,7 +8,7 @@ from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.comparison_tables import (
     at_cider_table,
-    at_recall_table,
+    at_score_table,
     compact_comparison,
     comparison_tables,
     rho_table,
@@ -60,7 +60,7 @@ def test_the_rule_and_the_resamples_are_said_under_the_tables(full_world):
     assert "mle has 0.960 on the test split" in notes
     assert "1,000 resamples of the test images" in notes
     assert "same share of that of mle" in notes
-    recall = " ".join(at_recall_table(comparison, comparison.at_recall[0]).notes)
+    recall = " ".join(at_score_table(comparison, comparison.at_score[0]).notes)
     assert "quarters" in recall
     assert "same share" not in recall
 
@@ -120,8 +120,8 @@ def test_where_the_reference_does_not_come_so_far_the_page_says_so(full_world, m
 
 
 def test_language_at_equal_recall(full_world):
-    comparison = compared(full_world, at_recall=(80.0,))
-    table = at_recall_table(comparison, comparison.at_recall[0])
+    comparison = compared(full_world, at_score=(80.0,))
+    table = at_score_table(comparison, comparison.at_score[0])
     row = cells_of(table, "st_multinomial")
     assert list(row)[1:] == ["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "± over seeds CIDEr"]
     assert re.fullmatch(r"0\.\d{3} \[0\.\d{3}, \d\.\d{3}\]", row["CIDEr"])
@@ -177,6 +177,6 @@ def test_without_single_captions_scores_there_are_numbers_without_intervals_and_
 @pytest.mark.parametrize("levels", [(), None])
 def test_no_levels_make_no_tables(world, make_cell, levels):
     world.write([make_cell("luo", 0.9, 70.0, seed=1)], [])
-    comparison = compare(read_results(world.sweep, []), ReportSettings(at_cider=levels, at_recall=levels))
+    comparison = compare(read_results(world.sweep, []), ReportSettings(at_cider=levels, at_score=levels))
     assert comparison_tables(comparison) == {"equal": [], "rho": []}
     assert compact_comparison(comparison) == []

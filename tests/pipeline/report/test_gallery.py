@@ -11,7 +11,7 @@ from pipeline.report import gallery as module
 from pipeline.report.gallery import example_along, example_line, gallery, thumbnails, views
 
 SETTINGS = ReportSettings(images=5)
-LEVELS = ReportSettings(images=3, at_cider=(0.9,), at_recall=(80.0, 200.0))
+LEVELS = ReportSettings(images=3, at_cider=(0.9,), at_score=(80.0, 200.0))
 
 
 def read(world):

@@ -69,7 +69,7 @@ def test_diversity_and_drift(full_world):
     assert (row["words"], row["vocabulary"], row["Div-1"], row["Div-2"]) == ("8.2", "120", "0.110", "0.330")
     (run,) = results.of("mle")[0].runs
     own, before = (run.value("test", *human_by(judge)) for judge in ("own", "before"))
-    assert drift(results.of("mle")[0]) == [own - before]
+    assert drift(results.of("mle")[0], "R@10") == [own - before]
     row = cells_of(drift_table(results, choices), "mle")
     assert row == {
         "Listener of": "mle", "before": f"{before:.1f}", "after": f"{own:.1f}", "drift": f"{own - before:.1f}"

@@ -1,0 +1,69 @@
+"""The near gallery: each image among those that are hard to tell from it, by their facts or by a retriever."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
+from pipeline.metrics.retrieval import similar_distractors
+from pipeline.scenes.facts import FACTS
+
+Near = Callable[[np.ndarray], Tensor]
+"""From images (M,), rows of the prepared data set, to the other images near each, places (M, K), −1 where fewer."""
+NEAR = "neighbourhood"  # the gallery's name
+
+
+def by_facts(prepared: Prepared) -> Near:
+    """The scenes of the image's neighbourhood; where none were drawn, those of the same place, weather and light.
+
+    Raises UserError where the facts of an image are missing.
+    """
+    path = prepared.folder / FACTS
+    if not path.exists():
+        raise UserError(f"{path}: missing; evaluate.near.by = facts needs the facts of drawn scenes")
+    records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    groups: dict[str, Hashable] = {str(record["imgid"]): _group(record) for record in records}
+
+    def near(rows: np.ndarray) -> Tensor:
+        names = prepared.ids.take(rows).to_pylist()
+        if missing := [name for name in names if name not in groups]:
+            raise UserError(f"{prepared.folder}: no facts of image {missing[0]}; run the prepare stage again")
+        return together([groups[name] for name in names])
+
+    return near
+
+
+def by_vectors(look: Callable[[Tensor], Tensor], images: int) -> Near:
+    """The others nearest to the image by the vectors (M, D) that `look` gives of images: galleries of `images`, or all.
+
+    Nearest: `similar_distractors`.
+    """
+
+    def near(rows: np.ndarray) -> Tensor:
+        return similar_distractors(look(torch.from_numpy(rows)).cpu(), min(images, len(rows)) - 1)
+
+    return near
+
+
+def together(keys: Sequence[Hashable]) -> Tensor:
+    """For each of M images the others of equal keys, int64 (M, K), −1 where it has fewer than another."""
+    members: dict[Hashable, list[int]] = {}
+    for place, key in enumerate(keys):
+        members.setdefault(key, []).append(place)
+    most = max(map(len, members.values()), default=1)
+    found = torch.full((len(keys), most - 1), -1)
+    for places in members.values():
+        for place in places:
+            others = [other for other in places if other != place]
+            found[place, : len(others)] = torch.tensor(others, dtype=torch.int64)
+    return found
+
+
+def _group(record: dict[str, Hashable]) -> Hashable:
+    return record.get(NEAR, (record["setting"], record["weather"], record["light"]))

@@ -1,0 +1,66 @@
+"""python -m pipeline.workflow.compare: which of the claims of results/claims.toml hold in the run that data/ holds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pipeline.analysis.claims import check
+from pipeline.analysis.compare import compare
+from pipeline.analysis.results import read_json, read_results, with_frozen_speakers
+from pipeline.analysis.selection import choose_all
+from pipeline.config.load import load
+from pipeline.config.overlays import names, profile_text
+from pipeline.errors import UserError
+from pipeline.report.claims import CAPTION, claims_table, compared, read_claims
+from pipeline.report.export import markdown
+from pipeline.report.result_file import Printed, path_of, read_result
+from pipeline.report.tables import Table
+
+
+def claims_of(root: Path) -> Table | None:
+    """The claims about the data set as the run in data/ has them; None where there is no claim about it."""
+    data = root / "data"
+    if not (claims := read_claims(root)):
+        return None
+    dataset = read_json(data / "prepared" / "manifest.json")["dataset"]
+    if not (claims := [claim for claim in claims if claim.data == dataset]):
+        return None
+    params = load(root / "params.yaml")
+    folders = [data / "evaluation" / method for method in params.methods]
+    evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
+    results = read_results(data / "sweep", evaluations, first=(params.report.control,), score=params.report.score)
+    results = with_frozen_speakers(results, params.report.frozen)
+    comparison, choices = compare(results, params.report), choose_all(results, params.report)
+    return claims_table([check(claim, comparison, choices) for claim in claims], results.score, results.runs)
+
+
+def claims_text() -> str:
+    """Those of the working folder's run as Markdown; nothing where there are none."""
+    table = claims_of(Path())
+    return markdown([table]) if table else ""
+
+
+def _recorded(root: Path) -> Printed | None:
+    """The table of claims in the result file of the profile that params.yaml is; None where there is none."""
+    text, profiles = (root / "params.yaml").read_text(encoding="utf-8"), root / "profiles"
+    for name in names(profiles):
+        if path_of(root, name).is_file() and profile_text(name, profiles) == text:
+            return read_result(root, name).tables.get(CAPTION)
+    return None
+
+
+def main() -> int:
+    """The exit status: 0 printed; 2 there is no finished run, or no claim about it, reported in one line."""
+    try:
+        if (here := claims_of(Path())) is None:
+            raise UserError("results/claims.toml: no claim about this data set")
+        print(markdown([compared(here, _recorded(Path()))]))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
