@@ -10,13 +10,15 @@
 # make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks, or any @MACHINE
 # make documents                  the documents' tables and figures, of results/
 # make ui                         MLflow's pages on http://127.0.0.1:5000
-# make setup | fmt | clean        install only; format the code and write what stages depend on; drop checkpoints, grid cells and tool caches
+# make setup [TORCH=cu128]        install only; PyTorch is that for the CPU where no GPU is found, TORCH names another
+# make fmt | clean                format the code and write what stages depend on; drop checkpoints, grid cells and tool caches
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 PYTHON ?= python3
+TORCH ?= auto
 PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
@@ -100,14 +102,15 @@ ifneq ($(PROFILE),)
 	@python -m pipeline.config.overlays "$(PROFILE)"
 endif
 
-# pip's own find-links go to uv too: a machine that keeps wheels of its own (of torch for the CPU, say) uses them.
+# uv chooses PyTorch by the driver it finds: PyPI's wheels for Linux bring gigabytes of CUDA. pip's own find-links go to uv
+# too: a machine that keeps wheels of its own uses them.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$(PYTHON) is $$($(PYTHON) --version 2>&1): Python 3.11 or newer is needed; name one with PYTHON=..."; exit 1; }
 	@test -x .venv/bin/pip || $(PYTHON) -m venv .venv
 	@links="$${PIP_FIND_LINKS:-$$(.venv/bin/pip config get global.find-links 2> /dev/null || true)}"; \
-	if test -n "$$links"; then UV_FIND_LINKS="$$(echo $$links | tr ' ' ',')"; export UV_FIND_LINKS; fi; \
+	if test -n "$$links"; then UV_FIND_LINKS="$$(echo $$links | tr ' ' ',')"; export UV_FIND_LINKS; else backend="--torch-backend $(TORCH)"; fi; \
 	{ .venv/bin/pip install --quiet uv && \
-		.venv/bin/uv pip install --python .venv/bin/python --compile-bytecode -c constraints.txt -e '.[dev]'; } || \
+		.venv/bin/uv pip install --python .venv/bin/python --compile-bytecode $${backend:-} -c constraints.txt -e '.[dev]'; } || \
 		{ echo "uv could not install; trying pip"; .venv/bin/pip install -c constraints.txt -e '.[dev]'; }
 	@touch $@

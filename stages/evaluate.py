@@ -1,6 +1,7 @@
 """Say what each image of a split is, and let its judges look for the images.
 
-python -m stages.evaluate --method psst_multinomial → data/evaluation/psst_multinomial: metrics and captions.
+python -m stages.evaluate --method psst_multinomial → data/evaluation/psst_multinomial: metrics, a summary of
+the last of its splits, and captions.
 """
 
 import sys
@@ -8,6 +9,8 @@ from pathlib import Path
 
 from pipeline.workflow.finished import once
 from pipeline.workflow.stage import Stage, main
+
+OUTPUTS = ("metrics.json", "summary.json", "captions.parquet")
 
 
 def inputs(stage: Stage) -> list[Path]:
@@ -26,6 +29,7 @@ def run(stage: Stage) -> None:
 
     from pipeline.config.load import method_settings
     from pipeline.evaluation.signature import signature
+    from pipeline.evaluation.summary import summary
     from pipeline.runtime import products
     from pipeline.runtime.files import atomic_path, write_atomically
     from pipeline.tracking import recorder
@@ -67,10 +71,12 @@ def run(stage: Stage) -> None:
         with atomic_path(stage.out / "captions.parquet") as path:
             pq.write_table(pa.concat_tables(tables), path, compression="zstd")
         write_atomically(stage.out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+        shown = summary(results[p.splits[-1]])
+        write_atomically(stage.out / "summary.json", json.dumps(shown, indent=2) + "\n")
         record.metrics(flat_numbers(results), 0)
         record.table({k: v[:100] for k, v in columns.items()}, "captions.json")
-        record.outputs([stage.out / "metrics.json", stage.out / "captions.parquet"])
+        record.outputs([stage.out / name for name in OUTPUTS])
 
 
 if __name__ == "__main__":
-    sys.exit(main("evaluate", once(run, inputs, ("metrics.json", "captions.parquet"))))
+    sys.exit(main("evaluate", once(run, inputs, OUTPUTS)))

@@ -28,22 +28,23 @@ def run(stage: Stage) -> None:
 
     p = stage.params.prepare
     root = Path(p.root)
+    plain = p.plain()
+    expected = {key: count for key, count in (plain["expect"] or {}).items() if count is not None}
+    words = expected.pop("words", None)
+    images = None if p.images is None else root / p.images
+    # what is wrong is told before all files are hashed for the record
+    corpus = read_corpus(
+        p.dataset,
+        p.format,
+        root,
+        plain["annotations"],
+        images,
+        p.splits,
+        plain["shares"],
+        expected,
+        plain["corrupt"],
+    )
     with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
-        plain = p.plain()
-        expected = {key: count for key, count in (plain["expect"] or {}).items() if count is not None}
-        words = expected.pop("words", None)
-        images = None if p.images is None else root / p.images
-        corpus = read_corpus(
-            p.dataset,
-            p.format,
-            root,
-            plain["annotations"],
-            images,
-            p.splits,
-            plain["shares"],
-            expected,
-            plain["corrupt"],
-        )
         if p.tokenizer is not None:
             texts = (caption.text for image in corpus.images for caption in image.captions)
             corpus = replace(corpus, vocabulary=Tokens.fetch(p.tokenizer, stage.out, texts, MAX_ID))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline.errors import UserError
 from pipeline.workflow import repro
 
 ROOT = Path(__file__).parents[1]
@@ -109,6 +110,32 @@ def test_instances_run_side_by_side_and_dvc_finds_all_of_it_done(folder):
     ran(folder)
     status, said = repeat(folder)
     assert (status, "up to date" in said, ran(folder)) == (0, True, [])
+
+
+def test_an_empty_lock_is_removed_and_the_results_come_from_the_cache(folder):
+    assert repeat(folder)[0] == 0
+    ran(folder)
+    (folder / "dvc.lock").write_bytes(b"")
+    status, said = repeat(folder)
+    assert (status, ran(folder)) == (0, [])
+    assert "dvc.lock is empty, as a kill leaves it: removed" in said
+    assert json.loads(dvc(folder, "status", "--json")) == {}
+
+
+def test_a_missing_file_of_captions_is_told_before_a_folder_is_hashed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = {"captions": "text/token.txt", "train": "text/train.txt"}
+    (tmp_path / "photos/text").mkdir(parents=True)
+    (tmp_path / "photos/text/token.txt").touch()
+    prepare = {"root": "photos", "annotations": files}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"prepare": prepare}))
+    with pytest.raises(UserError, match=r"photos/text/train.txt: the file of captions .* is missing; the head of"):
+        repro.check_annotations()
+    (tmp_path / "photos/text/train.txt").touch()
+    repro.check_annotations()
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"prepare": prepare | {"annotations": "captions.csv"}}))
+    with pytest.raises(UserError, match=r"photos/captions.csv: the file of captions"):
+        repro.check_annotations()
 
 
 def test_what_changed_runs_and_a_stage_that_is_alone_has_all_cores(folder):

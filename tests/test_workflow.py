@@ -249,7 +249,10 @@ def test_an_edit_makes_stale_what_imports_it(world, edited, expected):
 
 def test_metrics_are_shown_and_compared(world):
     shown = json.loads(succeed(world[0], "dvc", "metrics", "show", "--json"))[""]["data"]
-    assert any(name.endswith("evaluation/luo/metrics.json") for name in shown)
+    assert any(name.endswith("evaluation/luo/summary.json") for name in shown)
+    table = succeed(world[0], "dvc", "metrics", "show", "--md").splitlines()
+    assert table[0].count("|") <= 13  # twelve columns
+    assert "R@10 judge" in table[0]
 
 
 def test_mlflow_has_a_run_for_every_stage_and_cell(world):

@@ -180,8 +180,11 @@ class Features(Section):
             raise ValueError(f"network {self.network} needs image_size and batch")
         if own and (self.weights is not None or self.detector is None):
             raise ValueError("network word_detector takes weights: null and a detector: block")
-        if not own and (self.weights is None or self.detector is not None):
-            raise ValueError(f"network {self.network} takes weights: hub or a safetensors file, and detector: null")
+        if not own and (self.weights is None or (self.detector is not None and self.weights != "hub")):
+            raise ValueError(
+                f"network {self.network} takes weights: hub or a safetensors file, and detector: null; with weights: "
+                "hub a detector: block is what is trained where they cannot be fetched"
+            )
         if detects and (self.boxes is None or self.cells is not None):
             raise ValueError(f"network {self.network} takes boxes: {{fixed: 36}}, say, and cells: null")
         if not detects and self.boxes is not None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.corpora.archives import count_files, read_marker, unpack
-from pipeline.corpora.cards import Archive, Card
+from pipeline.corpora.cards import Archive, ByHand, Card, Source
 from pipeline.corpora.download import download, part_of
 from pipeline.errors import UserError
 from pipeline.runtime.files import sha256
@@ -44,19 +44,25 @@ def fetch(card: Card, out: Path, downloads: Path, say: Say = print) -> None:
                     say(f"{archive.file}: SHA-256 {source['sha256']}; no digest is published, so it is not checked")
                 to, files, most = out / archive.to, archive.files, archive.unpacked
                 unpack(path, archive.members, to, files=files, most_bytes=most, source=source)
-    _check(card, out, downloads, say)
+    profile = _check(card, out, downloads, say)
     kept = [downloads / archive.file for archive in card.archives if (downloads / archive.file).exists()]
     if kept:
         size = sum(path.stat().st_size for path in kept)
         say(f"{downloads}: the archives ({_shown(size)}) are not needed any more and may be removed")
-    say(f"complete: {out}; now: make repro PROFILE={card.name}")
+    say(f"complete: {out}; now: make repro PROFILE={profile}")
 
 
 def summary(card: Card) -> str:
     """Three lines on a corpus: its size, what is downloaded and what the user has to get, its licence."""
     size = sum(archive.bytes for archive in card.archives)
-    by_hand = [archive.file for archive in card.archives if not archive.url and not archive.optional]
-    by_hand += [entry.file for entry in card.by_hand if not entry.optional]
+    brought: list[Archive | ByHand] = [archive for archive in card.archives if not archive.url]
+    brought += card.by_hand
+    by_hand = [source.file for source in brought if not source.optional and not source.choice]
+    choices: dict[str, list[str]] = {}
+    for source in brought:
+        if source.choice:
+            choices.setdefault(source.choice, []).append(source.file)
+    by_hand += [" or ".join(files) for files in choices.values()]
     return (
         f"{card.name}: {card.title}, {card.images:,} images, {card.captions:,} captions\n"
         f"  download: {_shown(size) if size else 'nothing'}; by hand: {', '.join(by_hand) or 'nothing'}\n"
@@ -89,16 +95,20 @@ def _announce(wanted: list[Archive], brought: list[Archive], out: Path, download
             )
 
 
-def _check(card: Card, out: Path, downloads: Path, say: Say) -> None:
-    """Compare the files in `out` with the card; says what is missing and where to get it, and raises UserError."""
-    missing = []
+def _check(card: Card, out: Path, downloads: Path, say: Say) -> str:
+    """Compare the files in `out` with the card: the profile that reads them.
+
+    Says what is missing and where to get it, and raises UserError.
+    """
+    missing: list[tuple[Source, Path]] = []
+    found: list[Source] = []
     for archive in card.archives:
         folder = out / archive.to
         if not _filled(folder):
             say(f"{'optional' if archive.optional else 'missing'}: {folder}")
             say(f"  put {archive.file} at {downloads / archive.file} and run this again, or its files there")
             say(f"  {archive.where}")
-            missing += [] if archive.optional else [folder]
+            missing.append((archive, folder))
             continue
         (files, size), marker = count_files(folder), read_marker(folder)
         if marker is not None and (files, size) != (marker["files"], marker["bytes"]):
@@ -110,16 +120,24 @@ def _check(card: Card, out: Path, downloads: Path, say: Say) -> None:
             needed = f"{files:,} files are there, and {archive.needed or archive.files:,} are needed"
             raise UserError(f"{folder}: {needed}; complete it, or move it away and run this again")
         say(f"there: {folder}, {files:,} files" + ("" if marker else ", not unpacked by this command"))
+        found.append(archive)
     for entry in card.by_hand:
         path = out / entry.file
         if path.is_file():
             say(f"there: {path}; no digest is published, so it is not checked here")
+            found.append(entry)
         else:
             say(f"{'optional' if entry.optional else 'missing'}: {path}")
             say(f"  {entry.where}")
-            missing += [] if entry.optional else [path]
-    if missing:
-        raise UserError(f"{card.name}: still missing: {', '.join(map(str, missing))}; see above where to get it")
+            missing.append((entry, path))
+    chosen = {source.choice: source.profile for source in found if source.choice}
+    needed = [(source, path) for source, path in missing if not source.optional and source.choice not in chosen]
+    if needed:
+        both = {source.choice for source, _ in needed if source.choice}
+        hint = f" ({' or '.join(str(path) for source, path in needed if source.choice)}: one is enough)" if both else ""
+        paths = ", ".join(str(path) for _, path in needed)
+        raise UserError(f"{card.name}: still missing: {paths}{hint}; see above where to get it")
+    return next(filter(None, chosen.values()), card.name)
 
 
 def _filled(folder: Path) -> bool:

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -55,8 +56,14 @@ class Corpus:
 
 
 def tokenise(text: str) -> tuple[str, ...]:
-    """Lower-case words without punctuation, as in Karpathy's files: hyphens separate words, apostrophes do not."""
-    return tuple(re.findall(r"[^\W_]+(?:['’][^\W_]+)*", text.lower()))
+    """Lower-case words without punctuation, as in Karpathy's files: hyphens separate words, apostrophes do not.
+
+    Combining marks (vowels of Devanagari or Thai, accents that stand alone) belong to their word.
+    """
+    text = unicodedata.normalize("NFC", text.lower())
+    marks = "" if text.isascii() else "".join({c for c in text if unicodedata.category(c)[0] == "M"})
+    letters = f"(?:[^\\W_]|[{marks}])+" if marks else r"[^\W_]+"
+    return tuple(re.findall(f"{letters}(?:['’]{letters})*", text))
 
 
 def check_images(images: Path, files: Iterable[str], corrupt: Collection[str] = ()) -> list[str]:
@@ -91,6 +98,24 @@ def _image_problem(path: Path) -> str | None:
     except FileNotFoundError:
         return f"{path}: the image is missing; the annotations name it"
     except (OSError, SyntaxError, ValueError, Pillow.DecompressionBombError) as error:
+        if _is_heic(path):
+            return f"{path}: a HEIC photo, which cannot be read here; convert it to JPEG and name that file"
         reason = str(error).replace(str(path), path.name).splitlines()[0]
         return f"{path}: the image cannot be decoded ({reason}); fetch it again"
     return None
+
+
+def _is_heic(path: Path) -> bool:
+    """Whether a file, whatever its name, begins as the photos of many phones do."""
+    with open(path, "rb") as file:
+        head = file.read(12)
+    return head[4:8] == b"ftyp" and head[8:12] in (
+        b"heic",
+        b"heix",
+        b"heim",
+        b"heis",
+        b"hevc",
+        b"hevx",
+        b"mif1",
+        b"msf1",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,13 +58,20 @@ def write_prepared(
         )
     images, captions = corpus.images, [caption for image in corpus.images for caption in image.captions]
     texts = (caption.text.split() if vocabulary.reads_text else caption.words for caption in captions)
+    encoded = [vocabulary.encode(words) for words in texts]
+    if long := [len(words) for words in encoded if len(words) > max_words]:
+        print(
+            f"note: {len(long)} of {len(captions)} captions are longer than {max_words} words (max_words), the longest "
+            f"has {max(long)}; training reads their first {max_words}",
+            file=sys.stderr,
+        )
     of_images = {name: [getattr(image, name) for image in images] for name in ("id", "file", "split")}
     image_table = pa.table({"image": np.arange(len(images)), **of_images}, schema=IMAGES)
     of_captions = {
         "image": np.repeat(np.arange(len(images)), [len(image.captions) for image in images]),
         "text": [caption.text for caption in captions],
         "words": [caption.words for caption in captions],
-        "tokens": [vocabulary.encode(words)[:max_words] for words in texts],
+        "tokens": [words[:max_words] for words in encoded],
     }
     caption_table = pa.table(of_captions, schema=CAPTIONS)
     tokens = numbers(caption_table["tokens"].combine_chunks().values)  # of all captions

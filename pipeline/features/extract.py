@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from pipeline.features.images import open_image
 from pipeline.features.networks import TORCHVISION, TimmNetwork, TorchvisionNetwork
 from pipeline.features.projection import Projection, Scale
 from pipeline.features.rows import Rows
+from pipeline.features.weights import UnreachableWeightsError
 from pipeline.features.word_detector import Captions, WordDetector, WordDetectorNetwork, squashed, train_detector
 from pipeline.runtime.files import write_atomically
 from pipeline.vocabulary import Vocabulary
@@ -40,6 +42,10 @@ from pipeline.vocabulary import Vocabulary
 AHEAD = 2  # batches of images that are decoded while the network sees one
 CHUNK = 64  # images whose features are read together
 WORD_DETECTOR = "word_detector"
+INSTEAD = (
+    "Until then a word detector is trained on these images instead (features.detector), which sees far less: expect "
+    "captions that fit many images. With a network, `dvc repro -f features` and `dvc repro` begin again with weights"
+)
 
 
 class Images(Captions, Protocol):
@@ -94,10 +100,11 @@ def extract(
     """Write the features of all images, whose files lie below `root`, into the folder `out`.
 
     The network is word_detector, which is first trained on the training split by the settings `detector` (epochs,
-    width, learning_rate, batch, mirrored, and a seed that is added to `seed`), or one that `open_network` knows.
-    `project` reduces the regions by a PCA fitted on the training split; a vector of mean and maximum is standardised
-    there. With `mirrored` the mirror images are seen, too. `writer` opens the store. The weights of the detector, of
-    the projection and of the scale are written beside it.
+    width, learning_rate, batch, mirrored, and a seed that is added to `seed`), or one that `open_network` knows; where
+    its weights cannot be fetched and there are settings `detector`, a word_detector takes its place, with a warning on
+    stderr. `project` reduces the regions by a PCA fitted on the training split; a vector of mean and maximum is
+    standardised there. With `mirrored` the mirror images are seen, too. `writer` opens the store. The weights of the
+    detector, of the projection and of the scale are written beside it.
 
     Batches that are complete in the folder `work`, which belongs to this extraction alone, are not computed again, and
     the folder is removed at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into
@@ -115,16 +122,25 @@ def extract(
             raise UserError(f"{path}: the image is missing; it was there when the data were prepared") from None
 
     network: Extractor
+    kept = work
+    if settings.network != WORD_DETECTOR:
+        try:
+            network = open_network(settings, device)
+        except UnreachableWeightsError as error:
+            if detector is None:
+                raise
+            tqdm.write(f"warning: {error}. {INSTEAD}", file=sys.stderr)
+            settings = NetworkSettings(WORD_DETECTOR, settings.image_size, cells=settings.cells)
+            kept = work / WORD_DETECTOR
+            kept.mkdir(exist_ok=True)
     if settings.network == WORD_DETECTOR:
         assert detector is not None
         if shard is not None:
             raise UserError("features.network: word_detector is trained first; run the stage without --shard")
-        trained = _trained_detector(images, load, work, detector, settings.image_size, batch, seed, device, on_epoch)
+        trained = _trained_detector(images, load, kept, detector, settings.image_size, batch, seed, device, on_epoch)
         network = WordDetectorNetwork(trained, settings, device)
         network.description["detector"] = dict(detector)
-    else:
-        network = open_network(settings, device)
-    sides = [Rows(work, batch), *([Rows(work / "mirrored", batch)] if mirrored else [])]
+    sides = [Rows(kept, batch), *([Rows(kept / "mirrored", batch)] if mirrored else [])]
     number, shards = shard or (1, 1)
     batches = _parts(np.arange(len(images)), batch)
     mine = batches[len(batches) * (number - 1) // shards : len(batches) * number // shards]

@@ -18,6 +18,10 @@ from pipeline.runtime.files import sha256
 HUB = "hub"
 
 
+class UnreachableWeightsError(UserError):
+    """Weights that are named by their hub, are not on this machine and cannot be fetched."""
+
+
 def load_local(model: nn.Module, weights: str, name: str) -> dict[str, str]:
     """Load the safetensors file `weights`, of whatever precision, into the network `name`; its entry in the manifest.
 
@@ -51,7 +55,7 @@ def hugging_face_file(repository: str, file: str, name: str) -> tuple[Path, dict
     try:
         path = Path(hf_hub_download(repository, file))
     except Exception as error:  # of the hub's client, its transport or its cache
-        raise UserError(
+        raise UnreachableWeightsError(
             f"features.weights: hub has no weights for {name} that can be reached ({reason(error)}); fetch {file} of "
             f"{repository} where there is a network, compare its SHA-256 with the one on its page, put it on "
             "this machine and give its path as features.weights"
@@ -83,7 +87,7 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
             torch.hub.download_url_to_file(url, str(path), prefix, progress=False)
         except Exception as error:  # of the network, or of the digest
             known = f", its SHA-256 begins with {prefix}," if prefix else ""
-            raise UserError(
+            raise UnreachableWeightsError(
                 f"features.weights: hub has no weights for {name} that can be reached ({reason(error)}); fetch "
                 f"{path.name}{known} where there is a network and put it into {path.parent}, or give the path of a "
                 "safetensors file as features.weights"

@@ -17,9 +17,10 @@ WIDTH = 108  # characters a line of the notes
 NUMBERS = ("value", "low", "high", "spread", "seeds")
 
 
-def markdown(tables: Sequence[Table], rule: str = "") -> str:
-    """The tables, in line, each with its warning and notes; `rule` (how λ is chosen) is first."""
-    parts = [_bullets([rule])] if rule else []
+def markdown(tables: Sequence[Table], rule: str = "", failed: Sequence[str] = ()) -> str:
+    """The tables, in line, each with its warning and notes; what `failed` and `rule` (how λ is chosen) are first."""
+    first = [*(f"**WARNING:** {line}" for line in failed), *([rule] if rule else [])]
+    parts = [_bullets(first)] if first else []
     for table in once(tables, [rule]):
         heads = [f"{column.group} {column.label}".strip() for column in table.columns]
         right = [not column.text for column in table.columns]

@@ -12,6 +12,7 @@ from typing import Any
 
 from pipeline.analysis.captions import with_shares_of_control
 from pipeline.analysis.compare import compare
+from pipeline.analysis.failures import failures
 from pipeline.analysis.judges import TEXT
 from pipeline.analysis.results import LANGUAGE, read_json, read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all, rule
@@ -79,6 +80,7 @@ def write_report(
         "claim": gradients.claim_panels(observed) if observed else [],
     }
     words, compact = rule(results, settings), result_tables.compact_tables(results, choices, samples)
+    failed = failures(results, choices)
     above = [note for table in tables["equal"] for note in table.notes]
     files = {
         "curve.csv": curve_csv(results),
@@ -88,13 +90,14 @@ def write_report(
         "rho.png": panels_png(figures["rho"]) if figures["rho"] else None,
         "along.png": along_png(*along, results.first) if along else None,
         "gallery.png": gallery_png(pictures, results.first),
-        "table.md": markdown([*compact, *compact_comparison(comparison)], words),
+        "table.md": markdown([*compact, *compact_comparison(comparison)], words, failed),
         "tables.md": markdown([table for group in tables.values() for table in group], words),
         "report.html": _page(
             figures,
             results=results,
             settings=settings,
             rule=words,
+            failed=failed,
             tables=tables | {"equal": once(tables["equal"]), "rho": once(tables["rho"], above)},
             metrics=list(metrics),
             along=along,

@@ -82,10 +82,15 @@ class Record:
         self._attach(str(Path(folder) / path.name), lambda copy: shutil.copyfile(path, copy))
 
     def outputs(self, paths: Iterable[Path]) -> None:
-        """SHA-256 of each file or folder as a tag `output.<path>`; small files themselves go to `outputs/`."""
+        """SHA-256 of each file or folder as a tag `output.<path>`; small files themselves go to `outputs/`.
+
+        Weights (`.safetensors`) are also a model of the run's name.
+        """
         for path in paths if self._file else ():
             try:
-                self.tags({f"output.{path}": digest(path)})
+                self.tags({f"output.{path}": (content := digest(path))})
+                if path.suffix == ".safetensors":
+                    self._record({"model": {"path": str(path), "sha256": content}})
                 if path.is_file() and path.stat().st_size <= LARGEST_OUTPUT:
                     self.artifact(path, "outputs")
             except OSError as error:
@@ -171,6 +176,7 @@ def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs
         return Record(None)
     started._record({"name": name, "key": key, "parent": os.environ.get(PARENT), "sender": address(), "time": now()})
     started._record({"params": {_name(option): value for option, value in _flat(params)}})
+    started._record({"datasets": {str(path): content for path, content in inputs.items()}})
     source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _git()
     if "DVC_EXP_NAME" in os.environ:
         source["dvc.experiment"] = os.environ["DVC_EXP_NAME"]

@@ -9,11 +9,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "saywhich"
 KEY = "saywhich.run"  # the tag by which a run is found again
+KIND = {"mlflow.experimentKind": "custom_model_development"}  # or MLflow opens its pages for traces of agents
+ARTIFACTS = (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"))
 POLL = 0.5  # seconds between two looks at the spool
 IDLE = 20.0  # seconds without a run after which a sender ends: longer than from one stage of DVC's to the next
 TRIES = 3  # failures in a row after which the records of a run that is over are left in the spool
@@ -143,12 +147,25 @@ def connect() -> Tracker:
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
             try:
-                return Tracker(client, client.create_experiment(name, artifact_location=artifacts), lock)
+                client.create_experiment(name, artifact_location=artifacts, tags=KIND)
             except MlflowException:  # on a server another process may have created it meanwhile
-                experiment = client.get_experiment_by_name(name)
-                if experiment is None:
+                if client.get_experiment_by_name(name) is None:
                     raise
+            experiment = client.get_experiment_by_name(name)
+        elif "MLFLOW_TRACKING_URI" not in os.environ and database and experiment.artifact_location != artifacts:
+            _move(Path(database), experiment.artifact_location, str(artifacts))
         return Tracker(client, experiment.experiment_id, lock)
+
+
+def _move(database: Path, before: str, now: str) -> None:
+    """Let what lay below `before` lie below `now`: MLflow keeps absolute paths, and this is a copy of a repository."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for table, column in ARTIFACTS:
+            connection.execute(
+                f"UPDATE {table} SET {column} = :now || substr({column}, length(:before) + 1) "
+                f"WHERE {column} = :before OR substr({column}, 1, length(:before) + 1) = :before || '/'",
+                {"before": before, "now": now},
+            )
 
 
 def _open_run(tracker: Tracker, head: Mapping[str, Any], spool: Path) -> str:
@@ -217,9 +234,40 @@ def _post(tracker: Tracker, run_id: str, records: Sequence[Mapping[str, Any]], f
             client.log_batch(run_id, metrics=metrics[start : start + 1000])
         for start in range(0, max(len(params), len(tags)), 50):
             client.log_batch(run_id, params=params[start : start + 50], tags=tags[start : start + 50])
+        _log_data_and_models(client, tracker.experiment, run_id, records)
     for artifact in dict.fromkeys(record["artifact"] for record in records if "artifact" in record):
         parent = Path(artifact).parent.as_posix()
         client.log_artifact(run_id, str(folder / "artifacts" / artifact), None if parent == "." else parent)
+
+
+def _log_data_and_models(
+    client: MlflowClient, experiment: str, run_id: str, records: Sequence[Mapping[str, Any]]
+) -> None:
+    """Inputs as datasets, by path and digest, and weights that a run wrote as a model of its name; each once."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, LoggedModelStatus
+
+    for datasets in (record["datasets"] for record in records if record.get("datasets")):
+        client.log_inputs(
+            run_id,
+            [
+                DatasetInput(
+                    Dataset(
+                        path, content[:32], "local", json.dumps({"uri": path})
+                    ),  # a digest is 36 characters at most
+                    [InputTag("mlflow.data.context", "input")],
+                )
+                for path, content in datasets.items()
+            ],
+        )
+    for written in (record["model"] for record in records if "model" in record):
+        run = client.get_run(run_id)
+        known = run.outputs.model_outputs if run.outputs else []
+        if any(client.get_logged_model(model.model_id).params.get("path") == written["path"] for model in known):
+            continue
+        name = re.sub(r"[/:.%\"']", "_", run.info.run_name)
+        made = client.create_logged_model(experiment, name, run_id, params=written)
+        client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
+        client.log_outputs(run_id, [LoggedModelOutput(made.model_id, 0)])
 
 
 def _monitor(client: MlflowClient, run_id: str) -> Any:

@@ -65,7 +65,8 @@ class Training:
         validate: Callable[[], dict[str, float]] | None = None,
         record: Record = lambda metrics, step: None,
     ) -> None:
-        self.method, self.batches, self.settings, self.seed, self.device = method, batches, settings, seed, device
+        self.method, self.batches, self.seed, self.device = method, batches, seed, device
+        self.settings = settings.lengthened(len(batches))
         self.validate, self.record = validate, record
         self.modules = method.modules()
         for module in self.modules.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from pipeline.ranges import Count, Natural, Positive, Share
@@ -36,6 +36,22 @@ class Optimisation:
     """Epochs between validations; 0 for none."""
     patience: Count | None = None
     """Validations without a better `select` after which training ends; None: it goes on to the last epoch."""
+    min_steps: Natural = 0
+    """Where `epochs` are fewer steps than this, of few images, they and all lengths in epochs here are multiplied."""
+
+    def lengthened(self, steps_an_epoch: int) -> Optimisation:
+        """With `epochs`, `validate_every` and `decay_every` times the least whole number that gives `min_steps`.
+
+        No epochs stay none.
+        """
+        steps = self.epochs * steps_an_epoch
+        times = max(1, math.ceil(self.min_steps / steps)) if steps else 1
+        return replace(
+            self,
+            epochs=self.epochs * times,
+            validate_every=self.validate_every * times,
+            decay_every=None if self.decay_every is None else self.decay_every * times,
+        )
 
     def rate(self, step: int, steps_an_epoch: int) -> float:
         """The learning rate of `step` (from 0)."""

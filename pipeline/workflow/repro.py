@@ -17,10 +17,14 @@ from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from graphlib import TopologicalSorter
+from pathlib import Path
 
+from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
 from pipeline.metrics import shared_meteor
 from pipeline.workflow.sweep import cores, gpus
+
+LOCK = Path("dvc.lock")
 
 
 def stale() -> dict[str, set[str]] | None:
@@ -39,6 +43,22 @@ def stale() -> dict[str, set[str]] | None:
         return None
     found = changed.union(*(nx.ancestors(graph, stage) for stage in changed))
     return {stage: set(graph[stage]) & found for stage in graph if stage in found}
+
+
+def check_annotations(params: Path = Path("params.yaml")) -> None:
+    """Raise UserError where a file of captions is missing: sooner than DVC, which first hashes all images."""
+    settings = read_mapping(params)
+    prepare = settings.get("prepare") or {}
+    named = prepare.get("annotations") or ()
+    files = [named] if isinstance(named, str) else list(named.values() if isinstance(named, Mapping) else named)
+    if settings.get("draw"):  # they are written by the first stage
+        return
+    for file in (*files, *filter(None, [prepare.get("splits")])):
+        if not (path := Path(prepare["root"], file)).is_file():
+            raise UserError(
+                f"{path}: the file of captions (prepare.annotations) is missing; the head of the profile says which "
+                "files go where, and `make data` where to get those of the papers' corpora"
+            )
 
 
 def instances(waits: Mapping[str, set[str]]) -> dict[str, set[str]]:
@@ -114,6 +134,10 @@ def main() -> int:
     for request in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(request, signal.default_int_handler)
     try:
+        if LOCK.exists() and not LOCK.stat().st_size:
+            print(f"{LOCK} is empty, as a kill leaves it: removed; what was computed comes from DVC's cache")
+            LOCK.unlink()
+        check_annotations()
         waits = stale()
         if waits is None:  # dvc repro has words for it
             return jobs.run(cores(), "repro")

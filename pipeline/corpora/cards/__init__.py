@@ -23,7 +23,15 @@ class Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Archive(Entry):
+class Source(Entry):
+    """Something that a corpus is made of. Of sources with the same `choice` one is enough, for its `profile`."""
+
+    optional: bool = False
+    choice: Text = ""
+    profile: Text = ""
+
+
+class Archive(Source):
     """A zip or tar and the one folder of it that is used; without a url the user has to download it."""
 
     file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.(zip|tar|tar\.gz|tgz)$")]
@@ -36,7 +44,6 @@ class Archive(Entry):
     files: Count  # how many they are
     needed: Count = 0  # how many of them the splits use; 0: all
     unpacked: Count  # bytes that they take on disk, at most
-    optional: bool = False
 
     @model_validator(mode="after")
     def _checkable(self) -> Self:
@@ -47,12 +54,11 @@ class Archive(Entry):
         return self
 
 
-class ByHand(Entry):
+class ByHand(Source):
     """A file that the user has to download, as there is no link with a digest."""
 
     file: Below
     where: Text
-    optional: bool = False
 
 
 class Broken(Entry):

@@ -44,6 +44,9 @@ def test_a_card_brings_what_its_profile_reads(name):
     assert prepare["root"] == f"data/external/{name}"
     assert prepare["annotations"] in [entry.file for entry in card.by_hand if not entry.optional]
     assert all(archive.to.split("/")[0] == prepare["images"] for archive in card.archives if ".jpg" in archive.members)
+    for source in (source for source in card.archives if source.profile):
+        files = profile(source.profile)["prepare"]["annotations"].values()
+        assert {file.split("/")[0] for file in files} == {source.to}
 
 
 def test_the_published_splits_are_these():

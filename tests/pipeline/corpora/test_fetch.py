@@ -228,6 +228,22 @@ def test_two_runs_at_once_do_not_share_a_part(world):
     assert not world.out.exists()
 
 
+def test_of_a_choice_one_is_enough_and_its_profile_is_named(world):
+    first, more = world.card.archives
+    text = more.model_copy(update={"choice": "said", "profile": "own"})
+    table = ByHand(file="captions.json", where="another form", choice="said", profile="another")
+    world.card = world.card.model_copy(update={"archives": (first, text), "by_hand": (table,)})
+    assert "by hand: more.zip or captions.json" in summary(world.card)
+    both = rf"missing: {world.out}/more, {world.out}/captions.json \({world.out}/more or .*json: one is enough"
+    with pytest.raises(UserError, match=both):
+        world.fetch()
+    (world.out / "captions.json").write_text("{}")
+    assert "make repro PROFILE=another" in world.fetch()
+    (world.out / "captions.json").unlink()
+    world.bring()
+    assert "make repro PROFILE=own" in world.fetch()
+
+
 def test_the_optional_is_named_and_not_waited_for(world):
     archives = (world.card.archives[0], world.card.archives[1].model_copy(update={"optional": True}))
     world.card = world.card.model_copy(update={"archives": archives})

@@ -5,6 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus, read_folder
 from pipeline.readers.checks import checked
@@ -105,8 +106,9 @@ def test_a_lot_that_leaves_a_split_too_small_names_a_seed_that_does_not(tmp_path
 
 
 def test_a_column_that_leaves_a_split_too_small_is_told(folder):
-    (folder / "c.csv").write_text(csv_of(WHOLE[:-1]))
-    with pytest.raises(UserError, match=r"c.csv: of 5 images fewer than two are in test; each split needs two"):
+    Image.new("L", (3, 3)).save(folder / "d.png")
+    (folder / "c.csv").write_text(csv_of([*WHOLE[:-1], ("d.png", "four", "train")]))
+    with pytest.raises(UserError, match=r"c.csv: of 6 images fewer than two are in test; each split needs two"):
         checked(read_folder(folder / "c.csv", folder), folder)
 
 
@@ -156,7 +158,7 @@ MISTAKES = {
     ),
     "no split": (
         "c.csv",
-        csv_of([row[:2] for row in ROWS], "file,caption"),
+        csv_of([row[:2] for row in WHOLE], "file,caption"),
         "row 1: there is no column split; add one",
     ),
     "a number": (
@@ -176,7 +178,29 @@ MISTAKES = {
         "row 2: the caption is empty",
     ),
     "no Parquet": ("c.parquet", "file,caption", "c.parquet: not a Parquet file"),
-    "no table": ("c.xlsx", "", r"c.xlsx: a table of captions is a file .csv, .jsonl, .parquet, by its ending"),
+    "no table": ("c.txt", "", r"c.txt: a table of captions is a file .csv, .tsv, .jsonl, .parquet, by its ending"),
+    "a spreadsheet": ("c.xlsx", "", "c.xlsx: a spreadsheet; save it as “CSV UTF-8” and name that file"),
+    "one photo": ("c.csv", "file,caption\n001.png,a cat\n", r"c.csv: it has captions of 1 photo; 6 are the least"),
+    "another ending": (
+        "c.csv",
+        GOOD + "A.JPG,one,train\n",
+        r'row 6: the image "A.JPG" is missing in .*; "a.png" is there',
+    ),
+    "backslashes": (
+        "c.csv",
+        GOOD + r"trip\sea.jpg,blue,val" + "\n",
+        r"row 6: the image .* is missing in .*; trip/sea.jpg is there: write / in place of \\",
+    ),
+    "semicolons in a caption": (
+        "c.csv",
+        "file;caption\n001.png;a cat; a dog\n",
+        r"c.csv, row 2: 3 values for 2 columns .*; put a caption with semicolons in double quotes",
+    ),
+    "words without blanks": (
+        "c.csv",
+        GOOD + "001.png,一只猫在厨房的椅子上睡觉,train\n",
+        "c.csv, row 6: the caption has no blanks between its words",
+    ),
 }
 
 
@@ -196,3 +220,47 @@ def test_a_missing_table_and_values_that_are_no_texts_are_told(folder):
     pq.write_table(pa.table({"file": ["001.png"], "caption": [["a", "cat"]]}), folder / "c.parquet")
     with pytest.raises(UserError, match=r"c.parquet: the column caption is to hold texts, not list"):
         checked(read_folder(folder / "c.parquet", folder), folder)
+
+
+@pytest.mark.parametrize(("name", "separator"), [("c.csv", ";"), ("c.csv", "\t"), ("c.tsv", "\t")])
+def test_semicolons_and_tabs_separate_columns_too(folder, name, separator):
+    lines = [separator.join(("file", "caption", "split")), *(separator.join(row) for row in WHOLE)]
+    (folder / name).write_text("\n".join(lines).replace('The "blue"\n sea', "The blue sea, calm"))
+    corpus = read_folder(folder / name, folder)
+    assert [image.split for image in corpus.images[:2]] == ["train", "val"]
+    assert corpus.images[1].captions[0].text == "The blue sea, calm"
+
+
+def test_a_table_under_another_name_is_named(folder):
+    (folder / "captions.xlsx").touch()
+    with pytest.raises(
+        UserError, match=r"captions.csv: the table .* is missing; there is captions.xlsx, which a spread"
+    ):
+        read_folder(folder / "captions.csv", folder)
+    (folder / "captions.jsonl").touch()
+    with pytest.raises(UserError, match=r"captions.csv: the table of captions is missing; there is captions.jsonl$"):
+        read_folder(folder / "captions.csv", folder)
+
+
+def test_photos_without_a_row_are_told(folder, capsys):
+    (folder / "c.csv").write_text(csv_of(WHOLE))
+    read_folder(folder / "c.csv", folder)
+    assert capsys.readouterr().err == ""
+    for file in ("trip/z.JPG", "a.jpeg"):
+        Image.new("L", (3, 3)).save(folder / file)
+    read_folder(folder / "c.csv", folder)
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert f"2 of the photos in {folder} have no row, a.jpeg the first" in told
+
+
+def test_a_photo_of_a_phone_is_told_as_one_whatever_its_name(folder):
+    (folder / "c.csv").write_text(csv_of(WHOLE))
+    (folder / "b.png").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    with pytest.raises(UserError, match=r"b.png: a HEIC photo, which cannot be read here; convert it to JPEG"):
+        checked(read_folder(folder / "c.csv", folder), folder)
+
+
+def test_words_of_scripts_with_combining_marks_stay_whole():
+    assert tokenise("बिल्ली, कुर्सी पर।") == ("बिल्ली", "कुर्सी", "पर")
+    assert tokenise("Cafe\u0301 l’eau") == ("café", "l’eau")

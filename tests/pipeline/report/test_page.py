@@ -134,6 +134,16 @@ def test_without_image_files_the_page_has_everything_but_the_pictures(full_world
     assert not (tmp_path / "along.png").exists()
 
 
+def test_what_failed_is_said_first(world, tmp_path):
+    cells = json.loads((world.sweep / "cells.json").read_text())
+    for cell in cells:
+        cell["test"]["diversity"]["distinct_captions"] = 0.01
+    (world.sweep / "cells.json").write_text(json.dumps(cells))
+    html = write(world, tmp_path / "report")
+    assert "Nearly all captions of" in html[: html.index("<nav")]
+    assert (tmp_path / "report" / "table.md").read_text().startswith("- **WARNING:** Nearly all captions of")
+
+
 def test_settings_are_shown_as_they_were(full):
     found = dict(re.findall(r"<dt>report\.(\w+)</dt><dd>(.*?)</dd>", full))
     assert (found["frozen"], found["images"], found["at_cider"]) == ("mle, luo", "4", "chosen from the curves")

@@ -190,6 +190,12 @@ def test_what_a_run_holds(spooled, database, tmp_path):
     assert run.data.tags[f"output.{out}"] == hashlib.sha256(f"weights.safetensors {weights}".encode()).hexdigest()
     assert artifact(run, "outputs/weights.safetensors").read_bytes() == b"weights"
     assert artifact(run, "notes/a.txt").read_text() == "two\nlines"
+    (data,) = run.inputs.dataset_inputs
+    assert (data.dataset.name, data.dataset.digest) == ("data/prepared", "abc")
+    (written,) = run.outputs.model_outputs
+    model = sender.connect().client.get_logged_model(written.model_id)
+    assert (model.name, model.status, model.source_run_id) == ("full", "READY", run.info.run_id)
+    assert model.params == {"path": f"{out}/weights.safetensors", "sha256": weights}
     mlflow.set_tracking_uri(f"sqlite:///{database}")
     table = mlflow.MlflowClient().load_table(run.info.experiment_id, "captions/1.json")
     assert table["caption"].tolist() == ["ein Hund", "größer 1"]
@@ -324,7 +330,9 @@ def test_a_sender_ends_when_there_is_nothing_to_send(spooled, database, monkeypa
 
 
 def test_sending_twice_leaves_one_run_with_each_metric_once(spooled, database):
-    with recorder.run("twice", {"a": 1}) as run:
+    Path("x.safetensors").touch()
+    with recorder.run("twice", {"a": 1}, inputs={"data": "abc"}) as run:
+        run.outputs([Path("x.safetensors")])
         for step in range(3):
             run.metrics({"loss": step}, step)
         run.text("x", "x.txt")
@@ -337,7 +345,46 @@ def test_sending_twice_leaves_one_run_with_each_metric_once(spooled, database):
     assert sync() == 0
     tracker = sender.connect()
     assert len(tracker.client.search_runs([tracker.experiment])) == 1
-    assert history(runs()["twice"], "loss") == [(0, 0), (1, 1), (2, 2)]
+    run = runs()["twice"]
+    assert history(run, "loss") == [(0, 0), (1, 1), (2, 2)]
+    assert len(run.inputs.dataset_inputs) == len(run.outputs.model_outputs) == 1
+    assert len(tracker.client.search_logged_models([tracker.experiment])) == 1
+
+
+def test_mlflow_opens_runs_and_not_traces():
+    """The tag is the one that MLflow's own pages read: they know the word."""
+    tracker = sender.connect()
+    kind = tracker.client.get_experiment(tracker.experiment).tags["mlflow.experimentKind"]
+    import mlflow
+
+    scripts = (Path(mlflow.__file__).parent / "server/js/build/static/js").glob("*.js")
+    assert any(f'"{kind}"' in text for text in (path.read_text(encoding="utf-8") for path in scripts))
+
+
+def test_a_copy_of_the_repository_writes_into_itself_alone(spooled, tmp_path, monkeypatch):
+    def recorded(name):
+        Path(f"{name}.safetensors").touch()
+        with recorder.run(name) as run:
+            run.text(name, "note.txt")
+            run.outputs([Path(f"{name}.safetensors")])
+        assert sync() == 0
+
+    (tmp_path / "first").mkdir()
+    monkeypatch.chdir(tmp_path / "first")
+    recorded("before")
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+
+    def content():
+        return {path: path.read_bytes() for path in (tmp_path / "first").rglob("*") if path.is_file()}
+
+    there = content()
+    monkeypatch.chdir(tmp_path / "copy")
+    recorded("after")
+    assert content() == there
+    for name in ("before", "after"):  # what was copied is read from the copy, too
+        note = artifact(runs()[name], "note.txt")
+        assert note.is_relative_to(tmp_path / "copy")
+        assert note.read_text() == name
 
 
 def test_sync_leaves_living_runs_alone_and_goes_on_after_a_failure(spooled, database, capsys):

@@ -67,6 +67,20 @@ def test_one_seed_gives_one_result_to_the_bit(toy):
     assert not same(first, other)
 
 
+def test_few_images_are_shown_as_often_as_gives_the_least_steps(toy):
+    """Five epochs of three batches are 15 steps; for 40 all lengths are threefold: 45 steps, seen three times."""
+    settings = Optimisation(epochs=5, schedule="step", decay=0.1, decay_every=2, validate_every=5, min_steps=40)
+    method = psst_multinomial(toy.agents(), Objective(), 0.3)
+    _, history = train(method, toy, settings, validate=lambda: {"cider": 1.0})
+    assert history[-1]["step"] == 45
+    assert [entry["epoch"] for entry in history if "val/cider" in entry] == [15]
+    longer = settings.lengthened(3)
+    assert longer.rate(17, 3) == pytest.approx(5e-4)
+    assert longer.rate(18, 3) == pytest.approx(5e-5)
+    assert settings.lengthened(8) == settings  # 40 steps as it is
+    assert dataclasses.replace(settings, epochs=0).lengthened(3).epochs == 0
+
+
 def _recovering(toy):
     listener = toy.agents().listener
     return matching(listener, Recovering(Hinge(listener), warmup=4, patience=2, steps=2, width=0.5))

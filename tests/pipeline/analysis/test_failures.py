@@ -1,0 +1,46 @@
+from pipeline.analysis.failures import failures
+from pipeline.analysis.results import read_results
+from pipeline.analysis.selection import ReportSettings, choose_all
+
+
+def failed(world, cells, control, alter=lambda test: None):
+    for entry in (*cells, control):
+        alter(entry["test"])
+    world.write(cells, [control])
+    results = read_results(world.sweep, world.evaluations)
+    return failures(results, choose_all(results, ReportSettings()))
+
+
+def test_captions_of_which_ninety_in_a_hundred_differ_are_no_failure(world, cells, control):
+    assert failed(world, cells, control) == []
+
+
+def test_captions_that_are_all_alike_are_told(world, cells, control):
+    def alter(test):
+        test["diversity"]["distinct_captions"] = 1 / 40
+
+    (line,) = failed(world, cells, control, alter)
+    assert line.startswith("Nearly all captions of psst_multinomial, st_multinomial, luo, mle are the same")
+
+
+def test_a_listener_at_chance_is_told(world, cells, control):
+    """Forty ranks at random have the mean 20.5 ± 1.83: up to 16.85 they are better than chance by two deviations."""
+
+    def by_people(rank):
+        def alter(test):
+            test["judges"]["judge"]["human"]["text_to_image"]["mean_rank"] = rank
+
+        return alter
+
+    assert failed(world, cells, control, by_people(16.8)) == []
+    (line,) = failed(world, cells, control, by_people(16.9))
+    assert "find the 40 test images not clearly better than chance" in line
+    assert "judge (mean rank 16.9)" in line
+
+
+def test_a_method_whose_captions_find_nothing_is_named(world, cells, control):
+    def alter(test):
+        test["judges"]["own"]["text_to_image"]["mean_rank"] = 20.0
+
+    (line,) = failed(world, cells[:1], control, alter)
+    assert f"{cells[0]['method']} (own)" in line

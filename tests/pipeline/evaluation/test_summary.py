@@ -1,0 +1,14 @@
+from pipeline.evaluation.near import NEAR
+from pipeline.evaluation.summary import summary
+
+
+def test_a_summary_is_one_line_of_a_table():
+    def judge(ten, **galleries):
+        return {"text_to_image": {"R@1": 1.0, "R@10": ten}, "galleries": galleries}
+
+    found = {
+        "images": 8,
+        "language": {"CIDEr": 0.8, "BLEU-4": 0.3},
+        "judges": {"own": judge(50.0, **{NEAR: {"R@1": 30.0, "R@10": None}}), "judge": judge(40.0)},
+    }
+    assert summary(found) == {"CIDEr": 0.8, "R@10 own": 50.0, "R@10 judge": 40.0, "R@1 near own": 30.0}
