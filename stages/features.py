@@ -33,6 +33,7 @@ def run(stage: Stage) -> None:
     from pipeline.features.extractor import NetworkSettings
     from pipeline.features.imported import import_features
     from pipeline.tracking import recorder
+    from pipeline.workflow.build_facts import objects
 
     assert stage.instance is not None
     p, section = stage.params, stage.params.features[stage.instance]
@@ -54,6 +55,7 @@ def run(stage: Stage) -> None:
                 stage.root / "checkpoints" / "features" / stage.key(read),
                 NetworkSettings(**{name: value for name, value in network.items() if value is not None}),
                 **settings,
+                objects=objects(prepared) if section.network == "object_detector" else (),
                 seed=stage.seed,
                 device=stage.device,
                 on_epoch=lambda epoch, report: record.metrics(report, epoch),

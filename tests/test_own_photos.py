@@ -158,7 +158,7 @@ def test_sixty_real_photos_end_with_captions_of_words_by_which_they_are_found(re
     params = profile("folder")
     weights = str(real_data / "weights" / "mobilenetv2_100_imagenet.safetensors")  # of timm's with pad_type same
     half = [0.5, 0.5, 0.5]
-    params["features"] |= {
+    params["features"]["main"] |= {
         "weights": weights,
         "options": {"pad_type": "same"},
         "mean": half,

@@ -99,7 +99,7 @@ class Prepare(Section):
 
 
 class Detector(Section):
-    """The caption-word detector, which is trained where there are no pretrained weights.
+    """The detector of words or objects, which is trained where there are no pretrained weights.
 
     `seed` is added to the global one; `mirrored`: half of the training images, at random, are mirrored.
     """
@@ -148,8 +148,9 @@ MAIN = "main"  # the features that speakers and the listener see; judges may hav
 
 
 class Features(Section):
-    """The network that extracts features: word_detector, fasterrcnn_resnet50_fpn_v2, torchvision/… (its classifiers),
-    open_clip/….… (network and weights), hub/… (a captioner's), any of timm, or imported: features of another network.
+    """The network that extracts features: word_detector, object_detector (of drawn scenes), fasterrcnn_resnet50_fpn_v2,
+    torchvision/… (its classifiers), open_clip/….… (network and weights), hub/… (a captioner's), any of timm, or
+    imported: features of another network.
     """
 
     network: Text
@@ -168,7 +169,7 @@ class Features(Section):
     imported: Imported | None = None
 
     def _check(self) -> None:
-        own, detects = self.network == "word_detector", self.network.startswith("fasterrcnn_")
+        own, detects = self.network in ("word_detector", "object_detector"), self.network.startswith("fasterrcnn_")
         if (self.network == "imported") != (self.imported is not None):
             raise ValueError("an imported: block goes with network imported, and with no other")
         if self.imported is not None:
@@ -179,7 +180,7 @@ class Features(Section):
         if self.batch is None or (self.image_size is None and not self.network.startswith("hub/")):
             raise ValueError(f"network {self.network} needs image_size and batch")
         if own and (self.weights is not None or self.detector is None):
-            raise ValueError("network word_detector takes weights: null and a detector: block")
+            raise ValueError(f"network {self.network} takes weights: null and a detector: block")
         if not own and (self.weights is None or (self.detector is not None and self.weights != "hub")):
             raise ValueError(
                 f"network {self.network} takes weights: hub or a safetensors file, and detector: null; with weights: "

@@ -41,12 +41,14 @@ class Batches:
         part: tuple[int, int] = (0, 1),
         image_dropout: float = 0.0,
         captions: Captions = "one",
+        groups: np.ndarray | None = None,
     ):
         """Images that do not fill a batch are left out; fewer images than a batch make one batch.
 
         `pinned` is for a GPU: features stay in half precision, in pinned memory, until `Batch.to` is called. `part`
         (k, n): of each batch the k-th of n equal parts, k from 0. `image_dropout`: the share of images of which all
-        regions are masked, so that a speaker sees its null image.
+        regions are masked, so that a speaker sees its null image. `groups`: a number for each image of the data set;
+        images of equal numbers follow each other.
 
         Raises UserError where a batch cannot be divided into equal parts, the store is of other images, or there are
         fewer than two images.
@@ -57,6 +59,7 @@ class Batches:
         self.prepared, self.store, self.rows = prepared, store, np.asarray(rows)
         self.batch, self.seed, self.pinned, self.image_dropout = min(batch, len(rows)), seed, pinned, image_dropout
         self.part, parts = part
+        self.groups = groups
         self.showings = showings(prepared, self.rows, captions)
         if self.batch % parts:
             raise UserError(
@@ -75,6 +78,7 @@ class Batches:
         captions, each = self._captions(epoch), []
         for shown, caption in zip(self.showings, captions, strict=True):
             order, unseen = shown[shuffle.permutation(len(shown))], drop.random(len(self.prepared)) < self.image_dropout
+            order = order if self.groups is None else order[_together(self.groups[order])]
             parts = (order[k * self.batch : (k + 1) * self.batch] for k in range(len(shown) // self.batch))
             seen = np.arange(len(self.prepared))
             if self.store.mirrored:
@@ -109,6 +113,12 @@ class Batches:
         places = draw.random((len(count), len(self.showings)))
         places[np.arange(len(self.showings)) >= count[:, None]] = np.inf  # they come last
         return (first[:-1, None] + places.argsort(1)).T
+
+
+def _together(groups: np.ndarray) -> np.ndarray:
+    """The permutation that puts equal groups side by side, in the order of their first members."""
+    _, first, which = np.unique(groups, return_index=True, return_inverse=True)
+    return np.argsort(first[which], kind="stable")
 
 
 def showings(prepared: Prepared, rows: np.ndarray, captions: Captions) -> list[np.ndarray]:

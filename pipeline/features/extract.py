@@ -27,21 +27,23 @@ from tqdm import tqdm
 from pipeline.errors import UserError
 from pipeline.features.clip import OPEN_CLIP, ClipNetwork
 from pipeline.features.detection import DETECTOR, FasterRCNN
+from pipeline.features.detector_training import Lesson, train_detector
 from pipeline.features.extractor import Extractor, NetworkSettings
 from pipeline.features.hub import PREFIX as CAPTIONER
 from pipeline.features.hub import HubNetwork
 from pipeline.features.images import open_image
 from pipeline.features.networks import TORCHVISION, TimmNetwork, TorchvisionNetwork
+from pipeline.features.object_detector import Annotated, Objects
 from pipeline.features.projection import Projection, Scale
 from pipeline.features.rows import Rows
 from pipeline.features.weights import UnreachableWeightsError
-from pipeline.features.word_detector import Captions, WordDetector, WordDetectorNetwork, squashed, train_detector
+from pipeline.features.word_detector import Captions, WordDetectorNetwork, Words, squashed
 from pipeline.runtime.files import write_atomically
 from pipeline.vocabulary import Vocabulary
 
 AHEAD = 2  # batches of images that are decoded while the network sees one
 CHUNK = 64  # images whose features are read together
-WORD_DETECTOR = "word_detector"
+WORD_DETECTOR, OBJECT_DETECTOR = OWN = ("word_detector", "object_detector")  # trained here
 INSTEAD = (
     "Until then a word detector is trained on these images instead (features.detector), which sees far less: expect "
     "captions that fit many images. With a network, `dvc repro -f features` and `dvc repro` begin again with weights"
@@ -92,6 +94,7 @@ def extract(
     project: int | None = None,
     mirrored: bool = False,
     detector: Mapping[str, Any] | None = None,
+    objects: Sequence[Annotated] = (),
     seed: int = 0,
     device: torch.device | str = "cpu",
     on_epoch: Callable[[int, dict[str, float]], None] = lambda epoch, report: None,
@@ -99,12 +102,13 @@ def extract(
 ) -> None:
     """Write the features of all images, whose files lie below `root`, into the folder `out`.
 
-    The network is word_detector, which is first trained on the training split by the settings `detector` (epochs,
-    width, learning_rate, batch, mirrored, and a seed that is added to `seed`), or one that `open_network` knows; where
-    its weights cannot be fetched and there are settings `detector`, a word_detector takes its place, with a warning on
-    stderr. `project` reduces the regions by a PCA fitted on the training split; a vector of mean and maximum is
-    standardised there. With `mirrored` the mirror images are seen, too. `writer` opens the store. The weights of the
-    detector, of the projection and of the scale are written beside it.
+    The network is word_detector or object_detector, which is first trained on the training split by the settings
+    `detector` (epochs, width, learning_rate, batch, mirrored, and a seed that is added to `seed`), on captions or on
+    `objects`, the annotations of all images; or one that `open_network` knows; where its weights cannot be fetched and
+    there are settings `detector`, a word_detector takes its place, with a warning on stderr. `project` reduces the
+    regions by a PCA fitted on the training split; a vector of mean and maximum is standardised there. With `mirrored`
+    the mirror images are seen, too. `writer` opens the store. The weights of the detector, of the projection and of the
+    scale are written beside it.
 
     Batches that are complete in the folder `work`, which belongs to this extraction alone, are not computed again, and
     the folder is removed at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into
@@ -123,7 +127,7 @@ def extract(
 
     network: Extractor
     kept = work
-    if settings.network != WORD_DETECTOR:
+    if settings.network not in OWN:
         try:
             network = open_network(settings, device)
         except UnreachableWeightsError as error:
@@ -133,11 +137,16 @@ def extract(
             settings = NetworkSettings(WORD_DETECTOR, settings.image_size, cells=settings.cells)
             kept = work / WORD_DETECTOR
             kept.mkdir(exist_ok=True)
-    if settings.network == WORD_DETECTOR:
+    if settings.network in OWN:
         assert detector is not None
         if shard is not None:
-            raise UserError("features.network: word_detector is trained first; run the stage without --shard")
-        trained = _trained_detector(images, load, kept, detector, settings.image_size, batch, seed, device, on_epoch)
+            raise UserError(f"features.network: {settings.network} is trained first; run the stage without --shard")
+        lesson: Lesson = Words(images, len(images.vocabulary) - 1)  # UNK is no word
+        if settings.network == OBJECT_DETECTOR:
+            lesson = Objects(objects)
+        trained = _trained_detector(
+            images, lesson, load, kept, detector, settings.image_size, batch, seed, device, on_epoch
+        )
         network = WordDetectorNetwork(trained, settings, device)
         network.description["detector"] = dict(detector)
     sides = [Rows(kept, batch), *([Rows(kept / "mirrored", batch)] if mirrored else [])]
@@ -149,7 +158,7 @@ def extract(
     if shard is not None:
         return
     out.mkdir(parents=True, exist_ok=True)
-    if settings.network == WORD_DETECTOR:
+    if settings.network in OWN:
         network.description["weights"] = _save(out / "detector.safetensors", trained.state_dict())
     network.description |= {"cells": settings.cells, "project": project, "vector": settings.vector}
     _join(images, sides, network, out, writer, project, scaled=settings.vector == "mean_and_max")
@@ -166,6 +175,7 @@ def open_network(settings: NetworkSettings, device: torch.device | str = "cpu") 
 
 def _trained_detector(
     images: Images,
+    lesson: Lesson,
     load: Load,
     work: Path,
     detector: Mapping[str, Any],
@@ -174,13 +184,13 @@ def _trained_detector(
     seed: int,
     device: torch.device | str,
     on_epoch: Callable[[int, dict[str, float]], None],
-) -> WordDetector:
+) -> torch.nn.Module:
     """The detector, trained now, or by an extraction that was killed."""
     from safetensors.torch import load_file
 
-    words, path = len(images.vocabulary) - 1, work / "detector.safetensors"  # UNK is no word
+    path = work / "detector.safetensors"
     if path.exists():
-        trained = WordDetector(words, detector["width"])
+        trained = lesson.network(detector["width"])
         trained.load_state_dict(load_file(path))
         return trained
     training, settings = images.rows("train"), dict(detector)
@@ -191,7 +201,7 @@ def _trained_detector(
         for rows, tensors in _loaded(load, partial(squashed, size=image_size), _parts(training, batch)):
             pixels[rows] = torch.stack(tensors).numpy()
         trained = train_detector(
-            pixels, images, training, words, **settings, seed=seed + own, device=device, on_epoch=on_epoch
+            pixels, lesson, training, **settings, seed=seed + own, device=device, on_epoch=on_epoch
         )
     _save(path, trained.state_dict())
     return trained

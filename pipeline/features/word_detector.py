@@ -6,8 +6,7 @@ of a word is the share of an image's captions that contain it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,16 +14,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.vocabulary import EOS
 
 if TYPE_CHECKING:
     from PIL import Image
-
-WEIGHT_DECAY = 0.5  # of convolutions and of the linear layer, not of biases and norms
-SHIFT = 4  # pixels that a training image is moved by at most
 
 
 class Captions(Protocol):
@@ -87,97 +82,39 @@ def word_shares(references: np.ndarray, words: int) -> Tensor:
     return held.scatter_(2, tokens, 1.0)[..., 1 : words + 1].sum(1) / captions
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+@dataclass(frozen=True, eq=False)
+class Words:
+    """What a WordDetector learns: words 1 … `words`, by binary cross-entropy with the share of captions that have them.
 
-
-@_one_thread()
-def train_detector(
-    pixels: np.ndarray,
-    captions: Captions,
-    rows: np.ndarray,
-    words: int,
-    *,
-    epochs: int,
-    width: int,
-    learning_rate: float,
-    batch: int,
-    mirrored: bool,
-    seed: int,
-    device: torch.device | str = "cpu",
-    on_epoch: Callable[[int, dict[str, float]], None] = lambda epoch, report: None,
-) -> WordDetector:
-    """Learn words 1 … `words` from the images `rows` of `pixels` (M, 3, S, S) uint8, by binary cross-entropy.
-
-    AdamW, one-cycle learning rate; the loss is summed over words, averaged over images. `mirrored`: each image is
-    shown mirrored every other time, at random, which would make "left of" false. `on_epoch` gets each epoch's number
-    and mean loss. The seed fixes the weights bit for bit on the CPU, where one thread does the work: batches
-    are too small for more, and two threads on a busy machine took ten times as long.
+    Mirrored images would make "left of" false.
     """
-    batch = min(batch, len(rows))
-    steps = len(rows) // batch
-    with torch.random.fork_rng(devices=[]):  # initialisation draws from PyTorch's global stream, which is restored
-        torch.manual_seed(seed)
-        detector = WordDetector(words, width)
-    _start_at_frequencies(detector, captions, rows, words)
-    detector.to(device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
-    if epochs == 0:
-        return detector.eval()
-    decaying = [p for p in detector.parameters() if p.dim() > 1]
-    others = [p for p in detector.parameters() if p.dim() == 1]
-    groups = [{"params": decaying, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
-    adam = torch.optim.AdamW(groups, learning_rate, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        adam, learning_rate, total_steps=epochs * steps, pct_start=0.2, div_factor=10, cycle_momentum=False
-    )
-    for epoch in tqdm(range(epochs), desc="word detector", unit="epoch", disable=None):
-        rng = np.random.Generator(np.random.Philox(key=[seed, epoch]))
-        order, total = rng.permutation(rows), torch.zeros((), device=device)
-        for step in range(steps):
-            some = np.sort(order[step * batch : (step + 1) * batch])
-            targets = word_shares(captions.references(some), words).to(device)
-            shown = _shifted(torch.from_numpy(pixels[some]).to(device).float(), *rng.integers(-SHIFT, SHIFT + 1, 2))
-            if mirrored:
-                turned = torch.from_numpy(rng.random(batch) < 0.5).to(device)
-                shown = torch.where(turned.view(-1, 1, 1, 1), shown.flip(-1), shown)
-            logits = detector(shown.contiguous(memory_format=torch.channels_last))
-            loss = F.binary_cross_entropy_with_logits(logits, targets, reduction="sum") / batch
-            adam.zero_grad()
-            loss.backward()
-            adam.step()
-            schedule.step()
-            total += loss.detach()
-        on_epoch(epoch, {"loss": float(total) / steps})
-    return detector.eval()
 
+    captions: Captions
+    words: int
 
-def _shifted(pixels: Tensor, down: int, right: int) -> Tensor:
-    """Images (B, 3, S, S) shifted by `down` and `right` pixels, their borders repeated."""
-    side = pixels.shape[-1]
-    padded = F.pad(pixels, (SHIFT,) * 4, mode="replicate")
-    return padded[..., SHIFT - down : SHIFT - down + side, SHIFT - right : SHIFT - right + side]
+    def network(self, width: int) -> WordDetector:
+        """A detector that knows nothing yet."""
+        return WordDetector(self.words, width)
 
+    def begin(self, detector: WordDetector, rows: np.ndarray) -> None:
+        """Start the biases at each word's frequency, so that no epoch is spent on learning it."""
+        share = word_shares(self.captions.references(rows[:2000]), self.words).mean(0).clamp(1e-4, 1 - 1e-4)
+        with torch.no_grad():
+            detector.words.bias.copy_(torch.logit(share))
 
-def _start_at_frequencies(detector: WordDetector, captions: Captions, rows: np.ndarray, words: int) -> None:
-    """Start the biases at each word's frequency, so that no epoch is spent on learning it."""
-    share = word_shares(captions.references(rows[:2000]), words).mean(0).clamp(1e-4, 1 - 1e-4)
-    with torch.no_grad():
-        detector.words.bias.copy_(torch.logit(share))
+    def loss(self, detector: WordDetector, shown: Tensor, images: np.ndarray, turned: np.ndarray) -> Tensor:
+        """Summed over words and images `images` (B,), whose pixels are `shown` (B, 3, S, S)."""
+        targets = word_shares(self.captions.references(images), self.words).to(shown.device)
+        return F.binary_cross_entropy_with_logits(detector(shown), targets, reduction="sum")
 
 
 class WordDetectorNetwork(GridNetwork):
-    """A trained detector as an Extractor: the vector is [mean, maximum] over the cells of its last map.
+    """A detector that was trained here as an Extractor: the vector is [mean, maximum] over its last map's cells.
 
     The image is squashed to the square, (3, S, S) uint8.
     """
 
-    def __init__(self, detector: WordDetector, settings: NetworkSettings, device: torch.device | str = "cpu"):
+    def __init__(self, detector: nn.Module, settings: NetworkSettings, device: torch.device | str = "cpu"):
         size = settings.image_size
         preprocessing = {"input_size": [3, size, size], "interpolation": "bicubic"}
         description = {"network": settings.network, "preprocessing": preprocessing}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+
+from pipeline.errors import UserError
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom as fractions of the picture, y downwards."""
@@ -60,6 +64,23 @@ class Scene:
             for thing in record["objects"]
         )
         return cls(**known, things=things)
+
+
+def read_facts(path: Path) -> dict[str, Scene]:
+    """The scenes of a `facts.jsonl` by the prepared data's image ids; UserError where it is missing or broken."""
+    path = Path(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; draw the scenes again") from None
+    scenes: dict[str, Scene] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            scenes[str(record["imgid"])] = Scene.of(record)
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: line {number} holds no scene ({error!r}); draw the scenes again") from None
+    return scenes
 
 
 def atmosphere(scene: Scene) -> str:

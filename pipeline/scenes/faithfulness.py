@@ -12,11 +12,9 @@ unless medium; each pair of things between which some relation holds; setting, l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,23 +90,6 @@ def faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Faithfulne
         reading = parse(caption)
         words[:, n] = reading.words, reading.unknown
     return Faithfulness(*counts, *words)
-
-
-def read_facts(path: Path) -> dict[str, Scene]:
-    """The scenes of a `facts.jsonl` by the prepared data's image ids; UserError where it is missing or broken."""
-    path = Path(path)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; draw the scenes again") from None
-    scenes: dict[str, Scene] = {}
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-            scenes[str(record["imgid"])] = Scene.of(record)
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: line {number} holds no scene ({error!r}); draw the scenes again") from None
-    return scenes
 
 
 def verdicts(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:

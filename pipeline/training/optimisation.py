@@ -21,6 +21,8 @@ class Optimisation:
     batch: Count = 128
     captions: Literal["one", "all"] = "one"
     """How many of its captions an epoch shows of each image: one at random, or all, one after the other."""
+    order: Literal["random", "neighbourhoods"] = "random"
+    """`neighbourhoods`: drawn scenes of a neighbourhood follow each other, so that a batch is hard to tell apart."""
     learning_rate: Positive = 5e-4
     schedule: Literal["step", "cosine", "constant"] = "constant"
     decay: Share | None = None

@@ -14,8 +14,7 @@ from pipeline.evaluation.symbolic import SymbolicJudge
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.models.weights import load_agent
-from pipeline.scenes.facts import FACTS, Scene
-from pipeline.scenes.faithfulness import read_facts
+from pipeline.scenes.facts import FACTS, Scene, read_facts
 from pipeline.workflow.build_data import store_of
 
 OWN, ADAPTED = "own", "adapted"  # judges that a method trains

@@ -19,6 +19,7 @@ from pipeline.runtime import products, ranks
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
+from pipeline.workflow.build_facts import neighbourhoods
 
 VALIDATION_BATCH = 256
 
@@ -46,7 +47,8 @@ def training_of(
     part, pinned = (ranks.rank(), ranks.size()), device.type == "cuda"
     rows, dropped = prepared.rows("train"), method.image_dropout
     loading = {"pinned": pinned, "part": part, "image_dropout": dropped, "captions": settings.captions}
-    batches = Batches(prepared, store, rows, settings.batch, seed, **loading)
+    groups = neighbourhoods(prepared) if settings.order == "neighbourhoods" else None
+    batches = Batches(prepared, store, rows, settings.batch, seed, groups=groups, **loading)
     held_out = prepared.rows("val")
     listener = method.agents.get("listener")
     assert listener is None or isinstance(listener, Listener)

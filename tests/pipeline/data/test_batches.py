@@ -59,6 +59,22 @@ def test_seed_and_epoch_fix_the_order_and_both_change_it(world):
     assert len({tuple(order(*key)) for key in ((1, 0), (1, 1), (2, 0), (0, 1))}) == 4
 
 
+def test_images_of_a_group_follow_each_other_in_an_order_of_groups_at_random(world):
+    prepared, store = world
+    rows = prepared.rows("train")
+    groups = np.arange(len(prepared)) % 4
+
+    def order(seed, groups=groups):
+        batches = Batches(prepared, store, rows, 5, seed, groups=groups)
+        return [i for b in batches.epoch(0) for i in b.images.tolist()]
+
+    shown = groups[order(1)]
+    assert sorted(order(1)) == rows.tolist()
+    assert (np.diff(shown) != 0).sum() == len(set(shown)) - 1
+    assert len({tuple(dict.fromkeys(groups[order(seed)])) for seed in range(6)}) > 1
+    assert order(1, np.arange(len(prepared))) == order(1, None)
+
+
 def test_the_caption_depends_on_seed_epoch_and_image_only(world):
     prepared, store = world
     rows = prepared.rows("train")

@@ -5,8 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
+from pipeline.features.detector_training import train_detector
 from pipeline.features.extractor import NetworkSettings
-from pipeline.features.word_detector import WordDetector, WordDetectorNetwork, squashed, train_detector, word_shares
+from pipeline.features.word_detector import WordDetector, WordDetectorNetwork, Words, squashed, word_shares
 
 SETTINGS = {"epochs": 6, "width": 8, "learning_rate": 0.01, "batch": 8, "mirrored": False}
 
@@ -27,7 +28,7 @@ class Bright:
 
 def train(**changed):
     world = Bright()
-    return train_detector(world.pixels, world, np.arange(100), 2, **{**SETTINGS, "seed": 1, **changed})
+    return train_detector(world.pixels, Words(world, 2), np.arange(100), **{**SETTINGS, "seed": 1, **changed})
 
 
 def test_word_shares_count_captions_not_words():
@@ -66,7 +67,7 @@ class Sided:
 def test_mirrored_images_teach_what_is_the_same_left_and_right(mirrored):
     world = Sided()
     settings = {**SETTINGS, "seed": 1, "mirrored": mirrored}
-    detector = train_detector(world.pixels, world, np.arange(100), 2, **settings)
+    detector = train_detector(world.pixels, Words(world, 2), np.arange(100), **settings)
     with torch.inference_mode():
         left = detector(torch.from_numpy(world.pixels[100:]).float()).sigmoid()[:, 0].numpy()
     if mirrored:

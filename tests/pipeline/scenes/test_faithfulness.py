@@ -10,8 +10,8 @@ from pipeline.data.prepared import Prepared, write_prepared
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus
 from pipeline.scenes.captions import describe
-from pipeline.scenes.facts import FACTS, Box, Scene, Thing
-from pipeline.scenes.faithfulness import KINDS, facts_of, faithfulness, read_facts, verdicts
+from pipeline.scenes.facts import FACTS, Box, Scene, Thing, read_facts
+from pipeline.scenes.faithfulness import KINDS, facts_of, faithfulness, verdicts
 from pipeline.scenes.sample import sample_scene
 from pipeline.scenes.write import draw
 
