@@ -50,7 +50,8 @@ def cider_levels(
     if inside or (highest := highest_shared(spans)) is None:
         return inside, words
     return (highest,), (
-        f"Fixed CIDEr: {highest:.3f}, the highest that all curves reach; no value is between the ends of more than half."
+        f"Fixed CIDEr: {highest:.3f}, the highest that all curves reach; no value is between the ends of more than "
+        "half."
     )
 
 
