@@ -8,6 +8,8 @@ import re
 import pytest
 from PIL import Image
 
+from pipeline.observatory.world import drawn_world
+from pipeline.workflow import build_observatory
 from stages.observatory import main
 
 TINY = ["--worlds", "1", "--epochs", "5", "--rounds", "3", "--repeats", "1"]
@@ -40,3 +42,22 @@ def test_mistakes_are_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["--worlds", "0"])
     assert not list(tmp_path.iterdir())
+
+
+def test_before_a_trained_speaker_it_writes_a_table_and_a_figure(tmp_path, capsys, monkeypatch):
+    world = drawn_world(2, 3, 2, 5)
+    monkeypatch.setattr(build_observatory, "trained_world", lambda root: (world, "toy", 0.2))
+    few = ["--captions", "640", "--rounds", "20", "--only", "ST-Multinomial"]
+    assert main(["--trained", "data", *few, "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip() == (tmp_path / "observatory.md").read_text().strip()
+    assert "the gradient of 640 captions\nST-Multinomial\n" in printed.err
+    (row,) = json.loads((tmp_path / "observatory.json").read_text())["rows"]
+    assert row["name"] == "ST-Multinomial"
+    with Image.open(tmp_path / "plane.png") as image:
+        assert min(image.size) > 300
+
+
+def test_without_a_run_it_is_one_line(tmp_path, capsys):
+    assert main(["--trained", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

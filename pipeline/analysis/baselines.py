@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.analysis.bootstrap import Resamples, interval
+from pipeline.analysis.bootstrap import RECALLS, Resamples, interval
+from pipeline.analysis.compare import Comparison, Estimate, Reading
 from pipeline.analysis.judges import NEAREST, TEXT, Keys, recall_by
-from pipeline.analysis.results import Point, Results, Run
+from pipeline.analysis.results import CIDER, Point, Results, Run
+from pipeline.analysis.tradeoff import Curve
 
 TEMPLATE, PEOPLE = "template", "human"
 EXPLAINED = {
@@ -35,6 +37,23 @@ def baselines(results: Results) -> list[Baseline]:
         for name in [PEOPLE, *names] if names else ():
             found.append(Baseline(name, point, Point(tuple(_run(run, name) for run in point.runs))))
     return sorted(found, key=lambda baseline: list(EXPLAINED).index(baseline.name))
+
+
+def beside_curves(comparison: Comparison) -> list[Reading]:
+    """All of them as if read from curves, at whatever CIDEr they have: its recalls by every judge."""
+    found, results = [], comparison.results
+    wanted = [recall_by(j, score) for j in results.judges for score in dict.fromkeys((results.score, *RECALLS))]
+    for each in baselines(results):
+        estimates = {}
+        for keys in wanted:
+            if (value := each.point.mean("test", *keys)) is not None:
+                drawn = comparison.samples.mean([each.point], *keys)
+                seeds = {run.settings.get("seed"): run.value("test", *keys) or 0.0 for run in each.point.runs}
+                estimates[keys] = Estimate(value, None if drawn is None else interval(drawn[:, 0]), seeds)
+        cider = each.point.mean("test", *CIDER)
+        label = each.name if cider is None else f"{each.name} ({cider:.3f})"
+        found.append(Reading(Curve(label, each.name, {}, (each.point,)), None, each.point, estimates))
+    return found
 
 
 def no_better(

@@ -47,10 +47,11 @@ def cider_levels(
                 f"{' and '.join(found.values())}, which {who} reach."
             )
     inside, words = _quarters(spans, 3, "CIDEr")
-    if inside or (most := highest_shared(spans)) is None:
+    if inside or (highest := highest_shared(spans)) is None:
         return inside, words
-    return (most,), (
-        f"Fixed CIDEr: {most:.3f}, the highest that all curves reach; no value is between the ends of more than half."
+    return (highest,), (
+        f"Fixed CIDEr: {highest:.3f}, the highest that all curves reach; no value is between the ends of more than "
+        "half."
     )
 
 
@@ -103,7 +104,7 @@ def _most(spans: Sequence[tuple[float, float]]) -> tuple[int, str]:
     return len(spans) // 2 + 1, "more than half of the curves, but not all,"
 
 
-def _spans(curves: Sequence[Curve], keys: Sequence[str]) -> list[tuple[float, float]]:
+def _spans(curves: Sequence[Curve], keys: Keys) -> list[tuple[float, float]]:
     """Those of the curves that have several settings."""
     spans = [found for curve in curves if len(curve.points) > 1 and (found := _steady(curve, keys)) is not None]
     return [(low, high) for low, high in spans if high > low]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pipeline.analysis.baselines import beside_curves
 from pipeline.analysis.compare import SHORT_OFTEN, Comparison, Reading, Slice
 from pipeline.analysis.judges import Keys, recall_by
 from pipeline.analysis.results import LANGUAGE, MISSING, Run, setting
 from pipeline.report.tables import RECALLS, Column, Table, filled, number, signed
+
+WITHOUT = "The last rows are captions without training, at the CIDEr that they have, in brackets."
 
 
 def comparison_tables(comparison: Comparison) -> dict[str, list[Table | None]]:
@@ -30,7 +33,7 @@ def compact_comparison(comparison: Comparison) -> list[Table]:
 def at_cider_table(comparison: Comparison, slice_: Slice, compact: bool = False) -> Table:
     """Recall by every judge where each curve has the same CIDEr (the paper's Tables 2 and 3)."""
     results, score = comparison.results, comparison.results.score
-    names = list(dict.fromkeys((score, *RECALLS)))
+    names, beside = list(dict.fromkeys((score, *RECALLS))), beside_curves(comparison)
     columns = [_estimate(n, recall_by(j.name, n), 1, j.title) for j in results.judges.values() for n in names]
     columns += [_spread(f"{score} {judge}", results.by(judge), 1) for judge in results.ends]
     if compact:
@@ -39,9 +42,9 @@ def at_cider_table(comparison: Comparison, slice_: Slice, compact: bool = False)
     return filled(
         "equal-cider-compact" if compact else f"equal-cider-{_slug(slice_)}",
         (f"{score} at CIDEr {slice_.level:.3f}" if compact else caption) + _bounds(slice_),
-        _rows(slice_.readings),
+        _rows([*slice_.readings, *beside]),
         columns,
-        _notes(comparison, slice_, 3),
+        [*_notes(comparison, slice_, 3), *([WITHOUT] if beside else [])],
     )
 
 

@@ -19,7 +19,12 @@ from pipeline.errors import UserError
 from pipeline.report.result_file import Drawn, Printed, ResultFile, path_of, read_result
 from pipeline.runtime.files import sha256, write_atomically
 
-OTHERS = {"observatory": "make observatory", "benchmarks": "make bench"}  # data/<name> has them; profiles: data/report
+OTHERS = {  # data/<name> has them; profiles: data/report
+    "observatory": "make observatory",
+    "benchmarks": "make bench",
+    "observatory_scenes": "make observatory TRAINED=data",
+    "observatory_flickr8k": "make observatory TRAINED=data",
+}
 CODE = ("pipeline", "stages", "benchmarks", "profiles", "dvc.yaml", "Snakefile")
 
 

@@ -104,7 +104,11 @@ def test_benchmarks_hand_over_the_tables_that_they_print(root, capsys):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("large", "large: no profile in profiles/, nor one of observatory, benchmarks"),
+        (
+            "large",
+            "large: no profile in profiles/, nor one of observatory, benchmarks, observatory_scenes, "
+            "observatory_flickr8k",
+        ),
         ("benchmarks", "data/benchmarks has no tables; make bench makes them"),
         ("small", "params.yaml is not the profile small, so data/report is of another run"),
     ],
