@@ -23,6 +23,11 @@ PAPER, INK, SOFT, RULE = "#ffffff", "#1b1f24", "#59626d", "#d9dee4"  # page.css 
 VARIABLES = {PAPER: "paper", INK: "ink", SOFT: "soft", RULE: "rule"} | {c: f"c{n}" for n, c in enumerate(COLOURS)}
 SHOWN = {"fill", "fill-opacity", "opacity", "stroke", "stroke-width", "stroke-dasharray", "font-size", "text-anchor"}
 WIDTH, HEIGHT = 317, 310  # points of a panel; pixels of its SVG
+LARGE = (640, 380)  # points of the one large chart
+# points from a marker to its label: where it is tried, one after the other
+PLACES = [
+    (x * far, y * far) for far in (7, 12, 18) for x, y in ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1.2), (0, -1.2))
+]
 CROWD = 8  # lines; with more of them only chosen settings are labelled
 
 
@@ -102,14 +107,15 @@ def panels_png(panels: Sequence[Panel]) -> bytes:
         axes.set_ylabel(panel.up if n % columns == 0 else "")
         axes.tick_params(labelbottom=n + columns >= len(panels))  # where no panel is below
         axes.set_title(plain(panel.title), fontsize=10, loc="left")
-        for series in panel.series:
-            _tag(axes, series, ends=len(panel.series) <= CROWD)
     handles, labels = grid[0, 0].get_legend_handles_labels()
     if handles:
         fit = int(figure.get_figwidth() / (0.5 + 0.075 * max(map(len, labels))))  # inches: a line, a letter
         columns = max(1, min(len(labels), 5, fit))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
         figure.set_figheight(figure.get_figheight() + 0.41 + 0.19 * -(-len(labels) // columns))
+    figure.draw_without_rendering()  # places are known from here on
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        _tag(axes, panel.series, ends=len(panel.series) <= CROWD)
     return png(figure)
 
 
@@ -133,6 +139,41 @@ def panels_svg(panels: Sequence[Panel], name: str) -> list[tuple[Panel, Markup]]
         axes = figure.add_axes((0.15, 0.13, 0.82, 0.85))
         _draw(axes, panel, panels)
         found.append((panel, _svg(figure, f"{name}-{n}", panel.series)))
+    return found
+
+
+def labelled_svg(panel: Panel, name: str) -> Markup:
+    """A large chart (LARGE) as the content of an <svg>; beside it a label for each line, joined to its last spot.
+
+    The labels stand one below the other at the right, so that they cover no marker.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(LARGE[0] / 72, LARGE[1] / 72), frameon=False)
+    axes = figure.add_axes((0.08, 0.12, 0.62, 0.86))
+    _draw(axes, panel, [panel])
+    lines = [(series, max(series.spots, key=lambda spot: spot.x)) for series in panel.series if series.spots]
+    lines.sort(key=lambda line: line[1].y)
+    place = axes.transData + axes.transAxes.inverted()
+    heights = _apart([float(place.transform((spot.x, spot.y))[1]) for _, spot in lines], 0.055)
+    for (series, spot), height in zip(lines, heights, strict=True):
+        colour = series.style.options["color"]
+        axes.annotate(plain(series.label), (spot.x, spot.y), xytext=(1.02, height), textcoords="axes fraction",
+                      va="center", fontsize=11, color=colour, annotation_clip=False,
+                      arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkB": 5,
+                                  "relpos": (0, 0.5)})  # fmt: skip
+    return _svg(figure, name, panel.series)
+
+
+def _apart(heights: Sequence[float], least: float) -> list[float]:
+    """Ascending heights from 0 to 1 at least `least` apart, near to the given ones."""
+    found: list[float] = []
+    for height in heights:
+        found.append(max(height, found[-1] + least) if found else max(height, 0.0))
+    over = found[-1] - 1 if found else 0.0
+    for n in range(len(found) - 1, -1, -1):
+        limit = 1.0 if n == len(found) - 1 else found[n + 1] - least
+        found[n] = min(found[n], limit) if over > 0 else found[n]
     return found
 
 
@@ -208,15 +249,35 @@ def _line(axes: Any, series: Series, n: int) -> None:
     axes.plot(*places, **options, label=plain(series.label), gid=f"points-{n}")
 
 
-def _tag(axes: Any, series: Series, ends: bool) -> None:
-    """Label chosen settings with their λ, and the last one where there is room."""
-    from matplotlib.patheffects import withStroke
+def _tag(axes: Any, series: Sequence[Series], ends: bool) -> None:
+    """Label chosen settings with their λ, and each line's last one where there is room, beside all markers.
 
-    for n, spot in enumerate(series.spots):
-        if spot.tag and (spot.chosen or (ends and n == len(series.spots) - 1)):
-            axes.annotate(spot.tag, (spot.x, spot.y), xytext=(2, 8), textcoords="offset points", fontsize=7,
-                          color=series.style.options["color"],
-                          path_effects=[withStroke(linewidth=2.5, foreground=PAPER)])  # fmt: skip
+    A label takes the first place around its marker that covers no marker and no other label; without one there is none.
+    """
+    from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Bbox
+
+    markers = [axes.transData.transform((spot.x, spot.y)) for line in series for spot in line.spots]
+    reach, taken = 6 * axes.figure.dpi / 72, []
+    for line in series:
+        for n, spot in enumerate(line.spots):
+            if not spot.tag or not (spot.chosen or (ends and n == len(line.spots) - 1)):
+                continue
+            text = axes.annotate(spot.tag, (spot.x, spot.y), xytext=(0, 0), textcoords="offset points", fontsize=7,
+                                 color=line.style.options["color"],
+                                 path_effects=[withStroke(linewidth=2.5, foreground=PAPER)])  # fmt: skip
+            for right, up in PLACES:
+                text.set_position((right, up))
+                text.set_horizontalalignment("left" if right > 0 else "right" if right < 0 else "center")
+                text.set_verticalalignment("bottom" if up > 0 else "top" if up < 0 else "center")
+                box = text.get_window_extent()
+                around = Bbox.from_extents(box.x0 - reach, box.y0 - reach, box.x1 + reach, box.y1 + reach)
+                inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0 <= axes.bbox.y1
+                if inside and not any(around.contains(*m) for m in markers) and not any(box.overlaps(t) for t in taken):
+                    taken.append(box)
+                    break
+            else:
+                text.remove()
 
 
 def _limits(values: Sequence[float]) -> tuple[float, float]:

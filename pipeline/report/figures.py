@@ -11,6 +11,7 @@ from pipeline.analysis.results import Point, Results, named
 from pipeline.analysis.selection import Choice
 from pipeline.analysis.tradeoff import curves
 from pipeline.report.drawing import Panel, Series, Spot, Style
+from pipeline.report.names import colours, published
 from pipeline.report.tables import number
 
 
@@ -23,15 +24,15 @@ class Axis(NamedTuple):
 
 
 def styles(results: Results) -> dict[str, Style]:
-    """The style of each curve, the same in every figure: one colour per method, one marker per curve.
+    """The style of each curve, the same in every figure: its method's colour (`colours`), one marker per curve.
 
     A frozen speaker has its method's colour, dashed. A method's own name has the style of its first curve.
     """
-    speakers = list(dict.fromkeys(run.speaker for run in results.runs))
+    colour = colours(run.speaker for run in results.runs)
     found: dict[str, Style] = {}
     for n, curve in enumerate(curves(results)):
         run = curve.points[0].runs[0]
-        style = Style(speakers.index(run.speaker), n, run.frozen is not None)
+        style = Style(colour[run.speaker], n, run.frozen is not None)
         found[curve.label] = style
         found.setdefault(curve.method, style)
     return found
@@ -90,7 +91,7 @@ def rho_panels(results: Results, comparison: Comparison) -> list[Panel]:
         lines = []
         for slice_ in comparison.along_rho:
             method = slice_.readings[0].curve.method
-            label, spots = f"{method} at CIDEr {slice_.level:.3f}", []
+            label, spots = f"{published(method)} at CIDEr {slice_.level:.3f}", []
             for reading in slice_.readings:
                 if (found := reading.estimates.get(results.by(judge))) is not None:
                     rho, ends = float(reading.curve.settings["rho"]), found.interval
@@ -118,7 +119,7 @@ def _series(
         several, dial = len(point.runs) > 1, results.dial(point.method)
         names = dict.fromkeys(("lambda", "rho", dial, *results.varying(point.method)))
         seeds = " ".join(str(seed) for seed in point.seeds if seed is not None) or "–"
-        words = [point.method, *(named(point, name) for name in names if name in point.settings)]
+        words = [published(point.method), *(named(point, name) for name in names if name in point.settings)]
         words += [f"{'seeds' if several else 'seed'} {seeds}"]
         words += [f"{across.name} {number(x, across.digits, dx)}", f"{up.name} {number(y, up.digits, dy)}"]
         each = [(run.value("test", *across.keys), run.value("test", *up.keys)) for run in point.runs]
@@ -133,7 +134,10 @@ def _series(
         )
 
     shown = {curve.label: curve.points if frozen or not style[curve.label].dashed else () for curve in curves(results)}
-    return tuple(Series(label, style[label], tuple(filter(None, map(spot, points)))) for label, points in shown.items())
+    return tuple(
+        Series(published(label), style[label], tuple(filter(None, map(spot, points))))
+        for label, points in shown.items()
+    )
 
 
 def _band(results: Results, keys: Keys) -> tuple[float, float] | None:

@@ -10,6 +10,7 @@ import io
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ BUDGET = 2_000_000  # characters of all thumbnails, so that the page stays small
 class ShownCaption:
     """One setting's caption of an image and the image's rank among all, by each judge (1 is best)."""
 
+    method: str
     line: str  # the figures' label and style
     style: Style
     setting: str
@@ -80,7 +82,7 @@ class GalleryView:
 
 
 def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -> list[GalleryView]:
-    """Every setting; the chosen ones; and at each level of the comparison each curve's measured setting nearest to it.
+    """The chosen settings; every one; and at each level of the comparison each curve's measured setting nearest to it.
 
     The last are the paper's Figure 6: captions of equal CIDEr that differ in recall, and the reverse.
     """
@@ -90,7 +92,7 @@ def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -
 
     every = view("all", "every λ", "Each method's captions along λ, the smallest first.", results.points)
     words = "One setting per method: the one chosen on validation."
-    found = [every, view("chosen", "chosen on validation", words, [choice.point for choice in choices])]
+    found = [view("chosen", "chosen on validation", words, [choice.point for choice in choices]), every]
     for n, slice_ in enumerate((*comparison.at_cider, *comparison.at_score)):
         natural = n < len(comparison.at_cider)
         what = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if natural else f"{slice_.level:g}%")
@@ -167,6 +169,17 @@ def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -
     return found
 
 
+def changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
+    """The words of `caption`, each with whether it is new beside the caption `other`."""
+    mine, theirs = caption.split(), other.split()
+    kept = {
+        n + k
+        for n, _, size in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks()
+        for k in range(size)
+    }
+    return [(word, n not in kept) for n, word in enumerate(mine)]
+
+
 def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int]) -> dict[int, list[ShownCaption]]:
     """The captions of each image by the first seed of every setting."""
     points = [(curve.label, point) for curve in curves(results) for point in curve.points]
@@ -185,6 +198,7 @@ def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int])
                 ranks[ADAPTED] = None  # it is the own one
             said[image].append(
                 ShownCaption(
+                    method=run.method,
                     line=line,
                     style=style[line],
                     setting=", ".join(named(run, key) for key in SYMBOLS if key in run.settings),

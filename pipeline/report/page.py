@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ from pipeline.analysis.failures import failures
 from pipeline.analysis.judges import TEXT
 from pipeline.analysis.results import LANGUAGE, read_json, read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all, rule
-from pipeline.report import caption_tables, gallery, gradients, result_tables
+from pipeline.report import caption_tables, gallery, gradients, headline, result_tables
 from pipeline.report.comparison_tables import compact_comparison, comparison_tables
-from pipeline.report.drawing import Panel, panels_png, panels_svg, swatch
+from pipeline.report.drawing import LARGE, Panel, labelled_svg, panels_png, panels_svg, swatch
 from pipeline.report.export import comparison_csv, curve_csv, markdown, rho_csv
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels
+from pipeline.report.names import published
 from pipeline.report.pictures import along_png, gallery_png
 from pipeline.report.tables import Column, Table, once
 from pipeline.runtime.files import sha256, write_atomically
@@ -98,7 +99,12 @@ def write_report(
             settings=settings,
             rule=words,
             failed=failed,
-            tables=tables | {"equal": once(tables["equal"]), "rho": once(tables["rho"], above)},
+            sentence=headline.sentence(results, choices, settings.control, samples),
+            example=headline.example(pictures, headline.pair(results, choices, settings.control), results.ends[-1]),
+            summary=headline.headline_table(results, choices),
+            tables=without_protocol(
+                tables | {"equal": once(tables["equal"]), "rho": once(tables["rho"], above)},
+            ),
             metrics=list(metrics),
             along=along,
             pictures=pictures,
@@ -127,6 +133,9 @@ def _page(figures: Mapping[str, Sequence[Panel]], **content: Any) -> str:
     )
     results, said = content["results"], [words for picture in content["pictures"] for words in picture.said]
     style, script = (Markup((TEMPLATE / f"page.{kind}").read_text("utf-8")) for kind in ("css", "js"))
+    environment.filters["published"] = published
+    last = next((p for p in figures[content["settings"].metric] if p.name == results.ends[-1]), None)
+    large = last or figures[content["settings"].metric][0]
     styles = {line.style.name: line.style for figure in figures.values() for panel in figure for line in panel.series}
     return environment.get_template("page.html").render(
         content,
@@ -136,12 +145,30 @@ def _page(figures: Mapping[str, Sequence[Panel]], **content: Any) -> str:
         style=style,
         script=script,
         hashes=[_hash(style), _hash(script)],
+        large=(large, labelled_svg(large, "large"), LARGE),
+        changed_words=gallery.changed_words,
+        control_said={p.row: _caption_of(p, content["settings"].control) for p in content["pictures"]},
+        protocols=sorted({run.protocol for run in results.runs}),
         figures={name: panels_svg(panels, f"f{n}") for n, (name, panels) in enumerate(figures.items())},
         swatches={name: swatch(style) for name, style in sorted(styles.items())},
         rank_judges=[judge for judge in results.judges if any(words.ranks[judge] is not None for words in said)],
         finds=any(words.found for words in said),
         images=int(max(results.values("images"), default=0)),
     )
+
+
+def without_protocol(tables: Mapping[str, Sequence[Table]]) -> dict[str, list[Table]]:
+    """The tables without the notes that name the protocol of all: the page has it once, among the settings."""
+    return {
+        name: [replace(table, notes=[n for n in table.notes if not n.startswith("Protocol: ")]) for table in group]
+        for name, group in tables.items()
+    }
+
+
+def _caption_of(picture: gallery.Picture, method: str) -> str:
+    """What the chosen setting of `method` says of the picture."""
+    found = (words.caption for words in picture.said if words.method == method and "chosen" in words.views)
+    return next(found, None) or ""
 
 
 def _digests(files: Sequence[Path]) -> Table:

@@ -9,6 +9,7 @@ from typing import Any
 from pipeline.analysis.judges import JudgeTitle
 from pipeline.report.drawing import SOFT, plain, png
 from pipeline.report.gallery import Picture, ShownCaption
+from pipeline.report.names import published
 
 PICTURES = 12  # at most
 COLUMNS = 3
@@ -48,7 +49,7 @@ def along_png(picture: Picture, said: Sequence[ShownCaption], judge: JudgeTitle)
     figure.subplots_adjust(left=0.01, right=0.99, top=0.97, bottom=0.03, wspace=0.03)
     _photo(photo, picture)
     words.axis("off")
-    _text(words, 1, [f"{plain(said[0].line)}, {_brackets(judge)}", "", *lines], 9)
+    _text(words, 1, [f"{plain(published(said[0].line))}, {_brackets(judge)}", "", *lines], 9)
     return png(figure)
 
 
@@ -65,7 +66,7 @@ def _text(axes: Any, y: float, lines: Sequence[str], size: float) -> None:
 def _lines(picture: Picture, judge: JudgeTitle) -> list[str]:
     """The lines below a picture."""
     said = [f"a person: {plain(picture.text)}"]
-    said += [_said(plain(words.line), words, judge) for words in picture.said if "chosen" in words.views]
+    said += [_said(plain(published(words.line)), words, judge) for words in picture.said if "chosen" in words.views]
     return [line for text in said for line in _wrapped(text, 62)]
 
 

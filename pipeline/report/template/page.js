@@ -76,5 +76,5 @@ for (const control of all("[data-switch]")) {
   });
   choose(control.dataset.switch); // a browser that comes back to the page may remember what was picked
 }
-for (const place of all("#along, .picker")) fill(place);
+for (const place of all("#first, #along, .picker")) fill(place);
 document.documentElement.classList.add("js");

@@ -80,10 +80,17 @@ def test_the_fixture_notices_requests_and_errors(browser, tmp_path, request):
 
 def test_hovering_shows_method_lambda_seeds_and_values(page):
     panel = page.locator("#curve .panel:visible").first
-    marker = panel.locator('.point[aria-label^="luo, λ 0.8"] .reach')
+    marker = panel.locator('.point[aria-label^="Luo et al., λ 0.8"] .reach')
     marker.hover(force=True)
     text = panel.locator(".readout").inner_text()
-    assert re.match(r"luo, λ 0\.8, seeds 1 2, CIDEr 0\.9\d\d±0\.\d+, R@10 [\d.]+±[\d.]+", text)
+    assert re.match(r"Luo et al\., λ 0\.8, seeds 1 2, CIDEr 0\.9\d\d±0\.\d+, R@10 [\d.]+±[\d.]+", text)
+
+
+def test_the_first_screen_holds_the_sentence_the_picture_and_the_chart(page):
+    assert page.locator(".finding").bounding_box()["y"] < WIDE["height"]
+    assert page.locator("#first img").first.bounding_box()["y"] < WIDE["height"]
+    assert page.locator("#first .large svg[aria-roledescription]").is_visible()
+    assert page.locator("#first .thumb img").count() > 0
 
 
 def test_a_chart_is_read_by_keyboard(page):
@@ -91,14 +98,14 @@ def test_a_chart_is_read_by_keyboard(page):
     panel.locator("svg").focus()
     page.keyboard.press("ArrowRight")
     first = panel.locator(".readout").inner_text()
-    assert first.startswith("mle, seed 1, CIDEr")
+    assert first.startswith("MLE, seed 1, CIDEr")
     page.keyboard.press("ArrowRight")
     second = panel.locator(".readout").inner_text()
-    assert second.startswith("frozen_mle")
+    assert second.startswith("MLE (frozen)")
     page.keyboard.press("ArrowLeft")
     assert panel.locator(".readout").inner_text() == first
     page.keyboard.press("ArrowLeft")  # round to the last
-    assert panel.locator(".readout").inner_text().startswith("frozen_luo")
+    assert panel.locator(".readout").inner_text().startswith("Luo et al. (frozen)")
 
 
 def test_the_metric_is_switched(page):
@@ -127,8 +134,8 @@ def test_the_judge_is_switched_and_kept_when_the_metric_changes(page):
 
 
 def test_a_line_is_hidden_by_its_name_and_left_out_by_the_keyboard(page):
-    button = page.locator("#curve .legend button", has_text=re.compile(r"^\s*mle$"))
-    points = page.locator('#curve .panel:visible .point[aria-label^="mle,"]:visible')
+    button = page.locator("#curve .legend button", has_text=re.compile(r"^\s*MLE$"))
+    points = page.locator('#curve .panel:visible .point[aria-label^="MLE,"]:visible')
     assert points.count() == 4
     button.focus()
     page.keyboard.press("Space")
@@ -167,10 +174,11 @@ def test_a_picked_image_is_announced(page):
 
 
 def test_a_view_shows_some_settings_and_stays_for_the_next_image(page):
+    page.get_by_role("radio", name="every λ").check()
     every = captions(page)
     page.get_by_role("radio", name="chosen on validation").check()
     chosen = captions(page)
-    assert len(chosen) == len(set(page.locator("#results table").first.locator("tbody th").all_inner_texts())) == 7
+    assert len(chosen) == len(set(page.locator("#first table").last.locator("tbody th").all_inner_texts())) == 7
     assert set(chosen) < set(every)
     assert page.locator("p.view:visible").all_inner_texts() == ["One setting per method: the one chosen on validation."]
     page.locator(".picker label").nth(1).click()

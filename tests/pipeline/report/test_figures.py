@@ -8,6 +8,7 @@ from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import curves
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels, styles
+from pipeline.report.names import colours, published
 
 
 def read(world):
@@ -20,7 +21,7 @@ def test_a_panel_a_judge_a_line_a_method_a_spot_a_setting(world):
     assert [panel.name for panel in panels] == ["own", "before", "judge"]
     own, before, judge = panels
     assert {series.label: len(series.spots) for series in own.series} == {
-        "mle": 1, "psst_multinomial": 3, "st_multinomial": 3, "luo": 2
+        "MLE": 1, "PSST-Multinomial": 3, "ST-Multinomial": 3, "Luo et al.": 2
     }  # fmt: skip
     psst = own.series[1]
     assert [spot.tag for spot in psst.spots] == ["λ 0.001", "λ 0.005", "λ 0.02"]
@@ -37,15 +38,15 @@ def test_a_panel_a_judge_a_line_a_method_a_spot_a_setting(world):
 def test_spots_of_guidance_say_gamma(world, guided):
     world.write(guided, [])
     found = {series.label: series.spots for series in curve_panels(*read(world))[0].series}
-    assert [spot.tag for spot in found["guidance"]] == ["γ 1", "γ 1.5", "γ 2"]
-    assert found["guidance"][2].label.startswith("guidance, λ 0, γ 2, seed 1, ")
-    assert [spot.tag for spot in found["luo γ 1.5"]] == ["λ 0.5", "λ 0.9"]
+    assert [spot.tag for spot in found["Guidance"]] == ["γ 1", "γ 1.5", "γ 2"]
+    assert found["Guidance"][2].label.startswith("Guidance, λ 0, γ 2, seed 1, ")
+    assert [spot.tag for spot in found["Luo et al. γ 1.5"]] == ["λ 0.5", "λ 0.9"]
 
 
 def test_hovering_gives_the_settings_seeds_and_values(world):
     label = curve_panels(*read(world))[0].series[1].spots[1].label
     assert (
-        label == "psst_multinomial, λ 0.005, ρ 0.25, seeds 1 2, CIDEr 0.945±0.007, R@10 86.5±0.7, chosen on validation"
+        label == "PSST-Multinomial, λ 0.005, ρ 0.25, seeds 1 2, CIDEr 0.945±0.007, R@10 86.5±0.7, chosen on validation"
     )
 
 
@@ -87,9 +88,11 @@ def test_a_frozen_speaker_is_drawn_where_it_differs_from_its_method(full_world):
     panels = {panel.name: panel for panel in curve_panels(results, [])}
     assert list(panels) == ["own", "adapted", "before", "judge"]
     spots = {name: {series.label: series.spots for series in panel.series} for name, panel in panels.items()}
-    assert [spot.y for spot in spots["own"]["frozen_luo"]] == [spot.y for spot in spots["adapted"]["luo"]]
-    assert len(spots["own"]["frozen_luo"]) == 3
-    assert not spots["judge"]["frozen_luo"]
+    assert [spot.y for spot in spots["own"]["Luo et al. (frozen)"]] == [
+        spot.y for spot in spots["adapted"]["Luo et al."]
+    ]
+    assert len(spots["own"]["Luo et al. (frozen)"]) == 3
+    assert not spots["judge"]["Luo et al. (frozen)"]
 
 
 def test_drift_sets_human_captions_against_the_speakers(world):
@@ -97,7 +100,7 @@ def test_drift_sets_human_captions_against_the_speakers(world):
     assert panel.level == (61.0, 61.0)
     luo = panel.series[3]
     assert [(spot.x, spot.y) for spot in luo.spots] == [(71.0, 60.0), (79.0, 60.0)]
-    assert luo.spots[1].label == "luo, λ 0.9, seed 1, own captions R@10 79.0, human captions R@10 60.0"
+    assert luo.spots[1].label == "Luo et al., λ 0.9, seed 1, own captions R@10 79.0, human captions R@10 60.0"
 
 
 def test_drift_needs_human_captions(world, make_cell):
@@ -123,11 +126,11 @@ def test_recall_against_rho_has_its_intervals(full_world):
     found = [{"own": Estimate(70.0 + n, (68.0 + n, 73.0 + n)), "judge": Estimate(50.0 - n)} for n in range(5)]
     own, judge = rho_panels(*rho_series(full_world, found))
     (line,) = own.series
-    assert line.label == "psst_multinomial at CIDEr 0.900"
+    assert line.label == "PSST-Multinomial at CIDEr 0.900"
     assert [spot.x for spot in line.spots] == [0.0, 0.25, 0.5, 0.75, 1.0]
     assert [spot.y for spot in line.spots] == [70.0, 71.0, 72.0, 73.0, 74.0]
     assert line.spots[1].bars == (0.25, 0.25, 69.0, 74.0)
-    assert line.spots[1].label == "psst_multinomial at CIDEr 0.900, ρ 0.25, R@10 71.0 [69.0, 74.0]"
+    assert line.spots[1].label == "PSST-Multinomial at CIDEr 0.900, ρ 0.25, R@10 71.0 [69.0, 74.0]"
     assert judge.series[0].spots[1].bars is None
 
 
@@ -145,3 +148,12 @@ def test_a_lower_bound_is_called_one(full_world):
 def test_a_judge_who_saw_no_rho_has_no_panel(full_world):
     found = [{"own": Estimate(70.0)}] * 5
     assert [panel.name for panel in rho_panels(*rho_series(full_world, found))] == ["own"]
+
+
+def test_a_methods_colour_does_not_depend_on_which_others_there_are():
+    alone, among = colours(["luo", "own"]), colours(["mle", "psst_multinomial", "luo", "another", "own"])
+    assert alone["luo"] == among["luo"]
+    assert len(set(among.values())) == 5
+    assert published("frozen_psst_multinomial ρ 0.25") == "PSST-Multinomial (frozen) ρ 0.25"
+    assert published("luo *") == "Luo et al. *"
+    assert published("my_method") == "my_method"

@@ -8,7 +8,7 @@ from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
 from pipeline.report import gallery as module
-from pipeline.report.gallery import example_along, example_line, gallery, thumbnails, views
+from pipeline.report.gallery import changed_words, example_along, example_line, gallery, thumbnails, views
 
 SETTINGS = ReportSettings(images=5)
 LEVELS = ReportSettings(images=3, at_cider=(0.9,), at_score=(80.0, 200.0))
@@ -36,7 +36,7 @@ def test_pictures_are_of_the_test_split_with_every_settings_caption(world):
     assert [words.setting for words in psst] == ["λ 0.001, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.02, ρ 0.25"]
     assert psst[1].caption.startswith("psst_multinomial says lambda 0.005 rho 0.25 seed 1 of")
     assert psst[1].means == "CIDEr 0.945, R@10 86.5"  # of both seeds
-    assert psst[1].views[:2] == ("all", "chosen")
+    assert psst[1].views[:2] == ("chosen", "all")
     assert "chosen" not in psst[0].views
     assert psst[1].ranks == {"own": n + 1, "before": n + 2, "judge": None}
     assert all(words.found == () for words in first.said)
@@ -137,7 +137,7 @@ def viewed(world):
 def test_a_view_shows_the_settings_nearest_to_a_level(world):
     results, _, found = viewed(world)
     by_name = {view.name: view for view in found}
-    assert list(by_name) == ["all", "chosen", "equal-0", "equal-1", "equal-2"]
+    assert list(by_name) == ["chosen", "all", "equal-0", "equal-1", "equal-2"]
     assert [view.label for view in found[2:]] == ["at CIDEr 0.900", "at R@10 80%", "at R@10 200%"]
 
     def shown(name):
@@ -180,3 +180,10 @@ def test_the_example_picture_has_the_most_different_captions_highest_lambda_firs
     assert [words.setting for words in said] == ["λ 0.02, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.001, ρ 0.25"]
     assert example_along(pictures, None) is None
     assert example_along([], "psst_multinomial") is None
+
+
+def test_words_that_another_caption_does_not_have_are_marked():
+    said = changed_words("a small red dog on the grass", "a dog on the green grass")
+    assert [word for word, new in said if new] == ["small", "red"]
+    assert " ".join(word for word, _ in said) == "a small red dog on the grass"
+    assert changed_words("", "a dog") == []

@@ -175,7 +175,7 @@ def test_nothing_is_fetched(full):
             assert value is None or value.startswith(("data:", "#")), (tag, name, value)
     assert not re.search(r"@import|url\(|fetch\(|https?://", full)
     images = page.all("img")
-    assert len(images) == 4 + 1  # the gallery, and one along λ
+    assert len(images) == 4 + 1 + 1  # the gallery, one along λ, and one on the first screen
     assert all(image["src"].startswith("data:image/jpeg;base64,") for image in images)
 
 
@@ -243,10 +243,10 @@ def charts(page):
 def test_the_page_holds_the_curves_the_tables_and_the_gallery(html):
     page = Reader(html)
     text = " ".join("".join(page.texts).split())
-    assert len(charts(page)) == 12 + 1  # CIDEr and three other metrics by three judges, and drift
+    assert len(charts(page)) == 1 + 12 + 1  # the large one, CIDEr and three other metrics by three judges, and drift
     points = [attributes for attributes in page.all("g") if attributes.get("class") == "point"]
-    assert len(points) == 9 * 13
-    label = "psst_multinomial, λ 0.005, ρ 0.25, seeds 1 2, CIDEr 0.945±0.007, R@10 86.5±0.7, chosen on validation"
+    assert len(points) == 9 * 14
+    label = "PSST-Multinomial, λ 0.005, ρ 0.25, seeds 1 2, CIDEr 0.945±0.007, R@10 86.5±0.7, chosen on validation"
     assert sum(point["aria-label"] == label for point in points) == 1
     assert "0.912, 95% of that of mle" in text
     assert "SPICE was not computed: its parser's files are missing" in text
@@ -261,6 +261,8 @@ def test_the_page_of_today_holds_every_section(full):
     page = Reader(full)
     sections = [attributes["id"] for attributes in page.all("section")]
     assert sections == [
+        "first",
+        "gallery",
         "curve",
         "results",
         "equal",
@@ -268,12 +270,11 @@ def test_the_page_of_today_holds_every_section(full):
         "judges",
         "captions",
         "along",
-        "gallery",
         "runs",
         "settings",
     ]
     assert [link["href"][1:] for link in page.all("a") if link["href"] != "#main"][: len(sections)] == sections
-    assert len(charts(page)) == 4 * 4 + 1 + 2  # four metrics by four judges, drift, ρ by two judges
+    assert len(charts(page)) == 1 + 4 * 4 + 1 + 2  # the large one, four metrics by four judges, drift, ρ by two judges
     ids = {attributes.get("id") for attributes in page.all("caption")}
     names = {
         "results",
@@ -312,10 +313,30 @@ def test_a_stronger_colour_is_found_more_often(full):
     assert [shade for _, shade in by_value] == sorted(shade for _, shade in by_value)
 
 
-def test_a_note_stands_once_in_the_comparison_and_the_protocol_under_every_table(full):
-    part = section(full, "equal")
-    assert part.count("Read from each method") == 1
-    assert part.count("<li>Protocol: ") == part.count("<table")
+def test_a_note_stands_once_in_the_comparison_and_the_protocol_once_on_the_page(full):
+    assert section(full, "equal").count("Read from each method") == 1
+    assert "Protocol: " not in full
+    assert section(full, "settings").count("<dt>protocol</dt>") == 1
+
+
+def test_the_first_screen_is_a_sentence_a_picture_and_a_chart_whose_lines_are_labelled(full):
+    finding = re.search(r'<p class="finding">(.*?)</p>', full).group(1)
+    assert full.index(finding) < full.index("<nav")
+    assert re.match(r"By the captions of [-\w. ]+ the independent judge finds the right image among the first", finding)
+    assert "by those of MLE for " in finding
+    assert "95 % interval " in finding
+    first = section(full, "first")
+    assert first.count("<img") == 1
+    assert first.count('<tr data-views="chosen') == 2
+    assert first.index("MLE") < first.index("<mark>")
+    chart = first[first.index('<svg viewBox="0 0 640 380"') :]
+    assert all(re.search(rf">{name}</text>", chart) for name in ("MLE", "ST-Multinomial", "Luo et al."))
+    assert re.findall(r'<th scope="col".*?>(.*?)</th>', first)[-4:] == [
+        "Method",
+        "CIDEr",
+        "R@10, own listener",
+        "R@10, independent judge",
+    ]
 
 
 def test_tables_have_captions_and_scopes_and_images_have_descriptions(full):
@@ -360,7 +381,7 @@ def test_bare_results_make_a_page_with_dashes(world, make_cell, tmp_path):
     html = (tmp_path / "report" / "report.html").read_text()
     page = Reader(html)
     assert page.open == []
-    cells = re.findall(r"<td>(.*?)</td>", section(html, "results").split("<details>")[0])
+    cells = re.findall(r"<td>(.*?)</td>", section(html, "results").split("<details>")[1])
     assert cells[:3] == ["–", "–", "1"]
     assert set(cells[3:]) == {"–"}
     assert "not measured" in "".join(page.texts)
