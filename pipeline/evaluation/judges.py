@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from pipeline.metrics.retrieval import random_distractors, recall, recall_among, search, similar_distractors
 from pipeline.models.dual_encoder import DualEncoder
@@ -81,11 +82,15 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class ListenerJudge:
-    """A listener, which hears ids; `pooled` gives the vectors (M, P) of images that it was trained on."""
+    """A listener, which hears ids; `pooled` gives the vectors (M, P) of images that it was trained on.
+
+    With those of their mirror images, `mirrored`, an image lies between both.
+    """
 
     listener: Listener
     pooled: Callable[[Tensor], Tensor]
     device: torch.device
+    mirrored: Callable[[Tensor], Tensor] | None = None
 
     def vectors(self, said: Spoken, rows: Tensor) -> tuple[Tensor, Tensor]:
         return self.hear(said), self.look(rows)
@@ -102,7 +107,9 @@ class ListenerJudge:
     @torch.no_grad()
     def look(self, rows: Tensor) -> Tensor:
         listener = self.listener.to(self.device).eval()
-        return torch.cat([listener.see(self.pooled(part).to(self.device)) for part in rows.split(AT_ONCE)])
+        views = [self.pooled] if self.mirrored is None else [self.pooled, self.mirrored]
+        seen = [torch.cat([listener.see(view(part).to(self.device)) for part in rows.split(AT_ONCE)]) for view in views]
+        return seen[0] if len(seen) == 1 else F.normalize(seen[0] + seen[1], dim=-1)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ def dual_encoder(section: Node, store: FeatureStore, device: torch.device) -> Du
     network, seen = section.network, store.manifest["network"]
     if network != seen:
         raise UserError(f"features.{section.features}.network: {seen}, but who looks at them is of {network}")
+    if store.manifest.get("vector"):
+        raise UserError(f"features.{section.features}.vector: must be null, the network's own, for who reads with it")
     size = store.manifest["preprocessing"]["size"]
     settings = NetworkSettings(
         network, size if isinstance(size, int) else size[0], section.weights, section.options.plain()

@@ -55,7 +55,11 @@ def judge_in(folder: Path, root: Path, prepared: Prepared, device: torch.device)
     if isinstance(agent, Listener | DualEncoder):
         store = store_of(root, agent.features, prepared)
         pooled = lambda rows: torch.from_numpy(store.pooled(rows.numpy()))  # noqa: E731
-        return ListenerJudge(agent, pooled, device) if isinstance(agent, Listener) else TextJudge(agent, pooled, device)
+        if isinstance(agent, DualEncoder):
+            return TextJudge(agent, pooled, device)
+        return ListenerJudge(
+            agent, pooled, device, (lambda rows: pooled(rows + len(store))) if store.mirrored else None
+        )
     raise UserError(
         f"{folder}: a {type(agent).__name__} is no judge: it must have hear and look (evaluation/judges.py)"
     )

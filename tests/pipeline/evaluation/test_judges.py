@@ -139,3 +139,14 @@ def test_a_judge_that_reads_text_hears_what_was_said_and_not_its_ids():
     found = verdict(judge, Spoken(torch.zeros(3, 2), ["0", "2", "0"]), torch.tensor([1, 0, 1]), some)
     assert found.by_caption.tolist() == [1, 1, 1]
     assert found.retrieved[:, 0].tolist() == [1, 0, 1]
+
+
+def test_an_image_lies_between_itself_and_its_mirror_image():
+    class Looking(torch.nn.Module):
+        def see(self, pooled):
+            return torch.nn.functional.normalize(pooled, dim=-1)
+
+    straight, turned = torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([[0.0, 5.0], [0.0, 1.0]])
+    judge = ListenerJudge(Looking(), lambda rows: straight[rows], CPU, lambda rows: turned[rows])
+    half = 0.5**0.5
+    torch.testing.assert_close(judge.look(torch.tensor([1, 0])), torch.tensor([[0.0, 1.0], [half, half]]))

@@ -71,6 +71,9 @@ def test_features_of_another_network_are_told(clip):
     other = SimpleNamespace(manifest=store.manifest | {"network": "resnet50"})
     with pytest.raises(UserError, match=r"features.clip.network: resnet50, but who looks at them is of open_clip/ViT"):
         dual_encoder(section, other, CPU)
+    other = SimpleNamespace(manifest=store.manifest | {"vector": "mean_and_max"})
+    with pytest.raises(UserError, match=r"features.clip.vector: must be null"):
+        dual_encoder(section, other, CPU)
 
 
 def test_equal_texts_are_heard_alike_to_the_bit(clip):

@@ -111,8 +111,9 @@ def models(tmp_path) -> Path:
         save_agents(tmp_path / name / "weights.safetensors", each)
     for features, first in (("main", 0), ("eyes", 10)):
         (tmp_path / "features" / features).mkdir(parents=True)
-        with FeatureWriter(tmp_path / "features" / features, 6, 5, (1, 7)) as store:
-            store.write(np.arange(6), np.full((6, 5), np.arange(first, first + 6)[:, None]), np.zeros((6, 1, 7)))
+        rows = np.arange(6 if features == "main" else 12)
+        with FeatureWriter(tmp_path / "features" / features, 6, 5, (1, 7), mirrored=len(rows) > 6) as store:
+            store.write(rows, np.full((len(rows), 5), first + rows[:, None]), np.zeros((len(rows), 1, 7)))
     return tmp_path
 
 
@@ -138,6 +139,8 @@ def test_each_judge_is_the_one_that_it_is_called_and_sees_the_features_that_it_l
     assert all(same(j.listener, models / p, "listener") for j, p in zip(judges.values(), places, strict=True))
     rows = torch.tensor([3, 0])
     assert [judge.pooled(rows)[:, 0].tolist() for judge in judges.values()] == [[3, 0]] * 3 + [[13, 10]]
+    assert [judge.mirrored is None for judge in judges.values()] == [True] * 3 + [False]
+    assert judges["other"].mirrored(rows)[:, 0].tolist() == [19, 16]
 
 
 def test_what_cannot_judge_is_told_in_one_line(models, data):
