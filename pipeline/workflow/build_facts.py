@@ -29,9 +29,7 @@ def neighbourhoods(prepared: Prepared) -> np.ndarray:
     scenes = read_facts(path) if path.exists() else {}
     numbers = np.array([scenes[name].neighbourhood if name in scenes else -1 for name in prepared.ids.to_pylist()])
     if (numbers < 0).any():
-        raise UserError(
-            f"{path}: images without a neighbourhood; optimisation.order: neighbourhoods is for drawn scenes: choose random"
-        )
+        raise UserError(f"{path}: images without a neighbourhood; with these images optimisation.order must be random")
     return numbers
 
 
