@@ -65,7 +65,8 @@ def reward_models(seed: int = 5) -> RewardModels:
     torch.manual_seed(seed)
     vectors = torch.nn.functional.normalize(torch.randn(IMAGES, 10), dim=1)
     neighbours = (torch.arange(IMAGES).unsqueeze(1) + torch.tensor([1, 2])) % IMAGES
-    retriever = Retriever(Listener(WORDS, 5, words=6, hidden=10), vectors, 0.1, str, neighbours)
+    torch.nn.init.normal_((encoder := Listener(WORDS, 5, words=6, hidden=10)).word.weight)  # words sound unlike
+    retriever = Retriever(encoder, vectors, 0.1, str, neighbours)
     search = Unrepeated(Beam(3), 2)
     return RewardModels(retriever, Discriminator(10, (8, 4)), Discriminator(10, (8, 4), looks=False), search, 0.02)
 
