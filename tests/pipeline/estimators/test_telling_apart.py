@@ -102,14 +102,14 @@ def one_step(method: Method, toy) -> dict[str, float]:
 
 
 def test_the_speaker_is_rewarded_by_what_the_discriminator_has_learned_in_the_same_step(toy):
-    rewards = reward_models()
+    rewards = replace(reward_models(), rate=0.3)
     logged = one_step(rl(toy.agents(), Objective(), rewards, alpha=0.5), toy)
     rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
     said = rollouts.of(rewards.search)
     after = rewards.human(said, toy.batch()).mean()
     before = reward_models().human(said, toy.batch()).mean()
     assert logged["naturalness/score"] == pytest.approx(float(after))
-    assert abs(float(after - before)) > 1e-4
+    assert abs(float(after - before)) > 1e-3
     assert {"discriminator/accuracy", "discriminator/people", "discriminator/gradient_norm"} <= logged.keys()
 
 
