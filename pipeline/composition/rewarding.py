@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pipeline.channels.broken import Broken
 from pipeline.channels.forced import Forced
 from pipeline.channels.searched import Reread
 from pipeline.channels.words import Greedy
-from pipeline.composition.method import DISCRIMINATOR, SPEAKER, Method, Term
+from pipeline.composition.method import DISCRIMINATOR, GRAMMAR, SPEAKER, Method, Term, Turns
 from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.estimators.telling_apart import TellingApart
+from pipeline.models.decoder import Decoder
 from pipeline.models.discriminator import Discriminator
 from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
@@ -50,6 +52,17 @@ class RewardModels:
         return Contrastive(
             retriever or self.retriever, captions, self.retriever.temperature, directions, combine, clamp
         )
+
+
+def heads(rewards: RewardModels, speaker: Decoder) -> Method:
+    """Both heads learn before joint training: one tells people's captions from the speaker's, one from broken ones."""
+    agents = {"speaker": speaker, "discriminator": rewards.discriminator, "grammar": rewards.grammar}
+    odds = LogOdds(rewards.retriever, rewards.discriminator), LogOdds(rewards.retriever, rewards.grammar)
+    terms = (
+        Term("discriminator", 1.0, odds[0], TellingApart(rewards.search), DISCRIMINATOR),
+        Term("grammar", 1.0, odds[1], TellingApart(Broken()), GRAMMAR),
+    )
+    return Method(agents, terms, Turns((DISCRIMINATOR | GRAMMAR,)))
 
 
 def trajectories(contrastive: Contrastive, rewards: RewardModels, alpha: float, *along: Channel) -> tuple[Term, ...]:

@@ -37,6 +37,15 @@ class DualEncoder(nn.Module):
         self._tokens = open_clip.get_tokenizer(architecture, context_length=self.text.context_length)
         self.register_buffer("vectors", torch.zeros(images, size))
 
+    @property
+    def most(self) -> int:
+        """Tokens of the longest caption that it reads whole."""
+        return int(self.text.context_length)
+
+    def length(self, caption: str) -> int:
+        """Tokens of a caption, with those that begin and end it."""
+        return len(self._tokens.encode(caption)) + 2
+
     def hear(self, captions: Sequence[str]) -> Tensor:
         """(N, D) of length 1: N captions; what is too long is cut off."""
         return F.normalize(self.text.encode_text(self._tokens(list(captions)).to(self.vectors.device)), dim=-1)

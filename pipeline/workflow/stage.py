@@ -35,6 +35,7 @@ OUT = {
     "prepare": "prepared",
     "features": "features",
     "pretrain": "pretrained/{}",
+    "retriever": "retriever",
     "train": "models/{}",
     "adapt": "models/{}/adapted",
     "evaluate": "evaluation/{}",
@@ -42,7 +43,7 @@ OUT = {
     "cross": "crossed",
     "report": "report",
 }
-TRAINS = ("pretrain", "train", "adapt")  # may run as several processes
+TRAINS = ("pretrain", "retriever", "train", "adapt")  # may run as several processes
 INSTANCE = {"draw": "dataset", "pretrain": "role", "train": "method", "adapt": "method", "evaluate": "method"}
 
 
