@@ -52,7 +52,7 @@ def run(stage: Stage) -> None:
             "method": stage.instance,
             "settings": {**settings.shown, "seed": stage.seed},
             "signature": signature(
-                prepared, p.beam, settings.objective, p.splits, judges, evaluation.several, settings.gamma
+                prepared, p.beam, settings.objective, p.splits, judges, evaluation.several, settings.gamma, p.no_repeat
             ),
             **results,
             "not_computed": evaluation.not_computed,

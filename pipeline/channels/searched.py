@@ -51,6 +51,11 @@ class Unrepeated(Worded):
         return step
 
 
+def unrepeated(channel: Channel, n: int | None) -> Channel:
+    """`channel`, which says no `n` words twice; None: as often as it likes."""
+    return channel if n is None else Unrepeated(channel, n)
+
+
 @dataclass(frozen=True)
 class Reread(Worded):
     """What `channel` says, one caption per image, read again for its log-probability, which has a gradient.

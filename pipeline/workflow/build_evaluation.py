@@ -47,7 +47,18 @@ def evaluation_of(
         facts, names = known_facts(prepared), section.baselines.plain().get(method, ())
         baselines = {name: _baseline(name, prepared, store, facts) for name in names}
         several = Several(**section.several) if section.several else None
-        yield Evaluation(prepared, store, judges, language, section.beam, device, several, facts, baselines)
+        yield Evaluation(
+            prepared,
+            store,
+            judges,
+            language,
+            section.beam,
+            device,
+            several,
+            facts,
+            baselines,
+            no_repeat=section.no_repeat,
+        )
 
 
 def _baseline(name: str, prepared: Prepared, store: FeatureStore, facts: Mapping[str, Scene]) -> Baseline:

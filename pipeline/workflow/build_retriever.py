@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pipeline.channels.searched import Unrepeated
+from pipeline.channels.searched import unrepeated
 from pipeline.channels.words import Beam
 from pipeline.composition.method import Method
 from pipeline.composition.rewarding import RewardModels, heads
@@ -48,8 +48,7 @@ class Settings:
 
     @property
     def search(self) -> Channel:
-        beam = Beam(self.beam)
-        return Unrepeated(beam, self.no_repeat) if self.no_repeat else beam
+        return unrepeated(Beam(self.beam), self.no_repeat)
 
 
 def files(root: Path) -> list[Path]:
@@ -104,11 +103,12 @@ def reward_models(root: Path, prepared: Prepared, store: FeatureStore, device: t
     folder, settings = root / FOLDER, _settings(root)
     if settings.features != store.manifest["crc"]:
         raise UserError(f"{folder}: its images are of other features than {store.path}; run the retriever stage again")
+    encoder = _encoder(root, settings.model).to(device)
     if settings.weights != sha256(_weights(root, settings.model)):
         raise UserError(f"{folder}: made with other weights of {settings.model}; run the retriever stage again")
     images: dict[str, Tensor] = {name: x.to(device) for name, x in load_file(folder / IMAGES).items()}
-    encoder, vectors = _encoder(root, settings.model).to(device), images["vectors"]
-    retriever = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode, images.get("neighbours"))
+    vectors, neighbours = images["vectors"], images.get("neighbours")
+    retriever = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode, neighbours)
     judges: list[Discriminator] = []
     for name in ("discriminator", "grammar"):
         head = load_agent(folder / WEIGHTS, name)
