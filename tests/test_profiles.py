@@ -59,6 +59,7 @@ def test_scenes_is_the_default_profile():
     assert NAMES == [
         "coco",
         "coco_blip",
+        "coco_wtf",
         "flickr30k",
         "flickr8k",
         "flickr8k_beyond",

@@ -103,6 +103,7 @@ def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(han
         "evaluate.baselines.mle",
         *(f"evaluate.judges.{name}" for name in ("own", "adapted", "before", "judge", "symbolic")),
         "evaluate.metrics",
+        "evaluate.no_repeat",
         "evaluate.several",
         "evaluate.splits",
     }
