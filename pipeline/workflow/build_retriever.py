@@ -155,10 +155,10 @@ def _vectors(encoder: Listener | DualEncoder, store: FeatureStore, device: torch
 def _check_lengths(encoder: DualEncoder, prepared: Prepared) -> None:
     """Refuse a text encoder that would cut off human captions."""
     read = prepared.vocabulary.decode
-    texts = sorted({read(row) for row in prepared.tokens.tolist()}, key=len, reverse=True)
-    for text in texts[:1000]:  # in letters the longest
-        if (words := encoder.length(text)) > encoder.most:
-            raise UserError(
-                f"a caption of {words} tokens is longer than the text encoder takes, which is {encoder.most}: "
-                f"{text[:80]}…; lower prepare.max_words"
-            )
+    texts = sorted({read(row) for row in prepared.tokens.tolist()}, key=len, reverse=True)[:1000]  # longest in letters
+    most, place = encoder.lengths(texts).max(0)
+    if most > encoder.most:
+        raise UserError(
+            f"{prepared.folder}: a caption has {most} tokens, and the text encoder takes {encoder.most}: "
+            f"“{texts[place][:80]}”; lower prepare.max_words"
+        )
