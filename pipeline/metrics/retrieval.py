@@ -117,8 +117,7 @@ def similar_distractors(features: Tensor, count: int, *, block: int = 512) -> Te
 def nearest(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Tensor:
     """(M, K) int64: of each of `vectors` (M, D) of length 1 the nearest others among the rows `gallery` (n,).
 
-    `ranks` (K): which of them, 1 the nearest. In blocks: 64 MB of cosines at a time. Raises UserError where there are
-    not so many others.
+    `ranks` (K): which of them, 1 the nearest. Raises UserError where there are not so many others.
     """
     if max(ranks) >= len(gallery):
         raise UserError(
@@ -126,7 +125,7 @@ def nearest(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Tensor:
         )
     among, wanted = vectors[gallery], torch.tensor(ranks, device=vectors.device) - 1
     found = torch.empty(len(vectors), len(ranks), dtype=torch.int64, device=vectors.device)
-    for rows in torch.arange(len(vectors), device=vectors.device).split(max(1, 2**24 // len(gallery))):
+    for rows in torch.arange(len(vectors), device=vectors.device).split(max(1, AT_ONCE // len(gallery))):
         cosines = (vectors[rows] @ among.T).masked_fill_(rows.unsqueeze(1) == gallery, -torch.inf)
         found[rows] = gallery[cosines.topk(max(ranks), dim=1).indices[:, wanted]]
     return found

@@ -57,9 +57,9 @@ class Contrastive:
     """τ · the log-ratio of a caption's fit to its image, to that of other captions with it and of it with other images.
 
     The pair itself is in no denominator (decoupled), so at a small `temperature` τ each direction is the cosine minus
-    that of the hardest negative. The captions are those of the whole batch through the channels `among` and, if it is
-    none of them, the caption's own: of several samples per image each meets those of its own number. The images are
-    those of the batch and those like them that the retriever knows, each once. Where there is no negative, 0.
+    that of the hardest negative. The captions are those of the whole batch through the caption's own channel (of
+    several samples per image those of its own number) and through the channels `captions`. The images are those of the
+    batch and those like them that the retriever knows, each once. Where there is no negative, 0.
     """
 
     retriever: Retriever | Listener
