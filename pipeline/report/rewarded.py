@@ -66,7 +66,7 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
 
 def histories(folders: Iterable[Path]) -> dict[str, History]:
     """The training history of each rewarded method by its name, the folder's; others are left out."""
-    found = {}
+    found: dict[str, History] = {}
     for folder in folders:
         path = folder / "history.jsonl"
         entries = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
