@@ -51,7 +51,7 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
     ]
     columns += [measured(name, ("language", name), 3, "Language metrics") for name in measured_language(results)]
     columns += [
-        measured("Self-BLEU", ("diversity", "Self-BLEU"), 1, "Diversity"),
+        measured("Self-BLEU", ("diversity", "Self-BLEU"), 3, "Diversity"),
         measured("R@10", recall_by(judge), 1, results.judges[judge].title),
         Column("only the reward sees", show=only),
     ]
