@@ -88,7 +88,7 @@ class Method:
     image_dropout: float = 0.0  # the share of images in whose place the speaker sees its null image
     gamma: float = 1.0  # guidance of the speaker that comes out; it learns and is validated without
     rates: Mapping[str, float] = field(default_factory=dict)  # roles whose learning rate is their own, and constant
-    rewards: Retriever | None = None  # whose recall is validated, too
+    retriever: Retriever | None = None  # what rewards captions; its recall is validated, too
 
     def __post_init__(self) -> None:
         if self.gamma != 1 and getattr(self.speaker, "null", None) is None:

@@ -86,5 +86,5 @@ def with_discriminator(method: Method, rewards: RewardModels, channel: Channel) 
         terms=(telling, *method.terms),
         turns=replace(method.turns, order=order, early=DISCRIMINATOR),
         rates={**method.rates, "discriminator": rewards.rate},
-        rewards=rewards.retriever,
+        retriever=rewards.retriever,
     )

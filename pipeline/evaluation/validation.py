@@ -34,7 +34,7 @@ class Validation:
     device: torch.device
     unk: int  # what the speaker never says; −1: there is no such word
     dtype: torch.dtype | None = None  # of large products while captions are generated; None: the weights' own
-    rewards: Retriever | None = None  # whose recall is looked at, too
+    retriever: Retriever | None = None  # what rewards captions, whose recall is looked at, too
 
     def __call__(self) -> dict[str, float]:
         if self.speaker is None:
@@ -46,18 +46,18 @@ class Validation:
         tokens = said.tokens.flatten(0, 1)
         cider = self.cider(tokens.to(self.device), said.images.to(self.device))
         found = {"cider": float(cider.mean())}
-        if self.rewards is not None:
+        if self.retriever is not None:
             found |= {f"rewarded_{name}": share for name, share in self._rewarded(tokens, said.images).items()}
         if self.listener is None:
             return found
         return found | self._recall(tokens, said.pooled, both_ways=False)
 
     def _rewarded(self, tokens: torch.Tensor, rows: torch.Tensor) -> dict[str, float]:
-        assert self.rewards is not None
+        assert self.retriever is not None
         images = torch.arange(len(tokens))
         message = Message(tokens.to(self.device), caption_mask(tokens).to(self.device), images.to(self.device), 1)
-        seen = self.rewards.vectors[rows.to(self.device)]
-        found = search(self.rewards.hear(message), seen, images.to(self.device))
+        seen = self.retriever.vectors[rows.to(self.device)]
+        found = search(self.retriever.hear(message), seen, images.to(self.device))
         recalls = recall(found.by_caption.cpu())
         return {f"recall@{k}": recalls[f"R@{k}"] for k in (1, 5, 10)}
 
