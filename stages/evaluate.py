@@ -64,6 +64,7 @@ def run(stage: Stage) -> None:
                 evaluation.several,
                 settings.gamma,
                 near_words(p),
+                p.no_repeat,
             ),
             **results,
             "not_computed": evaluation.not_computed,

@@ -39,10 +39,13 @@ def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
 
 
 def test_every_method_is_in_a_comparison_on_scenes():
-    small, paper, beyond = map(profile, ("scenes", "scenes_results", "scenes_beyond"))
+    small, paper, beyond, rewarded = map(profile, ("scenes", "scenes_results", "scenes_beyond", "scenes_wtf"))
     assert {key for key in small if small[key] != beyond[key]} == {"methods", "sweep", "evaluate"}
-    assert set(beyond["methods"]) == set(beyond["sweep"]["grid"])
-    compared = paper["methods"] | beyond["methods"]
+    more = {key for key in small if small[key] != rewarded[key]}
+    assert more == {"pretrain", "retriever", "methods", "sweep", "evaluate"}
+    for one in (beyond, rewarded):
+        assert set(one["methods"]) == set(one["sweep"]["grid"])
+    compared = paper["methods"] | beyond["methods"] | rewarded["methods"]
     assert {block.get("method", name) for name, block in compared.items()} == set(METHODS)
 
 
@@ -56,16 +59,19 @@ def test_scenes_is_the_default_profile():
     assert NAMES == [
         "coco",
         "coco_blip",
+        "coco_wtf",
         "flickr30k",
         "flickr8k",
         "flickr8k_beyond",
         "flickr8k_official",
         "flickr8k_results",
+        "flickr8k_wtf",
         "folder",
         "scenes",
         "scenes_beyond",
         "scenes_results",
         "scenes_transformer",
+        "scenes_wtf",
     ]
     assert profile("scenes")["prepare"]["dataset"] == "scenes"
 

@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.analysis.judges import ADAPTED, NEAREST, OWN, SECOND, JudgeTitle, Keys, in_order, recall_by
 from pipeline.errors import UserError
 
-SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ"}
+SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α"}
 MISSING = "–"
 CIDER = ("language", "CIDEr")
 LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
@@ -160,10 +160,10 @@ class Results:
         return bool(self.values(*keys))
 
     def dial(self, method: str) -> str:
-        """The setting along which the method's curve runs: λ, or γ of a guided method that has one λ."""
+        """The setting along which the method's curve runs: λ, or where that does not vary γ or α."""
         points = self.of(method)
-        guided = any("gamma" in point.settings for point in points)
-        return "gamma" if guided and len({point.settings.get("lambda") for point in points}) == 1 else "lambda"
+        others = (key for key in ("gamma", "alpha") if any(key in point.settings for point in points))
+        return next(others, "lambda") if len({point.settings.get("lambda") for point in points}) == 1 else "lambda"
 
     def varying(self, method: str) -> list[str]:
         """The method's settings besides its dial and the seed that have several values."""

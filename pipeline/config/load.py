@@ -29,6 +29,7 @@ OWN_LISTENER, ADAPTED_LISTENER = "own", "adapted"  # judges that a method trains
 SYMBOLIC_JUDGE = "symbolic"  # of drawn scenes
 # The keys of every block of `methods`; the others are the options of its composition.
 OWN = ("from", "method", "speaker", "train", "gamma")
+REWARDS = "rewards"  # the argument of compositions that the section `retriever` makes
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class MethodSettings:
     objective: Objective
     gamma: float  # guidance of the trained speaker
     speaker: str  # the one that it begins with, by its name in `pretrain`
+    rewarded: bool  # whether it takes the reward models, too
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -54,9 +56,9 @@ def method_settings(view: View, name: str) -> MethodSettings:
     block = view.methods[name].plain()
     train = Train.model_validate(_laid_over(view.train.plain(), block["train"]))
     arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in OWN}
-    return MethodSettings(
-        _composition(name, block), arguments, train.optimisation, train.objective, block["gamma"], block["speaker"]
-    )
+    composition = _composition(name, block)
+    own = block["gamma"], block["speaker"], REWARDS in inspect.signature(composition).parameters
+    return MethodSettings(composition, arguments, train.optimisation, train.objective, *own)
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Params:
@@ -96,6 +98,8 @@ def _params(raw: dict[str, Any]) -> Params:
     for name, block in params.methods.items():
         blocks[name] = _checked(schemas[name], block, "methods", name).model_dump()
         _check_known(blocks[name]["speaker"], speakers, "speaker of pretrain", "methods", name, "speaker")
+        if params.retriever is None and REWARDS in inspect.signature(_composition(name, block)).parameters:
+            raise _MistakeError(("methods", name), f"methods.{name} is rewarded by a retriever: add that section")
         _checked(Train, _laid_over(raw["train"], blocks[name]["train"]), "methods", name, "train")
     for name, grids in params.sweep.grid.items():
         if name not in blocks:
@@ -143,12 +147,17 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
             needed = f"goes with prepare.tokenizer: {model} and features.{MAIN}.network: hub/{model}"
             raise _MistakeError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
     listeners = [name for name, kind in kinds.items() if kind is not SpeakerSettings]
+    if params.retriever:
+        _check_known(params.retriever.model, listeners, "listener of pretrain", "retriever", "model")
+        speakers = [name for name in kinds if name not in listeners]
+        _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
     judges = [OWN_LISTENER, ADAPTED_LISTENER, *listeners]
     judges += [SYMBOLIC_JUDGE] if params.draw else []
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
     if near := params.evaluate.near:
-        taken = {"listener", *params.evaluate.judges.values()}  # a retriever neither judges nor learns with a speaker
+        taken = {"listener", *params.evaluate.judges.values()}  # who judges, rewards or learns with a speaker
+        taken |= {params.retriever.model} if params.retriever else set()
         known = ["features", *(["facts"] if params.draw else []), *(name for name in listeners if name not in taken)]
         _check_known(near.by, known, "retriever", "evaluate", "near", "by")
 
@@ -188,7 +197,7 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
     try:
         composition = _composition(name, block)
         for option in inspect.signature(composition, eval_str=True).parameters.values():
-            if option.name in ("agents", "objective"):
+            if option.name in ("agents", "objective", REWARDS):
                 continue
             place = f"pipeline/methods/{block['from']}.py: option {option.name} of {composition.__name__}"
             if option.annotation is option.empty:

@@ -20,7 +20,7 @@ from pipeline.config.reading import read_mapping
 from pipeline.config.section import Given, Name, Section, Text
 from pipeline.config.views import View, listed_keys
 from pipeline.evaluation.set_sizes import SetSizes
-from pipeline.ranges import Count, Dropped, Each, Natural, NonNegative, Positive
+from pipeline.ranges import Count, Dropped, Each, Natural, NonNegative, Positive, different
 from pipeline.training.optimisation import Optimisation
 
 
@@ -143,6 +143,23 @@ def pretrained(block: Mapping[str, Any]) -> type[Section]:
     return SpeakerSettings if "architecture" in block else Pretrained if "network" in block else ListenerSettings
 
 
+class RetrieverSettings(Section):
+    """What rewards the captions of methods that take `rewards`: a fixed retriever, and two heads on its vectors.
+
+    `model`: its name in pretrain; `mined`: by rank, which of the training images nearest to an image are negatives
+    beside those of the batch; `beam`, `no_repeat`: how the speaker searches the captions that are rewarded.
+    """
+
+    model: Name
+    speaker: Name
+    temperature: Positive
+    mined: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(different)] = ()
+    hidden: Annotated[tuple[Count, ...], Field(strict=False)] = (512, 256)
+    beam: Count = 5
+    no_repeat: Count | None = 3
+    optimisation: Annotated[Optimisation, Given, _selects()]
+
+
 class Train(Section):
     """Joint training."""
 
@@ -173,10 +190,13 @@ class Near(Section):
 class Evaluate(Section):
     """Decoding (beam 1: greedy) and what is measured; `several`: also of sets of captions of an image.
 
+    With `no_repeat` no caption says so many words twice in the same order.
+
     `baselines`: method → captions of drawn scenes that are measured beside it, for which nothing is trained.
     """
 
     beam: Count
+    no_repeat: Count | None = None
     metrics: Annotated[tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"], ...], *Each]
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
     judges: dict[Name, Name]
@@ -219,6 +239,7 @@ class Params(Section):
     prepare: Prepare
     features: dict[Name, Features]
     pretrain: dict[Name, dict[str, Any]]
+    retriever: RetrieverSettings | None = None
     train: Train
     adapt: Adapt
     methods: dict[Name, dict[str, Any]]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pipeline.channels.searched import unrepeated
 from pipeline.channels.words import Beam
 from pipeline.data.batches import everything
 from pipeline.data.feature_store import FeatureStore
@@ -63,6 +64,7 @@ class Evaluation:
     facts: Mapping[str, Scene] = field(default_factory=dict)  # by the images' ids, where they are known
     baselines: Mapping[str, Baseline] = field(default_factory=dict)  # measured beside this speaker
     not_computed: dict[str, str] = field(default_factory=dict)
+    no_repeat: int | None = None  # words that no caption says twice in the same order
 
     def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Results of `split`, as metrics.json has them, and the columns of captions.parquet."""
@@ -76,7 +78,9 @@ class Evaluation:
         def batches() -> Iterable[Batch]:
             return everything(self.prepared, self.store, rows, BATCH)
 
-        said = captions(speaker, batches(), Beam(self.beam), self.device, self.prepared.vocabulary.unk)
+        said = captions(
+            speaker, batches(), unrepeated(Beam(self.beam), self.no_repeat), self.device, self.prepared.vocabulary.unk
+        )
         tokens = said.tokens[:, 0]
         texts = [self.prepared.vocabulary.decode(row) for row in tokens.tolist()]
         about = self._about(rows, said.pooled)
@@ -94,7 +98,7 @@ class Evaluation:
             **columns,
         }
         if self.several:
-            sets = self.several.captions(speaker, batches, self.prepared.vocabulary, self.device)
+            sets = self.several.captions(speaker, batches, self.prepared.vocabulary, self.device, self.no_repeat)
             results["several"] = {name: self._measured(each, about.references) for name, each in sets.items()}
             best = self.language.score([each[0] for each in sets["beams"]], about.references)
             results["several"]["beams"]["best"] = best.scores

@@ -13,6 +13,7 @@ from pipeline.errors import UserError
 from pipeline.models.att2in import Att2in
 from pipeline.models.critic import Controls, Critic
 from pipeline.models.decoder import Decoder
+from pipeline.models.discriminator import Discriminator
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.guided import Guided
 from pipeline.models.hub import Hub
@@ -20,9 +21,10 @@ from pipeline.models.listener import Listener
 from pipeline.models.transformer import Transformer
 from pipeline.runtime.files import write_atomically
 
-Agent = Decoder | Listener | DualEncoder | Critic | Controls
+Agent = Decoder | Listener | DualEncoder | Critic | Controls | Discriminator
 KINDS: dict[str, Callable[..., Agent]] = {
-    kind.__name__: kind for kind in (Att2in, Transformer, Hub, Guided, Listener, DualEncoder, Critic, Controls)
+    kind.__name__: kind
+    for kind in (Att2in, Transformer, Hub, Guided, Listener, DualEncoder, Critic, Controls, Discriminator)
 }
 
 

@@ -50,7 +50,19 @@ def evaluation_of(
         baselines = {name: _baseline(name, prepared, store, facts) for name in names}
         several = Several(**section.several) if section.several else None
         near = _near(section.near, prepared, store, root, device) if section.near else None
-        yield Evaluation(prepared, store, judges, language, section.beam, device, near, several, facts, baselines)
+        yield Evaluation(
+            prepared,
+            store,
+            judges,
+            language,
+            section.beam,
+            device,
+            near,
+            several,
+            facts,
+            baselines,
+            no_repeat=section.no_repeat,
+        )
 
 
 def near_words(section: Node) -> str | None:

@@ -11,6 +11,7 @@ from pipeline.composition.joint import Agents
 from pipeline.composition.method import Method
 from pipeline.composition.relaxed import relaxed
 from pipeline.data.corpus import tokenise
+from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.texts import Texts
@@ -18,6 +19,7 @@ from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
 from pipeline.models.weights import load_agent
 from pipeline.workflow.build_data import cider
+from pipeline.workflow.build_retriever import reward_models
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from pipeline.config.load import MethodSettings
 
 
-def method_of(settings: MethodSettings, root: Path, prepared: Prepared, device: torch.device) -> tuple[Method, CiderD]:
+def method_of(
+    settings: MethodSettings, root: Path, prepared: Prepared, store: FeatureStore, device: torch.device
+) -> tuple[Method, CiderD]:
     """A method of joint training, from the pretrained speaker and listener below `root`, and its CIDEr-D."""
     objective = settings.objective
     scorer = cider(prepared, objective.eos_in_reward, objective.document_frequencies)
@@ -34,7 +38,8 @@ def method_of(settings: MethodSettings, root: Path, prepared: Prepared, device: 
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
     agents = Agents(speaker, listener, scorer.to(device), texts(prepared))
-    composed = settings.composition(agents, objective, **settings.arguments)
+    rewards = {"rewards": reward_models(root, prepared, device)} if settings.rewarded else {}
+    composed = settings.composition(agents, objective, **rewards, **settings.arguments)
     if objective.control == "relax":
         composed = relaxed(composed)
     return replace(composed, gamma=settings.gamma), agents.cider

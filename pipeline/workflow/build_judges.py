@@ -9,7 +9,7 @@ import torch
 
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import Judge, ListenerJudge, TextJudge
+from pipeline.evaluation.judges import Judge, ListenerJudge, TextJudge, judge_of
 from pipeline.evaluation.symbolic import SymbolicJudge
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
@@ -53,13 +53,7 @@ def judge_in(folder: Path, root: Path, prepared: Prepared, device: torch.device)
     """
     agent = load_agent(folder / "weights.safetensors", "listener")
     if isinstance(agent, Listener | DualEncoder):
-        store = store_of(root, agent.features, prepared)
-        pooled = lambda rows: torch.from_numpy(store.pooled(rows.numpy()))  # noqa: E731
-        if isinstance(agent, DualEncoder):
-            return TextJudge(agent, pooled, device)
-        return ListenerJudge(
-            agent, pooled, device, (lambda rows: pooled(rows + len(store))) if store.mirrored else None
-        )
+        return judge_of(agent, store_of(root, agent.features, prepared), device)
     raise UserError(
         f"{folder}: a {type(agent).__name__} is no judge: it must have hear and look (evaluation/judges.py)"
     )

@@ -60,5 +60,6 @@ def training_of(
     if wanted not in ("float32", "bfloat16"):
         raise UserError(f"SAYWHICH_VALIDATION={wanted}: one of float32, bfloat16")
     dtype = torch.bfloat16 if wanted == "bfloat16" else None
-    validate = Validation(method.speaker, listener, scorer, looked_at, device, prepared.vocabulary.unk, dtype)
+    unk = prepared.vocabulary.unk
+    validate = Validation(method.speaker, listener, scorer, looked_at, device, unk, dtype, method.retriever)
     return Training(method, batches, settings, seed, device, validate)
