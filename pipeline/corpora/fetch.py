@@ -116,9 +116,10 @@ def _check(card: Card, out: Path, downloads: Path, say: Say) -> str:
                 f"{folder}: {files:,} files of {size:,} bytes are there, and {marker['files']:,} of "
                 f"{marker['bytes']:,} were unpacked; remove the folder and run this again"
             )
-        if files < (archive.needed or archive.files):
-            needed = f"{files:,} files are there, and {archive.needed or archive.files:,} are needed"
-            raise UserError(f"{folder}: {needed}; complete it, or move it away and run this again")
+        least = archive.needed or archive.files
+        if files < least:
+            there = f"{files:,} files are there, and {least:,} are needed"
+            raise UserError(f"{folder}: {there}; complete it, or move it away and run this again")
         say(f"there: {folder}, {files:,} files" + ("" if marker else ", not unpacked by this command"))
         found.append(archive)
     for entry in card.by_hand:
