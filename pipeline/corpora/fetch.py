@@ -132,11 +132,11 @@ def _check(card: Card, out: Path, downloads: Path, say: Say) -> str:
             say(f"  {entry.where}")
             missing.append((entry, path))
     chosen = {source.choice: source.profile for source in found if source.choice}
-    needed = [(source, path) for source, path in missing if not source.optional and source.choice not in chosen]
-    if needed:
-        both = {source.choice for source, _ in needed if source.choice}
-        hint = f" ({' or '.join(str(path) for source, path in needed if source.choice)}: one is enough)" if both else ""
-        paths = ", ".join(str(path) for _, path in needed)
+    absent = [(source, path) for source, path in missing if not source.optional and source.choice not in chosen]
+    if absent:
+        both = {source.choice for source, _ in absent if source.choice}
+        hint = f" ({' or '.join(str(path) for source, path in absent if source.choice)}: one is enough)" if both else ""
+        paths = ", ".join(str(path) for _, path in absent)
         raise UserError(f"{card.name}: still missing: {paths}{hint}; see above where to get it")
     return next(filter(None, chosen.values()), card.name)
 

@@ -147,7 +147,7 @@ def connect() -> Tracker:
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
             try:
-                return Tracker(client, client.create_experiment(name, artifact_location=artifacts, tags=KIND), lock)
+                return Tracker(client, client.create_experiment(name, artifacts, KIND), lock)
             except MlflowException:  # on a server another process may have created it meanwhile
                 experiment = client.get_experiment_by_name(name)
                 if experiment is None:
