@@ -75,7 +75,7 @@ def world(tmp_path, monkeypatch):
         copy = shutil.copytree if source.is_dir() else shutil.copy
         copy(source, tmp_path / name, **({"ignore": shutil.ignore_patterns("__pycache__")} if source.is_dir() else {}))
     params = profile("scenes")
-    params["draw"]["scenes"] = {"images": 30, "size": 64, "val": 6, "test": 6}
+    params["draw"]["scenes"] = {"images": 30, "size": 64, "val": 8, "test": 8}
     params["prepare"]["min_count"] = 2
     params["features"]["main"] = FEATURES
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))

@@ -89,7 +89,7 @@ def test_ten_photos_of_ones_own_go_from_the_folder_to_an_evaluated_speaker(photo
     assert {split: images["split"].count(split) for split in ("train", "val", "test")} == COUNTS
     assert run("features") == 0
     assert "Until then a word detector is trained on these images instead" in " ".join(capfd.readouterr().err.split())
-    assert json.loads(Path("data/features/manifest.json").read_text())["network"] == "word_detector"
+    assert json.loads(Path("data/features/main/manifest.json").read_text())["network"] == "word_detector"
     for role in ("listener", "speaker", "judge"):
         assert run("pretrain", "--role", role) == 0
     for stage in ("train", "adapt", "evaluate"):

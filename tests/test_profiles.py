@@ -68,6 +68,7 @@ def test_scenes_is_the_default_profile():
         "flickr8k_wtf",
         "folder",
         "scenes",
+        "scenes_again",
         "scenes_beyond",
         "scenes_results",
         "scenes_transformer",

@@ -1,6 +1,6 @@
 """A toy world through the real tools: DVC's DAG, Snakemake's grid, MLflow's record, and stages that are killed.
 
-One whole `make repro` of 30 scenes and one-epoch trainings is run once; the tests look at it, or change a copy of it.
+One whole `make repro` of 34 scenes and one-epoch trainings is run once; the tests look at it, or change a copy of it.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def test_an_evaluation_holds_five_judges_and_says_what_it_lacks(world):
         "lambda": 0.005, "rho": 0.25, "mix": "caption", "feed": "distribution", "seed": 1,
     }  # fmt: skip
     for split in ("val", "test"):
-        assert metrics[split]["images"] == 6
+        assert metrics[split]["images"] == 8
         assert set(metrics[split]["language"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"}
         assert list(metrics[split]["judges"]) == ["own", "adapted", "before", "symbolic", "judge"]
         for found in metrics[split]["judges"].values():
@@ -151,8 +151,8 @@ def test_an_evaluation_holds_five_judges_and_says_what_it_lacks(world):
     assert "decode=beam:2" in metrics["signature"]
     assert "judges=own+adapted+before+symbolic+judge" in metrics["signature"]
     captions = pq.read_table(world[0] / "data/evaluation/psst_multinomial/captions.parquet").to_pydict()
-    assert captions["split"] == ["val"] * 6 + ["test"] * 6
-    assert all(1 <= rank <= 6 for name in ("own", "before", "judge") for rank in captions[f"rank_{name}"])
+    assert captions["split"] == ["val"] * 8 + ["test"] * 8
+    assert all(1 <= rank <= 8 for name in ("own", "before", "judge") for rank in captions[f"rank_{name}"])
 
 
 def test_captions_without_training_are_measured_beside_the_pretrained_speaker_and_shown(world):

@@ -116,9 +116,10 @@ def _check(card: Card, out: Path, downloads: Path, say: Say) -> str:
                 f"{folder}: {files:,} files of {size:,} bytes are there, and {marker['files']:,} of "
                 f"{marker['bytes']:,} were unpacked; remove the folder and run this again"
             )
-        if files < (archive.needed or archive.files):
-            needed = f"{files:,} files are there, and {archive.needed or archive.files:,} are needed"
-            raise UserError(f"{folder}: {needed}; complete it, or move it away and run this again")
+        least = archive.needed or archive.files
+        if files < least:
+            there = f"{files:,} files are there, and {least:,} are needed"
+            raise UserError(f"{folder}: {there}; complete it, or move it away and run this again")
         say(f"there: {folder}, {files:,} files" + ("" if marker else ", not unpacked by this command"))
         found.append(archive)
     for entry in card.by_hand:
@@ -131,11 +132,11 @@ def _check(card: Card, out: Path, downloads: Path, say: Say) -> str:
             say(f"  {entry.where}")
             missing.append((entry, path))
     chosen = {source.choice: source.profile for source in found if source.choice}
-    needed = [(source, path) for source, path in missing if not source.optional and source.choice not in chosen]
-    if needed:
-        both = {source.choice for source, _ in needed if source.choice}
-        hint = f" ({' or '.join(str(path) for source, path in needed if source.choice)}: one is enough)" if both else ""
-        paths = ", ".join(str(path) for _, path in needed)
+    absent = [(source, path) for source, path in missing if not source.optional and source.choice not in chosen]
+    if absent:
+        both = {source.choice for source, _ in absent if source.choice}
+        hint = f" ({' or '.join(str(path) for source, path in absent if source.choice)}: one is enough)" if both else ""
+        paths = ", ".join(str(path) for _, path in absent)
         raise UserError(f"{card.name}: still missing: {paths}{hint}; see above where to get it")
     return next(filter(None, chosen.values()), card.name)
 

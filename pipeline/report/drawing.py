@@ -258,7 +258,8 @@ def _tag(axes: Any, series: Sequence[Series], ends: bool) -> None:
     from matplotlib.transforms import Bbox
 
     markers = [axes.transData.transform((spot.x, spot.y)) for line in series for spot in line.spots]
-    reach, taken = 6 * axes.figure.dpi / 72, []
+    reach = 6 * axes.figure.dpi / 72
+    taken: list[Bbox] = []
     for line in series:
         for n, spot in enumerate(line.spots):
             if not spot.tag or not (spot.chosen or (ends and n == len(line.spots) - 1)):

@@ -147,11 +147,11 @@ def connect() -> Tracker:
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
             try:
-                client.create_experiment(name, artifact_location=artifacts, tags=KIND)
+                return Tracker(client, client.create_experiment(name, artifacts, KIND), lock)
             except MlflowException:  # on a server another process may have created it meanwhile
-                if client.get_experiment_by_name(name) is None:
+                experiment = client.get_experiment_by_name(name)
+                if experiment is None:
                     raise
-            experiment = client.get_experiment_by_name(name)
         elif "MLFLOW_TRACKING_URI" not in os.environ and database and experiment.artifact_location != artifacts:
             _move(Path(database), experiment.artifact_location, str(artifacts))
         return Tracker(client, experiment.experiment_id, lock)

@@ -44,11 +44,19 @@ def training_of(
     if products.small(method.agents.values()):
         torch.set_num_threads(1)
     products.choose(method.agents.values(), device)
-    part, pinned = (ranks.rank(), ranks.size()), device.type == "cuda"
-    rows, dropped = prepared.rows("train"), method.image_dropout
-    loading = {"pinned": pinned, "part": part, "image_dropout": dropped, "captions": settings.captions}
     groups = neighbourhoods(prepared) if settings.order == "neighbourhoods" else None
-    batches = Batches(prepared, store, rows, settings.batch, seed, groups=groups, **loading)
+    batches = Batches(
+        prepared,
+        store,
+        prepared.rows("train"),
+        settings.batch,
+        seed,
+        pinned=device.type == "cuda",
+        part=(ranks.rank(), ranks.size()),
+        image_dropout=method.image_dropout,
+        captions=settings.captions,
+        groups=groups,
+    )
     held_out = prepared.rows("val")
     listener = method.agents.get("listener")
     assert listener is None or isinstance(listener, Listener)

@@ -136,7 +136,8 @@ def laid(below: dict, above: dict, place: str = "") -> dict:
         one = (
             not isinstance(value, dict) or value.fa.flow_style() or f"{place}{key}" in ("draw", "methods", "sweep.grid")
         )
-        merged[key] = value if one else laid(below.get(key) or {}, value, f"{place}{key}.")
+        under = below.get(key)
+        merged[key] = value if one else laid(under if isinstance(under, dict) else {}, value, f"{place}{key}.")
     return merged
 
 
