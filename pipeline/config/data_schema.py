@@ -11,12 +11,13 @@ from pipeline.ranges import Count, Each, Natural, Positive, Share, different
 
 
 class Scenes(Section):
-    """How many scenes to draw, and how large (pixels a side)."""
+    """How many scenes to draw, how large (pixels a side), and whether there is a dialog about each."""
 
     images: Count
     size: Annotated[int, Field(ge=32)]
     val: Count
     test: Count
+    dialogs: bool = False
 
     def _check(self) -> None:
         if self.val + self.test >= self.images:
