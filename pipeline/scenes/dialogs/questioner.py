@@ -67,7 +67,8 @@ def converse(scene: Scene, caption: Description, seed: int, index: int) -> list[
     sees it; they depend on the arguments alone.
     """
     rng = stream(seed, index, STREAM)
-    talk, person, rounds = _Talk(scene, caption, rng), Person.draw(rng), []
+    talk, person = _Talk(scene, caption, rng), Person.draw(rng)
+    rounds: list[Round] = []
     while len(rounds) < ROUNDS:
         question = talk.ask()
         answer = say(rng, scene, question, person)
@@ -209,7 +210,8 @@ class _Talk:
     def _of_scene(self, kind: str) -> Question | None:
         rng, scene = self.rng, self.scene
         unknown = [i for i in range(len(scene.things)) if i not in self.known]
-        asked, shown, unmentioned = "", "", ()
+        asked, shown = "", ""
+        unmentioned: tuple[int, ...] = ()
         if kind == "exist":
             there = bool(unknown) and rng.random() < 0.5
             asked = scene.things[unknown[0]].category if there else pick(rng, SETTINGS[scene.setting])
