@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -65,17 +65,16 @@ class Batches:
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from number `start` on; `step` counts on over epochs."""
         order = self.rows[_generator(self.seed, epoch, ORDER).permutation(len(self.rows))]
-        draws = _generator(self.seed, epoch, CAPTION).random(len(self.prepared))
-        first = self.prepared.first
-        captions = first[:-1] + (draws * np.diff(first)).astype(np.int64)  # (M,): one of each image's captions
-        unseen = _generator(self.seed, epoch, UNSEEN).random(len(self.prepared)) < self.image_dropout
+        read_rows = self.reader(epoch)
 
         def read(number: int) -> Batch:
             first, step = self.part * self.each, epoch * len(self) + number
             rows = order[number * self.batch : (number + 1) * self.batch][first : first + self.each]
-            batch = _batch(self.prepared, self.store, rows, captions[rows], epoch, step, self.pinned)
-            batch.region_mask[torch.from_numpy(unseen[rows])] = False
-            return batch if self.each == self.batch else replace(batch, first=first, of=self.batch)
+            batch = read_rows(rows, step)
+            if self.each == self.batch:
+                return batch
+            each = len(batch) // len(rows)  # in dialogs an image has several rows
+            return replace(batch, first=first * each, of=self.batch * each)
 
         with ThreadPoolExecutor(1, "batches") as reader:
             waiting: deque[Future[Batch]] = deque()
@@ -89,18 +88,33 @@ class Batches:
             finally:  # the consumer stopped, or reading failed
                 reader.shutdown(wait=True, cancel_futures=True)
 
+    def reader(self, epoch: int) -> Callable[[np.ndarray, int], Batch]:
+        """What reads the images `rows` (b,) of an epoch for a step."""
+        draws = _generator(self.seed, epoch, CAPTION).random(len(self.prepared))
+        first = self.prepared.first
+        captions = first[:-1] + (draws * np.diff(first)).astype(np.int64)  # (M,): one of each image's captions
+        unseen = _generator(self.seed, epoch, UNSEEN).random(len(self.prepared)) < self.image_dropout
+
+        def read(rows: np.ndarray, step: int) -> Batch:
+            batch = read_batch(self.prepared, self.store, rows, captions[rows], epoch, step, self.pinned)
+            batch.region_mask[torch.from_numpy(unseen[rows])] = False
+            return batch
+
+        return read
+
 
 def everything(prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch: int) -> Iterator[Batch]:
     """All images of `rows` in order, each with its first caption, the last batch as small as need be."""
     _check_same_images(prepared, store)
     for number, start in enumerate(range(0, len(rows), batch)):
         some = np.asarray(rows[start : start + batch])
-        yield _batch(prepared, store, some, prepared.first[some], 0, number, pinned=False)
+        yield read_batch(prepared, store, some, prepared.first[some], 0, number, pinned=False)
 
 
-def _batch(
+def read_batch(
     prepared: Prepared, store: FeatureStore, rows: np.ndarray, captions: np.ndarray, epoch: int, step: int, pinned: bool
 ) -> Batch:
+    """The images `rows` with the captions of these numbers."""
     pooled = torch.empty(len(rows), store.pooled_size, dtype=torch.float16, pin_memory=pinned)
     regions = torch.empty(len(rows), *store.regions_shape, dtype=torch.float16, pin_memory=pinned)
     store.read_into(rows, pooled.numpy(), regions.numpy())

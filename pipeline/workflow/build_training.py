@@ -19,6 +19,7 @@ from pipeline.runtime import products, ranks
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
+from pipeline.workflow.build_dialog import dialog_batches, is_dialog, ranking_validation
 
 VALIDATION_BATCH = 256
 
@@ -45,6 +46,10 @@ def training_of(
     products.choose(method.agents.values(), device)
     part, pinned = (ranks.rank(), ranks.size()), device.type == "cuda"
     rows, dropped = prepared.rows("train"), method.image_dropout
+    if is_dialog(method.agents.values()):
+        rounds = dialog_batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part)
+        ranking = ranking_validation(method, prepared, store, device)
+        return Training(method, rounds, settings, seed, device, ranking)
     batches = Batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part, image_dropout=dropped)
     held_out = prepared.rows("val")
     listener = method.agents.get("listener")
