@@ -21,6 +21,7 @@ from pipeline.evaluation.generate import captions
 from pipeline.evaluation.judges import Judge, Spoken, galleries, partition, spoken, verdict
 from pipeline.evaluation.likelihood import human_log_likelihood
 from pipeline.evaluation.several import Sets, Several, measured
+from pipeline.evaluation.signature import Reward, signature
 from pipeline.evaluation.symbolic import scenes_of
 from pipeline.metrics.diversity import self_bleu
 from pipeline.metrics.language import BLEU, LanguageScorer
@@ -108,6 +109,10 @@ class Evaluation:
             results.setdefault("baselines", {})[name] = own
             columns |= {f"{name}_{column}": each for column, each in scores.items() if column.startswith(KEPT)}
         return results, columns
+
+    def signature(self, splits: Sequence[str], objective: Reward, gamma: float) -> str:
+        """One line: what two results must share to be compared."""
+        return signature(self.prepared, self.beam, objective, splits, self.judges, self.several, gamma)
 
     def _about(self, rows: np.ndarray, pooled: torch.Tensor) -> About:
         scenes = scenes_of(self.prepared, self.facts, rows) if self.facts else []

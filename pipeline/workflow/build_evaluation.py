@@ -7,22 +7,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.baselines import Baseline, oracle, random, template
+from pipeline.evaluation.dialogs import DialogEvaluation
 from pipeline.evaluation.evaluate import Evaluation
-from pipeline.evaluation.judges import Judge
 from pipeline.evaluation.several import Several
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.decoder import Decoder
 from pipeline.models.weights import load_agent
 from pipeline.scenes.facts import Scene
-from pipeline.workflow.build_judges import known_facts
+from pipeline.workflow.build_dialog import discriminator_in, is_dialog
+from pipeline.workflow.build_judges import folder_of, judges_of, known_facts
 
 if TYPE_CHECKING:
     from pipeline.config.views import Node
+    from pipeline.workflow.stage import Stage
 
 
 def speaker_in(folder: Path) -> Decoder:
@@ -34,17 +34,20 @@ def speaker_in(folder: Path) -> Decoder:
 
 @contextmanager
 def evaluation_of(
-    section: Node,
-    method: str,
-    prepared: Prepared,
-    store: FeatureStore,
-    judges: Mapping[str, Judge],
-    device: torch.device,
-) -> Iterator[Evaluation]:
-    """The protocol of the section `evaluate`, with its Java programs running; the baselines that go with `method`."""
+    section: Node, stage: Stage, speaker: Decoder, prepared: Prepared, store: FeatureStore
+) -> Iterator[Evaluation | DialogEvaluation]:
+    """The protocol of the section `evaluate`: its judges, its Java programs running, the baselines of this method."""
+    chosen, device = section.judges.plain(), stage.device
+    if is_dialog([speaker]):
+        listening = {
+            name: discriminator_in(folder_of(which, stage.model, stage.root)) for name, which in chosen.items()
+        }
+        yield DialogEvaluation(prepared, store, listening, section.beam, device)
+        return
+    judges = judges_of(chosen, stage.model, stage.root, prepared, store, device)
     metrics = [name for group in section.metrics for name in (BLEU if group == "BLEU" else (group,))]
     with LanguageScorer(metrics) as language:
-        facts, names = known_facts(prepared), section.baselines.plain().get(method, ())
+        facts, names = known_facts(prepared), section.baselines.plain().get(stage.instance, ())
         baselines = {name: _baseline(name, prepared, store, facts) for name in names}
         several = Several(**section.several) if section.several else None
         yield Evaluation(prepared, store, judges, language, section.beam, device, several, facts, baselines)

@@ -31,14 +31,18 @@ def judges_of(
     used to this speaker; symbolic: the judge that reads the facts of drawn scenes; any other word: the pretrained model
     of that name.
     """
-    folders = {OWN: model, ADAPTED: model / "adapted"}
 
     def judge(which: str) -> Judge:
         if which == SYMBOLIC:
             return SymbolicJudge(prepared, known_facts(prepared))
-        return judge_in(folders.get(which, root / "pretrained" / which), store, device)
+        return judge_in(folder_of(which, model, root), store, device)
 
     return {name: judge(which) for name, which in chosen.items()}
+
+
+def folder_of(which: str, model: Path, root: Path) -> Path:
+    """Where a judge's weights are: with those of the speaker, or among the pretrained ones."""
+    return {OWN: model, ADAPTED: model / "adapted"}.get(which, root / "pretrained" / which)
 
 
 def known_facts(prepared: Prepared) -> dict[str, Scene]:
