@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -20,7 +19,6 @@ from pipeline.models.dialog_encoders import ENCODERS, Encoder
 from pipeline.models.discriminator import Discriminator
 from pipeline.models.lstm import Lstm
 from pipeline.models.transformer import Transformer
-from pipeline.models.weights import load_agent
 from pipeline.scores.answers import Chosen
 from pipeline.types import Batch
 
@@ -45,13 +43,6 @@ def dialog_pretraining(section: Node, prepared: Prepared, store: FeatureStore) -
     own = {name: section[name] for name in ("answer", "dropout", "hears_end")}
     discriminator = Discriminator(_encoder(section, store), words, **own)
     return matching(discriminator, Chosen(discriminator, section.options, section.others, norms=section.norms))
-
-
-def discriminator_in(folder: Path) -> Discriminator:
-    """The discriminator whose weights are in `folder`."""
-    found = load_agent(folder / "weights.safetensors", "listener")
-    assert isinstance(found, Discriminator)
-    return found
 
 
 def _encoder(section: Node, store: FeatureStore) -> Encoder:

@@ -14,11 +14,11 @@ from pipeline.evaluation.dialogs import DialogEvaluation
 from pipeline.evaluation.evaluate import Evaluation
 from pipeline.evaluation.several import Several
 from pipeline.metrics.language import BLEU, LanguageScorer
+from pipeline.models.answering import Answering
 from pipeline.models.decoder import Decoder
 from pipeline.models.weights import load_agent
 from pipeline.scenes.facts import Scene
-from pipeline.workflow.build_dialog import discriminator_in, is_dialog
-from pipeline.workflow.build_judges import folder_of, judges_of, known_facts
+from pipeline.workflow.build_judges import discriminator_in, folder_of, judges_of, known_facts
 
 if TYPE_CHECKING:
     from pipeline.config.views import Node
@@ -38,7 +38,7 @@ def evaluation_of(
 ) -> Iterator[Evaluation | DialogEvaluation]:
     """The protocol of the section `evaluate`: its judges, its Java programs running, the baselines of this method."""
     chosen, device = section.judges.plain(), stage.device
-    if is_dialog([speaker]):
+    if isinstance(speaker, Answering):
         listening = {
             name: discriminator_in(folder_of(which, stage.model, stage.root)) for name, which in chosen.items()
         }

@@ -12,6 +12,7 @@ from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import Judge, ListenerJudge, TextJudge
 from pipeline.evaluation.symbolic import SymbolicJudge
+from pipeline.models.discriminator import Discriminator
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.models.weights import load_agent
@@ -61,3 +62,10 @@ def judge_in(folder: Path, store: FeatureStore, device: torch.device) -> Judge:
     raise UserError(
         f"{folder}: a {type(agent).__name__} is no judge: it must have hear and look (evaluation/judges.py)"
     )
+
+
+def discriminator_in(folder: Path) -> Discriminator:
+    """The discriminator whose weights are in `folder`."""
+    found = load_agent(folder / "weights.safetensors", "listener")
+    assert isinstance(found, Discriminator)
+    return found
