@@ -12,7 +12,8 @@ import yaml
 from whole_profiles import profile
 
 from pipeline.data.prepared_dialogs import PreparedDialogs
-from stages import adapt, draw, evaluate, features, prepare, pretrain, train
+from pipeline.workflow.sweep import gather
+from stages import adapt, cross, draw, evaluate, features, prepare, pretrain, report, train
 
 ROOT = Path(__file__).parents[1]
 METHODS = {
@@ -23,7 +24,7 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A folder in which every stage but sweep and report has run."""
+    """A folder in which every stage has run, without a grid."""
     folder = tmp_path_factory.mktemp("dialogs")
     params = profile("dialog")
     params["draw"]["scenes"] |= {"images": 40, "size": 48, "val": 8, "test": 8}
@@ -50,6 +51,9 @@ def world(tmp_path_factory):
         for method in METHODS:
             for stage, name in ((train, "train"), (adapt, "adapt"), (evaluate, "evaluate")):
                 run(stage, name, "--method", method)
+        gather([], Path("data/sweep"))
+        run(cross, "cross")
+        run(report, "report")
         yield folder
 
 
@@ -84,6 +88,37 @@ def test_an_evaluation_ranks_by_likelihood_and_by_every_discriminator(world):
     own = [1 / rank for rank, split in zip(columns["rank"], columns["split"], strict=True) if split == "test"]
     assert np.mean(own) == pytest.approx(test["ranking"]["MRR"])
     assert "UNK" not in " ".join(columns["answer"])
+
+
+def test_the_report_has_the_paper_s_tables_and_dialogs_to_look_at(world):
+    tables = (world / "data/report/tables.md").read_text()
+    for words in ("Who answers", "Who judges", "The paper's claims", "Referred to by", "0.5467", "0.6222"):
+        assert words in tables
+    assert "| D-NP-ATT ranks better than D-NP" in tables
+    assert "−0.0000" not in tables
+    page = (world / "data/report/report.html").read_text()
+    said = pq.read_table(world / "data/evaluation/g_dis/captions.parquet").to_pylist()
+    assert page.count("data:image") == 8
+    shown = [row for row in said if row["split"] == "test"]
+    assert all(row["question"] in page for row in shown)
+    assert "<script" not in page
+
+
+def test_differences_have_intervals_over_dialogs(world):
+    from pipeline.analysis.dialogs import difference, reciprocal_ranks
+    from pipeline.analysis.results import read_results
+
+    results = read_results(world / "data/sweep", [world / "data/evaluation/g_dis"])
+    (run,) = results.runs
+    own = reciprocal_ranks(run)
+    assert own.shape == (8,)
+    assert own.mean() == pytest.approx(run.value("test", "ranking", "MRR"))
+    found = difference([own + 0.1, own + 0.3], [own])
+    assert (found.value, found.low, found.high) == pytest.approx((0.2, 0.2, 0.2))
+    assert found.clear
+    assert not difference([own], [own]).clear
+    assert difference([own], [own[:3]]) is None
+    assert reciprocal_ranks(run, "rank_nobody") is None
 
 
 def test_no_training_is_the_pretrained_generator(world):

@@ -118,7 +118,11 @@ class SpeakerSettings(Section):
 
 
 class Understanding(Section):
-    """An encoder of image, history and question, for either side of a dialog; without one of them, it is not told."""
+    """An encoder of image, history and question, for either side of a dialog; without one of them, it is not told.
+
+    `places`: it knows which region is where, in grids that have as many in every image. `order`: how long ago a round
+    of the history is.
+    """
 
     encoder: Literal["hciae", "lf", "hre"]
     words: Count
@@ -126,6 +130,7 @@ class Understanding(Section):
     dropout: Dropped
     history: bool = True
     image: bool = True
+    places: bool = False
     order: bool | None = None
     optimisation: Annotated[Optimisation, Given, _selects("MRR")]
 

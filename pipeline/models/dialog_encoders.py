@@ -28,8 +28,11 @@ class Encoder(nn.Module):
         dropout: float = 0.5,
         history: bool = True,
         image: bool = True,
+        places: int = 0,
     ) -> None:
-        """`words`: size of the embeddings that it hears."""
+        """`words`: size of the embeddings that it hears; `places`: of so many regions, a grid's, it knows the places,
+        which the paper's does not.
+        """
         super().__init__()
         self.arguments: dict[str, Any] = {
             "words": words,
@@ -38,10 +41,12 @@ class Encoder(nn.Module):
             "dropout": dropout,
             "history": history,
             "image": image,
+            "places": places,
         }
         self.hidden, self.dropout, self.history, self.image = hidden, dropout, history, image
         self.question = nn.LSTM(words, hidden, batch_first=True)
         self.region = nn.Linear(region_size, hidden)
+        self.place = nn.Parameter(torch.zeros(places, hidden)) if places else None
         self.fusion = nn.Linear(3 * hidden, hidden)
 
     def forward(self, batch: Batch, word: nn.Embedding) -> Tensor:
@@ -61,7 +66,8 @@ class Encoder(nn.Module):
     def seen(self, batch: Batch, asked: Asked) -> tuple[Tensor, Tensor]:
         """(D, K, H) regions of each dialog's image, and which there are (D, K)."""
         many = asked.history.shape[1]
-        return torch.tanh(self.region(batch.regions[::many])), batch.region_mask[::many]
+        regions = self.region(batch.regions[::many])
+        return torch.tanh(regions if self.place is None else regions + self.place), batch.region_mask[::many]
 
 
 class Hciae(Encoder):

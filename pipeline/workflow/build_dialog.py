@@ -47,8 +47,10 @@ def dialog_pretraining(section: Node, prepared: Prepared, store: FeatureStore) -
 
 def _encoder(section: Node, store: FeatureStore) -> Encoder:
     given = {name: section[name] for name in ("words", "hidden", "dropout", "history", "image")}
+    places, size = store.regions_shape
     order = {"order": section.order} if section.order is not None else {}
-    return ENCODERS[section.encoder](region_size=store.regions_shape[1], **given, **order)
+    encoder = ENCODERS[section.encoder]
+    return encoder(region_size=size, places=places if section.places else 0, **given, **order)
 
 
 def _generator(section: Node, prepared: Prepared, store: FeatureStore) -> Answering:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_dialogs import HIDDEN, VOCABULARY, batch, discriminator, encoder, generator
+from small_dialogs import HIDDEN, REGIONS, VOCABULARY, batch, discriminator, encoder, generator
 
 from pipeline.channels.straight_through import Gumbel
 from pipeline.channels.words import Beam, Greedy, Multinomial
@@ -83,6 +83,18 @@ def test_regions_that_are_not_there_are_not_attended_to():
     fewer = replace(given, region_mask=mask)
     noisy = replace(fewer, regions=given.regions + 9 * ~mask.unsqueeze(-1))
     torch.testing.assert_close(seeing(noisy, word), seeing(fewer, word))
+
+
+@pytest.mark.parametrize("kind", ["lf", "hciae"])
+def test_with_places_it_matters_where_a_region_is(kind):
+    given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    other = replace(given, regions=given.regions.flip(1))
+    for places in (0, REGIONS):
+        seeing = encoder(kind, places=places).eval()
+        if places:
+            torch.nn.init.normal_(seeing.place)
+        same = torch.allclose(seeing(given, word), seeing(other, word), atol=1e-6)
+        assert same is (places == 0)
 
 
 def test_only_hciae_may_know_how_long_ago_a_round_was():
