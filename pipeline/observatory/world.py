@@ -23,10 +23,10 @@ from pipeline.types import Batch, Message, caption_mask
 
 @dataclass(frozen=True)
 class World:
-    """Agents without dropout, in double precision if captions are enumerated, and the images; or the questions."""
+    """Agents without dropout, in double precision if captions are enumerated, and the images."""
 
     speaker: Decoder
-    listener: nn.Module
+    listener: Listener
     batch: Batch
 
     def captions(self) -> Tensor:
