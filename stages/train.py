@@ -36,7 +36,7 @@ def run(stage: Stage) -> None:
     settings = method_settings(stage.params, stage.instance)
     prepared, store = data(stage.root)
     torch.manual_seed(stage.seed)  # a critic is drawn
-    method, cider = method_of(settings, stage.root, prepared, store, stage.device)
+    method, cider = method_of(settings, stage.root, prepared, stage.device)
     training = training_of(method, cider, settings.optimisation, prepared, store, stage.seed, stage.device)
     checkpoints = stage.root / "checkpoints" / stage.key(inputs(stage))
     with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:

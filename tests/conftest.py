@@ -16,8 +16,8 @@ from pipeline.composition.rewarding import RewardModels
 from pipeline.metrics.cider import CiderD, document_frequencies
 from pipeline.metrics.texts import Texts
 from pipeline.models.att2in import Att2in
+from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.decoder import Decoder
-from pipeline.models.discriminator import Discriminator
 from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
 from pipeline.models.transformer import Transformer
@@ -68,7 +68,9 @@ def reward_models(seed: int = 5) -> RewardModels:
     torch.nn.init.normal_((encoder := Listener(WORDS, 5, words=6, hidden=10)).word.weight)  # words sound unlike
     retriever = Retriever(encoder, vectors, 0.1, str, neighbours)
     search = Unrepeated(Beam(3), 2)
-    return RewardModels(retriever, Discriminator(10, (8, 4)), Discriminator(10, (8, 4), looks=False), search, 0.02)
+    return RewardModels(
+        retriever, CaptionClassifier(10, (8, 4)), CaptionClassifier(10, (8, 4), looks=False), search, 0.02
+    )
 
 
 @pytest.fixture(scope="session")

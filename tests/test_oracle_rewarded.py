@@ -16,7 +16,7 @@ from pipeline.composition.rewarding import RewardModels
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.methods.wtf_rl import rl, wtf, wtf_rl
-from pipeline.models.discriminator import Discriminator
+from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
 from pipeline.observatory.measure import estimates
@@ -35,7 +35,7 @@ def rewards(world) -> RewardModels:
     vectors = encoder.see(world.batch.pooled).detach()
     near = (torch.arange(IMAGES).unsqueeze(1) + 1) % IMAGES
     retriever = Retriever(encoder, vectors, 0.1, str, near)
-    heads = (Discriminator(4, (6,)).double(), Discriminator(4, (6,), looks=False).double())
+    heads = (CaptionClassifier(4, (6,)).double(), CaptionClassifier(4, (6,), looks=False).double())
     return RewardModels(retriever, *heads, Beam(3), 0.01)
 
 

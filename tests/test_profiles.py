@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from every_method import METHODS
+from every_method import IN_DIALOGS, METHODS
 from whole_profiles import NAMES, profile, profile_text
 
 from pipeline.config import overlays
@@ -49,6 +49,13 @@ def test_every_method_is_in_a_comparison_on_scenes():
     assert {block.get("method", name) for name, block in compared.items()} == set(METHODS)
 
 
+def test_every_method_is_in_a_comparison_of_dialogs():
+    small, whole = map(profile, ("dialog", "dialog_results"))
+    assert {key for key in small if small[key] != whole[key]} == {"pretrain", "methods", "evaluate", "sweep"}
+    assert {block.get("method", name) for name, block in whole["methods"].items()} == set(IN_DIALOGS)
+    assert small["pretrain"].items() <= whole["pretrain"].items()
+
+
 def test_comparisons_on_photos_share_all_that_comes_before_them():
     photos, more = map(profile, ("flickr8k_results", "flickr8k_beyond"))
     assert {key for key in photos if photos[key] != more[key]} == {"methods", "sweep", "evaluate", "report"}
@@ -60,6 +67,8 @@ def test_scenes_is_the_default_profile():
         "coco",
         "coco_blip",
         "coco_wtf",
+        "dialog",
+        "dialog_results",
         "flickr30k",
         "flickr8k",
         "flickr8k_beyond",
@@ -73,6 +82,7 @@ def test_scenes_is_the_default_profile():
         "scenes_results",
         "scenes_transformer",
         "scenes_wtf",
+        "visdial",
     ]
     assert profile("scenes")["prepare"]["dataset"] == "scenes"
 

@@ -17,6 +17,7 @@ from pipeline.errors import UserError
 SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α"}
 MISSING = "–"
 CIDER = ("language", "CIDEr")
+MRR = ("ranking", "MRR")  # of candidate answers, in dialogs
 LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
 
 
@@ -150,6 +151,11 @@ class Results:
     @property
     def methods(self) -> list[str]:
         return list(dict.fromkeys(point.method for point in self.points))
+
+    @property
+    def of_dialogs(self) -> bool:
+        """Whether these are answers, not captions."""
+        return self.has(*MRR)
 
     def values(self, *keys: str) -> list[float]:
         """The numbers at `keys` of the test split, of the runs that have one."""

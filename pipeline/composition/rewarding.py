@@ -11,8 +11,8 @@ from pipeline.channels.words import Greedy
 from pipeline.composition.method import DISCRIMINATOR, GRAMMAR, SPEAKER, Method, Term, Turns
 from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.estimators.telling_apart import TellingApart
+from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.decoder import Decoder
-from pipeline.models.discriminator import Discriminator
 from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
 from pipeline.protocols import Channel
@@ -25,8 +25,8 @@ class RewardModels:
     """The retriever, the two heads on its vectors, and how the speaker searches the captions that are rewarded."""
 
     retriever: Retriever
-    discriminator: Discriminator
-    grammar: Discriminator
+    discriminator: CaptionClassifier
+    grammar: CaptionClassifier
     search: Channel
     rate: float  # the discriminator's learning rate
 

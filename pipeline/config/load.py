@@ -18,7 +18,17 @@ from pipeline import methods
 from pipeline.composition.objective import Objective
 from pipeline.config.data_schema import MAIN
 from pipeline.config.reading import did_you_mean, keys_of, one_line, override, read_mapping, shown
-from pipeline.config.schema import ListenerSettings, Params, Seeds, SpeakerSettings, Train, pretrained
+from pipeline.config.schema import (
+    DiscriminatorSettings,
+    GeneratorSettings,
+    ListenerSettings,
+    Params,
+    Pretrained,
+    Seeds,
+    SpeakerSettings,
+    Train,
+    pretrained,
+)
 from pipeline.config.section import Name, Section
 from pipeline.config.views import View
 from pipeline.errors import UserError
@@ -27,6 +37,12 @@ from pipeline.training.optimisation import Optimisation
 
 OWN_LISTENER, ADAPTED_LISTENER = "own", "adapted"  # judges that a method trains
 SYMBOLIC_JUDGE = "symbolic"  # of drawn scenes
+# who speaks to whom: a listener, the discriminator of dialogs
+SPEAKS: dict[type[Section], type[Section]] = {
+    ListenerSettings: SpeakerSettings,
+    DiscriminatorSettings: GeneratorSettings,
+}
+LISTENS = (ListenerSettings, Pretrained)  # who may judge captions, with features of its own
 # The keys of every block of `methods`; the others are the options of its composition.
 OWN = ("from", "method", "speaker", "train", "gamma")
 REWARDS = "rewards"  # the argument of compositions that the section `retriever` makes
@@ -92,7 +108,7 @@ def _params(raw: dict[str, Any]) -> Params:
     learned = {name: _checked(kinds[name], block, "pretrain", name) for name, block in params.pretrain.items()}
     params = params.model_copy(update={"pretrain": {name: section.model_dump() for name, section in learned.items()}})
     _check_pretrained(params, kinds)
-    speakers = [name for name, kind in kinds.items() if kind is SpeakerSettings]
+    speakers = [name for name, kind in kinds.items() if kind is SPEAKS[kinds["listener"]]]
     schemas = {name: _schema(name, block) for name, block in params.methods.items()}
     blocks = {}
     for name, block in params.methods.items():
@@ -134,25 +150,27 @@ def _check_known(value: str, known: Iterable[str], what: str, *keys: str) -> Non
 
 def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> None:
     """Refuse pretraining that leaves out the listener or a judge, or that does not fit what comes before it."""
-    if kinds.get("listener") is not ListenerSettings:
+    if kinds.get("listener") not in SPEAKS:
         line = "pretrain.listener is missing: the listener that joint training begins with"
         raise _MistakeError(("pretrain",), line)
     for name, block in params.pretrain.items():
         sees = ("pretrain", name, "features")
         _check_known(block["features"], params.features, "set of features", *sees)
-        if block["features"] != MAIN and (name == "listener" or kinds[name] is SpeakerSettings):
-            raise _MistakeError(sees, f"{'.'.join(sees)} = {block['features']}: speakers and the listener see {MAIN}")
+        if block["features"] != MAIN and (name == "listener" or kinds[name] not in LISTENS):
+            who = "speakers and the listener see" if kinds["listener"] is ListenerSettings else "in dialogs all see"
+            raise _MistakeError(sees, f"{'.'.join(sees)} = {block['features']}: {who} {MAIN}")
         model, before = block.get("model"), (params.prepare.tokenizer, params.features[MAIN].network)
         if model and before != (model, f"hub/{model}"):
             needed = f"goes with prepare.tokenizer: {model} and features.{MAIN}.network: hub/{model}"
             raise _MistakeError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
-    listeners = [name for name, kind in kinds.items() if kind is not SpeakerSettings]
+    talks = kinds["listener"] is DiscriminatorSettings
+    listeners = [name for name, kind in kinds.items() if kind in ((DiscriminatorSettings,) if talks else LISTENS)]
     if params.retriever:
-        _check_known(params.retriever.model, listeners, "listener of pretrain", "retriever", "model")
-        speakers = [name for name in kinds if name not in listeners]
+        _check_known(params.retriever.model, [] if talks else listeners, "listener of pretrain", "retriever", "model")
+        speakers = [name for name, kind in kinds.items() if kind is SpeakerSettings]
         _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
     judges = [OWN_LISTENER, ADAPTED_LISTENER, *listeners]
-    judges += [SYMBOLIC_JUDGE] if params.draw else []
+    judges += [SYMBOLIC_JUDGE] if params.draw and not talks else []
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
     if near := params.evaluate.near:
@@ -165,7 +183,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
 def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
     """Refuse to guide a speaker that has learned no null image."""
     for name, block in blocks.items():
-        if params.pretrain[block["speaker"]]["image_dropout"] or block.get("image_dropout"):
+        if params.pretrain[block["speaker"]].get("image_dropout") or block.get("image_dropout"):
             continue
         swept = [gamma for grid in params.sweep.grid.get(name, ()) for gamma in grid.get("gamma", ())]
         for keys, gammas in (("methods", name, "gamma"), [block["gamma"]]), (("sweep", "grid", name, "gamma"), swept):

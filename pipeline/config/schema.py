@@ -125,6 +125,55 @@ class SpeakerSettings(Section):
             raise ValueError(f"hidden {self.hidden} cannot be divided among {self.heads} heads")
 
 
+class Understanding(Section):
+    """An encoder of image, history and question, for either side of a dialog; without one of them, it is not told.
+
+    `places`: it knows which region is where, in grids that have as many in every image. `order`: how long ago a round
+    of the history is.
+    """
+
+    features: Name
+    encoder: Literal["hciae", "lf", "hre"]
+    words: Count
+    hidden: Count
+    dropout: Dropped
+    history: bool = True
+    image: bool = True
+    places: bool = False
+    order: bool | None = None
+    optimisation: Annotated[Optimisation, Given, _selects("MRR")]
+
+    def _check(self) -> None:
+        if self.order is not None and self.encoder != "hciae":
+            raise ValueError("order goes with encoder hciae: the others know the order of rounds")
+
+
+class GeneratorSettings(Understanding):
+    """Who answers in a dialog, and the pretraining; `layers` and `heads` are of the transformer."""
+
+    decoder: Literal["lstm", "transformer"]
+    layers: Count | None = None
+    heads: Count | None = None
+
+    def _check(self) -> None:
+        super()._check()
+        if any((size is None) != (self.decoder == "lstm") for size in (self.layers, self.heads)):
+            raise ValueError("decoder transformer takes layers and heads, decoder lstm neither")
+
+
+class DiscriminatorSettings(Understanding):
+    """Who knows the answer among candidates; its negatives are `options` of a round (null: all), and `others`, human
+    answers to other questions of the batch. `seed` is added to the global one.
+    """
+
+    answer: Literal["last", "attention"]
+    hears_end: bool = False
+    options: Count | None = None
+    others: Natural = 0
+    norms: NonNegative = 0.0
+    seed: Natural = 0
+
+
 class Pretrained(Section):
     """A judge that was trained elsewhere: a network of open_clip, and the features that the same network has seen."""
 
@@ -139,8 +188,14 @@ class Pretrained(Section):
 
 
 def pretrained(block: Mapping[str, Any]) -> type[Section]:
-    """What a block of `pretrain` is, by the key that it must have: a speaker, a judge from elsewhere, or a listener."""
-    return SpeakerSettings if "architecture" in block else Pretrained if "network" in block else ListenerSettings
+    """What a block of `pretrain` is, by the key that it must have."""
+    kinds: dict[str, type[Section]] = {
+        "architecture": SpeakerSettings,
+        "network": Pretrained,
+        "decoder": GeneratorSettings,
+        "answer": DiscriminatorSettings,
+    }
+    return next((kind for key, kind in kinds.items() if key in block), ListenerSettings)
 
 
 class RetrieverSettings(Section):
@@ -163,14 +218,14 @@ class RetrieverSettings(Section):
 class Train(Section):
     """Joint training."""
 
-    optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL)]
+    optimisation: Annotated[Optimisation, Given, _selects("cider", "MRR", *RECALL)]
     objective: Annotated[Objective, Given]
 
 
 class Adapt(Matching):
     """How a listener adapts to a fixed speaker: one budget for the speakers of all methods."""
 
-    optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL)]
+    optimisation: Annotated[Optimisation, Given, _selects("cider", "MRR", *RECALL)]
 
 
 class Near(Section):

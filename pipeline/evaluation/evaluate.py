@@ -23,6 +23,7 @@ from pipeline.evaluation.judges import Judge, Spoken, galleries, spoken, verdict
 from pipeline.evaluation.likelihood import human_log_likelihood
 from pipeline.evaluation.near import NEAR, Near
 from pipeline.evaluation.several import Sets, Several, measured
+from pipeline.evaluation.signature import Reward, signature
 from pipeline.evaluation.symbolic import scenes_of
 from pipeline.metrics.diversity import self_bleu
 from pipeline.metrics.language import BLEU, LanguageScorer
@@ -65,6 +66,7 @@ class Evaluation:
     baselines: Mapping[str, Baseline] = field(default_factory=dict)  # measured beside this speaker
     not_computed: dict[str, str] = field(default_factory=dict)
     no_repeat: int | None = None  # words that no caption says twice in the same order
+    near_by: str | None = None  # what the near gallery is, as the protocol says it
 
     def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Results of `split`, as metrics.json has them, and the columns of captions.parquet."""
@@ -114,6 +116,20 @@ class Evaluation:
             results.setdefault("baselines", {})[name] = own
             columns |= {f"{name}_{column}": each for column, each in scores.items() if column.startswith(KEPT)}
         return results, columns
+
+    def signature(self, splits: Sequence[str], objective: Reward, gamma: float) -> str:
+        """One line: what two results must share to be compared."""
+        return signature(
+            self.prepared,
+            self.beam,
+            objective,
+            splits,
+            self.judges,
+            self.several,
+            gamma,
+            self.near_by,
+            self.no_repeat,
+        )
 
     def _about(self, rows: np.ndarray, pooled: torch.Tensor) -> About:
         scenes = scenes_of(self.prepared, self.facts, rows) if self.facts else []

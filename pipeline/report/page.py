@@ -18,6 +18,7 @@ from pipeline.analysis.results import LANGUAGE, read_json, read_results, with_fr
 from pipeline.analysis.selection import ReportSettings, choose_all, rule
 from pipeline.report import caption_tables, gallery, gradients, headline, result_tables, rewarded
 from pipeline.report.comparison_tables import compact_comparison, comparison_tables
+from pipeline.report.dialog_page import write_dialog_report
 from pipeline.report.drawing import LARGE, Panel, labelled_svg, panels_png, panels_svg, swatch
 from pipeline.report.export import comparison_csv, curve_csv, markdown, rho_csv
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels
@@ -47,10 +48,12 @@ def write_report(
     `sweep` holds cells.json and captions.parquet, each of `evaluations` metrics.json and captions.parquet, `prepared`
     the prepared data set; the files named there lie below `images_root`, without which there is no gallery. `crossed`
     is the file of every speaker with every listener, `observatory` that of the gradient estimators; each is left out
-    where there is none. Raises UserError if another one is missing. `retriever` is the judge that rewards captions, if
-    any, and `models` are the folders of trained methods.
+    where there is none. Dialogs have a report of their own. Raises UserError if another one is missing. `retriever` is
+    the judge that rewards captions, if any, and `models` are the folders of trained methods.
     """
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)
+    if results.of_dialogs:
+        return write_dialog_report(results, prepared, images_root, out, settings)
     results = with_frozen_speakers(with_shares_of_control(results, settings.control), settings.frozen)
     choices, comparison = choose_all(results, settings), compare(results, settings)
     samples = comparison.samples

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.func import functional_call
 
-from pipeline.models.discriminator import Discriminator
+from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.retriever import Retriever
 from pipeline.types import Batch, Message
 
@@ -17,7 +17,7 @@ class LogOdds:
     """The discriminator's log-odds that a person wrote the caption: what it learns by."""
 
     retriever: Retriever
-    discriminator: Discriminator
+    discriminator: CaptionClassifier
 
     @property
     def differentiable(self) -> bool:

@@ -18,8 +18,8 @@ from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import judge_of
 from pipeline.metrics.retrieval import nearest
+from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.decoder import Decoder
-from pipeline.models.discriminator import Discriminator
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
@@ -76,7 +76,7 @@ def make(section: Node, root: Path, prepared: Prepared, device: torch.device) ->
     neighbours = nearest(vectors, rows, section.mined) if section.mined else None
     retriever = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode, neighbours)
     size, hidden = vectors.shape[1], section.hidden
-    judges = Discriminator(size, hidden).to(device), Discriminator(size, hidden, looks=False).to(device)
+    judges = CaptionClassifier(size, hidden).to(device), CaptionClassifier(size, hidden, looks=False).to(device)
     rewards = RewardModels(retriever, *judges, settings.search, settings.rate)
     speaker = load_agent(root / "pretrained" / section.speaker / WEIGHTS, "speaker")
     assert isinstance(speaker, Decoder)
@@ -109,10 +109,10 @@ def reward_models(root: Path, prepared: Prepared, device: torch.device) -> Rewar
     images: dict[str, Tensor] = {name: x.to(device) for name, x in load_file(folder / IMAGES).items()}
     vectors, neighbours = images["vectors"], images.get("neighbours")
     retriever = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode, neighbours)
-    judges: list[Discriminator] = []
+    judges: list[CaptionClassifier] = []
     for name in ("discriminator", "grammar"):
         head = load_agent(folder / WEIGHTS, name)
-        assert isinstance(head, Discriminator)
+        assert isinstance(head, CaptionClassifier)
         if head.size != vectors.shape[1]:
             raise UserError(
                 f"{folder}: the {name} takes vectors of {head.size} numbers, and the retriever's have "

@@ -17,7 +17,7 @@ from pipeline.composition.rewarding import with_discriminator
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.telling_apart import TellingApart
 from pipeline.methods.wtf_rl import rl, wtf_rl
-from pipeline.models.discriminator import Discriminator
+from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.weights import load_agent, save_agents
 from pipeline.scores.human import Human, LogOdds
 from pipeline.training.adam import Adam
@@ -46,17 +46,17 @@ def test_its_loss_is_the_cross_entropy_of_both_kinds_and_its_accuracy_the_share_
 
 def test_two_outputs_are_one_log_odds():
     torch.manual_seed(0)
-    discriminator = Discriminator(3, (4, 2))
+    discriminator = CaptionClassifier(3, (4, 2))
     images, captions = torch.randn(2, 5, 3).unbind(0)
     shares = discriminator.layers(torch.cat([images, captions], 1)).softmax(1)
     torch.testing.assert_close(discriminator(images, captions).sigmoid(), shares[:, 1])
-    blind = Discriminator(3, (4,), looks=False)
+    blind = CaptionClassifier(3, (4,), looks=False)
     torch.testing.assert_close(blind(images, captions), blind(-images, captions))
 
 
 def test_it_learns_to_tell_what_can_be_told(toy):
     """Human captions of the toy world begin with their image's word; broken ones often do not."""
-    rewards = replace(reward_models(), discriminator=Discriminator(10, (32, 16)))
+    rewards = replace(reward_models(), discriminator=CaptionClassifier(10, (32, 16)))
     odds = LogOdds(rewards.retriever, rewards.discriminator)
     method = Method(
         {"discriminator": rewards.discriminator},
