@@ -29,7 +29,7 @@ def world(tmp_path_factory):
     params = profile("dialog")
     params["draw"]["scenes"] |= {"images": 40, "size": 48, "val": 8, "test": 8}
     params["prepare"]["min_count"] = 1
-    params["features"]["detector"] |= {"epochs": 1, "width": 4}
+    params["features"]["main"]["detector"] |= {"epochs": 1, "width": 4}
     for block in params["pretrain"].values():
         block |= {"words": 8, "hidden": 8}
         block["optimisation"] |= {"epochs": 1, "batch": 4, "validate_every": 1}
