@@ -89,9 +89,9 @@ class World:
         self.side, self.day = rng.integers(-1, 2, 128), np.arange(128) % 2 == 0
         base = np.where(self.day, 110, 20)[:, None, None, None]
         pixels = base + rng.integers(-15, 15, (128, 3, 32, 32))
-        left, right = (0.0, 0.0, 0.5, 0.5), (0.5, 0.5, 1.0, 1.0)
+        left, right = (0.0, 0.0, 0.5, 0.5), (0.5, 0.0, 1.0, 0.5)
         pixels[self.side < 0, :, :16, :16] += 120
-        pixels[self.side > 0, :, 16:, 16:] += 120
+        pixels[self.side > 0, :, :16, 16:] += 120
         self.pixels = pixels.clip(0, 255).astype(np.uint8)
         boxes = {-1: ((left, ("square",)),), 0: (), 1: ((right, ("square",)),)}
         names = zip(self.side.tolist(), self.day.tolist(), strict=True)
