@@ -82,7 +82,7 @@ def import_features(
     size, length = first.regions.shape[1], len(vector)
     images, cut, which = chain([(first, vector)], pairs), 0, FIRST
     with (
-        writer(out, len(ids), length, (regions_kept, size), first.boxes is not None) as store,
+        writer(out, len(ids), length, (regions_kept, size), first.boxes is not None, False) as store,
         tqdm(total=len(ids), desc="images", unit="", disable=None) as bar,
     ):
         while some := sorted(islice(images, AT_ONCE), key=lambda pair: pair[0].row):

@@ -45,8 +45,17 @@ def training_of(
     products.choose(method.agents.values(), device)
     part, pinned = (ranks.rank(), ranks.size()), device.type == "cuda"
     rows, dropped = prepared.rows("train"), method.image_dropout
-    loading = {"pinned": pinned, "part": part, "image_dropout": dropped, "captions": settings.captions}
-    batches = Batches(prepared, store, rows, settings.batch, seed, **loading)
+    batches = Batches(
+        prepared,
+        store,
+        rows,
+        settings.batch,
+        seed,
+        pinned=pinned,
+        part=part,
+        image_dropout=dropped,
+        captions=settings.captions,
+    )
     held_out = prepared.rows("val")
     listener = method.agents.get("listener")
     assert listener is None or isinstance(listener, Listener)
