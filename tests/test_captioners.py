@@ -46,6 +46,7 @@ def small(params: dict) -> dict:
     once = {"epochs": 1, "validate_every": 1}
     speaker = params["pretrain"]["speaker"]
     params["pretrain"]["speaker"] = {
+        "features": "main",
         "architecture": "hub",
         "model": "captioner",
         "lora": {"rank": 2, "alpha": 4},
@@ -154,7 +155,7 @@ def test_a_vocabulary_too_large_is_cut_to_what_captions_use(photos):
     [
         ("prepare.tokenizer=", "min_count is needed"),
         ("prepare.min_count=1", "min_count is needed where words are counted"),
-        ("features={network: hub/other, weights: hub, batch: 4}", "goes with prepare.tokenizer: captioner and"),
+        ("features.main={network: hub/other, weights: hub, batch: 4}", "goes with prepare.tokenizer: captioner and"),
         ("pretrain.speaker.hidden=8", "architecture hub takes model, and no other"),
         ("pretrain.speaker.model=", "architecture hub takes model, and no other"),
         ("pretrain.speaker.lora.rank=0", "a whole number, at least 1"),

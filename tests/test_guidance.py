@@ -31,7 +31,8 @@ def world(tmp_path_factory):
         patch.setenv("SAYWHICH_TRACKING", "off")
         assert main("draw", draw.run, ["--dataset", "scenes"]) == 0
         assert main("prepare", prepare.run, []) == 0
-        assert main("features", features.run, []) == 0
+        for name in ("main", "judge"):
+            assert main("features", features.run, ["--features", name]) == 0
         for role in ("listener", "speaker", "judge"):
             assert main("pretrain", pretrain.run, ["--role", role]) == 0
         yield folder

@@ -86,6 +86,8 @@ def world(tmp_path, monkeypatch) -> Path:
         "min_count": 2,
         "max_words": 6,
     }
+    del params["features"]["judge"]
+    params["pretrain"]["judge"]["features"] = "main"
     params["features"]["main"] |= {"network": "word_detector", "image_size": 32, "batch": 4}
     params["features"]["main"]["detector"] |= {"epochs": 0, "width": 4}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))

@@ -283,7 +283,7 @@ def test_a_missing_key_is_told_and_one_that_may_be_null_or_has_a_default_may_be_
     assert "train.optimisation.epochs is missing: a whole number, at least 0" in refused(params)
     params.write_text(text.replace("    margin: 0.2\n    hinge", "    hinge"))
     assert load(params).train.objective.margin == Objective().margin
-    params.write_text(re.sub(r"    weights: null .*\n", "", text))
+    params.write_text(re.sub(r"    weights: null.*\n", "", text))
     assert "weights" not in params.read_text()
     assert load(params).features["main"].weights is None
 
@@ -291,7 +291,8 @@ def test_a_missing_key_is_told_and_one_that_may_be_null_or_has_a_default_may_be_
 def test_a_file_of_ones_own_needs_neither_images_nor_a_network(params):
     overrides = [
         "prepare={dataset: coco, format: cocotalk, root: a, annotations: {json: b, labels: c}, max_words: 16}",
-        "features.main={network: imported, imported: {form: tsv, regions: [d, e], regions_kept: 36}}",
+        "features={main: {network: imported, imported: {form: tsv, regions: [d, e], regions_kept: 36}}}",
+        "pretrain.judge.features=main",
     ]
     loaded = load(params, overrides)
     assert (loaded.prepare.images, loaded.prepare.min_count, loaded.prepare.document_frequencies) == (None,) * 3
@@ -301,7 +302,7 @@ def test_a_file_of_ones_own_needs_neither_images_nor_a_network(params):
         "d",
         "e",
     ]
-    line = refused(params, overrides[0], "prepare.min_count=5", overrides[1])
+    line = refused(params, overrides[0], "prepare.min_count=5", *overrides[1:])
     assert "format cocotalk and a tokenizer bring their own: min_count: null" in line
 
 

@@ -32,10 +32,9 @@ def toy_params() -> dict:
     params = profile("scenes")
     params["draw"]["scenes"] = {"images": 34, "size": 64, "val": 8, "test": 8}
     params["prepare"]["min_count"] = 2
-    main = params["features"]["main"]
-    main["detector"] |= {"epochs": 1, "width": 4}
-    params["features"]["judge"] = main | {"detector": main["detector"] | {"width": 6, "seed": 7, "mirrored": True}}
-    params["pretrain"]["judge"]["features"] = "judge"
+    for name, width in (("main", 4), ("judge", 6)):
+        params["features"][name]["detector"] |= {"epochs": 1, "width": width}
+    params["features"]["judge"]["mirrored"] = True
     sizes = {"words": 8, "hidden": 8}
     once = {"epochs": 1, "batch": 9, "validate_every": 1}
     for role in ("listener", "speaker", "judge"):

@@ -1,0 +1,99 @@
+"""The facts of drawn scenes beside prepared images: what a detector learns, and which images follow each other."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from pipeline.composition.method import LISTENER_ONLY, Method
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.errors import UserError
+from pipeline.models.listener import Listener
+from pipeline.readers import read_karpathy
+from pipeline.scenes.facts import FACTS, Scene, Thing
+from pipeline.training.optimisation import Optimisation
+from pipeline.workflow.build_facts import neighbourhoods, objects
+from pipeline.workflow.build_training import training_of
+
+BOXES = ((0.1, 0.2, 0.3, 0.4), (0.5, 0.2, 0.7, 0.4))
+DOGS = Thing("dog", "brown", "plain", "small", 2, "running", "ground", "left", BOXES, (0.1, 0.2, 0.7, 0.4))
+BALL = Thing("ball", "red", "striped", "large", 1, "lying", "ground", "right", BOXES[:1], BOXES[0])
+
+
+def scene(things=(), light="day", neighbourhood=-1) -> Scene:
+    return Scene("park", "sunny", light, 0.45, 0.45, {}, tuple(things), neighbourhood)
+
+
+def write_facts(folder, scenes: list[Scene]) -> None:
+    lines = [json.dumps({"imgid": number, **each.record()}) for number, each in enumerate(scenes)]
+    (folder / FACTS).write_text("\n".join(lines) + "\n")
+
+
+def prepared(folder, *ids: int) -> SimpleNamespace:
+    return SimpleNamespace(folder=folder, ids=pa.array([str(number) for number in ids]))
+
+
+def test_each_object_has_the_labels_of_its_thing_in_the_order_of_the_prepared_images(tmp_path):
+    write_facts(tmp_path, [scene([DOGS, BALL]), scene(light="night")])
+    empty, full = objects(prepared(tmp_path, 1, 0))
+    assert empty == (("setting park", "air night"), ())
+    assert full.scene == ("setting park", "air sunny")
+    dog = ("category dog", "colour brown", "pose running", "pattern plain", "size small", "count 2")
+    ball = ("category ball", "colour red", "pose lying", "pattern striped", "size large", "count 1")
+    assert full.objects == ((BOXES[0], dog), (BOXES[1], dog), (BOXES[0], ball))
+
+
+def test_images_that_were_not_drawn_are_refused(tmp_path):
+    with pytest.raises(UserError, match="object_detector learns the facts of drawn scenes; choose another"):
+        objects(prepared(tmp_path, 0))
+    random = r"images without a neighbourhood; with these images optimisation\.order must be random"
+    with pytest.raises(UserError, match=random):
+        neighbourhoods(prepared(tmp_path, 0))
+    write_facts(tmp_path, [scene(neighbourhood=3), scene(neighbourhood=4), scene()])
+    assert neighbourhoods(prepared(tmp_path, 1, 0)).tolist() == [4, 3]
+    for ids in ((0, 2), (0, 7)):  # drawn before there were neighbourhoods, and never drawn
+        with pytest.raises(UserError, match=random):
+            neighbourhoods(prepared(tmp_path, *ids))
+
+
+@pytest.fixture
+def world(karpathy, tmp_path):
+    """40 images, of which 20 train; those of equal remainder by five are a neighbourhood."""
+    write_prepared(read_karpathy(karpathy(40)[0]), tmp_path / "prepared", min_count=0, max_words=16)
+    with FeatureWriter(tmp_path / "features", 40, 2, (3, 2)) as store:
+        store.write(np.arange(40), np.zeros((40, 2)), np.zeros((40, 3, 2)))
+    write_facts(tmp_path / "prepared", [scene(neighbourhood=number % 5) for number in range(40)])
+    return Prepared.load(tmp_path / "prepared"), FeatureStore(tmp_path / "features")
+
+
+def shown(world, epoch: int = 0, **settings) -> list[int]:
+    """The neighbourhoods of the images of an epoch of two batches, as a training shows them."""
+    words = len(world[0].vocabulary)
+    method = Method({"listener": Listener(words, 2, words=4, hidden=4)}, (), LISTENER_ONLY)
+    training = training_of(method, None, Optimisation(1, 8, **settings), *world, 1, torch.device("cpu"))
+    ids = world[0].ids.to_pylist()
+    return [int(ids[row]) % 5 for batch in training.batches.epoch(epoch) for row in batch.images.tolist()]
+
+
+def test_a_training_shows_neighbourhoods_one_after_the_other_or_images_at_random(world):
+    epochs = [shown(world, epoch, order="neighbourhoods") for epoch in range(4)]
+    for found in epochs:
+        assert found == sorted(found, key=found.index)  # nobody comes again after others
+        assert [found.count(number) for number in dict.fromkeys(found)] == [4, 4, 4, 4]
+    assert len({tuple(found) for found in epochs}) > 1
+    mixed = shown(world)
+    assert len(mixed) == 16
+    assert mixed != sorted(mixed, key=mixed.index)
+
+
+def test_a_training_on_other_images_is_refused_an_order_of_neighbourhoods(world):
+    (world[0].folder / FACTS).unlink()
+    assert len(shown(world)) == 16
+    with pytest.raises(UserError, match="without a neighbourhood"):
+        shown(world, order="neighbourhoods")
