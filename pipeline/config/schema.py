@@ -218,14 +218,14 @@ class RetrieverSettings(Section):
 class Train(Section):
     """Joint training."""
 
-    optimisation: Annotated[Optimisation, Given, _selects("cider", "MRR", *RECALL)]
+    optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL, "MRR")]
     objective: Annotated[Objective, Given]
 
 
 class Adapt(Matching):
     """How a listener adapts to a fixed speaker: one budget for the speakers of all methods."""
 
-    optimisation: Annotated[Optimisation, Given, _selects("cider", "MRR", *RECALL)]
+    optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL, "MRR")]
 
 
 class Near(Section):
