@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Generator, Tensor
 
@@ -72,6 +72,18 @@ class Score(Protocol):
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         """(N,) one number per caption."""
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """Judges captions beside others of the same step, whatever channels those come through."""
+
+    @property
+    def differentiable(self) -> bool:
+        """As of a `Score`."""
+
+    def among(self, rollouts: Rollouts) -> Score:
+        """The score of the captions of this step."""
 
 
 class Rollouts(Protocol):

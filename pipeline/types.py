@@ -22,8 +22,19 @@ Words = Literal["all", "forced", "drawn"]
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What is asked in D dialogs of R rounds: N = D·R questions, dialog by dialog. Words end in EOS (0)."""
+
+    questions: Tensor  # (N, Q) int64
+    history: Tensor  # (D, R, L) int64: items 0 … r of a dialog are what was said before round r
+    options: Tensor  # (N, O) int64: candidates, rows of `answers`
+    truth: Tensor  # (N,) int64: which option a human gave
+    answers: Tensor  # (U, T) int64: different answers
+
+
+@dataclass(frozen=True)
 class Batch:
-    """B images with their features and one human caption each."""
+    """B images with their features and one human caption each; in dialogs, B questions and a human answer each."""
 
     images: Tensor  # (B,) int64: rows of the prepared data set
     pooled: Tensor  # (B, P) float: one vector per image, what the listener sees
@@ -34,6 +45,7 @@ class Batch:
     step: int = 0
     first: int = 0  # where these images begin in the whole batch, of which ranks hold parts
     of: int | None = None  # images in the whole batch; None: these are all
+    asked: Asked | None = None  # in dialogs
 
     def __len__(self) -> int:
         return len(self.images)
@@ -49,12 +61,15 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device`; features in half precision travel so and are widened there."""
-        held: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name, value in held.items():
-            if isinstance(value, Tensor):
-                moved = value.to(device, non_blocking=True)
-                held[name] = moved.float() if moved.dtype == torch.float16 else moved
-        return Batch(**held)
+        asked = None if self.asked is None else replace(self.asked, **_moved(self.asked, device))
+        return replace(self, **_moved(self, device), asked=asked)
+
+
+def _moved(whole: Any, device: torch.device | str) -> dict[str, Any]:
+    """The tensors of a dataclass on `device`, by name."""
+    held = {f.name: getattr(whole, f.name) for f in fields(whole)}
+    moved = {name: x.to(device, non_blocking=True) for name, x in held.items() if isinstance(x, Tensor)}
+    return {name: x.float() if x.dtype == torch.float16 else x for name, x in moved.items()}
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,10 @@ def run(stage: Stage) -> None:
     chosen = {choice.method: choice.point for choice in choose_all(results, settings) if choice.point}
     prepared = Prepared.load(stage.root / "prepared")
     inputs = [stage.root / name for name in ("prepared", "features", "sweep")]
+    crossed = {} if results.of_dialogs else chosen  # every discriminator has judged every answer already
     with recorder.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
-        matrix = crossing(chosen, p.evaluate.judges.plain(), prepared, stage.root, stage.device)
+        judges = {} if results.of_dialogs else p.evaluate.judges.plain()
+        matrix = crossing(crossed, judges, prepared, stage.root, stage.device)
         write_atomically(stage.out / "crossed.json", json.dumps(matrix, indent=1) + "\n")
         record.outputs([stage.out / "crossed.json"])
 

@@ -1,6 +1,7 @@
 """Draw the embedded data set.
 
-python -m stages.draw --dataset scenes → data/raw/scenes: images, captions in Karpathy's and COCO's form, facts.
+python -m stages.draw --dataset scenes → data/raw/scenes: images, captions in Karpathy's and COCO's form, facts,
+and dialogs in VisDial's form where they are asked for.
 """
 
 import sys
@@ -16,7 +17,9 @@ def run(stage: Stage) -> None:
     assert stage.instance is not None
     settings = stage.params.draw[stage.instance]
     with recorder.run(stage.title, stage.params.plain()) as record:
-        draw(stage.out, settings.images, settings.size, settings.val, settings.test, stage.seed)
+        draw(
+            stage.out, settings.images, settings.size, settings.val, settings.test, stage.seed, dialogs=settings.dialogs
+        )
         record.outputs([stage.out])
 
 

@@ -1,4 +1,4 @@
-"""Say what each image of a split is, and let its judges look for the images.
+"""Say what each image of a split is, and let its judges look for the images; in dialogs, answer and rank candidates.
 
 python -m stages.evaluate --method psst_multinomial → data/evaluation/psst_multinomial: metrics, a summary of
 the last of its splits, and captions.
@@ -28,14 +28,12 @@ def run(stage: Stage) -> None:
     import pyarrow.parquet as pq
 
     from pipeline.config.load import method_settings
-    from pipeline.evaluation.signature import signature
     from pipeline.evaluation.summary import summary
     from pipeline.runtime import products
     from pipeline.runtime.files import atomic_path, write_atomically
     from pipeline.tracking import recorder
     from pipeline.workflow.build_data import data
-    from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, near_words, speaker_in
-    from pipeline.workflow.build_judges import judges_of
+    from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, speaker_in
 
     assert stage.instance is not None
     p = stage.params.evaluate
@@ -43,10 +41,9 @@ def run(stage: Stage) -> None:
     prepared, store = data(stage.root)
     speaker = speaker_in(stage.model)
     products.choose([speaker], stage.device)
-    judges = judges_of(p.judges.plain(), stage.model, stage.root, prepared, stage.device)
     with (
         recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,
-        evaluation_of(p, stage.instance, prepared, store, judges, stage.root, stage.device) as evaluation,
+        evaluation_of(p, stage, speaker, prepared, store) as evaluation,
     ):
         results, tables = {}, []
         for split in p.splits:
@@ -55,16 +52,7 @@ def run(stage: Stage) -> None:
         metrics = {
             "method": stage.instance,
             "settings": {**settings.shown, "seed": stage.seed},
-            "signature": signature(
-                prepared,
-                p.beam,
-                settings.objective,
-                p.splits,
-                judges,
-                evaluation.several,
-                settings.gamma,
-                near_words(p),
-            ),
+            "signature": evaluation.signature(p.splits, settings.objective, settings.gamma),
             **results,
             "not_computed": evaluation.not_computed,
         }

@@ -1,7 +1,7 @@
 """Read images' captions and splits, whatever their form, into one.
 
 python -m stages.prepare → data/prepared: images, captions, vocabulary and CIDEr's document frequencies,
-and the images' facts where they are known.
+the dialogs where there are any, and the images' facts where they are known.
 """
 
 import sys
@@ -18,6 +18,7 @@ def run(stage: Stage) -> None:
     import pyarrow.parquet as pq
 
     from pipeline.data.prepared import Prepared, write_prepared
+    from pipeline.data.prepared_dialogs import Lengths, write_dialogs
     from pipeline.data.tokens import Tokens
     from pipeline.metrics.cider import MAX_ID, document_frequencies
     from pipeline.metrics.frequency_file import read_document_frequencies
@@ -43,6 +44,7 @@ def run(stage: Stage) -> None:
         plain["shares"],
         expected,
         plain["corrupt"],
+        plain["dialogs"] and {key: plain["dialogs"].pop(key) for key in ("rounds", "options")},
     )
     with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
         if p.tokenizer is not None:
@@ -54,6 +56,9 @@ def run(stage: Stage) -> None:
                 raise UserError(f"{counted}: the file of document frequencies is missing; null counts them here")
             corpus = replace(corpus, sources=(*corpus.sources, counted))
         write_prepared(corpus, stage.out, p.min_count, p.max_words, p.count_words, words, p.tokenizer)
+        if corpus.dialogs is not None:
+            known = Prepared.load(stage.out).vocabulary
+            write_dialogs(corpus.dialogs, known, Lengths(**plain["dialogs"]), stage.out)
         if (root / FACTS).exists():
             write_atomically(stage.out / FACTS, (root / FACTS).read_bytes())
         prepared = Prepared.load(stage.out)

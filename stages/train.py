@@ -12,10 +12,13 @@ from pipeline.workflow.stage import Stage, main
 
 def inputs(stage: Stage) -> list[Path]:
     """What is read: the data, and the agents that the method begins with."""
-    speaker = f"pretrained/{stage.params.methods[stage.instance or ''].speaker}/weights.safetensors"
-    return [
-        stage.root / name for name in ("prepared", "features/main", speaker, "pretrained/listener/weights.safetensors")
-    ]
+    from pipeline.config.load import method_settings
+    from pipeline.workflow.build_retriever import files
+
+    settings = method_settings(stage.params, stage.instance or "")
+    names = (f"pretrained/{settings.speaker}/weights.safetensors", "pretrained/listener/weights.safetensors")
+    read = [stage.root / name for name in ("prepared", "features/main", *names)]
+    return read + (files(stage.root) if settings.rewarded else [])
 
 
 def run(stage: Stage) -> None:

@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline.channels.searched import Unrepeated
+from pipeline.channels.words import Beam
 from pipeline.composition.joint import Agents
+from pipeline.composition.rewarding import RewardModels
 from pipeline.metrics.cider import CiderD, document_frequencies
 from pipeline.metrics.texts import Texts
 from pipeline.models.att2in import Att2in
+from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
+from pipeline.models.retriever import Retriever
 from pipeline.models.transformer import Transformer
 from pipeline.types import Batch
 
@@ -53,6 +58,19 @@ class Toy:
             )
         texts = Texts(lambda row: " ".join(map(str, row)), lambda image: [])
         return Agents(speaker, Listener(WORDS, 5, words=6, hidden=10), self.cider, texts)
+
+
+def reward_models(seed: int = 5) -> RewardModels:
+    """A retriever of the toy world's images, of which each resembles the next two, and freshly drawn heads."""
+    torch.manual_seed(seed)
+    vectors = torch.nn.functional.normalize(torch.randn(IMAGES, 10), dim=1)
+    neighbours = (torch.arange(IMAGES).unsqueeze(1) + torch.tensor([1, 2])) % IMAGES
+    torch.nn.init.normal_((encoder := Listener(WORDS, 5, words=6, hidden=10)).word.weight)  # words sound unlike
+    retriever = Retriever(encoder, vectors, 0.1, str, neighbours)
+    search = Unrepeated(Beam(3), 2)
+    return RewardModels(
+        retriever, CaptionClassifier(10, (8, 4)), CaptionClassifier(10, (8, 4), looks=False), search, 0.02
+    )
 
 
 @pytest.fixture(scope="session")

@@ -30,8 +30,8 @@ def test_the_command_writes_what_stands_there():
 @pytest.mark.parametrize(
     ("edited", "stale"),
     [
-        ("pipeline/numbers.py", {"pretrain", "train", "adapt", "evaluate", "sweep", "cross"}),
-        ("pipeline/runtime/ranks.py", {"pretrain", "train", "adapt", "sweep"}),
+        ("pipeline/numbers.py", {"pretrain", "retriever", "train", "adapt", "evaluate", "sweep", "cross"}),
+        ("pipeline/runtime/ranks.py", {"pretrain", "retriever", "train", "adapt", "sweep"}),
         ("pipeline/estimators/credit.py", {"train", "sweep"}),
         ("pipeline/estimators/relax.py", {"train", "sweep"}),
         ("pipeline/channels/straight_through.py", {"train", "sweep"}),

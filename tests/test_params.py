@@ -105,6 +105,8 @@ STRICT = [
     ("prepare.min_count=", "prepare", "min_count", "is needed where words are counted"),
     ("prepare.images=", "prepare.images", "null", "object_detector needs the images"),
     ("prepare.format=coco", "prepare", "annotations", "{train: file"),
+    ("prepare.format=visdial", "prepare", "annotations", "format visdial takes dialogs: and annotations"),
+    ("prepare.dialogs={}", "prepare", "karpathy", "format karpathy takes"),
     ("prepare.format=flickr8k", "prepare", "flickr8k", "{captions: file"),
     ("prepare.annotations=[a.json, b.json]", "prepare", "karpathy", "annotations: file"),
     ("prepare.splits=s.json", "prepare", "karpathy", "neither splits nor shares"),
@@ -413,6 +415,11 @@ def test_settings_come_as_what_takes_them(params):
     "overrides",
     [
         ["prepare.format=coco", "prepare.annotations={train: a, val: b, test: c}"],
+        [
+            "prepare.format=visdial",
+            "prepare.annotations={train: a, test: b, test_relevance: c}",
+            "prepare.dialogs={options: null}",
+        ],
         ["prepare.format=coco", "prepare.annotations=[a, b]", "prepare.splits=s"],
         ["prepare.format=coco", "prepare.annotations=a", "prepare.splits=s"],
         ["prepare.format=flickr8k", "prepare.annotations={captions: a, train: b, val: c, test: d}"],

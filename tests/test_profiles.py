@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from every_method import METHODS
+from every_method import IN_DIALOGS, METHODS
 from whole_profiles import NAMES, profile, profile_text
 
 from pipeline.config import overlays
@@ -39,11 +39,21 @@ def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
 
 
 def test_every_method_is_in_a_comparison_on_scenes():
-    small, paper, beyond = map(profile, ("scenes", "scenes_results", "scenes_beyond"))
+    small, paper, beyond, rewarded = map(profile, ("scenes", "scenes_results", "scenes_beyond", "scenes_wtf"))
     assert {key for key in small if small[key] != beyond[key]} == {"methods", "sweep", "evaluate"}
-    assert set(beyond["methods"]) == set(beyond["sweep"]["grid"])
-    compared = paper["methods"] | beyond["methods"]
+    more = {key for key in small if small[key] != rewarded[key]}
+    assert more == {"pretrain", "retriever", "methods", "sweep", "evaluate"}
+    for one in (beyond, rewarded):
+        assert set(one["methods"]) == set(one["sweep"]["grid"])
+    compared = paper["methods"] | beyond["methods"] | rewarded["methods"]
     assert {block.get("method", name) for name, block in compared.items()} == set(METHODS)
+
+
+def test_every_method_is_in_a_comparison_of_dialogs():
+    small, whole = map(profile, ("dialog", "dialog_results"))
+    assert {key for key in small if small[key] != whole[key]} == {"pretrain", "methods", "evaluate", "sweep"}
+    assert {block.get("method", name) for name, block in whole["methods"].items()} == set(IN_DIALOGS)
+    assert small["pretrain"].items() <= whole["pretrain"].items()
 
 
 def test_comparisons_on_photos_share_all_that_comes_before_them():
@@ -56,17 +66,23 @@ def test_scenes_is_the_default_profile():
     assert NAMES == [
         "coco",
         "coco_blip",
+        "coco_wtf",
+        "dialog",
+        "dialog_results",
         "flickr30k",
         "flickr8k",
         "flickr8k_beyond",
         "flickr8k_official",
         "flickr8k_results",
+        "flickr8k_wtf",
         "folder",
         "scenes",
         "scenes_again",
         "scenes_beyond",
         "scenes_results",
         "scenes_transformer",
+        "scenes_wtf",
+        "visdial",
     ]
     assert profile("scenes")["prepare"]["dataset"] == "scenes"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import reward_models
 from every_method import METHODS
 
 from pipeline.composition.joint import Objective
@@ -29,7 +30,7 @@ def methods(toy) -> dict[str, Method]:
     """One of each way in which captions of a batch meet: hinges, InfoNCE, turns, baselines, controls, documents."""
 
     def joint(name: str, lam: float, objective: Objective | None = None, **settings) -> Method:
-        return METHODS[name](toy.agents(dropout=0.4), objective or Objective(), lam, **settings)
+        return METHODS[name](toy.agents(dropout=0.4), objective or Objective(), lam=lam, **settings)
 
     documents = toy.agents(dropout=0.4)
     documents = replace(documents, cider=replace(documents.cider, frequencies="batch"))
@@ -49,6 +50,8 @@ def methods(toy) -> dict[str, Method]:
         "continuations": joint("pg_spider", 0.3, reward={"CIDEr": 1, "BLEU-2": 1}, continuations=2, critic_first=2),
         "mixer": joint("mixer", 0.3, reward={"ROUGE-L": 1}, forced=3, by=1),
         "documents": METHODS["luo"](documents, Objective(), 0.2),
+        "wtf_rl": METHODS["wtf_rl"](toy.agents(dropout=0.4), Objective(), reward_models(), clamp=2.0),
+        "psst_wtf": joint("psst_wtf", 0.3, rewards=reward_models(), rho=0.5),
         "recovering": matching(alone, Recovering(Hinge(alone), 2, 1, 2)),
         "infonce": matching(other := toy.agents().listener, InfoNCE(other)),
     }

@@ -14,9 +14,10 @@ from typing import Any
 from pipeline.analysis.judges import ADAPTED, NEAREST, OWN, SECOND, JudgeTitle, Keys, in_order, recall_by
 from pipeline.errors import UserError
 
-SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ"}
+SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α"}
 MISSING = "–"
 CIDER = ("language", "CIDEr")
+MRR = ("ranking", "MRR")  # of candidate answers, in dialogs
 LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
 
 
@@ -151,6 +152,11 @@ class Results:
     def methods(self) -> list[str]:
         return list(dict.fromkeys(point.method for point in self.points))
 
+    @property
+    def of_dialogs(self) -> bool:
+        """Whether these are answers, not captions."""
+        return self.has(*MRR)
+
     def values(self, *keys: str) -> list[float]:
         """The numbers at `keys` of the test split, of the runs that have one."""
         return [value for run in self.runs if (value := run.value("test", *keys)) is not None]
@@ -160,10 +166,10 @@ class Results:
         return bool(self.values(*keys))
 
     def dial(self, method: str) -> str:
-        """The setting along which the method's curve runs: λ, or γ of a guided method that has one λ."""
+        """The setting along which the method's curve runs: λ, or where that does not vary γ or α."""
         points = self.of(method)
-        guided = any("gamma" in point.settings for point in points)
-        return "gamma" if guided and len({point.settings.get("lambda") for point in points}) == 1 else "lambda"
+        others = (key for key in ("gamma", "alpha") if any(key in point.settings for point in points))
+        return next(others, "lambda") if len({point.settings.get("lambda") for point in points}) == 1 else "lambda"
 
     def varying(self, method: str) -> list[str]:
         """The method's settings besides its dial and the seed that have several values."""

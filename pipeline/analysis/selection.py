@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from pipeline.analysis.judges import Keys
-from pipeline.analysis.results import CIDER, Point, Results, means
+from pipeline.analysis.results import CIDER, MRR, Point, Results, means
 from pipeline.ranges import Each, Natural, Positive, Share, different
 
 
@@ -63,8 +63,11 @@ def choose_all(results: Results, settings: ReportSettings) -> list[Choice]:
     """One choice a method, in the order of the results.
 
     It is the point with the highest validation score by the first judge whose validation CIDEr reaches the floor; if
-    none reaches it, the point with the highest validation CIDEr. Ties go to the other number, then to the first.
+    none reaches it, the point with the highest validation CIDEr. Ties go to the other number, then to the first. In
+    dialogs it is the point with the highest validation MRR.
     """
+    if results.of_dialogs:
+        return [_best(method, results.of(method)) for method in results.methods]
     floor = naturalness_floor(results, settings)
     return [_choose(method, results.of(method), floor, results.by(results.first.name)) for method in results.methods]
 
@@ -97,6 +100,13 @@ def _choose(method: str, points: Sequence[Point], floor: float | None, score: Ke
         basis = Basis.NO_CONTROL if floor is None else Basis.MET
         return Choice(method, max(natural, key=lambda row: row[:2])[2], basis, len(points))
     return Choice(method, max(measured, key=lambda row: (row[1], row[0]))[2], Basis.BELOW, len(points))
+
+
+def _best(method: str, points: Sequence[Point]) -> Choice:
+    measured = [(found, point) for point in points if (found := point.mean("val", *MRR)) is not None]
+    if not measured:
+        return Choice(method, points[0] if len(points) == 1 else None, Basis.UNMEASURED, len(points))
+    return Choice(method, max(measured, key=lambda row: row[0])[1], Basis.MET, len(points))
 
 
 def rule(results: Results, settings: ReportSettings) -> str:

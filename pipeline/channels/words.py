@@ -115,7 +115,7 @@ class Beam(Worded):
         images, width, device = len(batch), self.width, batch.device
         # all rows of an image begin alike: only the first may have offspring
         totals = torch.full((images, width), -torch.inf, dtype=batch.regions.dtype, device=device)
-        totals[:, 0] = 0
+        totals[:, 0].zero_()
         over = torch.zeros(images, width, dtype=torch.bool, device=device)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
@@ -125,7 +125,7 @@ class Beam(Worded):
             best, word = top(logits, min(width, logits.shape[-1]))
             best, word = best.view(len(these), width, -1), word.view(len(these), width, -1)
             only_eos = torch.full_like(best, -torch.inf)
-            only_eos[..., 0] = 0
+            only_eos[..., 0].zero_()
             best = torch.where(ended.unsqueeze(-1), only_eos, best)
             word = word.masked_fill(ended.unsqueeze(-1), 0)
             totals[these], chosen = (totals[these].unsqueeze(-1) + best).flatten(1).topk(width, -1)

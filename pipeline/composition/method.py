@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from torch import nn
 
@@ -12,7 +12,8 @@ from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
 from pipeline.models.decoder import Decoder
 from pipeline.models.guided import Guided
-from pipeline.protocols import Estimator, Score
+from pipeline.models.retriever import Retriever
+from pipeline.protocols import Comparing, Estimator, Score
 from pipeline.runtime import ranks
 from pipeline.types import Batch, Losses, Report
 
@@ -23,7 +24,7 @@ class Term:
 
     name: str
     weight: float
-    score: Score
+    score: Score | Comparing
     estimator: Estimator
     teaches: frozenset[str] | None = None
 
@@ -42,14 +43,23 @@ class Term:
 
 @dataclass(frozen=True)
 class Turns:
-    """Who learns in which step: `first` alone for `alone` steps, then the sets of `order` take turns."""
+    """Who learns in which step: `first` alone for `alone` steps, then the sets of `order` take turns.
+
+    Of those who learn in a step, the ones in `early` are through with it when the others begin.
+    """
 
     order: tuple[frozenset[str], ...]
     first: frozenset[str] = frozenset()
     alone: int = 0
+    early: frozenset[str] = frozenset()
 
     def learners(self, step: int) -> frozenset[str]:
         return self.first if step < self.alone else self.order[(step - self.alone) % len(self.order)]
+
+    def rounds(self, step: int) -> tuple[frozenset[str], ...]:
+        """The learners of `step`, one set after the other."""
+        learners = self.learners(step)
+        return tuple(now for now in (learners & self.early, learners - self.early) if now)
 
     @property
     def everybody(self) -> frozenset[str]:
@@ -57,7 +67,9 @@ class Turns:
         return self.first.union(*self.order)
 
 
-SPEAKER, LISTENER, CRITIC = (frozenset({role}) for role in ("speaker", "listener", "critic"))
+SPEAKER, LISTENER, CRITIC, DISCRIMINATOR, GRAMMAR = (
+    frozenset({role}) for role in ("speaker", "listener", "critic", "discriminator", "grammar")
+)
 SPEAKER_ONLY, LISTENER_ONLY, JOINT = Turns((SPEAKER,)), Turns((LISTENER,)), Turns((SPEAKER | LISTENER,))
 ALTERNATE = Turns((SPEAKER, LISTENER))
 
@@ -75,6 +87,8 @@ class Method:
     normalise: bool = False  # see Objective
     image_dropout: float = 0.0  # the share of images in whose place the speaker sees its null image
     gamma: float = 1.0  # guidance of the speaker that comes out; it learns and is validated without
+    rates: Mapping[str, float] = field(default_factory=dict)  # roles whose learning rate is their own, and constant
+    retriever: Retriever | None = None  # what rewards captions; its recall is validated, too
 
     def __post_init__(self) -> None:
         if self.gamma != 1 and getattr(self.speaker, "null", None) is None:
@@ -97,18 +111,32 @@ class Method:
 
         A term that teaches nobody whose turn it is is left out. Nothing here waits for the device.
         """
-        rollouts = StepRollouts(self.speaker, batch, seed)
-        learners = self.turns.learners(batch.step)
         losses: Losses = {}
         report: Report = {}
-        for term in self.terms:
-            if term.teaches is not None and not term.teaches & learners:
-                continue
-            loss, seen = term.estimator.surrogate(term.score, rollouts)
-            losses[term.name] = term.weight * loss
-            report[f"{term.name}/loss"] = loss.detach() * ranks.size()
-            report |= {f"{term.name}/{name}": value for name, value in seen.items()}
+        for _, some, seen in self.rounds(batch, seed):
+            losses |= some
+            report |= seen
         return losses, report
+
+    def rounds(self, batch: Batch, seed: int) -> Iterator[tuple[frozenset[str], Losses, Report]]:
+        """`step` in parts: who learns now, and from what; the next part is made of what these have learned.
+
+        All of them hear the same captions.
+        """
+        rollouts = StepRollouts(self.speaker, batch, seed)
+        parts = self.turns.rounds(batch.step)
+        for learners in parts:
+            losses: Losses = {}
+            report: Report = {}
+            for term in self.terms:
+                if not (learners & term.teaches if term.teaches is not None else learners == parts[-1]):
+                    continue
+                score = term.score.among(rollouts) if isinstance(term.score, Comparing) else term.score
+                loss, seen = term.estimator.surrogate(score, rollouts)
+                losses[term.name] = term.weight * loss
+                report[f"{term.name}/loss"] = loss.detach() * ranks.size()
+                report |= {f"{term.name}/{name}": value for name, value in seen.items()}
+            yield learners, losses, report
 
     @property
     def weights(self) -> dict[str, float]:

@@ -11,7 +11,6 @@ from pipeline.channels.words import Multinomial
 from pipeline.composition.method import LISTENER_ONLY, SPEAKER_ONLY, Method, Term
 from pipeline.estimators.surrogate import Detached, ScoreFunction
 from pipeline.models.decoder import Decoder
-from pipeline.models.listener import Listener
 from pipeline.protocols import Score
 from pipeline.scores.naturalness import Given
 
@@ -31,14 +30,14 @@ def teacher_forcing(
     return Method(agents, (likelihood,), SPEAKER_ONLY, image_dropout=image_dropout)
 
 
-def matching(listener: Listener, score: Score) -> Method:
-    """A listener learns to match human captions and images (VSE++, Faghri et al. 2018)."""
+def matching(listener: nn.Module, score: Score) -> Method:
+    """A listener learns to match human captions and images (VSE++, Faghri et al. 2018), or answers and questions."""
     return Method(
         {"listener": listener}, (Term("matching", 1.0, score, Detached(Forced(learns=False))),), LISTENER_ONLY
     )
 
 
-def frozen_speaker(speaker: Decoder, listener: Listener, score: Score) -> Method:
+def frozen_speaker(speaker: Decoder, listener: nn.Module, score: Score) -> Method:
     """The listener learns on what the speaker says, and the speaker stays as it is (§7.1)."""
     agents = {"speaker": speaker, "listener": listener}
     return Method(agents, (Term("matching", 1.0, score, Detached(Multinomial())),), LISTENER_ONLY)

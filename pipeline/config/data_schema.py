@@ -11,12 +11,13 @@ from pipeline.ranges import Count, Each, Natural, Positive, Share, different
 
 
 class Scenes(Section):
-    """How many scenes to draw, and how large (pixels a side)."""
+    """How many scenes to draw, how large (pixels a side), and whether there is a dialog about each."""
 
     images: Count
     size: Annotated[int, Field(ge=32)]
     val: Count
     test: Count
+    dialogs: bool = False
 
     def _check(self) -> None:
         if self.val + self.test >= self.images:
@@ -49,21 +50,43 @@ FORMS = {
     "coco": "format coco takes annotations {train: file, val: …, test: …}, or annotations [file, …] and splits: file",
     "cocotalk": "format cocotalk takes annotations {json: file, labels: file}, captions: file if need be, and no more",
     "flickr8k": "format flickr8k takes annotations {captions: file, train: list, val: …, test: …} and no more",
+    "visdial": (
+        "format visdial takes dialogs: and annotations {train: file, test: file}, with val, captions and "
+        "{split}_relevance if need be, or {data: visdial_data.h5, params: visdial_params.json}, and no more"
+    ),
     "folder": "format folder takes annotations: table, and shares (no splits) where that has no column split",
 }
+
+
+# fmt: off
+File = Literal[
+    "captions", "train", "val", "test", "json", "labels", "data", "params",
+    "train_relevance", "val_relevance", "test_relevance",
+]
+# fmt: on
+
+
+class Talks(Section):
+    """Words after which texts of dialogs are cut, and what each dialog must have; null: any number."""
+
+    caption: Count = 24
+    question: Count = 16
+    answer: Count = 8
+    rounds: Count | None = 10
+    options: Count | None = 100
+
+
+VISDIAL = {"train", "val", "test", "captions", "train_relevance", "val_relevance", "test_relevance"}
 
 
 class Prepare(Section):
     """Where the images and captions are, and how words are counted."""
 
     dataset: Name
-    format: Literal["karpathy", "coco", "cocotalk", "flickr8k", "folder"]
+    format: Literal["karpathy", "coco", "cocotalk", "flickr8k", "folder", "visdial"]
     root: Text
-    annotations: (
-        Text
-        | Annotated[tuple[Text, ...], Field(strict=False, min_length=1)]
-        | dict[Literal["captions", "train", "val", "test", "json", "labels"], Text]
-    )
+    annotations: Text | Annotated[tuple[Text, ...], Field(strict=False, min_length=1)] | dict[File, Text]
+    dialogs: Talks | None = None
     images: Text | None = None
     splits: Text | None = None
     shares: Shares | None = None
@@ -85,17 +108,23 @@ class Prepare(Section):
                 fits = self.splits is None and set(named) - {"captions"} == {"json", "labels"}
             case ("coco", dict(named)):
                 fits = self.splits is None and bool(named) and set(named) <= {"train", "val", "test"}
+            case ("visdial", dict(named)):
+                files = {"train", "test"} <= set(named) <= VISDIAL or set(named) - {"captions"} == {"data", "params"}
+                fits = files and self.splits is None and not self.corrupt
             case ("coco", _):
                 fits = self.splits is not None
             case _:
                 fits = False
+        fits = fits and (self.dialogs is None) == (self.format != "visdial")
         if not fits or (self.shares is not None and self.format != "folder"):
             raise ValueError(FORMS[self.format])
         if self.tokenizer is not None and self.format == "cocotalk":
             raise ValueError("tokenizer reads captions as they were written, which format cocotalk does not have")
-        if (self.min_count is None) != (self.format == "cocotalk" or self.tokenizer is not None):
+        counted = isinstance(self.annotations, dict) and "params" in self.annotations
+        if (self.min_count is None) != (self.format == "cocotalk" or counted or self.tokenizer is not None):
             needed = "min_count is needed where words are counted"
-            raise ValueError(f"{needed}; format cocotalk and a tokenizer bring their own: min_count: null")
+            own = "visdial_params.json, format cocotalk and a tokenizer bring their own: min_count: null"
+            raise ValueError(f"{needed}; {own}")
 
 
 class Detector(Section):
@@ -115,13 +144,15 @@ class Detector(Section):
 class Imported(Section):
     """Where features are that were extracted elsewhere, and how many regions of an image are kept."""
 
-    form: Literal["npy_folders", "tsv", "detections"]
+    form: Literal["npy_folders", "tsv", "detections", "visdial"]
     regions: Text | Annotated[tuple[Text, ...], *Each]
     pooled: Text | None = None
     regions_kept: Count
 
     def _check(self) -> None:
-        if not isinstance(self.regions, str) and self.form != "tsv":
+        if self.form == "visdial" and (isinstance(self.regions, str) or len(self.regions) != 2):
+            raise ValueError("form visdial takes regions: [vdl_img_vgg.h5, visdial_params.json]")
+        if not isinstance(self.regions, str) and self.form not in ("tsv", "visdial"):
             raise ValueError(f"regions is one path for form {self.form}; only tsv takes a list of files")
 
 

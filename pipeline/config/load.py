@@ -18,7 +18,17 @@ from pipeline import methods
 from pipeline.composition.objective import Objective
 from pipeline.config.data_schema import MAIN
 from pipeline.config.reading import did_you_mean, keys_of, one_line, override, read_mapping, shown
-from pipeline.config.schema import ListenerSettings, Params, Seeds, SpeakerSettings, Train, pretrained
+from pipeline.config.schema import (
+    DiscriminatorSettings,
+    GeneratorSettings,
+    ListenerSettings,
+    Params,
+    Pretrained,
+    Seeds,
+    SpeakerSettings,
+    Train,
+    pretrained,
+)
 from pipeline.config.section import Name, Section
 from pipeline.config.views import View
 from pipeline.errors import UserError
@@ -27,8 +37,15 @@ from pipeline.training.optimisation import Optimisation
 
 OWN_LISTENER, ADAPTED_LISTENER = "own", "adapted"  # judges that a method trains
 SYMBOLIC_JUDGE = "symbolic"  # of drawn scenes
+# who speaks to whom: a listener, the discriminator of dialogs
+SPEAKS: dict[type[Section], type[Section]] = {
+    ListenerSettings: SpeakerSettings,
+    DiscriminatorSettings: GeneratorSettings,
+}
+LISTENS = (ListenerSettings, Pretrained)  # who may judge captions, with features of its own
 # The keys of every block of `methods`; the others are the options of its composition.
 OWN = ("from", "method", "speaker", "train", "gamma")
+REWARDS = "rewards"  # the argument of compositions that the section `retriever` makes
 
 
 @dataclass(frozen=True)
@@ -41,6 +58,7 @@ class MethodSettings:
     objective: Objective
     gamma: float  # guidance of the trained speaker
     speaker: str  # the one that it begins with, by its name in `pretrain`
+    rewarded: bool  # whether it takes the reward models, too
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -54,9 +72,9 @@ def method_settings(view: View, name: str) -> MethodSettings:
     block = view.methods[name].plain()
     train = Train.model_validate(_laid_over(view.train.plain(), block["train"]))
     arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in OWN}
-    return MethodSettings(
-        _composition(name, block), arguments, train.optimisation, train.objective, block["gamma"], block["speaker"]
-    )
+    composition = _composition(name, block)
+    own = block["gamma"], block["speaker"], REWARDS in inspect.signature(composition).parameters
+    return MethodSettings(composition, arguments, train.optimisation, train.objective, *own)
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Params:
@@ -90,12 +108,14 @@ def _params(raw: dict[str, Any]) -> Params:
     learned = {name: _checked(kinds[name], block, "pretrain", name) for name, block in params.pretrain.items()}
     params = params.model_copy(update={"pretrain": {name: section.model_dump() for name, section in learned.items()}})
     _check_pretrained(params, kinds)
-    speakers = [name for name, kind in kinds.items() if kind is SpeakerSettings]
+    speakers = [name for name, kind in kinds.items() if kind is SPEAKS[kinds["listener"]]]
     schemas = {name: _schema(name, block) for name, block in params.methods.items()}
     blocks = {}
     for name, block in params.methods.items():
         blocks[name] = _checked(schemas[name], block, "methods", name).model_dump()
         _check_known(blocks[name]["speaker"], speakers, "speaker of pretrain", "methods", name, "speaker")
+        if params.retriever is None and REWARDS in inspect.signature(_composition(name, block)).parameters:
+            raise _MistakeError(("methods", name), f"methods.{name} is rewarded by a retriever: add that section")
         _checked(Train, _laid_over(raw["train"], blocks[name]["train"]), "methods", name, "train")
     for name, grids in params.sweep.grid.items():
         if name not in blocks:
@@ -130,25 +150,32 @@ def _check_known(value: str, known: Iterable[str], what: str, *keys: str) -> Non
 
 def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> None:
     """Refuse pretraining that leaves out the listener or a judge, or that does not fit what comes before it."""
-    if kinds.get("listener") is not ListenerSettings:
+    if kinds.get("listener") not in SPEAKS:
         line = "pretrain.listener is missing: the listener that joint training begins with"
         raise _MistakeError(("pretrain",), line)
     for name, block in params.pretrain.items():
         sees = ("pretrain", name, "features")
         _check_known(block["features"], params.features, "set of features", *sees)
-        if block["features"] != MAIN and (name == "listener" or kinds[name] is SpeakerSettings):
-            raise _MistakeError(sees, f"{'.'.join(sees)} = {block['features']}: speakers and the listener see {MAIN}")
+        if block["features"] != MAIN and (name == "listener" or kinds[name] not in LISTENS):
+            who = "speakers and the listener see" if kinds["listener"] is ListenerSettings else "in dialogs all see"
+            raise _MistakeError(sees, f"{'.'.join(sees)} = {block['features']}: {who} {MAIN}")
         model, before = block.get("model"), (params.prepare.tokenizer, params.features[MAIN].network)
         if model and before != (model, f"hub/{model}"):
             needed = f"goes with prepare.tokenizer: {model} and features.{MAIN}.network: hub/{model}"
             raise _MistakeError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
-    listeners = [name for name, kind in kinds.items() if kind is not SpeakerSettings]
+    talks = kinds["listener"] is DiscriminatorSettings
+    listeners = [name for name, kind in kinds.items() if kind in ((DiscriminatorSettings,) if talks else LISTENS)]
+    if params.retriever:
+        _check_known(params.retriever.model, [] if talks else listeners, "listener of pretrain", "retriever", "model")
+        speakers = [name for name, kind in kinds.items() if kind is SpeakerSettings]
+        _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
     judges = [OWN_LISTENER, ADAPTED_LISTENER, *listeners]
-    judges += [SYMBOLIC_JUDGE] if params.draw else []
+    judges += [SYMBOLIC_JUDGE] if params.draw and not talks else []
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
     if near := params.evaluate.near:
-        taken = {"listener", *params.evaluate.judges.values()}  # a retriever neither judges nor learns with a speaker
+        taken = {"listener", *params.evaluate.judges.values()}  # who judges, rewards or learns with a speaker
+        taken |= {params.retriever.model} if params.retriever else set()
         known = ["features", *(["facts"] if params.draw else []), *(name for name in listeners if name not in taken)]
         _check_known(near.by, known, "retriever", "evaluate", "near", "by")
 
@@ -156,7 +183,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
 def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
     """Refuse to guide a speaker that has learned no null image."""
     for name, block in blocks.items():
-        if params.pretrain[block["speaker"]]["image_dropout"] or block.get("image_dropout"):
+        if params.pretrain[block["speaker"]].get("image_dropout") or block.get("image_dropout"):
             continue
         swept = [gamma for grid in params.sweep.grid.get(name, ()) for gamma in grid.get("gamma", ())]
         for keys, gammas in (("methods", name, "gamma"), [block["gamma"]]), (("sweep", "grid", name, "gamma"), swept):
@@ -188,7 +215,7 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
     try:
         composition = _composition(name, block)
         for option in inspect.signature(composition, eval_str=True).parameters.values():
-            if option.name in ("agents", "objective"):
+            if option.name in ("agents", "objective", REWARDS):
                 continue
             place = f"pipeline/methods/{block['from']}.py: option {option.name} of {composition.__name__}"
             if option.annotation is option.empty:

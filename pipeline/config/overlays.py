@@ -1,5 +1,7 @@
 """Profiles: profiles/NAME.yaml holds what differs from the profile named by its key `over`, by default base.yaml.
 
+Sections that its key `instead` names, in brackets, replace those below as a whole.
+
 python -m pipeline.config.overlays NAME writes params.yaml. Its lines are those of the profiles, comments
 included: ruamel.yaml gives the place of each key, and no value is reformatted.
 """
@@ -54,12 +56,24 @@ def _profile(path: Path, above: tuple[str, ...]) -> Line:
     head = section[next(iter(section))].above if section else lines
     own = Line([line for line in head if line], "", "", [], section)
     head.clear()
+    instead = _words(section.pop("instead", None))
     if path.stem == "base":
         return own
-    over = section.pop("over").line.partition(":")[2].strip() if "over" in section else "base"
+    (over,) = _words(section.pop("over", None)) or ["base"]
     if over in (path.stem, *above) or over not in ("base", *names(path.parent)):
         raise UserError(f"{path}: over: {over} is no other profile; {did_you_mean(over, names(path.parent))}")
-    return _laid(_profile(path.with_name(f"{over}.yaml"), (path.stem, *above)), own, str(path))
+    below = _profile(path.with_name(f"{over}.yaml"), (path.stem, *above))
+    for name in instead:
+        if name not in below.section:
+            raise UserError(f"{path}: instead: {name} is no section of {over}; {did_you_mean(name, below.section)}")
+        below.section[name] = replace(below.section[name], section={}, rest=[], line=own.section[name].line)
+    return _laid(below, own, str(path))
+
+
+def _words(entry: Line | None) -> list[str]:
+    """The value of a key as it is written: a word, or several in brackets."""
+    value = "" if entry is None else entry.line.partition(":")[2].strip(" []")
+    return [word.strip() for word in value.split(",")] if value else []
 
 
 def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...]) -> dict[str, Line]:

@@ -20,7 +20,7 @@ from pipeline.config.reading import read_mapping
 from pipeline.config.section import Given, Name, Section, Text
 from pipeline.config.views import View, listed_keys
 from pipeline.evaluation.set_sizes import SetSizes
-from pipeline.ranges import Count, Dropped, Each, Natural, NonNegative, Positive
+from pipeline.ranges import Count, Dropped, Each, Natural, NonNegative, Positive, different
 from pipeline.training.optimisation import Optimisation
 
 
@@ -125,6 +125,55 @@ class SpeakerSettings(Section):
             raise ValueError(f"hidden {self.hidden} cannot be divided among {self.heads} heads")
 
 
+class Understanding(Section):
+    """An encoder of image, history and question, for either side of a dialog; without one of them, it is not told.
+
+    `places`: it knows which region is where, in grids that have as many in every image. `order`: how long ago a round
+    of the history is.
+    """
+
+    features: Name
+    encoder: Literal["hciae", "lf", "hre"]
+    words: Count
+    hidden: Count
+    dropout: Dropped
+    history: bool = True
+    image: bool = True
+    places: bool = False
+    order: bool | None = None
+    optimisation: Annotated[Optimisation, Given, _selects("MRR")]
+
+    def _check(self) -> None:
+        if self.order is not None and self.encoder != "hciae":
+            raise ValueError("order goes with encoder hciae: the others know the order of rounds")
+
+
+class GeneratorSettings(Understanding):
+    """Who answers in a dialog, and the pretraining; `layers` and `heads` are of the transformer."""
+
+    decoder: Literal["lstm", "transformer"]
+    layers: Count | None = None
+    heads: Count | None = None
+
+    def _check(self) -> None:
+        super()._check()
+        if any((size is None) != (self.decoder == "lstm") for size in (self.layers, self.heads)):
+            raise ValueError("decoder transformer takes layers and heads, decoder lstm neither")
+
+
+class DiscriminatorSettings(Understanding):
+    """Who knows the answer among candidates; its negatives are `options` of a round (null: all), and `others`, human
+    answers to other questions of the batch. `seed` is added to the global one.
+    """
+
+    answer: Literal["last", "attention"]
+    hears_end: bool = False
+    options: Count | None = None
+    others: Natural = 0
+    norms: NonNegative = 0.0
+    seed: Natural = 0
+
+
 class Pretrained(Section):
     """A judge that was trained elsewhere: a network of open_clip, and the features that the same network has seen."""
 
@@ -139,21 +188,44 @@ class Pretrained(Section):
 
 
 def pretrained(block: Mapping[str, Any]) -> type[Section]:
-    """What a block of `pretrain` is, by the key that it must have: a speaker, a judge from elsewhere, or a listener."""
-    return SpeakerSettings if "architecture" in block else Pretrained if "network" in block else ListenerSettings
+    """What a block of `pretrain` is, by the key that it must have."""
+    kinds: dict[str, type[Section]] = {
+        "architecture": SpeakerSettings,
+        "network": Pretrained,
+        "decoder": GeneratorSettings,
+        "answer": DiscriminatorSettings,
+    }
+    return next((kind for key, kind in kinds.items() if key in block), ListenerSettings)
+
+
+class RetrieverSettings(Section):
+    """What rewards the captions of methods that take `rewards`: a fixed retriever, and two heads on its vectors.
+
+    `model`: its name in pretrain; `mined`: by rank, which of the training images nearest to an image are negatives
+    beside those of the batch; `beam`, `no_repeat`: how the speaker searches the captions that are rewarded.
+    """
+
+    model: Name
+    speaker: Name
+    temperature: Positive
+    mined: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(different)] = ()
+    hidden: Annotated[tuple[Count, ...], Field(strict=False)] = (512, 256)
+    beam: Count = 5
+    no_repeat: Count | None = 3
+    optimisation: Annotated[Optimisation, Given, _selects()]
 
 
 class Train(Section):
     """Joint training."""
 
-    optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL)]
+    optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL, "MRR")]
     objective: Annotated[Objective, Given]
 
 
 class Adapt(Matching):
     """How a listener adapts to a fixed speaker: one budget for the speakers of all methods."""
 
-    optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL)]
+    optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL, "MRR")]
 
 
 class Near(Section):
@@ -173,10 +245,13 @@ class Near(Section):
 class Evaluate(Section):
     """Decoding (beam 1: greedy) and what is measured; `several`: also of sets of captions of an image.
 
+    With `no_repeat` no caption says so many words twice in the same order.
+
     `baselines`: method → captions of drawn scenes that are measured beside it, for which nothing is trained.
     """
 
     beam: Count
+    no_repeat: Count | None = None
     metrics: Annotated[tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"], ...], *Each]
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
     judges: dict[Name, Name]
@@ -219,6 +294,7 @@ class Params(Section):
     prepare: Prepare
     features: dict[Name, Features]
     pretrain: dict[Name, dict[str, Any]]
+    retriever: RetrieverSettings | None = None
     train: Train
     adapt: Adapt
     methods: dict[Name, dict[str, Any]]

@@ -88,9 +88,11 @@ class Batches:
         def read(number: int) -> Batch:
             first, step = self.part * self.each, epoch * len(self) + number
             rows, seen, caption, unseen = (values[first : first + self.each] for values in each[number])
-            batch = _batch(self.prepared, self.store, rows, seen, caption, epoch, step, self.pinned)
-            batch.region_mask[torch.from_numpy(unseen)] = False
-            return batch if self.each == self.batch else replace(batch, first=first, of=self.batch)
+            batch = self.read(rows, seen, caption, unseen, epoch, step)
+            if self.each == self.batch:
+                return batch
+            many = len(batch) // len(rows)  # in dialogs an image has several rows
+            return replace(batch, first=first * many, of=self.batch * many)
 
         with ThreadPoolExecutor(1, "batches") as reader:
             waiting: deque[Future[Batch]] = deque()
@@ -103,6 +105,15 @@ class Batches:
                     yield waiting.popleft().result()
             finally:  # the consumer stopped, or reading failed
                 reader.shutdown(wait=True, cancel_futures=True)
+
+    def read(
+        self, rows: np.ndarray, seen: np.ndarray, captions: np.ndarray, unseen: np.ndarray, epoch: int, step: int
+    ) -> Batch:
+        """Images `rows` (b,), rows `seen` (b,) of the store, with the captions of these numbers; no region where
+        `unseen` (b,)."""
+        batch = read_batch(self.prepared, self.store, rows, seen, captions, epoch, step, self.pinned)
+        batch.region_mask[torch.from_numpy(unseen)] = False
+        return batch
 
     def _captions(self, epoch: int) -> np.ndarray:
         """(S, M): of each of the S showings, which caption each image has; where it has none left, any."""
@@ -134,10 +145,10 @@ def everything(prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch:
     _check_same_images(prepared, store)
     for number, start in enumerate(range(0, len(rows), batch)):
         some = np.asarray(rows[start : start + batch])
-        yield _batch(prepared, store, some, some, prepared.first[some], 0, number, pinned=False)
+        yield read_batch(prepared, store, some, some, prepared.first[some], 0, number, pinned=False)
 
 
-def _batch(
+def read_batch(
     prepared: Prepared,
     store: FeatureStore,
     rows: np.ndarray,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from pipeline.data.dialogs import Dialogs
 from pipeline.errors import UserError
 from pipeline.vocabulary import Vocabulary
 
@@ -49,6 +50,7 @@ class Corpus:
     skipped: tuple[Image, ...] = ()  # annotated, but known to be corrupt, and cannot be decoded
     vocabulary: Vocabulary | None = None  # of the annotations, where they have one
     cut: int | None = None  # words after which the annotations' captions were cut
+    dialogs: Dialogs | None = None  # one about each image
 
     def counts(self) -> dict[str, int]:
         """Images in each split, without those that are skipped."""

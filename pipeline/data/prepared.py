@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -127,7 +128,7 @@ class Prepared:
         splits = np.array([SPLITS.index(split) for split in images["split"].to_pylist()], np.int8)
         first = np.searchsorted(numbers(captions["image"]), np.arange(len(images) + 1))
         ids, files = images["id"].combine_chunks(), images["file"].combine_chunks()
-        tokens = _padded(captions["tokens"].combine_chunks(), manifest["settings"]["max_words"])
+        tokens = padded(captions["tokens"].combine_chunks(), manifest["settings"]["max_words"])
         return cls(folder, manifest, vocabulary, ids, files, splits, first, tokens)
 
     def __len__(self) -> int:
@@ -184,17 +185,21 @@ def numbers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
 def _counted(corpus: Corpus, min_count: int, count_words: Literal["train", "all"]) -> Vocabulary:
     annotated = (*corpus.images, *corpus.skipped)
     counted = [image for image in annotated if count_words == "all" or image.split == "train"]
-    vocabulary = Vocabulary.count((caption.words for image in counted for caption in image.captions), min_count)
+    captions = (caption.words for image in counted for caption in image.captions)
+    of_all = count_words == "all"
+    said = () if corpus.dialogs is None else corpus.dialogs.texts([of_all or i.split == "train" for i in corpus.images])
+    vocabulary = Vocabulary.count(chain(captions, said), min_count)
     if len(vocabulary) == 1:
         where = "all splits" if count_words == "all" else "the training split"
         raise UserError(f"{corpus.sources[0]}: no word occurs more than {min_count} times in {where}; lower min_count")
     return vocabulary
 
 
-def _padded(tokens: pa.ListArray, width: int) -> np.ndarray:
-    """(C, width) int32 of a list array, padded with 0."""
+def padded(tokens: pa.ListArray, width: int | None = None) -> np.ndarray:
+    """(C, width) int32 of a list array, padded with 0; by default as wide as its longest list."""
     offsets, flat = numbers(tokens.offsets), numbers(tokens.values)
     lengths = np.diff(offsets)
-    padded = np.zeros((len(tokens), width), np.int32)
-    padded[np.arange(width) < lengths[:, None]] = flat[offsets[0] : offsets[-1]]
-    return padded
+    width = int(lengths.max(initial=0)) if width is None else width
+    found = np.zeros((len(tokens), width), np.int32)
+    found[np.arange(width) < lengths[:, None]] = flat[offsets[0] : offsets[-1]]
+    return found

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from pipeline.channels.broken import Broken
 from pipeline.channels.forced import Continued, Forced
+from pipeline.channels.searched import Reread
 from pipeline.models.decoder import Decoder
 from pipeline.models.unroll import read, speak
 from pipeline.numbers import Numbers
@@ -68,10 +70,13 @@ class StepRollouts:
     def _speak(self, channel: Channel) -> Message:
         if isinstance(channel, Forced) and not channel.learns:
             return human(self.batch)
+        if isinstance(channel, Broken):
+            return human(replace(self.batch, captions=channel.captions(self.batch, self._rng(channel.stream))))
+        known = self.of(channel.channel).tokens if isinstance(channel, Reread) else self.batch.captions
         # also inside a baseline's no_grad: another term may need this caption's gradient
         with self._speaking(channel):
-            if channel == Forced():  # every word is known: no need to go word by word
-                return read(self.speaker, self.batch, self._rng(channel.stream), self._see())
+            if channel == Forced() or isinstance(channel, Reread):  # every word is known: no need to go word by word
+                return read(self.speaker, replace(self.batch, captions=known), self._rng(channel.stream), self._see())
             return speak(self.speaker, self.batch, channel, self._rng(channel.stream), self._see())
 
     def _continue(self, channel: Channel, each: int) -> Message:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pipeline.channels.searched import unrepeated
 from pipeline.channels.words import Beam
 from pipeline.data.batches import everything
 from pipeline.data.feature_store import FeatureStore
@@ -22,6 +23,7 @@ from pipeline.evaluation.judges import Judge, Spoken, galleries, spoken, verdict
 from pipeline.evaluation.likelihood import human_log_likelihood
 from pipeline.evaluation.near import NEAR, Near
 from pipeline.evaluation.several import Sets, Several, measured
+from pipeline.evaluation.signature import Reward, signature
 from pipeline.evaluation.symbolic import scenes_of
 from pipeline.metrics.diversity import self_bleu
 from pipeline.metrics.language import BLEU, LanguageScorer
@@ -63,6 +65,8 @@ class Evaluation:
     facts: Mapping[str, Scene] = field(default_factory=dict)  # by the images' ids, where they are known
     baselines: Mapping[str, Baseline] = field(default_factory=dict)  # measured beside this speaker
     not_computed: dict[str, str] = field(default_factory=dict)
+    no_repeat: int | None = None  # words that no caption says twice in the same order
+    near_by: str | None = None  # what the near gallery is, as the protocol says it
 
     def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Results of `split`, as metrics.json has them, and the columns of captions.parquet."""
@@ -76,7 +80,9 @@ class Evaluation:
         def batches() -> Iterable[Batch]:
             return everything(self.prepared, self.store, rows, BATCH)
 
-        said = captions(speaker, batches(), Beam(self.beam), self.device, self.prepared.vocabulary.unk)
+        said = captions(
+            speaker, batches(), unrepeated(Beam(self.beam), self.no_repeat), self.device, self.prepared.vocabulary.unk
+        )
         tokens = said.tokens[:, 0]
         texts = [self.prepared.vocabulary.decode(row) for row in tokens.tolist()]
         about = self._about(rows, said.pooled)
@@ -94,7 +100,7 @@ class Evaluation:
             **columns,
         }
         if self.several:
-            sets = self.several.captions(speaker, batches, self.prepared.vocabulary, self.device)
+            sets = self.several.captions(speaker, batches, self.prepared.vocabulary, self.device, self.no_repeat)
             results["several"] = {name: self._measured(each, about.references) for name, each in sets.items()}
             best = self.language.score([each[0] for each in sets["beams"]], about.references)
             results["several"]["beams"]["best"] = best.scores
@@ -110,6 +116,20 @@ class Evaluation:
             results.setdefault("baselines", {})[name] = own
             columns |= {f"{name}_{column}": each for column, each in scores.items() if column.startswith(KEPT)}
         return results, columns
+
+    def signature(self, splits: Sequence[str], objective: Reward, gamma: float) -> str:
+        """One line: what two results must share to be compared."""
+        return signature(
+            self.prepared,
+            self.beam,
+            objective,
+            splits,
+            self.judges,
+            self.several,
+            gamma,
+            self.near_by,
+            self.no_repeat,
+        )
 
     def _about(self, rows: np.ndarray, pooled: torch.Tensor) -> About:
         scenes = scenes_of(self.prepared, self.facts, rows) if self.facts else []

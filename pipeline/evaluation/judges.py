@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.types import Message, caption_mask
 from pipeline.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from pipeline.data.feature_store import FeatureStore
 
 AT_ONCE = 1024
 SHOWN = 5  # images that a judge puts first, kept for looking at
@@ -133,6 +136,17 @@ class TextJudge:
     @torch.no_grad()
     def look(self, rows: Tensor) -> Tensor:
         return self.encoder.see(self.pooled(rows).to(self.device))
+
+
+def judge_of(agent: Listener | DualEncoder, store: FeatureStore, device: torch.device) -> ListenerJudge | TextJudge:
+    """The judge that `agent` is, which sees the images of `store`."""
+
+    def pooled(rows: Tensor) -> Tensor:
+        return torch.from_numpy(store.pooled(rows.numpy()))
+
+    if isinstance(agent, DualEncoder):
+        return TextJudge(agent, pooled, device)
+    return ListenerJudge(agent, pooled, device, (lambda rows: pooled(rows + len(store))) if store.mirrored else None)
 
 
 def verdict(

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pipeline.channels.searched import unrepeated
 from pipeline.channels.words import Beam, Multinomial
 from pipeline.evaluation.generate import captions
 from pipeline.evaluation.set_sizes import SetSizes
@@ -26,7 +27,12 @@ class Several(SetSizes):
     """The sets of that many captions per image."""
 
     def captions(
-        self, speaker: Decoder, batches: Callable[[], Iterable[Batch]], vocabulary: Vocabulary, device: torch.device
+        self,
+        speaker: Decoder,
+        batches: Callable[[], Iterable[Batch]],
+        vocabulary: Vocabulary,
+        device: torch.device,
+        no_repeat: int | None = None,
     ) -> dict[str, Sets]:
         """Both sets of each image, by `samples` and `beams`; those of a beam begin with its best."""
         channels: dict[str, Channel] = {
@@ -36,7 +42,9 @@ class Several(SetSizes):
         return {
             name: [
                 [vocabulary.decode(row) for row in rows]
-                for rows in captions(speaker, batches(), channel, device, vocabulary.unk).tokens.tolist()
+                for rows in captions(
+                    speaker, batches(), unrepeated(channel, no_repeat), device, vocabulary.unk
+                ).tokens.tolist()
             ]
             for name, channel in channels.items()
         }

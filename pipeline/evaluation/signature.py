@@ -30,6 +30,7 @@ def signature(
     several: Several | None = None,
     gamma: float = 1.0,
     near: str | None = None,
+    no_repeat: int | None = None,
 ) -> str:
     """One line in the manner of sacreBLEU: data, gallery, judges, tie rule, decoding, reward, tokeniser, versions.
 
@@ -44,7 +45,7 @@ def signature(
         "judges": "+".join(judges),
         "recall": "text-to-image,image-to-text",
         "ties": "against",
-        "decode": "greedy" if beam == 1 else f"beam:{beam}",
+        "decode": ("greedy" if beam == 1 else f"beam:{beam}") + (f",no-repeat:{no_repeat}" if no_repeat else ""),
         **({"several": f"samples:{several.samples},beams:{several.beams}"} if several else {}),
         **({} if gamma == 1 else {"guidance": f"{gamma:g}"}),
         **({} if products.chosen() == products.OWN else {"products": products.chosen()}),

@@ -11,8 +11,11 @@ from pipeline.evaluation.near import NEAR
 def summary(found: Mapping[str, Any]) -> dict[str, float]:
     """CIDEr, R@10 from caption to image by each judge and, where it was measured, R@1 among the nearest images.
 
-    `found` is a split of metrics.json. At most eleven numbers of five judges: `dvc metrics show` is one table.
+    `found` is a split of metrics.json. At most eleven numbers of five judges: `dvc metrics show` is one table. Of
+    dialogs MRR, by the generator itself and by each discriminator.
     """
+    if "ranking" in found:
+        return {"MRR": found["ranking"]["MRR"]} | {f"MRR {name}": by["MRR"] for name, by in found["judges"].items()}
     numbers = {"CIDEr": found["language"].get("CIDEr")}
     for name, judge in found["judges"].items():
         numbers[f"R@10 {name}"] = judge["text_to_image"]["R@10"]

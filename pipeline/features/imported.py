@@ -1,8 +1,8 @@
 """Features that were extracted elsewhere, written image by image into the store.
 
-Three published forms: folders of NumPy files as self-critical.pytorch has them (`cocotalk_fc`, `cocotalk_att`,
-`cocobu_att`), the TSV files of bottom-up-attention, and `coco_detections.hdf5` of meshed-memory-transformer. Nothing in
-them is unpickled, and only a few images are in memory at a time.
+Four published forms: folders of NumPy files as self-critical.pytorch has them (`cocotalk_fc`, `cocotalk_att`,
+`cocobu_att`), the TSV files of bottom-up-attention, `coco_detections.hdf5` of meshed-memory-transformer, and
+`vdl_img_vgg.h5` of visDial.pytorch. Nothing in them is unpickled, and only a few images are in memory at a time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import threading
 import zipfile
 import zlib
@@ -61,18 +62,18 @@ def import_features(
     """Write the features of the images `ids` into the folder `out`.
 
     `form` is npy_folders (`regions`: a folder of ID.npz, key `feat`, or ID.npy; (n, D), or a grid (H, W, D)), tsv (one
-    file or several), or detections (an HDF5 file of `ID_features` (n, D)). Of more than `regions_kept` regions the most
-    confident are kept where the file has confidences (`ID_cls_prob`), else the first. `pooled` is a folder of ID.npy
-    (P,); without it the vector is the mean of all regions of an image. Of tsv the regions' boxes are kept too; those of
-    detections (`ID_boxes`) are not: they are in pixels, and the file does not say how large an image is. `writer`
-    opens the store. Raises UserError, one line with image and file, for what is missing, damaged or of another size
-    than the rest.
+    file or several), detections (an HDF5 file of `ID_features` (n, D)), or visdial (an HDF5 file of grids (N, H, W, D),
+    `images_train` and `images_val`, and the JSON file whose `img_train` and `img_val` say of which images). Of more
+    than `regions_kept` regions the most confident are kept where the file has confidences (`ID_cls_prob`), else the
+    first. `pooled` is a folder of ID.npy (P,); without it the vector is the mean of all regions of an image. Of tsv the
+    regions' boxes are kept too; those of detections (`ID_boxes`) are not: they are in pixels, and the file does not say
+    how large an image is. `writer` opens the store. Raises UserError, one line with image and file, for what is
+    missing, damaged or of another size than the rest.
     """
     paths = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
     sources: dict[str, Digests] = {"regions": {}}
-    found = {"tsv": _of_tsv, "detections": _of_detections, "npy_folders": _of_folders}[form](
-        ids, paths, sources["regions"]
-    )
+    read = {"tsv": _of_tsv, "detections": _of_detections, "npy_folders": _of_folders, "visdial": _of_visdial}[form]
+    found = read(ids, paths, sources["regions"])
     vectors = None
     if pooled is not None:
         sources["pooled"] = {}
@@ -219,6 +220,34 @@ def _of_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) 
                 raise UserError(f"{file}: image {id_} has {len(features)} regions, but {len(likely)} in {id_}_cls_prob")
             yield Found(row, str(file), features, confidence=likely)
     digests[str(file)] = sha256(file)
+
+
+def _of_visdial(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Iterator[Found]:
+    import h5py
+
+    file, params = files
+    try:
+        named = json.loads(params.read_text(encoding="utf-8"))
+        opened = h5py.File(file, "r")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}, {params}: the features of VisDial cannot be read ({reason(error)})") from None
+    with opened:
+        places: dict[str, tuple[str, int]] = {}
+        for split in [key.removeprefix("images_") for key in opened if key.startswith("images_")]:
+            images = named.get(f"img_{split}", named.get(f"unique_img_{split}", []))
+            if len(images) != len(opened[f"images_{split}"]):
+                rows = len(opened[f"images_{split}"])
+                raise UserError(
+                    f"{file}: images_{split} has {rows} rows, but {params} names {len(images)} images of it"
+                )
+            numbers = (re.findall(r"\d+", str(image))[-1] for image in images)
+            places |= {str(int(number)): (f"images_{split}", row) for row, number in enumerate(numbers)}
+        for row, id_ in enumerate(ids):
+            if id_ not in places:
+                raise UserError(f"{file}: image {id_} has no features there; {params} does not name it")
+            name, at = places[id_]
+            yield Found(row, str(file), opened[name][at])
+    digests |= {str(path): sha256(path) for path in files}
 
 
 class _Folder:

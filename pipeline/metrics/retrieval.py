@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,6 +107,23 @@ def similar_distractors(features: Tensor, count: int, *, block: int = 512) -> Te
         cosines.diagonal(start)[: len(cosines)].fill_(-torch.inf)
         found.append(cosines.topk(count, dim=1).indices)
     return torch.cat(found)
+
+
+def nearest(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Tensor:
+    """(M, K) int64: of each of `vectors` (M, D) of length 1 the nearest others among the rows `gallery` (n,).
+
+    `ranks` (K): which of them, 1 the nearest. Raises UserError where there are not so many others.
+    """
+    if max(ranks) >= len(gallery):
+        raise UserError(
+            f"mined: rank {max(ranks)}, but an image has only {len(gallery) - 1} others in the training split"
+        )
+    among, wanted = vectors[gallery], torch.tensor(ranks, device=vectors.device) - 1
+    found = torch.empty(len(vectors), len(ranks), dtype=torch.int64, device=vectors.device)
+    for rows in torch.arange(len(vectors), device=vectors.device).split(max(1, AT_ONCE // len(gallery))):
+        cosines = (vectors[rows] @ among.T).masked_fill_(rows.unsqueeze(1) == gallery, -torch.inf)
+        found[rows] = gallery[cosines.topk(max(ranks), dim=1).indices[:, wanted]]
+    return found
 
 
 def recall(ranks: Tensor) -> dict[str, float]:

@@ -34,6 +34,20 @@ class DualEncoder(nn.Module):
         self.text.visual = nn.Identity()
         self._tokens = open_clip.get_tokenizer(architecture, context_length=self.text.context_length)
 
+    @property
+    def most(self) -> int:
+        """Tokens of the longest caption that it reads whole."""
+        return int(self.text.context_length)
+
+    def lengths(self, captions: Sequence[str]) -> Tensor:
+        """(N,): tokens of N captions, with those that begin and end them; twice what is read whole at most."""
+        import open_clip
+
+        tokenise = open_clip.get_tokenizer(self.arguments["architecture"], context_length=2 * self.most)
+        padding = tokenise([""])[0, -1]
+        there = tokenise(list(captions)) != padding
+        return there.shape[1] - there.flip(1).long().argmax(1)
+
     def hear(self, captions: Sequence[str]) -> Tensor:
         """(N, D) of length 1: N captions; what is too long is cut off."""
         return F.normalize(

@@ -10,20 +10,33 @@ from typing import Any
 from torch import Tensor
 
 from pipeline.errors import UserError
+from pipeline.models.answering import Answering
 from pipeline.models.att2in import Att2in
+from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.critic import Controls, Critic
 from pipeline.models.decoder import Decoder
+from pipeline.models.dialog_encoders import ENCODERS, Encoder
+from pipeline.models.discriminator import Discriminator
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.guided import Guided
 from pipeline.models.hub import Hub
 from pipeline.models.listener import Listener
+from pipeline.models.lstm import Lstm
 from pipeline.models.transformer import Transformer
 from pipeline.runtime.files import write_atomically
 
-Agent = Decoder | Listener | DualEncoder | Critic | Controls
-KINDS: dict[str, Callable[..., Agent]] = {
-    kind.__name__: kind for kind in (Att2in, Transformer, Hub, Guided, Listener, DualEncoder, Critic, Controls)
-}
+Agent = Decoder | Listener | DualEncoder | Critic | Controls | Encoder | Discriminator | CaptionClassifier
+SPEAKERS: tuple[type[Agent], ...] = (Att2in, Transformer, Lstm, Hub, Guided, Answering)
+OTHERS: tuple[type[Agent], ...] = (
+    Listener,
+    DualEncoder,
+    Discriminator,
+    CaptionClassifier,
+    Critic,
+    Controls,
+    *ENCODERS.values(),
+)
+KINDS: dict[str, Callable[..., Agent]] = {kind.__name__: kind for kind in (*SPEAKERS, *OTHERS)}
 
 
 def save_agents(path: Path, agents: Mapping[str, Agent]) -> None:

@@ -40,11 +40,11 @@ class World:
         """The speaker's log-probability of each caption for each image (B, C); differentiable."""
         captions, images = self.captions(), torch.arange(len(self.batch))
         rows = images.repeat_interleave(len(captions))
-        batch = self.batch
+        batch, seen = self.batch, self.speaker.see(self.batch)
         asked = Batch(
             rows, batch.pooled[rows], batch.regions[rows], batch.region_mask[rows], captions.repeat(len(images), 1)
         )
-        log_probs = read(self.speaker, asked).log_probs
+        log_probs = read(self.speaker, asked, seen=seen[rows]).log_probs
         assert log_probs is not None
         return log_probs.sum(1).view(len(images), -1)
 

@@ -14,6 +14,8 @@ from pipeline.readers.cocotalk import read_cocotalk, with_whole_captions
 from pipeline.readers.flickr8k import read_flickr8k
 from pipeline.readers.folder import read_folder
 from pipeline.readers.karpathy import read_karpathy
+from pipeline.readers.visdial import Expected, read_visdial, with_captions_of
+from pipeline.readers.visdial_h5 import read_visdial_h5
 
 __all__ = ["read_coco", "read_cocotalk", "read_corpus", "read_flickr8k", "read_folder", "read_karpathy"]
 
@@ -28,10 +30,12 @@ def read_corpus(
     shares: Mapping[str, float] | None = None,
     expected: Mapping[str, int] | None = None,
     corrupt: Collection[str] = (),
+    dialogs: Mapping[str, int | None] | None = None,
 ) -> Corpus:
     """Read a corpus of the form `form`, call it `name` and check it (`checked`).
 
-    `annotations` and `splits` are paths below `root`. Without `images` no image file is read. Raises UserError, one
+    `annotations` and `splits` are paths below `root`; `dialogs` are the rounds of a dialog and the options of a round
+    that are expected, None: any number. Without `images` no image file is read. Raises UserError, one
     line with file and place, for whatever is wrong.
     """
     root = Path(root)
@@ -51,8 +55,22 @@ def read_corpus(
         corpus = read_cocotalk(root / annotations["json"], root / annotations["labels"])
         if "captions" in annotations:
             corpus = with_whole_captions(corpus, read_karpathy(root / annotations["captions"]))
+    elif form == "visdial" and isinstance(annotations, Mapping):
+        corpus = _read_visdial(root, annotations, Expected(**(dialogs or {})))
     elif form == "folder" and isinstance(annotations, str):
         corpus = read_folder(root / annotations, images, shares)
     else:
         raise UserError(f"{root}: annotations are not of the shape that the form {form} takes")
     return replace(checked(corpus, images, expected, corrupt), name=name)
+
+
+def _read_visdial(root: Path, annotations: Mapping[str, str], expected: Expected) -> Corpus:
+    """The JSON files of each split, or the two files of published code; `captions` has more captions of the images."""
+    paths = {key: root / file for key, file in annotations.items()}
+    whole = read_karpathy(paths["captions"]) if "captions" in paths else None
+    if "params" in paths:
+        corpus = read_visdial_h5(paths["data"], paths["params"], expected)
+        return corpus if whole is None else with_captions_of(corpus, whole)
+    files = {split: paths[split] for split in SPLITS if split in paths}
+    relevance = {split: paths[f"{split}_relevance"] for split in SPLITS if f"{split}_relevance" in paths}
+    return read_visdial(files, relevance, expected, whole)

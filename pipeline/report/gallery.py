@@ -68,7 +68,7 @@ class Picture:
 
     @cached_property
     def data_uri(self) -> str:
-        return _data_uri(self.image, 85)
+        return data_uri(self.image, 85)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def gallery(
         return []
     human, said = _human(prepared, wanted), _said(results, views, wanted)
     return [
-        Picture(n, row["id"], _open(images_root / row["file"], LONGEST_SIDE), tuple(human[n]), tuple(said[n]))
+        Picture(n, row["id"], opened(images_root / row["file"], LONGEST_SIDE), tuple(human[n]), tuple(said[n]))
         for n, row in zip(wanted, rows, strict=True)
     ]
 
@@ -161,7 +161,7 @@ def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -
     files, human = {row["image"]: row["file"] for row in rows}, _human(prepared, wanted)
     found, left = {}, BUDGET
     for row in (row for row in wanted if row in files):
-        src = _data_uri(_open(images_root / files[row], THUMBNAIL), 70)
+        src = data_uri(opened(images_root / files[row], THUMBNAIL), 70)
         left -= len(src)
         if left < 0:
             break
@@ -220,7 +220,7 @@ def _human(prepared: Path, images: Iterable[int]) -> dict[int, list[str]]:
     return texts
 
 
-def _open(path: Path, longest: int) -> Image:
+def opened(path: Path, longest: int) -> Image:
     from PIL import Image, ImageOps
 
     try:
@@ -233,7 +233,7 @@ def _open(path: Path, longest: int) -> Image:
     return picture
 
 
-def _data_uri(image: Image, quality: int) -> str:
+def data_uri(image: Image, quality: int) -> str:
     out = io.BytesIO()
     image.save(out, format="JPEG", quality=quality)
     return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode("ascii")

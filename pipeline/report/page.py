@@ -16,8 +16,9 @@ from pipeline.analysis.failures import failures
 from pipeline.analysis.judges import TEXT
 from pipeline.analysis.results import LANGUAGE, read_json, read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all, rule
-from pipeline.report import caption_tables, gallery, gradients, headline, result_tables
+from pipeline.report import caption_tables, gallery, gradients, headline, result_tables, rewarded
 from pipeline.report.comparison_tables import compact_comparison, comparison_tables
+from pipeline.report.dialog_page import write_dialog_report
 from pipeline.report.drawing import LARGE, Panel, labelled_svg, panels_png, panels_svg, swatch
 from pipeline.report.export import comparison_csv, curve_csv, markdown, rho_csv
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels
@@ -39,15 +40,20 @@ def write_report(
     *,
     crossed: Path | None = None,
     observatory: Path | None = None,
+    retriever: str | None = None,
+    models: Sequence[Path] = (),
 ) -> None:
     """Write the page, its tables, figures and numbers to `out`; equal inputs give equal bytes.
 
     `sweep` holds cells.json and captions.parquet, each of `evaluations` metrics.json and captions.parquet, `prepared`
     the prepared data set; the files named there lie below `images_root`, without which there is no gallery. `crossed`
     is the file of every speaker with every listener, `observatory` that of the gradient estimators; each is left out
-    where there is none. Raises UserError if another one is missing.
+    where there is none. Dialogs have a report of their own. Raises UserError if another one is missing. `retriever` is
+    the judge that rewards captions, if any, and `models` are the folders of trained methods.
     """
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)
+    if results.of_dialogs:
+        return write_dialog_report(results, prepared, images_root, out, settings)
     results = with_frozen_speakers(with_shares_of_control(results, settings.control), settings.frozen)
     choices, comparison = choose_all(results, settings), compare(results, settings)
     samples = comparison.samples
@@ -64,6 +70,7 @@ def write_report(
         **comparison_tables(comparison),
         "drift": [result_tables.drift_table(results, choices)],
         "human": [result_tables.human_table(results, choices)],
+        "rewarded": [rewarded.rewarded_table(results, choices, retriever, settings.control)] if retriever else [],
         "crossed": [result_tables.crossed_table(matrix)] if matrix is not None else [],
         "galleries": [result_tables.galleries_table(results, choices)],
         "captions": [*caption_tables.caption_tables(results, choices)],
@@ -71,12 +78,13 @@ def write_report(
         "runs": [result_tables.runs_table(results, choices)],
     }
     tables = {name: [table for table in group if table] for name, group in found.items()}
-    drift = drift_panel(results, choices)
+    drift, histories = drift_panel(results, choices), rewarded.histories(models)
     metrics = dict.fromkeys((settings.metric, *(name for name in LANGUAGE if results.has("language", name))))
     figures = {  # the curves by what is on their x axis
         **{name: curve_panels(results, choices, name) for name in metrics},
         "rho": rho_panels(results, comparison),
         "drift": [drift] if drift else [],
+        "training": rewarded.training_panels(results, histories),
         "plane": gradients.plane_panels(observed) if observed else [],
         "claim": gradients.claim_panels(observed) if observed else [],
     }
@@ -89,6 +97,8 @@ def write_report(
         "rho.csv": rho_csv(comparison),
         "curve.png": panels_png(figures[settings.metric]),
         "rho.png": panels_png(figures["rho"]) if figures["rho"] else None,
+        "training.csv": rewarded.training_csv(histories) if histories else None,
+        "training.png": panels_png(figures["training"]) if figures["training"] else None,
         "along.png": along_png(*along, results.first) if along else None,
         "gallery.png": gallery_png(pictures, results.first),
         "table.md": markdown([*compact, *compact_comparison(comparison)], words, failed),

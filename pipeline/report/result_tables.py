@@ -135,9 +135,8 @@ def measured_language(results: Results) -> list[str]:
 
 
 def _dials(results: Results) -> list[str]:
-    """The settings that have a column of their own: λ and ρ, and γ where captions are guided."""
-    guided = any("gamma" in point.settings for point in results.points)
-    return [name for name in SYMBOLS if guided or name != "gamma"]
+    """The settings that have a column of their own: λ and ρ, and γ and α where a method has them."""
+    return [n for n in SYMBOLS if n in ("lambda", "rho") or any(n in point.settings for point in results.points)]
 
 
 def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None:

@@ -18,6 +18,8 @@ from tqdm import tqdm
 from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
 from pipeline.scenes.captions import Description, describe
+from pipeline.scenes.dialogs.write import FILES as DIALOG_FILES
+from pipeline.scenes.dialogs.write import write_dialogs
 from pipeline.scenes.drawing.draw import draw_scene
 from pipeline.scenes.facts import FACTS, Scene
 from pipeline.scenes.sample import NEIGHBOURS, sample_scene
@@ -28,14 +30,21 @@ Drawn = list[tuple[Scene, list[Description]]]
 
 
 def draw(
-    root: Path, images: int, size: int, val: int, test: int, seed: int, workers: int | None = None
+    root: Path,
+    images: int,
+    size: int,
+    val: int,
+    test: int,
+    seed: int,
+    workers: int | None = None,
+    dialogs: bool = False,
 ) -> dict[str, int]:
     """Draw the data set into the folder `root`, which is replaced only when all is drawn.
 
     Images 0 … test−1 are the test split, the next `val` the validation split, the rest is for training; each depends
     on its number and `seed` alone, not on the number of images or workers (default: one per CPU). Pictures are `size` ×
-    `size` pixels. Returns counts: images, train, val, test, captions, words. Raises UserError for impossible numbers,
-    or if `root` has other files than such a data set.
+    `size` pixels. With `dialogs` there is one about each of them. Returns counts: images, train, val, test, captions,
+    words. Raises UserError for impossible numbers, or if `root` has other files than such a data set.
     """
     root = Path(root)
     _check(root, images, size, val, test, seed)
@@ -49,6 +58,8 @@ def draw(
         write_atomically(part / COCO, json.dumps(coco_form(drawn, size)) + "\n")
         facts = ({"imgid": i, "filename": file_name(i), **scene.record()} for i, (scene, _) in enumerate(drawn))
         write_atomically(part / FACTS, "".join(json.dumps(fact) + "\n" for fact in facts))
+        if dialogs:
+            write_dialogs(part, drawn, splits, seed)
         _replace(root, part)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -124,7 +135,7 @@ def _check(root: Path, images: int, size: int, val: int, test: int, seed: int) -
         raise UserError(f"draw: {images} images are more than six digits can number; draw at most 1000000")
     if not 32 <= size <= 1024:
         raise UserError(f"draw: pictures of size {size} cannot be drawn; choose 32 to 1024 pixels")
-    ours = {"images", KARPATHY, COCO, FACTS}
+    ours = {"images", KARPATHY, COCO, FACTS, *DIALOG_FILES}
     if root.exists() and not (root.is_dir() and {path.name for path in root.iterdir()} <= ours | {".gitignore"}):
         raise UserError(f"{root}: holds something else than a drawn data set and would be replaced; move it away first")
 

@@ -122,20 +122,20 @@ class Training:
         agents = self.method.agents
         for role, agent in agents.items():
             agent.train(role in learners)
-        losses, report = self.method.step(batch, self.seed)
-        if self.method.normalise:
-            _normalised_backward(losses, self.method.weights, [agents[role] for role in sorted(learners)])
-        elif losses:
-            torch.stack(list(losses.values())).sum().backward()
-            ranks.add_up([p.grad for agent in agents.values() for p in agent.parameters() if p.grad is not None])
-        report = _of_all_ranks(report)
         rate = self.settings.rate(self.step, len(self.batches))
-        for role in sorted(learners):
-            norm = _norm(agents[role])
-            self.settings.clip(agents[role].parameters())
-            self.adams[role].step(rate)
-            report[f"{role}/gradient_norm"] = norm
-        self.means.add(report)
+        for now, losses, seen in self.method.rounds(batch, self.seed):
+            if self.method.normalise:
+                _normalised_backward(losses, self.method.weights, [agents[role] for role in sorted(now)])
+            elif losses:
+                torch.stack(list(losses.values())).sum().backward()
+                ranks.add_up([p.grad for agent in agents.values() for p in agent.parameters() if p.grad is not None])
+            report = _of_all_ranks(seen)
+            for role in sorted(now):
+                norm = _norm(agents[role])
+                self.settings.clip(agents[role].parameters())
+                self.adams[role].step(self.method.rates.get(role, rate))
+                report[f"{role}/gradient_norm"] = norm
+            self.means.add(report)
         self.step += 1
 
     def _look(self, bar: tqdm) -> None:

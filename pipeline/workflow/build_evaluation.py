@@ -12,18 +12,20 @@ import torch
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.baselines import Baseline, oracle, random, template
+from pipeline.evaluation.dialogs import DialogEvaluation
 from pipeline.evaluation.evaluate import Evaluation
-from pipeline.evaluation.judges import Judge
 from pipeline.evaluation.near import Near, by_facts, by_vectors
 from pipeline.evaluation.several import Several
 from pipeline.metrics.language import BLEU, LanguageScorer
+from pipeline.models.answering import Answering
 from pipeline.models.decoder import Decoder
 from pipeline.models.weights import load_agent
 from pipeline.scenes.facts import Scene
-from pipeline.workflow.build_judges import judge_in, known_facts
+from pipeline.workflow.build_judges import discriminator_in, folder_of, judge_in, judges_of, known_facts
 
 if TYPE_CHECKING:
     from pipeline.config.views import Node
+    from pipeline.workflow.stage import Stage
 
 
 def speaker_in(folder: Path) -> Decoder:
@@ -35,27 +37,41 @@ def speaker_in(folder: Path) -> Decoder:
 
 @contextmanager
 def evaluation_of(
-    section: Node,
-    method: str,
-    prepared: Prepared,
-    store: FeatureStore,
-    judges: Mapping[str, Judge],
-    root: Path,
-    device: torch.device,
-) -> Iterator[Evaluation]:
-    """The protocol of the section `evaluate`, with its Java programs running; the baselines that go with `method`."""
+    section: Node, stage: Stage, speaker: Decoder, prepared: Prepared, store: FeatureStore
+) -> Iterator[Evaluation | DialogEvaluation]:
+    """The protocol of the section `evaluate`: its judges, its Java programs running, the baselines of this method."""
+    chosen, device = section.judges.plain(), stage.device
+    if isinstance(speaker, Answering):
+        listening = {
+            name: discriminator_in(folder_of(which, stage.model, stage.root)) for name, which in chosen.items()
+        }
+        yield DialogEvaluation(prepared, store, listening, section.beam, device)
+        return
+    judges = judges_of(chosen, stage.model, stage.root, prepared, device)
     metrics = [name for group in section.metrics for name in (BLEU if group == "BLEU" else (group,))]
     with LanguageScorer(metrics) as language:
-        facts, names = known_facts(prepared), section.baselines.plain().get(method, ())
+        facts, names = known_facts(prepared), section.baselines.plain().get(stage.instance, ())
         baselines = {name: _baseline(name, prepared, store, facts) for name in names}
         several = Several(**section.several) if section.several else None
-        near = _near(section.near, prepared, store, root, device) if section.near else None
-        yield Evaluation(prepared, store, judges, language, section.beam, device, near, several, facts, baselines)
+        near = _near(section.near, prepared, store, stage.root, device) if section.near else None
+        yield Evaluation(
+            prepared,
+            store,
+            judges,
+            language,
+            section.beam,
+            device,
+            near,
+            several,
+            facts,
+            baselines,
+            no_repeat=section.no_repeat,
+            near_by=_near_words(section.near),
+        )
 
 
-def near_words(section: Node) -> str | None:
+def _near_words(near: Node | None) -> str | None:
     """What the near gallery is, as the protocol says it."""
-    near = section.near
     return near and (near.by if near.images is None else f"{near.by}:{near.images}")
 
 

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_type_hints
 
+from pipeline.composition.dialog import Interlocutors
 from pipeline.composition.joint import Agents
 from pipeline.composition.method import Method
 from pipeline.composition.relaxed import relaxed
 from pipeline.data.corpus import tokenise
 from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.texts import Texts
+from pipeline.models.answering import Answering
 from pipeline.models.decoder import Decoder
+from pipeline.models.discriminator import Discriminator
 from pipeline.models.listener import Listener
 from pipeline.models.weights import load_agent
 from pipeline.workflow.build_data import cider
+from pipeline.workflow.build_retriever import reward_models
 
 if TYPE_CHECKING:
     import torch
@@ -25,19 +30,34 @@ if TYPE_CHECKING:
     from pipeline.config.load import MethodSettings
 
 
-def method_of(settings: MethodSettings, root: Path, prepared: Prepared, device: torch.device) -> tuple[Method, CiderD]:
-    """A method of joint training, from the pretrained speaker and listener below `root`, and its CIDEr-D."""
+def method_of(
+    settings: MethodSettings, root: Path, prepared: Prepared, device: torch.device
+) -> tuple[Method, CiderD | None]:
+    """A method of joint training, from the pretrained speaker and listener below `root`, and the CIDEr-D of captions.
+
+    Raises UserError for a method of captioning where the listener is a discriminator of dialogs, and the other way.
+    """
     objective = settings.objective
-    scorer = cider(prepared, objective.eos_in_reward, objective.document_frequencies)
     speaker = load_agent(root / "pretrained" / settings.speaker / "weights.safetensors", "speaker")
     listener = load_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
-    assert isinstance(speaker, Decoder)
-    assert isinstance(listener, Listener)
-    agents = Agents(speaker, listener, scorer.to(device), texts(prepared))
-    composed = settings.composition(agents, objective, **settings.arguments)
+    agents: Agents | Interlocutors
+    scorer = None
+    if isinstance(speaker, Answering) and isinstance(listener, Discriminator):
+        agents = Interlocutors(speaker, listener)
+    else:
+        assert isinstance(speaker, Decoder)
+        assert isinstance(listener, Listener)
+        scorer = cider(prepared, objective.eos_in_reward, objective.document_frequencies).to(device)
+        agents = Agents(speaker, listener, scorer, texts(prepared))
+    wanted = get_type_hints(settings.composition)["agents"]
+    if not isinstance(agents, wanted):
+        name, what = settings.composition.__name__, "dialogs" if wanted is Interlocutors else "captions"
+        raise UserError(f"{name}: a method for {what}, which pretrain.listener in params.yaml does not listen to")
+    rewards = {"rewards": reward_models(root, prepared, device)} if settings.rewarded else {}
+    composed = settings.composition(agents, objective, **rewards, **settings.arguments)
     if objective.control == "relax":
         composed = relaxed(composed)
-    return replace(composed, gamma=settings.gamma), agents.cider
+    return replace(composed, gamma=settings.gamma), scorer
 
 
 def texts(prepared: Prepared) -> Texts:

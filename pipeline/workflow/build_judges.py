@@ -9,8 +9,9 @@ import torch
 
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import Judge, ListenerJudge, TextJudge
+from pipeline.evaluation.judges import Judge, ListenerJudge, TextJudge, judge_of
 from pipeline.evaluation.symbolic import SymbolicJudge
+from pipeline.models.discriminator import Discriminator
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.models.weights import load_agent
@@ -30,14 +31,18 @@ def judges_of(
     used to this speaker; symbolic: the judge that reads the facts of drawn scenes; any other word: the pretrained model
     of that name.
     """
-    folders = {OWN: model, ADAPTED: model / "adapted"}
 
     def judge(which: str) -> Judge:
         if which == SYMBOLIC:
             return SymbolicJudge(prepared, known_facts(prepared))
-        return judge_in(folders.get(which, root / "pretrained" / which), root, prepared, device)
+        return judge_in(folder_of(which, model, root), root, prepared, device)
 
     return {name: judge(which) for name, which in chosen.items()}
+
+
+def folder_of(which: str, model: Path, root: Path) -> Path:
+    """Where a judge's weights are: with those of the speaker, or among the pretrained ones."""
+    return {OWN: model, ADAPTED: model / "adapted"}.get(which, root / "pretrained" / which)
 
 
 def known_facts(prepared: Prepared) -> dict[str, Scene]:
@@ -53,13 +58,14 @@ def judge_in(folder: Path, root: Path, prepared: Prepared, device: torch.device)
     """
     agent = load_agent(folder / "weights.safetensors", "listener")
     if isinstance(agent, Listener | DualEncoder):
-        store = store_of(root, agent.features, prepared)
-        pooled = lambda rows: torch.from_numpy(store.pooled(rows.numpy()))  # noqa: E731
-        if isinstance(agent, DualEncoder):
-            return TextJudge(agent, pooled, device)
-        return ListenerJudge(
-            agent, pooled, device, (lambda rows: pooled(rows + len(store))) if store.mirrored else None
-        )
+        return judge_of(agent, store_of(root, agent.features, prepared), device)
     raise UserError(
         f"{folder}: a {type(agent).__name__} is no judge: it must have hear and look (evaluation/judges.py)"
     )
+
+
+def discriminator_in(folder: Path) -> Discriminator:
+    """The discriminator whose weights are in `folder`."""
+    found = load_agent(folder / "weights.safetensors", "listener")
+    assert isinstance(found, Discriminator)
+    return found

@@ -17,13 +17,16 @@ from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
+from pipeline.models.discriminator import Discriminator
 from pipeline.models.hub import Hub
 from pipeline.models.listener import Listener
 from pipeline.models.transformer import Transformer
 from pipeline.models.weights import load_agent
 from pipeline.protocols import Score
+from pipeline.scores.answers import Preferred
 from pipeline.scores.discriminability import Dropping, Hinge, InfoNCE, Recovering
 from pipeline.workflow.build_data import cider
+from pipeline.workflow.build_dialog import dialog_pretraining
 
 ARCHITECTURES: dict[str, type[Decoder]] = {"att2in": Att2in, "transformer": Transformer}
 
@@ -41,6 +44,8 @@ def pretraining(
     And the metric of its captions on the validation split, if it says any.
     """
     words = len(prepared.vocabulary)
+    if "decoder" in section or "answer" in section:
+        return dialog_pretraining(section, prepared, store), None
     if "architecture" in section:
         schedule = section.scheduled_sampling
         speaker = _speaker(section, prepared, store)
@@ -93,10 +98,15 @@ def _plain_score(section: Node, listener: Listener) -> InfoNCE | Hinge:
 
 def adaptation(
     section: Node, model: Path, root: Path, prepared: Prepared, device: torch.device
-) -> tuple[Method, CiderD]:
-    """The pretrained listener below `root` gets used to the speaker in the folder `model`."""
+) -> tuple[Method, CiderD | None]:
+    """The pretrained listener below `root` gets used to the speaker in the folder `model`.
+
+    A discriminator of dialogs learns to tell its answers from people's.
+    """
     speaker = load_agent(model / "weights.safetensors", "speaker")
     listener = load_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
     assert isinstance(speaker, Decoder)
+    if isinstance(listener, Discriminator):
+        return frozen_speaker(speaker, listener, Preferred(listener, reverse=True)), None
     assert isinstance(listener, Listener)
     return frozen_speaker(speaker, listener, _plain_score(section, listener)), cider(prepared).to(device)

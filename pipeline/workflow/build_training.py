@@ -19,6 +19,7 @@ from pipeline.runtime import products, ranks
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
+from pipeline.workflow.build_dialog import dialog_batches, is_dialog, ranking_validation
 from pipeline.workflow.build_facts import neighbourhoods
 
 VALIDATION_BATCH = 256
@@ -44,18 +45,22 @@ def training_of(
     if products.small(method.agents.values()):
         torch.set_num_threads(1)
     products.choose(method.agents.values(), device)
-    groups = neighbourhoods(prepared) if settings.order == "neighbourhoods" else None
+    part, pinned, rows = (ranks.rank(), ranks.size()), device.type == "cuda", prepared.rows("train")
+    if is_dialog(method.agents.values()):
+        rounds = dialog_batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part)
+        ranking = ranking_validation(method, prepared, store, device)
+        return Training(method, rounds, settings, seed, device, ranking)
     batches = Batches(
         prepared,
         store,
-        prepared.rows("train"),
+        rows,
         settings.batch,
         seed,
-        pinned=device.type == "cuda",
-        part=(ranks.rank(), ranks.size()),
+        pinned=pinned,
+        part=part,
         image_dropout=method.image_dropout,
         captions=settings.captions,
-        groups=groups,
+        groups=neighbourhoods(prepared) if settings.order == "neighbourhoods" else None,
     )
     held_out = prepared.rows("val")
     listener = method.agents.get("listener")
@@ -68,5 +73,6 @@ def training_of(
     if wanted not in ("float32", "bfloat16"):
         raise UserError(f"SAYWHICH_VALIDATION={wanted}: one of float32, bfloat16")
     dtype = torch.bfloat16 if wanted == "bfloat16" else None
-    validate = Validation(method.speaker, listener, scorer, looked_at, device, prepared.vocabulary.unk, dtype)
+    unk = prepared.vocabulary.unk
+    validate = Validation(method.speaker, listener, scorer, looked_at, device, unk, dtype, method.retriever)
     return Training(method, batches, settings, seed, device, validate)

@@ -36,6 +36,7 @@ OUT = {
     "prepare": "prepared",
     "features": "features/{}",
     "pretrain": "pretrained/{}",
+    "retriever": "retriever",
     "train": "models/{}",
     "adapt": "models/{}/adapted",
     "evaluate": "evaluation/{}",
@@ -43,7 +44,7 @@ OUT = {
     "cross": "crossed",
     "report": "report",
 }
-TRAINS = ("pretrain", "train", "adapt")  # may run as several processes
+TRAINS = ("pretrain", "retriever", "train", "adapt")  # may run as several processes
 INSTANCE = {
     "draw": "dataset",
     "features": "features",

@@ -145,7 +145,10 @@ def laid(below: dict, above: dict, place: str = "") -> dict:
 def test_the_text_of_a_profile_says_what_its_mappings_say(name):
     def read(name: str) -> dict:
         own = YAML().load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")) or {}
-        return own if name == "base" else laid(read(own.pop("over", "base")), own)
+        if name == "base":
+            return own
+        instead, below = own.pop("instead", []), read(own.pop("over", "base"))
+        return laid({key: {} if key in instead else value for key, value in below.items()}, own)
 
     assert profile(name) == read(name)
 
@@ -170,6 +173,7 @@ def test_no_comment_of_a_profile_is_lost(name):
         ("{seed: 2}\n", "new.yaml: must be a mapping of sections, a key a line"),
         ("- seed\n", "new.yaml: must be a mapping of sections, a key a line"),
         ("train: [1\n", "new.yaml, line 2, column 1: "),
+        ("instead: [trian]\n", "new.yaml: instead: trian is no section of base; did you mean train?"),
     ],
 )
 def test_a_mistake_in_a_profile_is_one_line(folder, text, said):

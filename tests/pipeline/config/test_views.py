@@ -105,6 +105,7 @@ def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(han
         "evaluate.metrics",
         "evaluate.near.by",
         "evaluate.near.images",
+        "evaluate.no_repeat",
         "evaluate.several",
         "evaluate.splits",
     }

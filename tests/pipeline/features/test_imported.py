@@ -175,6 +175,29 @@ def test_of_more_detections_the_most_confident_are_kept_whatever_the_background(
     assert "most confident" in store.manifest["regions_kept"]["which"]
 
 
+def test_vdl_img_vgg_goes_by_the_images_that_its_params_name(tmp_path):
+    grids = np.arange(3 * 2 * 2 * 4, dtype=np.float32).reshape(3, 2, 2, 4)
+    with h5py.File(tmp_path / "vdl_img_vgg.h5", "w") as file:
+        file["images_train"], file["images_val"] = grids[:2], grids[2:]
+    params = tmp_path / "visdial_params.json"
+    named = {"img_train": ["train2014/COCO_train2014_000000000011.jpg", 7], "unique_img_val": [9]}
+    params.write_text(json.dumps(named))
+    settings = {"form": "visdial", "regions": [str(tmp_path / "vdl_img_vgg.h5"), str(params)]}
+
+    def store(ids: list[str]) -> FeatureStore:
+        import_features(ids, tmp_path / "out", FeatureWriter, **settings, regions_kept=4)
+        return FeatureStore(tmp_path / "out")
+
+    pooled, regions, _ = store(["9", "11", "7"]).read(np.arange(3))
+    np.testing.assert_array_equal(regions, grids[[2, 0, 1]].reshape(3, 4, 4))
+    np.testing.assert_array_equal(pooled, grids[[2, 0, 1]].mean((1, 2)))
+    with pytest.raises(UserError, match="image 12 has no features there"):
+        store(["9", "12"])
+    params.write_text(json.dumps(named | {"img_train": [7]}))
+    with pytest.raises(UserError, match=r"images_train has 2 rows, but .* names 1 images of it"):
+        store(["9"])
+
+
 def test_a_grid_is_flattened_row_by_row_and_never_cut(tmp_path):
     settings = npy_folders(tmp_path)
     grids = [np.random.default_rng(row).random((2, 3, SIZE), np.float32) for row in range(5)]

@@ -8,7 +8,7 @@ import torch
 
 from pipeline.errors import UserError
 from pipeline.metrics import retrieval
-from pipeline.metrics.retrieval import random_distractors, recall, recall_among, search, similar_distractors
+from pipeline.metrics.retrieval import nearest, random_distractors, recall, recall_among, search, similar_distractors
 
 IMAGES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
 
@@ -192,3 +192,18 @@ def test_recall_among_few_leaves_out_where_it_cannot_be_missed():
     assert found["random"] == pytest.approx(100 * (1 / 2 + 1 / 2 + 3 / 8) / 5)
     assert found["alone"] == 1
     assert recall_among(torch.tensor([1]), torch.tensor([1])) == {"alone": 1}
+
+
+def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(at_once):
+    vectors = torch.nn.functional.normalize(torch.randn(40, 5, generator=torch.Generator().manual_seed(0)), dim=1)
+    gallery = torch.arange(3, 40, 2)
+    found = nearest(vectors, gallery, (1, 4))
+    for image in range(40):
+        others = [row for row in gallery.tolist() if row != image]
+        others.sort(key=lambda row: float(vectors[image] @ vectors[row]), reverse=True)
+        assert found[image].tolist() == [others[0], others[3]]
+    assert (found != torch.arange(40).unsqueeze(1)).all()
+    vectors[5] = vectors[7]  # equal images are each other's nearest, and not their own
+    assert nearest(vectors, gallery, (1,))[[5, 7]].tolist() == [[7], [5]]
+    with pytest.raises(UserError, match="mined: rank 19, but an image has only 18 others in the training split"):
+        nearest(vectors, gallery, (19,))

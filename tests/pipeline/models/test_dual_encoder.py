@@ -18,9 +18,12 @@ from pipeline.evaluation.judges import Spoken, TextJudge
 from pipeline.features.clip import ClipNetwork
 from pipeline.features.extractor import NetworkSettings
 from pipeline.models.dual_encoder import DualEncoder
+from pipeline.models.retriever import Retriever
 from pipeline.models.weights import load_agent, save_agents
 from pipeline.runtime.torchvision_cpu import declare_operators
+from pipeline.types import Message, caption_mask
 from pipeline.workflow.build_dual_encoder import dual_encoder
+from pipeline.workflow.build_retriever import _check_lengths
 
 SMALL = {
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 32},
@@ -83,3 +86,37 @@ def test_equal_texts_are_heard_alike_to_the_bit(clip):
     assert torch.equal(heard[0], heard[2])
     with torch.no_grad():
         torch.testing.assert_close(heard, encoder.hear(texts))
+
+
+def test_as_a_retriever_it_hears_what_the_speaker_s_words_spell_once_a_step(clip, monkeypatch):
+    encoder, words = dual_encoder(*clip[:2], CPU), ("", "a", "red", "ball")
+    retriever = Retriever(encoder, encoder.see(clip[3]), 0.01, lambda row: " ".join(words[w] for w in row if w))
+    tokens = torch.tensor([[1, 3, 0], [1, 2, 3], [1, 3, 0]])
+    message = Message(tokens, caption_mask(tokens), torch.arange(3), samples=1)
+    asked = []
+    hear = encoder.hear
+    monkeypatch.setattr(encoder, "hear", lambda texts: asked.append(texts) or hear(texts))
+    found = retriever.hear(message)
+    torch.testing.assert_close(found, hear(["a ball", "a red ball", "a ball"]))
+    assert torch.equal(found[0], found[2])
+    assert retriever.hear(message.detached()) is found
+    assert asked == [["a ball", "a red ball"]]
+    assert not found.requires_grad
+    assert not retriever.differentiable
+
+
+def test_a_caption_that_the_text_encoder_would_cut_off_is_one_line(clip):
+    encoder = dual_encoder(*clip[:2], CPU)
+    assert encoder.lengths(["a red ball", "", " ".join(["ball"] * 20)]).tolist() == [5, 2, 22]
+    words = ("", "a", "ball")
+
+    def prepared(length: int) -> SimpleNamespace:
+        vocabulary = SimpleNamespace(decode=lambda row: " ".join(words[w] for w in row if w))
+        tokens = torch.tensor([[1, 2] + [0] * (length - 2), [2] * length])
+        return SimpleNamespace(folder="data/prepared", vocabulary=vocabulary, tokens=tokens)
+
+    _check_lengths(encoder, prepared(14))  # and two tokens that begin and end it
+    with pytest.raises(
+        UserError, match=r"data/prepared: a caption has 17 tokens, and the text encoder takes 16: “ball"
+    ):
+        _check_lengths(encoder, prepared(15))

@@ -154,11 +154,11 @@ def test_other_settings_that_vary_within_a_method_have_columns(world, make_cell,
 
 
 def test_a_chosen_setting_without_a_column_is_in_the_notes(world, make_cell, control):
-    cells = [make_cell("sll_sle", 0.9, 70.0 + n, alpha=n, seed=1) for n in (0.25, 0.75)]
+    cells = [make_cell("sll_me", 0.9, 70.0 + n, weight=n, seed=1) for n in (0.25, 0.75)]
     world.write(cells, [control])
     results, choices = read(world)
     for table in (results_table(results, choices), compact_tables(results, choices)[1]):
-        assert "Chosen in the same way: sll_sle alpha = 0.75." in table.notes
+        assert "Chosen in the same way: sll_me weight = 0.75." in table.notes
 
 
 def test_whose_lambda_is_an_end_of_its_grid_is_noted(world, make_cell, control):

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from conftest import reward_models
 
 from pipeline.composition.joint import Objective
 from pipeline.composition.pretraining import matching
@@ -13,6 +14,7 @@ from pipeline.evaluation.validation import Validation
 from pipeline.methods.luo import luo
 from pipeline.methods.psst import psst_multinomial, reinforce
 from pipeline.methods.spider import pg_spider
+from pipeline.methods.wtf_rl import psst_wtf, wtf_rl
 from pipeline.models.unroll import speak
 from pipeline.scores.discriminability import Hinge, Recovering
 from pipeline.training.checkpoint import Checkpoints
@@ -94,8 +96,10 @@ def _recovering(toy):
         lambda toy: luo(toy.agents(dropout=0.5), Objective(), 0.7),
         lambda toy: pg_spider(toy.agents(dropout=0.5), Objective(), reward="cider", critic_first=5),
         _recovering,
+        lambda toy: wtf_rl(toy.agents(dropout=0.5), Objective(), reward_models()),
+        lambda toy: psst_wtf(toy.agents(dropout=0.5), Objective(), reward_models(), lam=0.3),
     ],
-    ids=["psst", "luo", "critic", "recovering"],
+    ids=["psst", "luo", "critic", "recovering", "wtf_rl", "psst_wtf"],
 )
 def test_a_killed_run_goes_on_to_the_same_bits(toy, tmp_path, make, die_at):
     whole, history = train(make(toy), toy)

@@ -1,0 +1,146 @@
+"""Dialogs in the prepared form: words are tokens, and answers that are alike then are one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.data.dialogs import Dialogs
+from pipeline.data.prepared import numbers, padded, read_columns
+from pipeline.errors import UserError
+from pipeline.runtime.files import atomic_path
+from pipeline.vocabulary import Vocabulary
+
+ROUNDS, ANSWERS = "rounds.parquet", "answers.parquet"
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Words after which texts are cut."""
+
+    caption: int
+    question: int
+    answer: int
+
+
+def write_dialogs(dialogs: Dialogs, vocabulary: Vocabulary, lengths: Lengths, out: Path) -> None:
+    """Write rounds.parquet, a row a round, and answers.parquet into the folder `out`.
+
+    Answers that are alike once they are cut and unknown words are UNK become one, so that no model can tell them apart
+    and none is told that one of them is wrong.
+    """
+    images, rounds = dialogs.question.shape
+    answers: dict[tuple[int, ...], int] = {}
+    texts: list[str] = []
+    one = np.empty(len(dialogs.answers), np.int32)
+    for i, words in enumerate(dialogs.answers):
+        tokens = tuple(vocabulary.encode(words)[: lengths.answer])
+        if tokens not in answers:
+            texts.append(" ".join(words))
+        one[i] = answers.setdefault(tokens, len(answers))
+    questions = [vocabulary.encode(words)[: lengths.question] for words in dialogs.questions]
+    captions = [vocabulary.encode(words)[: lengths.caption] for words in dialogs.captions]
+    columns: dict[str, Any] = {
+        "image": np.repeat(np.arange(images), rounds),
+        "caption": [captions[i] for i in range(images) for _ in range(rounds)],
+        "question": [questions[i] for i in dialogs.question.ravel()],
+        "options": pa.FixedSizeListArray.from_arrays(one[dialogs.options].ravel(), dialogs.options.shape[2]),
+        "truth": dialogs.truth.ravel().astype(np.int32),
+    }
+    if dialogs.relevance is not None:
+        flat = pa.array(dialogs.relevance.astype(np.float32).ravel())
+        columns["relevance"] = pa.FixedSizeListArray.from_arrays(flat, dialogs.options.shape[2])
+    for name, values in (("kind", dialogs.kinds), ("refers", dialogs.refers)):
+        if values is not None:
+            columns[name] = values.ravel().tolist()
+    if dialogs.right is not None:
+        columns["right"] = [json.dumps(dialogs.right[i, r]) for i in range(images) for r in range(rounds)]
+    held = pa.table({"tokens": pa.array(list(answers), pa.list_(pa.int32())), "text": texts})
+    for name, table in ((ANSWERS, held), (ROUNDS, pa.table(columns))):
+        with atomic_path(out / name) as path:
+            pq.write_table(table, path, compression="zstd")
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedDialogs:
+    """M dialogs of R rounds in tokens, padded with 0 (EOS), one about each prepared image; U different answers."""
+
+    folder: Path
+    captions: np.ndarray  # (M, C) int32
+    questions: np.ndarray  # (M, R, Q) int32
+    options: np.ndarray  # (M, R, O) int32: rows of `answers`
+    truth: np.ndarray  # (M, R) int32: which option a human gave
+    answers: np.ndarray  # (U, A+1) int32: each ends in EOS
+    relevance: np.ndarray | None  # (M, R, O) float32, NaN where nobody knows
+
+    @classmethod
+    def load(cls, folder: Path) -> PreparedDialogs:
+        """Read what `write_dialogs` wrote; UserError where the prepared data have no dialogs."""
+        path = folder / ROUNDS
+        try:
+            names = pq.read_schema(path).names
+            wanted = ["image", "caption", "question", "options", "truth", "relevance"]
+            rounds = read_columns(path, [name for name in wanted if name in names]).combine_chunks()
+            answers = read_columns(folder / ANSWERS, ["tokens"])["tokens"].combine_chunks()
+        except FileNotFoundError:
+            raise UserError(f"{path}: the data have no dialogs; set prepare.format: visdial and prepare them") from None
+        shape = (int(numbers(rounds["image"])[-1]) + 1, -1)
+        options = rounds["options"].chunk(0)
+        many = (*shape, options.type.list_size)
+        lists = {name: padded(rounds[name].chunk(0)) for name in ("caption", "question")}
+        relevance = numbers(rounds["relevance"].chunk(0).values).reshape(many) if "relevance" in names else None
+        return cls(
+            folder,
+            captions=lists["caption"].reshape(*shape, lists["caption"].shape[1])[:, 0],
+            questions=lists["question"].reshape(*shape, lists["question"].shape[1]),
+            options=numbers(options.values).reshape(many),
+            truth=numbers(rounds["truth"]).reshape(shape),
+            answers=np.pad(padded(answers), ((0, 0), (0, 1))),
+            relevance=relevance,
+        )
+
+    @property
+    def rounds(self) -> int:
+        return self.questions.shape[1]
+
+    @cached_property
+    def said(self) -> np.ndarray:
+        """(M, R) int32: the human answers, rows of `answers`."""
+        return np.take_along_axis(self.options, self.truth[..., None].astype(np.int64), 2)[..., 0]
+
+    def history(self, images: np.ndarray) -> np.ndarray:
+        """(n, R, L) int32: what is heard before each round: the caption, then each time a question and its answer.
+
+        Item r is new in round r, so the history of round r is the items 0 … r.
+        """
+        both = np.concatenate([self.questions[images], self.answers[self.said[images]]], 2)[:, :-1]  # the last: never
+        order = np.argsort(both == 0, 2, kind="stable")  # words first, the padding behind them
+        both = np.take_along_axis(both, order, 2)
+        width = max(both.shape[2], self.captions.shape[1])
+        items = np.zeros((len(images), self.rounds, width), np.int32)
+        items[:, 0, : self.captions.shape[1]] = self.captions[images]
+        items[:, 1:, : both.shape[2]] = both
+        return items
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """(U,) the answers as annotated; of like ones the first."""
+        return read_columns(self.folder / ANSWERS, ["text"])["text"].to_pylist()
+
+    def column(self, name: str) -> np.ndarray | None:
+        """(M, R) text: kind or refers; None where the annotations do not say."""
+        if name not in pq.read_schema(self.folder / ROUNDS).names:
+            return None
+        return np.array(read_columns(self.folder / ROUNDS, [name])[name].to_pylist()).reshape(self.truth.shape)
+
+    def right(self) -> list[dict[str, float]] | None:
+        """(M·R,) how right any answer is, 0 for texts that are not there; None where nobody knows."""
+        found = self.column("right")
+        return None if found is None else [json.loads(text) for text in found.ravel()]

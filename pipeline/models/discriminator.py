@@ -1,0 +1,77 @@
+"""Discriminators of visual dialog (Lu et al. 2017): an answer is as good as its product with the encoding."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from pipeline.models.dialog_encoders import Encoder
+from pipeline.models.kernels.shared_weight import SharedWeight
+from pipeline.types import Batch, Message, caption_mask
+
+
+class Discriminator(nn.Module):
+    """An LSTM hears an answer: its last state (`answer: last`), or what it attends to of its states (`attention`).
+
+    It hears words, or distributions over them as mixtures of its embeddings (`message.said`). `hears_end`: also the EOS
+    that ends an answer, so that it can judge when one ends; an answer without words is zeros otherwise.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        vocabulary: int,
+        answer: Literal["last", "attention"] = "attention",
+        dropout: float = 0.5,
+        hears_end: bool = False,
+    ) -> None:
+        super().__init__()
+        self.arguments = {
+            "encoder": {"kind": type(encoder).__name__, "arguments": encoder.arguments},
+            "vocabulary": vocabulary,
+            "answer": answer,
+            "dropout": dropout,
+            "hears_end": hears_end,
+        }
+        words, hidden = encoder.question.input_size, encoder.hidden
+        self.encoder, self.vocabulary, self.hears_end = encoder, vocabulary, hears_end
+        self.word = nn.Embedding(vocabulary + 2, words)
+        self.lstm = nn.LSTM(words, hidden, batch_first=True)
+        self.inner = nn.Linear(hidden, hidden) if answer == "attention" else None
+        self.weight = nn.Linear(hidden, 1, bias=False) if answer == "attention" else None
+        self.outer = nn.Linear(hidden, hidden)
+        self.drop = nn.Dropout(dropout)
+        nn.init.normal_(self.word.weight, std=0.3)
+
+    def see(self, batch: Batch) -> Tensor:
+        """(B, H): what the batch's questions are, with their images and histories."""
+        return self.encoder(batch, self.word)[:, 0]
+
+    def read(self, answers: Tensor) -> Tensor:
+        """(U, H) of answers in words (U, T)."""
+        rows = torch.arange(len(answers), device=answers.device)
+        return self.hear(Message(answers, caption_mask(answers), rows, samples=1))
+
+    def hear(self, message: Message) -> Tensor:
+        """(N, H) of the answers of a message."""
+        tokens, table = message.tokens, SharedWeight(self.word.weight)
+        words = table.rows(tokens.flatten())
+        if message.said is not None:
+            words = message.said.heard(words, table.mixture, table.straight_through)
+        words = self.drop(words.view(*tokens.shape, -1))
+        heard = message.mask if self.hears_end else message.mask & (tokens > 0)
+        lengths = heard.sum(1)
+        packed = pack_padded_sequence(words, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+        states, (last, _) = self.lstm(packed)
+        found = last[0]
+        if self.inner is not None and self.weight is not None:
+            padded, _ = pad_packed_sequence(states, batch_first=True)
+            scores = self.weight(self.drop(torch.tanh(self.inner(padded)))).squeeze(-1)
+            there = torch.arange(padded.shape[1], device=tokens.device) < lengths.clamp(min=1).unsqueeze(1)
+            shares = scores.masked_fill(~there, -torch.inf).softmax(-1)
+            found = (shares.unsqueeze(1) @ padded).squeeze(1)
+        found = found * (lengths > 0).unsqueeze(1)
+        return torch.tanh(self.outer(self.drop(found)))

@@ -1,0 +1,92 @@
+"""Drawn dialogs on disk: VisDial's form, and the relevance of every candidate in the form of its dense annotations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.runtime.files import write_atomically
+from pipeline.scenes.captions import Description, describe
+from pipeline.scenes.dialogs.answerer import relevance
+from pipeline.scenes.dialogs.candidates import OTHERS, Others
+from pipeline.scenes.dialogs.questioner import Round, converse
+from pipeline.scenes.facts import Scene, pick, stream
+from pipeline.scenes.sample import sample_scene
+
+DIALOGS, RELEVANCE = "dialogs_{}.json", "relevance_{}.json"  # by split
+FILES = tuple(name.format(split) for split in ("train", "val", "test") for name in (DIALOGS, RELEVANCE))
+ELSEWHERE = 8_000_000  # scenes from this one on are in no data set
+CAPTION, CHOICE = 12, 13  # streams of random numbers
+
+
+def write_dialogs(
+    root: Path, drawn: Sequence[tuple[Scene, list[Description]]], splits: Sequence[str], seed: int
+) -> dict[str, int]:
+    """Write into the folder `root` a dialog about each of the scenes `drawn`, whose number is its image's.
+
+    Returns counts: dialogs, questions and answers (different texts). A dialog begins with one of its image's captions.
+    Beside VisDial's keys a round has `kind`, what is asked, and `refers`, how: by name, pronoun, ellipsis or none; the
+    relevance of each candidate is exact, and `answers` has that of every text that anybody may give, 0 for others.
+    """
+    others = Others(_about(seed, ELSEWHERE + i)[1] for i in range(0, 8 * OTHERS, 8))
+    found, texts = {"dialogs": 0}, (set[str](), set[str]())
+    for split in ("train", "val", "test"):
+        numbers = [i for i, at in enumerate(splits) if at == split]
+        questions, answers = _Texts(), _Texts()
+        dialogs, relevant = [], []
+        for i in numbers:
+            scene, described = drawn[i]
+            caption, rounds = _about(seed, i, scene, described)
+            rng, said = stream(seed, i, CHOICE), []
+            for number, (question, answer) in enumerate(rounds, start=1):
+                options, truth = others.candidates(question.text, answer, rng)
+                said.append(
+                    {
+                        "question": questions.number(question.text),
+                        "answer": answers.number(answer),
+                        "answer_options": [answers.number(text) for text in options],
+                        "gt_index": truth,
+                        "kind": question.kind,
+                        "refers": question.refers,
+                    }
+                )
+                right = relevance(scene, question)
+                scores = [right.get(text, 0.0) for text in options]
+                relevant.append({"image_id": i, "round_id": number, "gt_relevance": scores, "answers": right})
+            dialogs.append({"image_id": i, "caption": caption, "dialog": said})
+        held = {"questions": questions.texts, "answers": answers.texts, "dialogs": dialogs}
+        _write(root / DIALOGS.format(split), {"version": "0.9", "split": split, "data": held})
+        _write(root / RELEVANCE.format(split), relevant)
+        found["dialogs"] += len(dialogs)
+        for seen, now in zip(texts, (questions, answers), strict=True):
+            seen.update(now.texts)
+    return found | {"questions": len(texts[0]), "answers": len(texts[1])}
+
+
+class _Texts:
+    """Different texts in the order in which they are first needed."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    @property
+    def texts(self) -> list[str]:
+        return list(self._numbers)
+
+
+def _about(
+    seed: int, index: int, scene: Scene | None = None, described: Sequence[Description] | None = None
+) -> tuple[str, list[Round]]:
+    """The caption that a dialog about image `index` begins with, and its rounds."""
+    scene = scene or sample_scene(seed, index)
+    caption = pick(stream(seed, index, CAPTION), described or describe(scene, seed, index))
+    return " ".join(caption.tokens), converse(scene, caption, seed, index)
+
+
+def _write(path: Path, value: Any) -> None:
+    write_atomically(path, json.dumps(value, separators=(",", ":")) + "\n")

@@ -1,0 +1,155 @@
+"""What rewards captions, in the folder `retriever`: the vectors of all images, those like each one, and two heads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from pipeline.channels.searched import unrepeated
+from pipeline.channels.words import Beam
+from pipeline.composition.method import Method
+from pipeline.composition.rewarding import RewardModels, heads
+from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
+from pipeline.evaluation.judges import judge_of
+from pipeline.metrics.retrieval import nearest
+from pipeline.models.caption_classifier import CaptionClassifier
+from pipeline.models.decoder import Decoder
+from pipeline.models.dual_encoder import DualEncoder
+from pipeline.models.listener import Listener
+from pipeline.models.retriever import Retriever
+from pipeline.models.weights import load_agent
+from pipeline.protocols import Channel
+from pipeline.runtime.files import sha256, write_atomically
+from pipeline.workflow.build_data import store_of
+
+if TYPE_CHECKING:
+    from pipeline.config.views import Node
+
+FOLDER, IMAGES, SETTINGS, WEIGHTS = "retriever", "images.safetensors", "settings.json", "weights.safetensors"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the reward models were made with."""
+
+    model: str  # the retriever, by its name in `pretrain`
+    weights: str  # the digest of its weights
+    features: int  # the checksum of the features that it saw
+    temperature: float
+    beam: int
+    no_repeat: int | None
+    rate: float  # the discriminator's learning rate
+
+    @property
+    def search(self) -> Channel:
+        return unrepeated(Beam(self.beam), self.no_repeat)
+
+
+def files(root: Path) -> list[Path]:
+    """What reward models are read from below `root`. UserError where there are none."""
+    return [root / FOLDER, _weights(root, _settings(root).model)]
+
+
+def make(section: Node, root: Path, prepared: Prepared, device: torch.device) -> tuple[Method, RewardModels, Settings]:
+    """The reward models that the section names, with fresh heads, and the method by which the heads learn."""
+    encoder = _encoder(root, section.model).to(device)
+    store = store_of(root, encoder.features, prepared)
+    if isinstance(encoder, DualEncoder):
+        _check_lengths(encoder, prepared)
+    vectors = judge_of(encoder, store, device).look(torch.arange(len(store)))  # as evaluation sees them
+    rows = torch.from_numpy(prepared.rows("train")).to(device)
+    settings = Settings(
+        section.model,
+        sha256(_weights(root, section.model)),
+        store.manifest["crc"],
+        section.temperature,
+        section.beam,
+        section.no_repeat,
+        section.optimisation.learning_rate,
+    )
+    neighbours = nearest(vectors, rows, section.mined) if section.mined else None
+    retriever = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode, neighbours)
+    size, hidden = vectors.shape[1], section.hidden
+    judges = CaptionClassifier(size, hidden).to(device), CaptionClassifier(size, hidden, looks=False).to(device)
+    rewards = RewardModels(retriever, *judges, settings.search, settings.rate)
+    speaker = load_agent(root / "pretrained" / section.speaker / WEIGHTS, "speaker")
+    assert isinstance(speaker, Decoder)
+    return heads(rewards, speaker), rewards, settings
+
+
+def save(out: Path, rewards: RewardModels, settings: Settings) -> None:
+    """Write what is known of the images, and the settings; the heads are a training's own output."""
+    from safetensors.torch import save as as_bytes
+
+    retriever = rewards.retriever
+    tensors = {"vectors": retriever.vectors}
+    if retriever.neighbours is not None:
+        tensors["neighbours"] = retriever.neighbours
+    write_atomically(out / IMAGES, as_bytes({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
+    write_atomically(out / SETTINGS, json.dumps(vars(settings), indent=1) + "\n")
+
+
+def reward_models(root: Path, prepared: Prepared, device: torch.device) -> RewardModels:
+    """The reward models below `root`, on `device`. UserError where they are of other data or of another retriever."""
+    from safetensors.torch import load_file
+
+    folder, settings = root / FOLDER, _settings(root)
+    encoder = _encoder(root, settings.model).to(device)
+    store = store_of(root, encoder.features, prepared)
+    if settings.features != store.manifest["crc"]:
+        raise UserError(f"{folder}: its images are of other features than {store.path}; run the retriever stage again")
+    if settings.weights != sha256(_weights(root, settings.model)):
+        raise UserError(f"{folder}: made with other weights of {settings.model}; run the retriever stage again")
+    images: dict[str, Tensor] = {name: x.to(device) for name, x in load_file(folder / IMAGES).items()}
+    vectors, neighbours = images["vectors"], images.get("neighbours")
+    retriever = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode, neighbours)
+    judges: list[CaptionClassifier] = []
+    for name in ("discriminator", "grammar"):
+        head = load_agent(folder / WEIGHTS, name)
+        assert isinstance(head, CaptionClassifier)
+        if head.size != vectors.shape[1]:
+            raise UserError(
+                f"{folder}: the {name} takes vectors of {head.size} numbers, and the retriever's have "
+                f"{vectors.shape[1]}; run the retriever stage again"
+            )
+        judges.append(head.to(device))
+    return RewardModels(retriever, judges[0], judges[1], settings.search, settings.rate)
+
+
+def _settings(root: Path) -> Settings:
+    path = root / FOLDER / SETTINGS
+    try:
+        made: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no retriever; run the retriever stage") from None
+    if made is None:
+        raise UserError(f"{path}: made without a retriever; add that section to params.yaml and run its stage again")
+    return Settings(**made)
+
+
+def _weights(root: Path, model: str) -> Path:
+    return root / "pretrained" / model / WEIGHTS
+
+
+def _encoder(root: Path, model: str) -> Listener | DualEncoder:
+    encoder = load_agent(_weights(root, model), "listener")
+    assert isinstance(encoder, Listener | DualEncoder)
+    return encoder
+
+
+def _check_lengths(encoder: DualEncoder, prepared: Prepared) -> None:
+    """Refuse a text encoder that would cut off human captions."""
+    read = prepared.vocabulary.decode
+    texts = sorted({read(row) for row in prepared.tokens.tolist()}, key=len, reverse=True)[:1000]  # longest in letters
+    most, place = encoder.lengths(texts).max(0)
+    if most > encoder.most:
+        raise UserError(
+            f"{prepared.folder}: a caption has {most} tokens, and the text encoder takes {encoder.most}: "
+            f"“{texts[place][:80]}”; lower prepare.max_words"
+        )

@@ -1,0 +1,48 @@
+"""Make what rewards captions: a retriever's vectors of all images, those like each one, and two heads on its vectors.
+
+python -m stages.retriever → data/retriever: images, weights of the heads, history and metrics; without a section
+`retriever` in params.yaml a note that there is none.
+"""
+
+import sys
+from pathlib import Path
+
+from pipeline.workflow.stage import Stage, main
+
+
+def inputs(stage: Stage) -> list[Path]:
+    """What is read: the data, the retriever, and the speaker whose captions the discriminator learns to know."""
+    section = stage.params.retriever
+    models = (f"pretrained/{name}/weights.safetensors" for name in (section.model, section.speaker))
+    return [stage.root / name for name in ("prepared", "features", *models)]
+
+
+def run(stage: Stage) -> None:
+    """Mine, and train and write the heads."""
+    from pipeline.runtime.files import write_atomically
+
+    section = stage.params.retriever
+    if section is None:
+        return write_atomically(stage.out / "settings.json", "null\n")
+    import torch
+
+    from pipeline.tracking import recorder
+    from pipeline.training.fit import fit
+    from pipeline.training.optimisation import Optimisation
+    from pipeline.workflow.build_data import data
+    from pipeline.workflow.build_retriever import make, save
+    from pipeline.workflow.build_training import training_of
+
+    prepared, store = data(stage.root)
+    torch.manual_seed(stage.seed)
+    method, rewards, settings = make(section, stage.root, prepared, stage.device)
+    settled = Optimisation(**{**section.optimisation.plain(), "validate_every": 0})
+    training = training_of(method, None, settled, prepared, store, stage.seed, stage.device)
+    checkpoints, roles = stage.root / "checkpoints" / stage.key(inputs(stage)), frozenset({"discriminator", "grammar"})
+    with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
+        save(stage.out, rewards, settings)
+        fit(training, stage.out, checkpoints, record, stage.checkpoint_seconds, roles)
+
+
+if __name__ == "__main__":
+    sys.exit(main("retriever", run))

@@ -1,0 +1,89 @@
+"""What only the reward sees, and how the rewards grew: the report of methods that a fixed retriever rewards."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from pipeline.analysis.results import read_results
+from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.report.page import write_report
+from pipeline.report.rewarded import histories, rewarded_table, training_csv, training_panels
+
+RECALLS = {"mle": (60.0, 50.0), "wtf_rl": (75.0, 58.0), "rl": (80.0, 49.0)}  # R@10 by the retriever, by the judge
+
+
+@pytest.fixture
+def rewarded(full_world, make_full_cell):
+    """The control and two methods, judged by a retriever and, last, by the independent judge."""
+    cells = [make_full_cell(name, 0.96, 0.5, seed=1, **({} if name == "mle" else {"alpha": 0.9})) for name in RECALLS]
+    for entry in cells:
+        for split in ("val", "test"):
+            own, judge = (json.loads(json.dumps(entry[split]["judges"][name])) for name in ("own", "judge"))
+            own["text_to_image"]["R@10"], judge["text_to_image"]["R@10"] = RECALLS[entry["method"]]
+            entry[split]["judges"] = {"retriever": own, "judge": judge}
+        entry["captions"] = [
+            {name: value for name, value in row.items() if not name.startswith(("rank_", "retrieved_"))}
+            | {f"{what}_{to}": row[f"{what}_{of}"] for what in ("rank", "retrieved")
+               for to, of in (("retriever", "own"), ("judge", "judge"))}
+            for row in entry["captions"]
+        ]  # fmt: skip
+    full_world.write(cells[1:], cells[:1])
+    for name in ("wtf_rl", "mle"):
+        folder = full_world.sweep.parent / "models" / name
+        folder.mkdir(parents=True)
+        entries = [
+            {"epoch": n, "step": 10 * n, "val/cider": 1.0, "val/recall@10": 50.0}
+            | ({"val/rewarded_recall@10": 60.0 + n, "discriminator/accuracy": 0.75} if name == "wtf_rl" else {})
+            for n in (1, 2)
+        ]
+        (folder / "history.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return full_world
+
+
+def models(world) -> list:
+    return [world.sweep.parent / "models" / name for name in RECALLS]
+
+
+def test_what_only_the_reward_sees_is_the_difference_of_two_gains(rewarded):
+    results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
+    choices = choose_all(results, ReportSettings())
+    table = rewarded_table(results, choices, "retriever", "mle")
+    assert table.columns[-1].label == "only the reward sees"
+    assert {row[0]: row[-1] for row in table.rows} == {"mle": "0.0", "wtf_rl": "+7.0", "rl": "+21.0"}
+    assert "by retriever, minus that by judge" in table.notes[0]
+    assert rewarded_table(results, choices, "clip", "mle") is None
+    assert rewarded_table(results, choices, "judge", "mle") is None  # nobody else judged after it
+
+
+def test_the_figure_has_what_was_validated_and_in_per_cent(rewarded):
+    results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
+    found = histories(models(rewarded))
+    assert list(found) == ["wtf_rl"]
+    panels = training_panels(results, found)
+    assert [panel.title for panel in panels] == [
+        "By the retriever that rewards", "By a listener that does not", "The discriminator is right",
+    ]  # fmt: skip
+    assert [[(spot.x, spot.y) for spot in panel.series[0].spots] for panel in panels] == [
+        [(1, 61.0), (2, 62.0)], [(1, 50.0), (2, 50.0)], [(1, 75.0), (2, 75.0)],
+    ]  # fmt: skip
+    rows = list(csv.DictReader(training_csv(found).splitlines()))
+    assert [(row["method"], row["step"], row["val/rewarded_recall@10"]) for row in rows] == [
+        ("wtf_rl", "10", "61.0"), ("wtf_rl", "20", "62.0"),
+    ]  # fmt: skip
+
+
+def test_the_page_has_both_and_without_a_retriever_neither(rewarded, tmp_path):
+    def page(name: str, **options) -> str:
+        out, world = tmp_path / name, rewarded
+        write_report(world.sweep, world.evaluations, world.prepared, None, out, ReportSettings(), **options)
+        assert (out / "training.png").exists() == bool(options)
+        return (out / "report.html").read_text(encoding="utf-8")
+
+    shown = page("with", retriever="retriever", models=models(rewarded))
+    assert "What only the reward sees" in shown
+    assert "By the retriever that rewards" in shown
+    assert "What only the reward sees" not in page("without")
+    assert "only the reward sees" in (tmp_path / "with/tables.md").read_text(encoding="utf-8")

@@ -1,0 +1,179 @@
+"""Drawn dialogs: what is answered is true, what is asked needs what was said before, and a seed gives the same."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from pipeline.scenes.captions import Claim, Description, describe
+from pipeline.scenes.dialogs import answerer
+from pipeline.scenes.dialogs.answerer import GUESSED, HEDGED, Person, Question, meaning, relevance, replies
+from pipeline.scenes.dialogs.candidates import OPTIONS, Others
+from pipeline.scenes.dialogs.questioner import ROUNDS, Round, converse
+from pipeline.scenes.dialogs.words import HEDGES
+from pipeline.scenes.dialogs.write import FILES, write_dialogs
+from pipeline.scenes.facts import Scene, Thing
+
+DOG = Thing(
+    "dog", "brown", "spotted", "small", 1, "running", "ground", "left", ((0.1, 0.5, 0.3, 0.7),), (0.1, 0.5, 0.3, 0.7)
+)
+GIRLS = Thing("girl", "gray", "plain", "large", 2, "standing", "ground", "right", (), (0.5, 0.5, 0.9, 0.9))
+SCENE = Scene("park", "sunny", "day", 0.45, 0.45, {"trees": 0.5}, (DOG, GIRLS))
+CAPTION = Description("A dog in the park.", (Claim("category", "dog", 0), Claim("setting", "park")))
+CURT, WORDY = Person(0, "yep", "nope", True, True, 0.0), Person(2, "yes", "no", False, False, 0.0)
+
+
+def talks(number: int = 60) -> list[tuple[Scene, list[Round]]]:
+    from pipeline.scenes.write import sample_scene
+
+    scenes = [sample_scene(3, 8 * i) for i in range(number)]
+    return [(scene, converse(scene, describe(scene, 3, 8 * i)[0], 3, 8 * i)) for i, scene in enumerate(scenes)]
+
+
+@pytest.mark.parametrize(
+    ("question", "true", "false"),
+    [
+        (
+            Question("colour", "", 0),
+            {"brown", "it is brown", "brown with spots"},
+            {"black", "it is black", "brown with stripes"},
+        ),
+        (Question("colour", "", 1), {"gray", "grey", "they are wearing grey"}, {"it is gray", "white"}),
+        (Question("is_colour", "", 0, "brown"), {"yes", "yep it is", "it is brown"}, {"no", "no brown"}),
+        (Question("is_colour", "", 0, "black"), {"no", "nope brown", "it is brown"}, {"yes", "it is black"}),
+        (Question("count", "", 1), {"2", "two", "i see 2"}, {"3", "one"}),
+        (Question("pose", "", 0), {"running", "it is just running"}, {"sitting"}),
+        (Question("side", "", 0), {"left", "on the left"}, {"right", "middle"}),
+        (Question("size", "", 1), {"large", "pretty big"}, {"small", "medium"}),
+        (Question("pattern", "", 0, "striped"), {"no", "no spots", "just spots"}, {"yes", "i see stripes"}),
+        (Question("near", "", 0), {"2 girls", "two girls in gray dresses"}, {"nothing", "a girl"}),
+        (Question("exist", "", -1, "cat"), {"no", "no cats"}, {"yes", "yes a cat"}),
+        (Question("exist_kind", "", -1, "children"), {"yes", "yes two girls", "there are 2 girls"}, {"no"}),
+        (Question("total", "", -1, "people"), {"2", "there are two"}, {"none", "1"}),
+        (Question("else", "", -1, "", "none", (1,)), {"yes", "yes 2 girls"}, {"no", "yes a dog"}),
+        (Question("else", ""), {"no", "that's all"}, {"yes"}),
+        (Question("scenery", "", -1, "trees"), {"yes", "i see some"}, {"no"}),
+        (Question("is_weather", "", -1, "rainy"), {"no", "it is sunny"}, {"yes"}),
+        (Question("light", ""), {"day", "daytime"}, {"night"}),
+        (Question("setting", ""), {"in the park", "a park"}, {"on the beach"}),
+    ],
+)
+def test_an_answer_is_relevant_if_it_is_true(question, true, false):
+    found = relevance(SCENE, question)
+    assert {text: found.get(text, 0.0) for text in true} == dict.fromkeys(true, 1.0)
+    assert not false & found.keys()
+    assert {found[text] for text in HEDGES} == {HEDGED}
+
+
+def test_where_nobody_can_know_hedges_are_right_and_guesses_less_so():
+    found = relevance(SCENE, Question("age", "how old is she", 1))
+    assert found["can't tell"] == 1.0
+    assert found["maybe 10"] == GUESSED
+    assert "brown" not in found
+
+
+def test_a_person_keeps_to_their_own_words():
+    asked = Question("is_colour", "is it brown", 0, "brown")
+    curt, wordy = (dict(replies(meaning(SCENE, asked, p.digits, p.grey), p)) for p in (CURT, WORDY))
+    assert max(curt, key=curt.__getitem__) == "yep"
+    assert wordy["it is brown"] == pytest.approx(0.60 / 2)
+    assert wordy["yes"] == 0.06
+    assert sum(curt.values()) == pytest.approx(1)
+    assert {text for text, _ in replies(meaning(SCENE, Question("count", "", 1), True), CURT)} >= {"2", "there are 2"}
+
+
+def test_a_dialog_depends_on_seed_and_image_alone():
+    assert converse(SCENE, CAPTION, 1, 5) == converse(SCENE, CAPTION, 1, 5) != converse(SCENE, CAPTION, 1, 6)
+
+
+def test_every_answer_is_relevant_and_nothing_is_asked_twice():
+    refers = Counter()
+    for scene, rounds in talks():
+        assert len(rounds) == ROUNDS
+        assert len({(q.kind, q.of, q.asked) for q, _ in rounds}) == ROUNDS
+        for question, answer in rounds:
+            assert relevance(scene, question)[answer] > 0, (question, answer)
+            refers[question.refers] += 1
+    # so that the history is needed
+    assert (refers["pronoun"] + refers["ellipsis"]) / refers.total() > 0.3
+
+
+def test_a_pronoun_means_what_was_asked_about_last():
+    checked = 0
+    for _, rounds in talks():
+        for (before, _), (question, _) in itertools.pairwise(rounds):
+            if question.refers == "pronoun" and before.of >= 0 and before.kind != "near":  # near names another thing
+                assert question.of == before.of
+                checked += 1
+    assert checked > 50
+
+
+def test_the_questions_of_a_caption_are_about_what_it_names():
+    first = [converse(SCENE, CAPTION, 1, i)[0].question for i in range(40)]
+    assert {question.of for question in first} == {-1, 0}  # nobody has named the girls
+    assert all(question.kind not in ("setting", "is_setting") for question in first)  # the caption tells
+
+
+def others() -> Others:
+    return Others(rounds for _, rounds in talks(300))
+
+
+def test_candidates_are_a_hundred_different_answers_with_the_truth_at_a_random_place():
+    pool, rng = others(), np.random.default_rng(1)
+    places = set()
+    for truth in ("it is brown", "a text that nobody else says"):
+        for _ in range(20):
+            options, at = pool.candidates("what color is it", truth, rng)
+            assert len(options) == len(set(options)) == OPTIONS
+            assert options[at] == truth
+            places.add(at)
+    assert len(places) > 20
+
+
+def test_plausible_candidates_answer_similar_questions():
+    pool = others()
+    colours = {"red", "blue", "green", "white", "black", "brown", "yellow", "orange", "gray", "grey", "pink", "purple"}
+    named = [bool(set(text.split()) & colours) for text in pool.plausible("what color is it")]
+    assert np.mean(named) > 0.7
+    assert not any(set(text.split()) & colours for text in pool.plausible("how many are there"))
+
+
+def test_too_few_answers_are_refused():
+    with pytest.raises(ValueError, match="different answers are too few"):
+        Others([[Round(Question("count", "how many"), "2")]])
+
+
+def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.scenes.dialogs.write.OTHERS", 200)
+    from pipeline.scenes.write import sample_scene
+
+    drawn = [(scene, describe(scene, 3, i)) for i in range(6) for scene in [sample_scene(3, i)]]
+    found = write_dialogs(tmp_path, drawn, ["test", "test", "val", "train", "train", "train"], 3)
+    assert found["dialogs"] == 6
+    assert {path.name for path in tmp_path.iterdir()} == set(FILES)
+    test = json.loads((tmp_path / "dialogs_test.json").read_text())
+    relevant = json.loads((tmp_path / "relevance_test.json").read_text())
+    assert [dialog["image_id"] for dialog in test["data"]["dialogs"]] == [0, 1]
+    assert [(entry["image_id"], entry["round_id"]) for entry in relevant][9:12] == [(0, 10), (1, 1), (1, 2)]
+    for dialog, entries in zip(test["data"]["dialogs"], (relevant[:10], relevant[10:]), strict=True):
+        assert len(dialog["dialog"]) == ROUNDS
+        for said, entry in zip(dialog["dialog"], entries, strict=True):
+            assert len(set(said["answer_options"])) == OPTIONS
+            assert said["answer_options"][said["gt_index"]] == said["answer"]
+            assert entry["gt_relevance"][said["gt_index"]] > 0
+            texts = [test["data"]["answers"][i] for i in said["answer_options"]]
+            assert entry["gt_relevance"] == [entry["answers"].get(text, 0.0) for text in texts]
+    write_dialogs(tmp_path / "fewer", drawn[:3], ["test", "test", "val"], 3)  # an image's do not depend on others
+    again = json.loads((tmp_path / "fewer" / "dialogs_test.json").read_text())
+    assert again["data"]["dialogs"] == test["data"]["dialogs"]
+
+
+def test_all_kinds_of_questions_can_be_answered():
+    asked = {question.kind for _, rounds in talks(200) for question, _ in rounds}
+    assert len(asked) > 25
+    with pytest.raises(ValueError, match="unheard"):
+        answerer.meaning(SCENE, Question("unheard", ""))

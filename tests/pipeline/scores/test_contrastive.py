@@ -1,0 +1,136 @@
+"""Eq. 2 by hand on three images, its limit, and what is in which denominator."""
+
+from __future__ import annotations
+
+from math import exp, log
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pipeline.channels.forced import Forced
+from pipeline.channels.words import Greedy, Multinomial
+from pipeline.estimators.baselines import SelfCritical
+from pipeline.estimators.rollouts import human
+from pipeline.models.retriever import Retriever
+from pipeline.scores.contrastive import ClipScore, Contrastive, Similarity
+from pipeline.types import Batch, Message, caption_mask
+
+# cosines of captions with the three images
+SEARCHED = [[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]
+GREEDY = [[0.6, 0.5, 0.4], [0.2, 0.4, 0.3], [0.1, 0.1, 0.6]]
+HUMAN = [[0.7, 0.1, 0.0], [0.1, 0.8, 0.2], [0.2, 0.3, 0.9]]
+WORDS = {"searched": 1, "greedy": 4, "human": 7}  # the first word of each: a caption is one word
+TAU = 0.1
+
+
+class Table(nn.Module):
+    """Reads a caption as the cosines of its word."""
+
+    def hear(self, captions: list[str]) -> Tensor:
+        table = torch.tensor([*SEARCHED, *GREEDY, *HUMAN])
+        return table[[int(caption) - 1 for caption in captions]]
+
+
+class Said:
+    """Three images, and what was said of them through each channel."""
+
+    def __init__(self) -> None:
+        said = {name: torch.arange(word, word + 3).unsqueeze(1) for name, word in WORDS.items()}
+        rows, features = torch.arange(3), torch.eye(3)
+        self.batch = Batch(rows, features, features.unsqueeze(1), torch.ones(3, 1, dtype=torch.bool), said["human"])
+        self.messages = {name: Message(tokens, caption_mask(tokens), rows, samples=1) for name, tokens in said.items()}
+        self.messages["human"] = human(self.batch)
+
+    def of(self, channel) -> Message:
+        return self.messages[{Multinomial(): "searched", Greedy(): "greedy"}.get(channel, "human")]
+
+
+CAPTIONS = (Multinomial(), Greedy(), Forced(learns=False))
+
+
+def retriever(neighbours: list[list[int]] | None = None) -> Retriever:
+    """One whose image vectors are unit vectors, and a fourth image that is like the first."""
+    vectors = torch.cat([torch.eye(3), torch.tensor([[0.8, 0.0, 0.6]])])
+    near = None if neighbours is None else torch.tensor(neighbours)
+    return Retriever(Table(), vectors, TAU, lambda row: str(row[0]), near)
+
+
+def score(message: str, near: list[list[int]] | None = None, captions=CAPTIONS, tau: float = TAU, **options) -> Tensor:
+    said = Said()
+    contrastive = Contrastive(retriever(near), captions, tau, **options)
+    return contrastive.among(said)(said.messages[message], said.batch)
+
+
+def test_both_directions_by_hand():
+    image_to_text = log(exp(9) / (exp(3) + exp(0) + exp(6) + exp(2) + exp(1) + exp(7) + exp(1) + exp(2)))
+    text_to_image = log(exp(9) / (exp(8) + exp(1)))
+    found = score("searched")
+    assert float(found[0]) == pytest.approx(TAU * (image_to_text + text_to_image), rel=1e-5)
+    last = log(exp(7) / (exp(1) + exp(4.5) + exp(4) + exp(3) + exp(6) + exp(0) + exp(2) + exp(9)))
+    assert float(found[2]) == pytest.approx(TAU * (last + log(exp(7) / (exp(0) + exp(2)))), rel=1e-5)
+
+
+def test_a_human_caption_s_denominator_has_all_captions_but_itself():
+    image_to_text = log(exp(7) / (exp(9) + exp(3) + exp(0) + exp(6) + exp(2) + exp(1) + exp(1) + exp(2)))
+    assert float(score("human", directions="image_to_text")[0]) == pytest.approx(TAU * image_to_text, rel=1e-5)
+
+
+def test_the_mean_of_both_and_the_clamp():
+    torch.testing.assert_close(score("searched", combine="mean"), score("searched") / 2)
+    one, other = score("searched", directions="image_to_text"), score("searched", directions="text_to_image")
+    torch.testing.assert_close(score("searched"), one + other)
+    clamped = score("searched", clamp=2.0, directions="text_to_image")
+    torch.testing.assert_close(clamped, other.clamp(max=0.2))
+    assert (clamped != other).any()
+
+
+def test_at_a_small_temperature_each_direction_is_the_cosine_minus_the_hardest_negative_s():
+    # image 0: .9 − .7; image 1: .5 − .8; image 2: .7 − .9. captions: .9 − .8, .5 − .45, .7 − .2
+    expected = torch.tensor([0.2, -0.3, -0.2])
+    torch.testing.assert_close(score("searched", tau=1e-3, directions="image_to_text"), expected, atol=1e-3, rtol=0)
+    expected = torch.tensor([0.1, 0.05, 0.5])
+    torch.testing.assert_close(score("searched", tau=1e-3, directions="text_to_image"), expected, atol=1e-3, rtol=0)
+
+
+def test_where_the_greedy_caption_is_the_hardest_negative_it_is_self_critical_training():
+    said, near = Said(), (Multinomial(), Greedy())  # without human captions, image 0 and 2 have their greedy ones
+    found = score("searched", tau=1e-3, directions="image_to_text", captions=near)
+    similarity = Similarity(retriever())
+    value = similarity(said.messages["searched"], said.batch)
+    critical = value - SelfCritical(Greedy())(value, similarity, type("R", (), {"of": said.of, "batch": said.batch}))
+    torch.testing.assert_close(found[[0, 2]], critical[[0, 2]], atol=1e-3, rtol=0)
+    assert float((found - critical)[1].abs()) > 0.1  # of image 1 another caption is the hardest
+
+
+def test_mined_images_are_negatives_once_each_and_never_the_image_itself():
+    # image 3, which two of them resemble, is at .8·.9 + .6·.1 = .78 of caption 0; image 0 itself is left out
+    found = score("searched", [[3], [3], [0], [0]], directions="text_to_image")
+    assert float(found[0]) == pytest.approx(TAU * log(exp(9) / (exp(8) + exp(1) + exp(7.8))), rel=1e-5)
+    assert float(found[2]) == pytest.approx(TAU * log(exp(7) / (exp(0) + exp(2) + exp(4.2))), rel=1e-5)
+
+
+def test_one_image_among_none_has_nothing_to_be_told_from():
+    said = Said()
+    one = Batch(*(getattr(said.batch, name)[:1] for name in ("images", "pooled", "regions", "region_mask", "captions")))
+    contrastive = Contrastive(retriever(), (), TAU)
+    tokens = said.messages["searched"].tokens[:1]
+    message = Message(tokens, caption_mask(tokens), torch.zeros(1, dtype=torch.int64), 1)
+    assert float(contrastive.among(said)(message, one)) == 0
+
+
+def test_samples_meet_those_of_their_number_and_all_other_captions():
+    said = Said()
+    tokens = torch.stack([said.messages["searched"].tokens, said.messages["greedy"].tokens], 1).flatten(0, 1)
+    two = Message(tokens, caption_mask(tokens), torch.arange(3).repeat_interleave(2), samples=2)
+    contrastive = Contrastive(retriever(), (Forced(learns=False),), TAU)
+    found = contrastive.among(said)(two, said.batch)
+    torch.testing.assert_close(found[0::2], score("searched", captions=(Multinomial(), Forced(learns=False))))
+    torch.testing.assert_close(found[1::2], score("greedy", captions=(Greedy(), Forced(learns=False))))
+
+
+def test_clip_s_is_two_and_a_half_cosines_and_never_negative():
+    said = Said()
+    assert ClipScore(Similarity(retriever()))(said.messages["searched"], said.batch).tolist() == pytest.approx(
+        [2.25, 1.25, 1.75]
+    )

@@ -1,0 +1,165 @@
+"""Visual dialog through the stages: drawn, prepared, learned and evaluated, on a toy world."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from whole_profiles import profile
+
+from pipeline.data.prepared_dialogs import PreparedDialogs
+from pipeline.workflow.sweep import gather
+from stages import adapt, cross, draw, evaluate, features, prepare, pretrain, report, train
+
+ROOT = Path(__file__).parents[1]
+METHODS = {
+    "g_mle": {"from": "visual_dialog", "method": "g_more", "train": {"optimisation": {"epochs": 0}}},
+    "g_dis": {"from": "visual_dialog", "alpha": 1.0},
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A folder in which every stage has run, without a grid."""
+    folder = tmp_path_factory.mktemp("dialogs")
+    params = profile("dialog")
+    params["draw"]["scenes"] |= {"images": 40, "size": 48, "val": 8, "test": 8}
+    params["prepare"]["min_count"] = 1
+    params["features"]["main"]["detector"] |= {"epochs": 1, "width": 4}
+    for block in params["pretrain"].values():
+        block |= {"words": 8, "hidden": 8}
+        block["optimisation"] |= {"epochs": 1, "batch": 4, "validate_every": 1}
+    for section in ("train", "adapt"):
+        params[section]["optimisation"] |= {"epochs": 1, "batch": 4}
+    params |= {"methods": METHODS, "sweep": {"seeds": [1], "grid": {}}}
+    params["report"]["control"] = "g_mle"
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    (folder / "dvc.yaml").write_bytes((ROOT / "dvc.yaml").read_bytes())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
+        patch.setattr("pipeline.scenes.dialogs.write.OTHERS", 150)
+        run(draw, "draw", "--dataset", "scenes")
+        run(prepare, "prepare")
+        run(features, "features")
+        for role in params["pretrain"]:
+            run(pretrain, "pretrain", "--role", role)
+        for method in METHODS:
+            for stage, name in ((train, "train"), (adapt, "adapt"), (evaluate, "evaluate")):
+                run(stage, name, "--method", method)
+        gather([], Path("data/sweep"))
+        run(cross, "cross")
+        run(report, "report")
+        yield folder
+
+
+def run(stage, name: str, *arguments: str) -> None:
+    from pipeline.workflow.stage import main
+
+    assert main(name, stage.run, arguments) == 0, name
+
+
+def test_dialogs_are_prepared_with_the_captions_that_their_images_have(world):
+    dialogs = PreparedDialogs.load(world / "data/prepared")
+    assert dialogs.options.shape == (40, 10, 100)
+    assert (dialogs.answers[:, -1] == 0).all()
+    captions = pq.read_table(world / "data/prepared/captions.parquet")
+    assert len(captions) == 5 * 40
+    assert dialogs.relevance is not None
+    assert np.isfinite(dialogs.relevance[(dialogs.relevance == dialogs.relevance).all(2)]).all()
+
+
+def test_an_evaluation_ranks_by_likelihood_and_by_every_discriminator(world):
+    found = json.loads((world / "data/evaluation/g_dis/metrics.json").read_text())
+    test = found["test"]
+    assert set(test["ranking"]) == {"MRR", "R@1", "R@5", "R@10", "mean_rank", "NDCG"}
+    assert set(test["judges"]) == {"own", "told_apart", "d_np_att", "d_np", "d_mle"}
+    assert 0 < test["ranking"]["MRR"] < 1
+    assert test["human_answers"]["relevance"] > 0.8  # hedges and guesses are less than true
+    assert 0 <= test["answers"]["true"] <= 1
+    assert test["judges"]["own"]["MRR"] == test["judges"]["d_np_att"]["MRR"]  # it stayed as it was
+    assert "ties=against" in found["signature"]
+    columns = pq.read_table(world / "data/evaluation/g_dis/captions.parquet").to_pydict()
+    assert len(columns["rank"]) == 2 * 8 * 10
+    own = [1 / rank for rank, split in zip(columns["rank"], columns["split"], strict=True) if split == "test"]
+    assert np.mean(own) == pytest.approx(test["ranking"]["MRR"])
+    assert "UNK" not in " ".join(columns["answer"])
+
+
+def test_the_report_has_the_paper_s_tables_and_dialogs_to_look_at(world):
+    tables = (world / "data/report/tables.md").read_text()
+    for words in ("Who answers", "Who judges", "The paper's claims", "Referred to by", "0.5467", "0.6222"):
+        assert words in tables
+    assert "| D-NP-ATT ranks better than D-NP" in tables
+    assert "−0.0000" not in tables
+    page = (world / "data/report/report.html").read_text()
+    said = pq.read_table(world / "data/evaluation/g_dis/captions.parquet").to_pylist()
+    assert page.count("data:image") == 8
+    shown = [row for row in said if row["split"] == "test"]
+    assert all(row["question"] in page for row in shown)
+    assert "<script" not in page
+
+
+def test_differences_have_intervals_over_dialogs(world):
+    from pipeline.analysis.dialogs import difference, reciprocal_ranks
+    from pipeline.analysis.results import read_results
+
+    results = read_results(world / "data/sweep", [world / "data/evaluation/g_dis"])
+    (run,) = results.runs
+    own = reciprocal_ranks(run)
+    assert own.shape == (8,)
+    assert own.mean() == pytest.approx(run.value("test", "ranking", "MRR"))
+    found = difference([own + 0.1, own + 0.3], [own])
+    assert (found.value, found.low, found.high) == pytest.approx((0.2, 0.2, 0.2))
+    assert found.clear
+    assert not difference([own], [own]).clear
+    assert difference([own], [own[:3]]) is None
+    assert reciprocal_ranks(run, "rank_nobody") is None
+
+
+def test_no_training_is_the_pretrained_generator(world):
+    first, second = (world / "data" / place / "weights.safetensors" for place in ("pretrained/speaker", "models/g_mle"))
+    from pipeline.models.weights import load_agent
+
+    before, after = (load_agent(path, "speaker").state_dict() for path in (first, second))
+    assert all((after[name] == value).all() for name, value in before.items())
+
+
+def test_training_cannot_read_the_test_split(world, monkeypatch):
+    from pipeline.data.feature_store import FeatureStore
+    from pipeline.data.prepared import Prepared
+
+    monkeypatch.chdir(world)
+    test, read = set(Prepared.load(Path("data/prepared")).rows("test").tolist()), set()
+    whole = FeatureStore.read_into
+    monkeypatch.setattr(
+        FeatureStore,
+        "read_into",
+        lambda self, rows, *out: (read.update(np.asarray(rows).tolist()), whole(self, rows, *out)),
+    )
+    run(pretrain, "pretrain", "--role", "listener", "--out", str(world / "again"))
+    run(train, "train", "--method", "g_dis", "--out", str(world / "again"))
+    assert read
+    assert not read & test
+
+
+def test_a_method_of_captions_is_refused_in_one_line(world, monkeypatch, capsys):
+    from pipeline.workflow.stage import main
+
+    monkeypatch.chdir(world)
+    override = "methods.g_dis={from: likelihood, method: mle}"
+    assert main("train", train.run, ["--method", "g_dis", "--set", override, "--out", str(world / "refused")]) == 2
+    assert "mle: a method for captions" in capsys.readouterr().err
+
+
+def test_other_numbers_of_options_are_told_with_file_dialog_and_round(world, monkeypatch, capsys):
+    from pipeline.workflow.stage import main
+
+    monkeypatch.chdir(world)
+    assert main("prepare", prepare.run, ["--set", "prepare.dialogs.options=99", "--out", str(world / "refused")]) == 2
+    said = capsys.readouterr().err
+    assert "dialogs_train.json, dialog 0 (image 16), round 1: 100 options, and 99 are expected" in said

@@ -1,0 +1,240 @@
+"""Methods of visual dialog: who learns, what reaches the generator, and what published code got wrong."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from every_method import IN_DIALOGS
+from small_dialogs import LONGEST, batch, discriminator, generator
+
+from pipeline.channels.straight_through import Gumbel, StraightThrough
+from pipeline.channels.words import Multinomial
+from pipeline.composition.dialog import Interlocutors
+from pipeline.composition.objective import Objective
+from pipeline.composition.pretraining import frozen_speaker, matching, teacher_forcing
+from pipeline.estimators.baselines import LeaveOneOut
+from pipeline.estimators.surrogate import Pathwise, ScoreFunction
+from pipeline.evaluation.ranking import judged, likelihoods
+from pipeline.metrics.ranking import ranks
+from pipeline.models.answering import Answering
+from pipeline.models.dialog_encoders import Hciae
+from pipeline.models.discriminator import Discriminator
+from pipeline.models.lstm import Lstm
+from pipeline.observatory.enumerated import Enumeration
+from pipeline.observatory.measure import estimates, sampled_accuracy
+from pipeline.observatory.world import World
+from pipeline.scores.answers import Chosen, Preferred
+from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.loop import Training
+from pipeline.training.optimisation import Optimisation
+from pipeline.types import Asked, Batch
+
+MEAN = Objective(reduction="mean")
+LISTENS_TOO = {"gan1", "gan2"}
+
+
+def agents(dropout: float = 0.0) -> Interlocutors:
+    return Interlocutors(generator(dropout=dropout), discriminator(dropout=dropout))
+
+
+def step(method, given: Batch) -> dict[str, torch.Tensor]:
+    learners = method.freeze(given.step)
+    for role, agent in method.agents.items():
+        agent.train(role in learners)
+        agent.zero_grad()
+    losses, _ = method.step(given, 1)
+    torch.stack(list(losses.values())).sum().backward()
+    return losses
+
+
+def moved(agent: torch.nn.Module) -> bool:
+    return any(p.grad is not None and bool(p.grad.any()) for p in agent.parameters())
+
+
+@pytest.mark.parametrize("name", IN_DIALOGS)
+def test_those_learn_whose_turn_it_is_and_all_parts_of_them(name):
+    both = agents()
+    method = IN_DIALOGS[name](both, MEAN)
+    step(method, batch(step=0))
+    still = {n for n, p in both.speaker.named_parameters() if p.grad is None or not p.grad.any()}
+    assert still == set()
+    assert not moved(both.listener)
+    step(method, batch(step=1))
+    assert moved(both.listener) is (name in LISTENS_TOO)
+    assert moved(both.speaker) is not (name in LISTENS_TOO)
+
+
+class Same:
+    """The same few batches in every epoch."""
+
+    def __init__(self, size: int = 4) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def epoch(self, epoch: int, start: int = 0):
+        for number in range(start, self.size):
+            yield batch(seed=number, step=epoch * self.size + number)
+
+
+def trained(method, epochs: int = 2, folder=None, rate: float = 0.01) -> Training:
+    settings = Optimisation(epochs=epochs, learning_rate=rate, validate_every=0)
+    training = Training(method, Same(), settings, 1, torch.device("cpu"))
+    training.run(None if folder is None else Checkpoints(folder), 0.0)
+    return training
+
+
+@pytest.mark.parametrize("name", sorted(set(IN_DIALOGS) - LISTENS_TOO))
+def test_the_discriminator_that_teaches_stays_bit_equal(name):
+    both = agents(dropout=0.4)
+    before = {n: t.clone() for n, t in both.listener.state_dict().items()}
+    trained(IN_DIALOGS[name](both, MEAN), epochs=1)
+    assert all(torch.equal(t, before[n]) for n, t in both.listener.state_dict().items())
+
+
+def test_the_discriminator_has_no_dropout_while_it_judges():
+    both = agents(dropout=0.4)
+    method, given = IN_DIALOGS["g_dis"](both, MEAN, alpha=0.0), batch()
+    both.speaker.dropout, both.speaker.encoder.dropout = 0.0, 0.0
+    first = [step(method, given)["discriminability"].item() for _ in range(2)]
+    assert first[0] == first[1]
+    assert not both.listener.training
+
+
+@pytest.mark.parametrize("name", ["g_dis", "gan2"])
+def test_a_killed_run_goes_on_to_the_same_bits(name, tmp_path):
+    whole, parts = (IN_DIALOGS[name](agents(dropout=0.3), MEAN) for _ in range(2))
+    trained(whole, epochs=3)
+    trained(parts, epochs=2, folder=tmp_path)
+    parts = IN_DIALOGS[name](agents(dropout=0.3), MEAN)
+    trained(parts, epochs=3, folder=tmp_path)
+    for role, agent in whole.agents.items():
+        other = parts.agents[role].state_dict()
+        assert all(torch.equal(t, other[n]) for n, t in agent.state_dict().items())
+
+
+def test_pretraining_learns_to_rank_and_g_dis_says_what_the_discriminator_prefers():
+    both = agents()
+    trained(matching(both.listener, Chosen(both.listener)), epochs=25)
+    trained(teacher_forcing({"speaker": both.speaker}), epochs=25)
+    given = batch()
+    by_chance = 3.5
+    assert ranks(judged(both.listener, given), given.asked.truth).double().mean() < 2
+    assert ranks(likelihoods(both.speaker, given), given.asked.truth).double().mean() < by_chance
+
+    def gain() -> float:
+        from pipeline.models.unroll import speak
+
+        with torch.no_grad():
+            said = speak(both.speaker.eval(), given, Multinomial(50), torch.Generator().manual_seed(0))
+            return Preferred(both.listener)(said, given).mean().item()
+
+    before = gain()
+    trained(IN_DIALOGS["g_dis"](both, MEAN, alpha=0.0), epochs=15)
+    assert gain() > before + 0.01
+
+
+def test_the_end_of_an_answer_has_a_gradient_where_it_is_heard():
+    given = batch()
+    both = Interlocutors(generator(), discriminator(hears_end=True))
+    with torch.no_grad():
+        both.speaker.logit.bias[0] = 9.0  # answers end at once
+    constant, soft = (Objective(reduction="mean", ending=ending) for ending in ("constant", "soft"))
+    step(IN_DIALOGS["g_dis"](both, constant, alpha=0.0), given)
+    assert not moved(both.speaker)
+    step(IN_DIALOGS["g_dis"](both, soft, alpha=0.0), given)
+    assert moved(both.speaker)
+
+
+def test_ranks_cover_every_round():
+    given, model = batch(), discriminator()
+    found = judged(model, given)
+    assert found.shape == given.asked.options.shape
+    others = given.asked.questions.clone()
+    others[5] = others[5] % 3 + 1  # a discriminator that knew round 6 alone would not mind the others
+    again = judged(model, replace(given, asked=replace(given.asked, questions=others)))
+    differs = (again != found).any(1)
+    assert differs[5]
+
+
+@pytest.mark.parametrize("decoder", ["lstm", "transformer"])
+def test_candidates_are_as_likely_as_each_is_alone(decoder):
+    from pipeline.models.unroll import read
+
+    given, speaker = batch(), generator(decoder=decoder).eval()
+    found, per_word = likelihoods(speaker, given), likelihoods(speaker, given, per_word=True)
+    for option in range(given.asked.options.shape[1]):
+        alone = replace(given, captions=given.asked.answers[given.asked.options[:, option]])
+        message = read(speaker, alone)
+        torch.testing.assert_close(found[:, option], message.log_probs.sum(1))
+        torch.testing.assert_close(per_word[:, option], message.log_probs.sum(1) / message.mask.sum(1))
+
+
+def test_options_that_are_alike_tie_to_the_bit():
+    given = batch()
+    options = given.asked.options.clone()
+    options[:, 0] = options[:, 3]
+    given = replace(given, asked=replace(given.asked, options=options))
+    for scores in (likelihoods(generator(), given), judged(discriminator(), given)):
+        assert torch.equal(scores[:, 0], scores[:, 3])
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    """One dialog of two rounds; two words, answers of two at most: seven answers to each question."""
+    torch.manual_seed(4)
+    speaker = Answering(Hciae(3, 3, 4, 0.0), Lstm(2, 4, 3, 0.0, 2)).double()
+    listener = Discriminator(Hciae(3, 3, 4, 0.0), 2, "attention", 0.0).double()
+    with torch.no_grad():
+        speaker.logit.weight *= 3
+        listener.outer.weight *= 3
+        listener.encoder.fusion.weight *= 3
+    regions = torch.randn(1, 2, 3, dtype=torch.float64).repeat_interleave(2, 0)
+    questions, history = torch.tensor([[1, 2], [2, 0]]), torch.tensor([[[1, 1, 0], [2, 1, 0]]])
+    answers = torch.tensor([[1, 0, 0], [2, 1, 0]])
+    asked = Asked(questions, history, torch.tensor([[0, 1], [0, 1]]), torch.tensor([0, 1]), answers)
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    given = Batch(torch.arange(2), regions.mean(1), regions, mask, answers, asked=asked)
+    return World(speaker.eval(), listener.eval().requires_grad_(False), given)
+
+
+def test_the_likelihood_of_the_preference_is_unbiased(world):
+    taste = Preferred(world.listener)
+    truth = world.exact(taste)
+    found = estimates(world, ScoreFunction(Multinomial(50), LeaveOneOut()), taste, rounds=80)
+    error = (found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found))
+    assert error < 4
+    wrong = (found.mean(0) - 1.5 * truth).square().sum() / (found.var(0).sum() / len(found))
+    assert wrong > 12
+
+
+def test_the_gradient_of_g_dis_is_biased_and_by_how_much_is_known(world):
+    taste = Preferred(world.listener)
+    truth = world.exact(taste)
+    gumbel = sampled_accuracy(estimates(world, Pathwise(Gumbel(100, temperature=0.5)), taste, rounds=40), truth)
+    assert gumbel.bias > 0.1 + 2 * gumbel.bias_error
+    assert gumbel.cosine > 0.2  # but it points uphill
+    mean, _ = Enumeration(world, taste).moments(Pathwise(StraightThrough()))
+    sampled = estimates(world, Pathwise(StraightThrough(100)), taste, rounds=40)
+    expected = sampled.var(0).sum() / len(sampled)
+    assert (sampled.mean(0) - mean).square().sum() < 8 * expected
+    assert (truth - mean).square().sum() > 100 * expected
+
+
+def test_an_adapted_discriminator_hears_and_the_speaker_stays():
+    both = agents()
+    method = frozen_speaker(both.speaker, both.listener, Preferred(both.listener, reverse=True))
+    step(method, batch())
+    assert moved(both.listener)
+    assert not moved(both.speaker)
+
+
+def test_a_batch_travels_whole():
+    given = batch()
+    there = given.to("meta")
+    assert there.asked is not None
+    assert {getattr(there.asked, f.name).device.type for f in fields(Asked)} == {"meta"}
+    assert given.captions.shape[1] == LONGEST

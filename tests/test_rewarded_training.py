@@ -1,0 +1,195 @@
+"""Training by a fixed retriever, from params.yaml alone: drawn scenes, one epoch of everything."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from dvc.repo import Repo
+from safetensors.torch import load_file, save_file
+from test_workflow import ROOT, change, toy_params
+
+from pipeline.data.prepared import Prepared
+from pipeline.models.weights import load_agent, save_agents
+from pipeline.training.loop import Training
+from pipeline.workflow import stage as door
+from stages import draw, features, prepare, pretrain, retriever, train
+
+METHODS = ("wtf", "rl", "rl_unidirectional", "wtf_rl", "scst_discriminator", "scst_grammar", "psst_wtf")
+WITH_LAMBDA = {"psst_wtf": {"lambda": 0.01, "rho": 0.5}}
+
+
+def rewarded_params() -> dict:
+    params = toy_params()
+    listener = params["pretrain"]["listener"]
+    params["pretrain"]["retriever"] = listener | {"seed": 7, "objective": "infonce", "recover": None}
+    params["retriever"] = {
+        "model": "retriever",
+        "speaker": "speaker",
+        "temperature": 0.05,
+        "mined": [1, 3],
+        "hidden": [6, 4],
+        "beam": 3,
+        "optimisation": {"epochs": 2, "batch": 6, "learning_rate": 0.01},
+    }
+    params["methods"] = {
+        "mle": {"from": "likelihood", "speaker": "speaker"},
+        **{name: {"from": "wtf_rl", "speaker": "speaker", **WITH_LAMBDA.get(name, {})} for name in METHODS},
+    }
+    params["sweep"]["grid"] = {"wtf_rl": {"alpha": [0.5]}}
+    params["report"] |= {"frozen": []}
+    params["evaluate"] |= {"no_repeat": 2}
+    return params
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder with prepared data, pretrained agents and reward models."""
+    folder = tmp_path_factory.mktemp("rewarded")
+    (folder / "params.yaml").write_text(yaml.safe_dump(rewarded_params(), sort_keys=False))
+    shutil.copy(ROOT / "dvc.yaml", folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("SAYWHICH_TRACKING", "off")
+        for name, run, arguments in (
+            ("draw", draw.run, ["--dataset", "scenes"]),
+            ("prepare", prepare.run, []),
+            ("features", features.run, []),
+            *(("pretrain", pretrain.run, ["--role", role]) for role in ("listener", "speaker", "retriever")),
+            ("retriever", retriever.run, []),
+        ):
+            assert door.main(name, run, arguments) == 0
+    return folder
+
+
+@pytest.fixture
+def folder(made, tmp_path, monkeypatch) -> Path:
+    """A copy to be changed, and the working folder."""
+    copy = tmp_path / "world"
+    shutil.copytree(made, copy)
+    monkeypatch.chdir(copy)
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    return copy
+
+
+def trained(*arguments: str) -> int:
+    return door.main("train", train.run, list(arguments))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_trains_from_params_alone(folder, name):
+    assert trained("--method", name, "--out", "out") == 0
+    logged = json.loads(Path("out/metrics.json").read_text())
+    assert {"val/cider", "val/recall@10", "val/rewarded_recall@10"} <= logged.keys()
+    if name != "scst_grammar":
+        assert 0 <= logged["discriminator/accuracy"] <= 1
+        before = load_agent(Path("data/retriever/weights.safetensors"), "discriminator").state_dict()
+        after = load_agent(Path("out/weights.safetensors"), "discriminator").state_dict()
+        assert all(not torch.equal(before[key], value) for key, value in after.items())
+
+
+def test_the_heads_have_learned_and_their_training_is_on_record(made):
+    epochs = [json.loads(line) for line in (made / "data/retriever/history.jsonl").read_text().splitlines()]
+    assert [epoch["epoch"] for epoch in epochs] == [1, 2]
+    assert epochs[1]["discriminator/loss"] < epochs[0]["discriminator/loss"]
+    assert "grammar/accuracy" in epochs[0]
+
+
+def test_mined_images_are_those_that_brute_force_finds(made):
+    images = load_file(made / "data/retriever/images.safetensors")
+    rows = Prepared.load(made / "data/prepared").rows("train").tolist()
+    for image, found in enumerate(images["neighbours"].tolist()):
+        cosines = {row: float(images["vectors"][image] @ images["vectors"][row]) for row in rows if row != image}
+        ranked = sorted(cosines, key=cosines.__getitem__, reverse=True)
+        for rank, row in zip((1, 3), found, strict=True):
+            assert row != image
+            assert cosines[row] == pytest.approx(cosines[ranked[rank - 1]], abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["wtf_rl", "psst_wtf"])
+def test_a_killed_run_goes_on_to_the_same_bits(folder, name, monkeypatch):
+    monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
+    options = ("--method", name, "--set", "train.optimisation.batch=4")
+    assert trained(*options, "--out", "whole") == 0
+    learn, steps = Training._learn, []
+
+    def dies(self, batch) -> None:
+        if len(steps) == 2:
+            raise KeyboardInterrupt
+        steps.append(self.step)
+        learn(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "_learn", dies)
+        assert trained(*options, "--out", "resumed") == 130
+    assert list(Path("data/checkpoints").glob("*/step-*"))
+    assert trained(*options, "--out", "resumed") == 0
+    first, second = (Path(out, "weights.safetensors").read_bytes() for out in ("whole", "resumed"))
+    assert first == second
+    assert steps == [0, 1]
+
+
+def refused(capsys, *arguments: str) -> str:
+    """What a training says that does not begin."""
+    capsys.readouterr()
+    assert trained("--method", "wtf_rl", "--out", "none", *arguments) == 2
+    assert not Path("none").exists()
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said
+    return said
+
+
+def test_what_does_not_fit_is_one_line_before_training_begins(folder, capsys):
+    heads, images = Path("data/retriever/weights.safetensors"), Path("data/retriever/images.safetensors")
+    settings, model = Path("data/retriever/settings.json"), Path("data/pretrained/retriever/weights.safetensors")
+    kept = {path: path.read_bytes() for path in (heads, images, settings, model)}
+
+    def again() -> None:
+        for path, content in kept.items():
+            path.write_bytes(content)
+
+    vectors = load_file(images)
+    save_file(vectors | {"vectors": vectors["vectors"][:, :5].contiguous()}, images)
+    assert "the discriminator takes vectors of 8 numbers, and the retriever's have 5" in refused(capsys)
+    again()
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"features": 1}))
+    assert "its images are of other features than data/features/main/features.h5" in refused(capsys)
+    again()
+    listener = load_agent(model, "listener")
+    with torch.no_grad():
+        listener.image.bias += 1
+    save_agents(model, {"listener": listener})
+    assert "made with other weights of retriever; run the retriever stage again" in refused(capsys)
+    model.unlink()
+    assert "data/pretrained/retriever/weights.safetensors" in refused(capsys)
+    again()
+    settings.write_text("null\n")
+    assert "made without a retriever; add that section to params.yaml" in refused(capsys)
+    settings.unlink()
+    assert "there is no retriever; run the retriever stage" in refused(capsys)
+    change(folder, "retriever", to=None)
+    assert "methods.wtf is rewarded by a retriever: add that section" in refused(capsys)
+
+
+def test_more_images_cannot_be_mined_than_there_are(folder, capsys):
+    assert door.main("retriever", retriever.run, ["--set", "retriever.mined=[99]"]) == 2
+    assert "mined: rank 99, but an image has only 17 others in the training split" in capsys.readouterr().err
+
+
+def test_a_change_of_alpha_reruns_that_method_alone(folder):
+    stages = ("retriever", "train@mle", "train@wtf", "train@wtf_rl")
+    shutil.copytree(ROOT / "pipeline", folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "stages", folder / "stages", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("mle", "wtf", "wtf_rl"):
+        assert trained("--method", name) == 0
+    with Repo.init(no_scm=True) as repo:
+        for stage in stages:
+            repo.commit(stage, force=True)
+        assert repo.status(stages) == {}
+    change(folder, "methods", "wtf_rl", "alpha", to=0.5)
+    with Repo() as repo:
+        assert set(repo.status(stages)) == {"train@wtf_rl"}
