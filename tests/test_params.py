@@ -99,6 +99,7 @@ STRICT = [
     ("seed=", "seed", "null", "a whole number"),
     ("draw.scene={images: 3}", "draw.scene", "not allowed", "scenes"),
     ("draw.scenes.val=9600", "draw.scenes", "9600", "nothing of images 10000"),
+    ("draw.scenes.val=404", "draw.scenes", "404", "multiples of 8"),
     ("prepare.format=json", "prepare.format", '"json"', "karpathy | coco"),
     ("prepare.format=cocotalk", "prepare", "annotations", "{json: file, labels: file}, captions"),
     ("prepare.annotations={json: a, labels: b}", "prepare", "karpathy", "format karpathy takes annotations: file"),

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 
 from pipeline.config.section import Name, Section, Text
 from pipeline.ranges import Count, Each, Natural, Positive, Share, different
+from pipeline.scenes.world import NEIGHBOURS
 
 
 class Scenes(Section):
@@ -22,6 +23,11 @@ class Scenes(Section):
     def _check(self) -> None:
         if self.val + self.test >= self.images:
             raise ValueError(f"val {self.val} and test {self.test} leave nothing of images {self.images} to train on")
+        if self.val % NEIGHBOURS or self.test % NEIGHBOURS:
+            raise ValueError(
+                f"val {self.val} or test {self.test} would divide a neighbourhood of {NEIGHBOURS} scenes: "
+                f"choose multiples of {NEIGHBOURS}"
+            )
 
 
 class Shares(Section):

@@ -129,6 +129,10 @@ def _params(raw: dict[str, Any]) -> Params:
         if not params.draw:
             needed = "needs the facts of drawn scenes; take evaluate.baselines out"
             raise _MistakeError(("evaluate", "baselines", name), f"evaluate.baselines.{name} {needed}")
+    for name, section in params.features.items():
+        if section.network == "object_detector" and not params.draw:
+            needed = "object_detector learns the facts of drawn scenes; choose another network"
+            raise _MistakeError(("features", name, "network"), f"features.{name}.network: {needed}")
     for key, names in (("control", [params.report.control]), ("frozen", params.report.frozen)):
         for name in names if blocks else ():
             _check_known(name, blocks, "method", "report", key)

@@ -12,10 +12,8 @@ import numpy as np
 
 from pipeline.scenes.facts import DIGITS, Scene, Thing, area, overlap, pick, stream
 from pipeline.scenes.layout import place
-from pipeline.scenes.world import CATEGORIES, CONDITIONS, GRASSY, PATTERNS, SETTINGS, SIZES
+from pipeline.scenes.world import CATEGORIES, CONDITIONS, GRASSY, NEIGHBOURS, PATTERNS, SETTINGS, SIZES
 
-NEIGHBOURS = 8
-"""Scenes of a neighbourhood: image i belongs to neighbourhood i // NEIGHBOURS."""
 THINGS = {1: 0.22, 2: 0.68, 3: 0.10}  # how many a scene has
 LIKELY = {"colour": 3.0, "count": 2.0, "pose": 2.0, "pattern": 0.5, "arrangement": 2.0, "colours": 1.5, "poses": 1.5}
 LESS_SALIENT = 0.7  # times that, for facts of the second thing

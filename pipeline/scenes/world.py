@@ -78,6 +78,8 @@ CATEGORIES: dict[str, Category] = {
     "ball": Category("thing", 0.31, CLOTHES, {"lying": (0.51, 0.51, 1.01)}, 0.8),
 }
 
+NEIGHBOURS = 8  # scenes of a neighbourhood: image i belongs to neighbourhood i // NEIGHBOURS
+
 # factors of a drawing's size: by its size word, by the count of its thing, and by the number of things
 SIZES = {"small": 0.76, "medium": 1.0, "large": 1.2}
 BY_COUNT = {1: 1.0, 2: 0.82, 3: 0.70}

@@ -22,7 +22,8 @@ from pipeline.scenes.dialogs.write import FILES as DIALOG_FILES
 from pipeline.scenes.dialogs.write import write_dialogs
 from pipeline.scenes.drawing.draw import draw_scene
 from pipeline.scenes.facts import FACTS, Scene
-from pipeline.scenes.sample import NEIGHBOURS, sample_scene
+from pipeline.scenes.sample import sample_scene
+from pipeline.scenes.world import NEIGHBOURS
 
 KARPATHY, COCO = "dataset_scenes.json", "captions_scenes.json"
 CHUNK = 6 * NEIGHBOURS  # images that a worker draws at a time

@@ -6,7 +6,8 @@ from itertools import combinations
 import pytest
 
 from pipeline.scenes.facts import Scene, Thing, atmosphere, related
-from pipeline.scenes.sample import NEIGHBOURS, sample_neighbourhood, sample_scene
+from pipeline.scenes.sample import sample_neighbourhood, sample_scene
+from pipeline.scenes.world import NEIGHBOURS
 
 ATTRIBUTES = ("colour", "count", "pose", "pattern", "size")
 RELATIONS = ("left_of", "right_of", "in_front_of", "behind", "above", "below")
