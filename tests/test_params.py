@@ -279,7 +279,7 @@ def test_what_needs_the_facts_of_drawn_scenes_is_refused_for_photos(params):
 
 def test_a_missing_key_is_told_and_one_that_may_be_null_or_has_a_default_may_be_left_out(params):
     text = params.read_text()
-    params.write_text(text.replace("    epochs: 5\n", ""))
+    params.write_text(text.replace("    epochs: 3\n", ""))
     assert "train.optimisation.epochs is missing: a whole number, at least 0" in refused(params)
     params.write_text(text.replace("    margin: 0.2\n    hinge", "    hinge"))
     assert load(params).train.objective.margin == Objective().margin
@@ -353,7 +353,7 @@ def test_a_speaker_is_guided_where_a_null_image_is_learned(params):
     assert loaded.pretrain["speaker"]["image_dropout"] == 0.1
     view = loaded.for_stage("evaluate", "luo", dvc_yaml=ROOT / "dvc.yaml")
     assert method_settings(view, "luo").gamma == 2
-    assert method_settings(view, "luo").arguments == {"lam": 0.95}
+    assert method_settings(view, "luo").arguments == {"lam": 0.98}
     assert load(params).pretrain["speaker"]["image_dropout"] == 0
     assert load(params, ["methods.guidance={from: guidance, gamma: 1.5}"]).methods["guidance"]["image_dropout"] == 0.1
     with pytest.raises(UserError, match=r"guidance\.gamma = 1\.5 needs a null image"):
