@@ -15,6 +15,7 @@ from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.report.dialog_tables import RULE, dialog_tables
 from pipeline.report.export import markdown
 from pipeline.report.gallery import LONGEST_SIDE, data_uri, opened
+from pipeline.report.names import published
 from pipeline.report.tables import Column, Table
 from pipeline.runtime.files import write_atomically
 
@@ -95,5 +96,6 @@ def _page(**content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["published"] = published
     style = Markup((TEMPLATE / "page.css").read_text("utf-8"))
     return environment.get_template("dialogs.html").render(content, style=style)
