@@ -93,7 +93,7 @@ def parse(text: str) -> ParsedCaption:
 
 
 def said_by(text: str) -> dict[tuple[Any, ...], set[int]]:
-    """The words that make each claim, as the numbers of those that `words_of` finds; claims as `verdicts` names them."""
+    """The words that make each claim, as numbers of those that `words_of` finds; claims are as `verdicts` has them."""
     parser = _parsed(words_of(text))
     found: dict[tuple[Any, ...], set[int]] = {}
     for categories, said in parser.mentions:
