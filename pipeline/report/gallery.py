@@ -9,9 +9,10 @@ import base64
 import io
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ from pipeline.analysis.tradeoff import curves
 from pipeline.errors import UserError
 from pipeline.report.drawing import Style
 from pipeline.report.figures import styles
+from pipeline.scenes.facts import FACTS, Scene, read_facts
+from pipeline.scenes.faithfulness import verdict_of_words
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -49,6 +52,9 @@ class ShownCaption:
     ranks: Mapping[str, int | None]
     found: tuple[int, ...]  # rows of the images that the first judge ranks highest, best first
     views: tuple[str, ...]  # names of those that show it
+    truths: tuple[
+        bool | None, ...
+    ] = ()  # of a drawn scene: of each word, whether what it claims is true; None: nothing
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,10 @@ def gallery(
     wanted = [row["image"] for row in rows]
     if not wanted:
         return []
+    scenes = read_facts(prepared / FACTS) if (prepared / FACTS).exists() else {}  # of photos nothing is known
     human, said = _human(prepared, wanted), _said(results, views, wanted)
+    for row in rows if scenes else ():
+        said[row["image"]] = [_judged(words, scenes[row["id"]]) for words in said[row["image"]]]
     return [
         Picture(n, row["id"], opened(images_root / row["file"], LONGEST_SIDE), tuple(human[n]), tuple(said[n]))
         for n, row in zip(wanted, rows, strict=True)
@@ -178,6 +187,16 @@ def changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
         for k in range(size)
     }
     return [(word, n not in kept) for n, word in enumerate(mine)]
+
+
+def spoken(said: ShownCaption, other: str) -> list[tuple[str, bool, bool | None]]:
+    """The words of a caption, each with whether it is new beside `other` (empty: none is), and whether it is true."""
+    words = changed_words(said.caption or "", other or said.caption or "")
+    return [(word, new, truth) for (word, new), truth in zip_longest(words, said.truths)]
+
+
+def _judged(said: ShownCaption, scene: Scene) -> ShownCaption:
+    return replace(said, truths=tuple(truth for _, truth in verdict_of_words(said.caption or "", scene)))
 
 
 def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int]) -> dict[int, list[ShownCaption]]:

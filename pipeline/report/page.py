@@ -156,13 +156,14 @@ def _page(figures: Mapping[str, Sequence[Panel]], **content: Any) -> str:
         script=script,
         hashes=[_hash(style), _hash(script)],
         large=(large, labelled_svg(large, "large"), LARGE),
-        changed_words=gallery.changed_words,
+        spoken=gallery.spoken,
         control_said={p.row: _caption_of(p, content["settings"].control) for p in content["pictures"]},
         protocols=sorted({run.protocol for run in results.runs}),
         figures={name: panels_svg(panels, f"f{n}") for n, (name, panels) in enumerate(figures.items())},
         swatches={name: swatch(style) for name, style in sorted(styles.items())},
         rank_judges=[judge for judge in results.judges if any(words.ranks[judge] is not None for words in said)],
         finds=any(words.found for words in said),
+        judged=any(words.truths for words in said),
         images=int(max(results.values("images"), default=0)),
     )
 

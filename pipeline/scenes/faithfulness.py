@@ -21,7 +21,7 @@ import numpy as np
 
 from pipeline.errors import UserError
 from pipeline.scenes.facts import Scene, Thing, atmosphere, related
-from pipeline.scenes.parser import Mention, Parsed, parse
+from pipeline.scenes.parser import Mention, Parsed, parse, said_by, words_of
 from pipeline.scenes.words import RELATIONS
 
 KINDS = ("category", "count", "colour", "pattern", "size", "action", "relation", "setting", "scenery", "weather")
@@ -124,6 +124,21 @@ def verdicts(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
         if said not in named:
             claims[said] = any(_value(thing, said.kind) in said.values for thing in things)
     return claims, told
+
+
+def verdict_of_words(caption: str, scene: Scene) -> list[tuple[str, bool | None]]:
+    """The words of a caption, divided by spaces, each with whether all that it claims is true; None: claims nothing."""
+    claims, _ = verdicts(caption, scene)
+    by_number: dict[int, bool] = {}
+    for claim, numbers in said_by(caption).items():
+        for n in numbers if claim in claims else ():
+            by_number[n] = by_number.get(n, True) and claims[claim]
+    words, first = [], 0
+    for word in caption.split():
+        found = [by_number[n] for n in range(first, first + len(words_of(word))) if n in by_number]
+        words.append((word, all(found) if found else None))
+        first += len(words_of(word))
+    return words
 
 
 def facts_of(scene: Scene) -> Iterator[Fact]:

@@ -19,9 +19,9 @@ The lexicon is built from the annotators' own words (words.py), so that the two 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pipeline.scenes import words as w
 from pipeline.scenes.world import CATEGORIES, GRASSY, PALETTE
@@ -34,6 +34,7 @@ _GLUE = """
     scene wearing
 """
 GLUE = frozenset(_GLUE.split())
+ARTICLES = ("a", "an")
 CARRIED_OVER = ("and", "of")  # may be between an attribute and its noun: red and white dog
 
 
@@ -45,6 +46,11 @@ class Parsed(NamedTuple):
 
     kind: str
     values: frozenset[str]
+
+
+Spoken = tuple[Parsed, range]
+"""A claim and the numbers of the words that make it."""
+T = TypeVar("T")
 
 
 class Mention(NamedTuple):
@@ -77,11 +83,8 @@ class Token(NamedTuple):
 @lru_cache(maxsize=1 << 16)
 def parse(text: str) -> ParsedCaption:
     """What a caption claims; case and punctuation do not matter."""
-    words = re.findall(r"[^\W_]+", text.lower())
-    parser = _Parser()
-    for token in _tokens(words):
-        parser.take(token)
-    parser.settle()
+    words = words_of(text)
+    parser = _parsed(words)
     mentions = tuple(Mention(categories, tuple(said)) for categories, said in parser.mentions)
     unknown = sum(word not in _known() for word in words)
     return ParsedCaption(
@@ -89,28 +92,56 @@ def parse(text: str) -> ParsedCaption:
     )
 
 
+def said_by(text: str) -> dict[tuple[Any, ...], set[int]]:
+    """The words that make each claim, as numbers of those that `words_of` finds; claims are as `verdicts` has them."""
+    parser = _parsed(words_of(text))
+    found: dict[tuple[Any, ...], set[int]] = {}
+    for categories, said in parser.mentions:
+        for claim, words in said.items():
+            found.setdefault((*claim, categories), set()).update(words)
+    for (relation, i, j), words in parser.relations.items():
+        found.setdefault(("relation", relation, parser.mentions[i][0], parser.mentions[j][0]), set()).update(words)
+    return {**parser.loose, **parser.scene, **found}
+
+
+def words_of(text: str) -> list[str]:
+    """A text's words, in small letters."""
+    return re.findall(r"[^\W_]+", text.lower())
+
+
+def _parsed(words: list[str]) -> _Parser:
+    parser = _Parser()
+    for token, place in _tokens(words):
+        parser.take(token, place)
+    parser.settle()
+    return parser
+
+
 class _Parser:
-    """What has been parsed so far; dictionaries without values are ordered sets."""
+    """What has been parsed so far: claims, each with the numbers of the words that make it."""
 
     def __init__(self) -> None:
-        self.mentions: list[tuple[frozenset[str], dict[Parsed, None]]] = []  # categories, and what is said of them
-        self.relations: dict[tuple[str, int, int], None] = {}
-        self.scene: dict[Parsed, None] = {}
-        self.loose: dict[Parsed, None] = {}
+        self.mentions: list[tuple[frozenset[str], dict[Parsed, set[int]]]] = []  # categories, and what is said of them
+        self.relations: dict[tuple[str, int, int], set[int]] = {}
+        self.scene: dict[Parsed, set[int]] = {}
+        self.loose: dict[Parsed, set[int]] = {}
+        self.place = range(0)  # of the phrase that is read
         self.subject: list[int] = []  # the first mentions of this clause
         self.group: list[int] = []  # the mentions just said; the same list as `subject` while these are the first
-        self.waiting: list[Parsed] = []  # attributes, for their noun
-        self.relation = ""  # waits for the noun that it leads to
+        self.article = range(0)  # of the next noun: it says that there is one
+        self.waiting: list[Spoken] = []  # attributes, for their noun
+        self.relation = ("", range(0))  # waits for the noun that it leads to
         self.joined = False  # by an "and", and no noun since
         self.copula = False  # "is" or "are" is said of the subject, and nothing since that it is
         self.predicated = False  # this clause has said what its subject is
 
-    def take(self, token: Token) -> None:
-        """Read one more phrase."""
+    def take(self, token: Token, place: range) -> None:
+        """Read one more phrase, the words of these numbers."""
+        self.place = place
         if token.what == "glue":
             self._glue(*token.values)
         elif token.what in ATTRIBUTES:
-            self.waiting.append(Parsed(token.what, token.values))
+            self.waiting.append((Parsed(token.what, token.values), place))
         elif token.what == "noun":
             self._noun(token)
         elif token.what == "garment":
@@ -119,12 +150,15 @@ class _Parser:
             self._verb(token)
         elif token.what == "relation":
             self._turn()
-            (self.relation,) = token.values
+            (name,) = token.values
+            self.relation = name, place
         else:  # of the scene
             self.waiting = []
             self._turn()
             if token.values:
-                self.scene[Parsed(token.what, token.values)] = None
+                _add(self.scene, [(Parsed(token.what, token.values), place)])
+        if token.what not in ("glue", *ATTRIBUTES):
+            self.article = range(0)
 
     def settle(self) -> None:
         """No noun comes for the attributes that wait: after "is" they are the subject's, else of something unnamed."""
@@ -132,10 +166,11 @@ class _Parser:
             self._say(self.subject, self.waiting)
             self.copula, self.predicated = False, True
         else:
-            self.loose |= dict.fromkeys(self.waiting)
+            _add(self.loose, self.waiting)
         self.waiting = []
 
     def _glue(self, word: str) -> None:
+        self.article = self.place if word in ARTICLES else range(0)
         if word not in CARRIED_OVER:
             self.settle()
         if word == "and":
@@ -147,22 +182,23 @@ class _Parser:
         here = len(self.mentions)
         self.mentions.append((token.values, {}))
         number = frozenset("1") if not token.plural else _at_least(2)
-        implied = [Parsed("size", frozenset((token.size,)))] if token.size else []
-        if not any(said.kind == "count" for said in self.waiting):
-            implied.append(Parsed("count", number))
-        self._say([here], [Parsed("category", token.values), *implied, *self.waiting])
+        implied = [(Parsed("size", frozenset((token.size,))), self.place)] if token.size else []
+        if not any(said.kind == "count" for said, _ in self.waiting):
+            implied.append((Parsed("count", number), self.article or self.place))
+        self._say([here], [(Parsed("category", token.values), self.place), *implied, *self.waiting])
         if self.joined and self.group and not self.predicated:
             self.group.append(here)
         else:
-            if self.relation:
-                self.relations |= dict.fromkeys((self.relation, before, here) for before in self.group)
+            relation, place = self.relation
+            if relation:
+                _add(self.relations, (((relation, before, here), place) for before in self.group))
             self.group = [here]
             if not self.subject or self.joined:  # an "and" after a predicate begins a clause: … is running and a dog …
                 self.subject, self.predicated = self.group, False
-        self.waiting, self.relation, self.joined, self.copula = [], "", False, False
+        self.waiting, self.relation, self.joined, self.copula = [], ("", range(0)), False, False
 
     def _garment(self) -> None:
-        worn = [said for said in self.waiting if said.kind in WORN]
+        worn = [spoken for spoken in self.waiting if spoken[0].kind in WORN]
         self.waiting = []
         if self.copula:
             self._say(self.subject, worn)
@@ -170,38 +206,43 @@ class _Parser:
         elif self.group:
             self._say(self.group[-1:], worn)
         else:
-            self.loose |= dict.fromkeys(worn)
+            _add(self.loose, worn)
 
     def _verb(self, token: Token) -> None:
         group = self.group
         self._turn()
         for i in group:
             poses = {pose for category in self.mentions[i][0] for pose in CATEGORIES[category].poses}
-            self._say([i], [Parsed("action", token.values & poses or token.values)])
+            self._say([i], [(Parsed("action", token.values & poses or token.values), self.place)])
         if not group:
-            self.loose[Parsed("action", token.values)] = None
+            _add(self.loose, [(Parsed("action", token.values), self.place)])
 
     def _turn(self) -> None:
         """What comes now is neither noun nor attribute."""
         self.settle()
         if self.copula:
             self.copula, self.predicated = False, True
-        self.relation, self.joined = "", False
+        self.relation, self.joined = ("", range(0)), False
 
-    def _say(self, of: Iterable[int], said: Iterable[Parsed]) -> None:
+    def _say(self, of: Iterable[int], said: Sequence[Spoken]) -> None:
         for i in of:
-            self.mentions[i][1].update(dict.fromkeys(said))
+            _add(self.mentions[i][1], said)
 
 
-def _tokens(words: list[str]) -> Iterator[Token]:
-    """The longest phrases from left to right; unknown words are passed over."""
+def _add(to: dict[T, set[int]], said: Iterable[tuple[T, range]]) -> None:
+    for claim, words in said:
+        to.setdefault(claim, set()).update(words)
+
+
+def _tokens(words: list[str]) -> Iterator[tuple[Token, range]]:
+    """The longest phrases from left to right, each with the numbers of its words; unknown words are passed over."""
     lexicon = _lexicon()
     longest = max(map(len, lexicon))
     start = 0
     while start < len(words):
         for end in range(min(start + longest, len(words)), start, -1):
             if token := lexicon.get(tuple(words[start:end])):
-                yield token
+                yield token, range(start, end)
                 start = end
                 break
         else:

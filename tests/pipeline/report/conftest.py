@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.page import write_report
+from pipeline.scenes.facts import FACTS, Scene, Thing
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +31,25 @@ def full_report(build_world, tmp_path_factory) -> Path:
     settings = ReportSettings(images=4, frozen=("mle", "luo"))
     write_report(world.sweep, world.evaluations, world.prepared, world.images, out, settings, crossed=world.crossed)
     return out
+
+
+@pytest.fixture
+def one_scene() -> Callable[[Any], None]:
+    """Makes every image of a world a drawn scene of two brown dogs, and all captions the same."""
+    return _one_scene
+
+
+def _one_scene(world: Any) -> None:
+    box = (0.1, 0.5, 0.4, 0.8)
+    dogs = Thing("dog", "brown", "plain", "medium", 2, "running", "ground", "left", (box, box), box)
+    scene = Scene("farm", "clear", "night", 0.45, 0.45, {}, (dogs,))
+    rows = pq.read_table(world.prepared / "images.parquet").to_pylist()
+    (world.prepared / FACTS).write_text(
+        "".join(json.dumps({"imgid": int(row["id"]), **scene.record()}) + "\n" for row in rows)
+    )
+    for path in (world.sweep / "captions.parquet", *world.root.glob("evaluation/*/captions.parquet")):
+        said = [row | {"caption": "two red dogs and a cat on a farm"} for row in pq.read_table(path).to_pylist()]
+        pq.write_table(pa.Table.from_pylist(said), path)
 
 
 def observed_row(name, samples, bias, variance, score="hinge", exact=True, seconds=0.01, **settings):

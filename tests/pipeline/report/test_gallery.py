@@ -8,7 +8,7 @@ from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
 from pipeline.report import gallery as module
-from pipeline.report.gallery import changed_words, example_along, example_line, gallery, thumbnails, views
+from pipeline.report.gallery import changed_words, example_along, example_line, gallery, spoken, thumbnails, views
 
 SETTINGS = ReportSettings(images=5)
 LEVELS = ReportSettings(images=3, at_cider=(0.9,), at_score=(80.0, 200.0))
@@ -180,6 +180,21 @@ def test_the_example_picture_has_the_most_different_captions_highest_lambda_firs
     assert [words.setting for words in said] == ["λ 0.02, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.001, ρ 0.25"]
     assert example_along(pictures, None) is None
     assert example_along([], "psst_multinomial") is None
+
+
+def test_words_of_drawn_scenes_are_true_or_false_and_those_of_photos_are_not_judged(world, one_scene):
+    pictures = drawn(world, images=99)
+    assert all(words.truths == () for picture in pictures for words in picture.said)
+    one_scene(world)
+    said = drawn(world, images=99)[3].said[0]
+    assert said.caption == "two red dogs and a cat on a farm"
+    known = [(word, truth) for word, _, truth in spoken(said, "")]
+    assert known == [
+        ("two", True), ("red", False), ("dogs", True), ("and", None), ("a", False), ("cat", False), ("on", None),
+        ("a", None), ("farm", True),
+    ]  # fmt: skip
+    assert [word for word, new, _ in spoken(said, "two dogs on a farm") if new] == ["red", "and", "a", "cat"]
+    assert spoken(replace(said, caption=None, truths=()), "a dog") == []
 
 
 def test_words_that_another_caption_does_not_have_are_marked():

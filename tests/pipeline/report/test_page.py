@@ -339,6 +339,38 @@ def test_the_first_screen_is_a_sentence_a_picture_and_a_chart_whose_lines_are_la
     ]
 
 
+def test_words_of_drawn_scenes_are_underlined_or_struck_through_and_the_page_says_what_that_means(
+    full_world, tmp_path, one_scene, full
+):
+    assert "<u>" not in full
+    assert "<s>" not in full
+    one_scene(full_world)
+    html = write(full_world, tmp_path / "report", FULL)
+    said = "<u>two</u> <s>red</s> <u>dogs</u> and <s>a</s> <s>cat</s> on a <u>farm</u>"
+    for name in ("first", "gallery", "along"):
+        assert said in section(html, name)
+    for name in ("first", "gallery"):
+        assert "<u>underlined</u> where it is true, <s>struck through</s> where" in section(html, name)
+    assert Reader(html).open == []
+
+
+def light(colour):
+    """Relative luminance of #rrggbb (WCAG 2)."""
+    values = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+    values = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
+    return 0.2126 * values[0] + 0.7152 * values[1] + 0.0722 * values[2]
+
+
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_true_and_false_words_are_readable_on_every_ground_in_light_and_dark(full, scheme):
+    style = re.findall(r"<style>(.*?)</style>", full, re.S)[0]
+    colours = dict(re.findall(r"--(\w+): (#\w{6})", re.findall(r":root \{(.*?)\}", style, re.S)[scheme]))
+    for ink in ("ink", "right", "wrong"):
+        for ground in ("paper", "wash", "mark"):  # the page, a row under the mouse, a changed word
+            low, high = sorted(light(colours[name]) for name in (ink, ground))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, ground)
+
+
 def test_tables_have_captions_and_scopes_and_images_have_descriptions(full):
     page = Reader(full)
     assert len(page.all("table")) == len(page.all("caption"))

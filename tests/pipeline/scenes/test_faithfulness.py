@@ -11,7 +11,7 @@ from pipeline.errors import UserError
 from pipeline.readers import read_corpus
 from pipeline.scenes.captions import describe
 from pipeline.scenes.facts import FACTS, Box, Scene, Thing, read_facts
-from pipeline.scenes.faithfulness import KINDS, facts_of, faithfulness, verdicts
+from pipeline.scenes.faithfulness import KINDS, facts_of, faithfulness, verdict_of_words, verdicts
 from pipeline.scenes.sample import sample_scene
 from pipeline.scenes.write import draw
 
@@ -184,3 +184,33 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
         (tmp_path / FACTS).write_text(json.dumps({"imgid": 0, **SCENE.record()}) + "\n" + bad + "\n")
         with pytest.raises(UserError, match=r"facts\.jsonl: line 2 holds no scene"):
             read_facts(tmp_path / FACTS)
+
+
+@pytest.mark.parametrize(
+    ("caption", "true", "false"),
+    [
+        ("two brown dogs", "two brown dogs", ""),
+        ("two red dogs", "two dogs", "red"),
+        ("a dog", "dog", "a"),  # two are there
+        ("a brown dog", "brown dog", "a"),
+        ("dogs", "dogs", ""),
+        ("a farm with a tall man", "farm a tall man", ""),  # the first article is of no thing
+        ("two dogs are lying down near a man", "two dogs near a man", "lying down"),
+        ("two cats are running", "", "two cats running"),
+        ("a man to the right of two dogs", "a man to the right of two dogs", ""),
+        ("a man to the left of two dogs", "a man two dogs", "to the left of"),
+        ("a red man and two red dogs", "a man two dogs", "red red"),
+        ("a brown man and two brown dogs", "a man two brown dogs", "brown"),
+        ("a man is blue", "a man blue", ""),
+        ("a man in a red shirt", "a man", "red"),
+        ("under a cloudy sky", "", "cloudy sky"),
+        ("Two brown-spotted DOGS, unicorn", "Two brown-spotted DOGS,", ""),
+        ("two red-spotted dogs", "two dogs", "red-spotted"),  # a word is true if all that it claims is
+        ("", "", ""),
+    ],
+)
+def test_words_are_true_where_all_that_they_claim_is(caption: str, true: str, false: str) -> None:
+    found = verdict_of_words(caption, SCENE)
+    assert [word for word, _ in found] == caption.split()
+    assert " ".join(word for word, truth in found if truth) == true
+    assert " ".join(word for word, truth in found if truth is False) == false
