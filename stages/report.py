@@ -26,7 +26,15 @@ def run(stage: Stage) -> None:
         images = None if p.prepare.images is None else Path(p.prepare.root) / p.prepare.images
         settings = ReportSettings(**p.report)
         write_report(
-            sweep, evaluations, prepared, images, stage.out, settings, crossed=crossed, observatory=observatory
+            sweep,
+            evaluations,
+            prepared,
+            images,
+            stage.out,
+            settings,
+            crossed=crossed,
+            observatory=observatory,
+            drawn_with=stage.seed,
         )
         for path in sorted(stage.out.iterdir()):
             record.artifact(path)

@@ -39,20 +39,23 @@ def write_report(
     *,
     crossed: Path | None = None,
     observatory: Path | None = None,
+    drawn_with: int | None = None,
 ) -> None:
     """Write the page, its tables, figures and numbers to `out`; equal inputs give equal bytes.
 
     `sweep` holds cells.json and captions.parquet, each of `evaluations` metrics.json and captions.parquet, `prepared`
     the prepared data set; the files named there lie below `images_root`, without which there is no gallery. `crossed`
     is the file of every speaker with every listener, `observatory` that of the gradient estimators; each is left out
-    where there is none. Raises UserError if another one is missing.
+    where there is none. `drawn_with` is the seed that scenes were drawn with. Raises UserError if a file is missing.
     """
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)
     results = with_frozen_speakers(with_shares_of_control(results, settings.control), settings.frozen)
     choices, comparison = choose_all(results, settings), compare(results, settings)
     samples = comparison.samples
     views = gallery.views(results, choices, comparison)
-    pictures = [] if images_root is None else gallery.gallery(results, views, prepared, images_root, settings)
+    pictures = (
+        [] if images_root is None else gallery.gallery(results, views, prepared, images_root, settings, drawn_with)
+    )
     along = gallery.example_along(pictures, gallery.example_line(results, choices))
     matrix = read_json(crossed) if crossed and crossed.exists() else None
     observed = gradients.read_observatory(observatory) if observatory and observatory.exists() else None
