@@ -354,6 +354,19 @@ def test_words_of_drawn_scenes_are_underlined_or_struck_through_and_the_page_say
     assert Reader(html).open == []
 
 
+def test_on_a_phone_a_caption_is_a_block_and_nothing_is_wider_than_the_screen(full):
+    style = re.findall(r"<style>(.*?)</style>", full, re.S)[0]
+    narrow = style.partition("@media (max-width: 40rem) { /*")[2].partition("@media print")[0]
+    assert ".said tbody th, .said td { display: block; }" in narrow
+    assert ".said td.found { min-width: 0; width: auto;" in narrow
+    least = re.findall(r"[^-]\b(?:min-)?width: ([\d.]+)rem", re.sub(r"@media \([^)]*\)", "", style))
+    assert least
+    assert max(map(float, least)) * 16 <= 390 - 2 * 16  # pixels beside the page's margins
+    ranks = [cell for cell in Reader(full).all("td") if "rank" in (cell.get("class") or "").split()]
+    assert ranks
+    assert all(cell["data-by"] for cell in ranks)  # whose rank it is, where the table's head is hidden
+
+
 def light(colour):
     """Relative luminance of #rrggbb (WCAG 2)."""
     values = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
