@@ -313,6 +313,15 @@ def test_a_stronger_colour_is_found_more_often(full):
     assert [shade for _, shade in by_value] == sorted(shade for _, shade in by_value)
 
 
+def test_one_table_is_seen_at_once_and_the_others_are_folded(full):
+    seen = re.sub(r"<details>.*?</details>", "", full, flags=re.S)
+    names = [caption["id"] for caption in Reader(seen).all("caption") if "-caption" in caption["id"]]
+    assert [name for name in names if not name.startswith(("picture-", "example-", "along-"))] == [
+        "headline-table-caption",
+        "digests-caption",
+    ]
+
+
 def test_a_note_stands_once_in_the_comparison_and_the_protocol_once_on_the_page(full):
     assert section(full, "equal").count("Read from each method") == 1
     assert "Protocol: " not in full
