@@ -36,6 +36,7 @@ def run(stage: Stage) -> None:
             observatory=observatory,
             retriever=p.retriever and p.retriever.model,
             models=[stage.root / "models" / method for method in p.methods.plain()],
+            drawn_with=stage.seed,
         )
         for path in sorted(stage.out.iterdir()):
             record.artifact(path)

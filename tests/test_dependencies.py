@@ -36,7 +36,7 @@ def test_the_command_writes_what_stands_there():
         ("pipeline/estimators/relax.py", {"train", "sweep"}),
         ("pipeline/channels/straight_through.py", {"train", "sweep"}),
         ("pipeline/evaluation/several.py", {"evaluate", "sweep"}),
-        ("pipeline/scenes/drawing/pets.py", {"draw"}),
+        ("pipeline/scenes/drawing/pets.py", {"draw", "report"}),
         ("pipeline/methods/luo.py", {"train luo", "sweep"}),
     ],
 )

@@ -27,6 +27,7 @@ from pipeline.analysis.tradeoff import curves
 from pipeline.errors import UserError
 from pipeline.report.drawing import Style
 from pipeline.report.figures import styles
+from pipeline.scenes.drawing.draw import draw_scene
 from pipeline.scenes.facts import FACTS, Scene, read_facts
 from pipeline.scenes.faithfulness import verdict_of_words
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "psst_multinomial"  # whose captions are shown along λ, if it was run
 LONGEST_SIDE = 320  # pixels of a picture on the page
+DRAWN = 256  # of a scene that is drawn again
 THUMBNAIL = 88  # pixels of one to pick from, or of a retrieved one
 BUDGET = 2_000_000  # characters of all thumbnails, so that the page stays small
 
@@ -111,11 +113,17 @@ def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -
 
 
 def gallery(
-    results: Results, views: Sequence[GalleryView], prepared: Path, images_root: Path, settings: ReportSettings
+    results: Results,
+    views: Sequence[GalleryView],
+    prepared: Path,
+    images_root: Path,
+    settings: ReportSettings,
+    drawn_with: int | None = None,
 ) -> list[Picture]:
     """`settings.images` images drawn at random from the test split, in the order of the data set.
 
-    Of a setting with several seeds, the captions are those of the first. Raises UserError if a file is missing.
+    Of a setting with several seeds, the captions are those of the first. Scenes are drawn again from their facts, DRAWN
+    pixels wide, if it is known what seed they were drawn with. Raises UserError if a file is missing.
     """
     rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("split", "==", "test")]).to_pylist()
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
@@ -127,9 +135,13 @@ def gallery(
     human, said = _human(prepared, wanted), _said(results, views, wanted)
     for row in rows if scenes else ():
         said[row["image"]] = [_judged(words, scenes[row["id"]]) for words in said[row["image"]]]
+    if drawn_with is not None and scenes:
+        images = [draw_scene(scenes[row["id"]], drawn_with, int(row["id"]), DRAWN) for row in rows]
+    else:
+        images = [opened(images_root / row["file"], LONGEST_SIDE) for row in rows]
     return [
-        Picture(n, row["id"], opened(images_root / row["file"], LONGEST_SIDE), tuple(human[n]), tuple(said[n]))
-        for n, row in zip(wanted, rows, strict=True)
+        Picture(n, row["id"], image, tuple(human[n]), tuple(said[n]))
+        for n, row, image in zip(wanted, rows, images, strict=True)
     ]
 
 

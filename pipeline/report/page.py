@@ -42,6 +42,7 @@ def write_report(
     observatory: Path | None = None,
     retriever: str | None = None,
     models: Sequence[Path] = (),
+    drawn_with: int | None = None,
 ) -> None:
     """Write the page, its tables, figures and numbers to `out`; equal inputs give equal bytes.
 
@@ -49,7 +50,8 @@ def write_report(
     the prepared data set; the files named there lie below `images_root`, without which there is no gallery. `crossed`
     is the file of every speaker with every listener, `observatory` that of the gradient estimators; each is left out
     where there is none. Dialogs have a report of their own. Raises UserError if another one is missing. `retriever` is
-    the judge that rewards captions, if any, and `models` are the folders of trained methods.
+    the judge that rewards captions, if any, `models` are the folders of trained methods, and `drawn_with` is the seed
+    that scenes were drawn with.
     """
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)
     if results.of_dialogs:
@@ -58,7 +60,9 @@ def write_report(
     choices, comparison = choose_all(results, settings), compare(results, settings)
     samples = comparison.samples
     views = gallery.views(results, choices, comparison)
-    pictures = [] if images_root is None else gallery.gallery(results, views, prepared, images_root, settings)
+    pictures = (
+        [] if images_root is None else gallery.gallery(results, views, prepared, images_root, settings, drawn_with)
+    )
     along = gallery.example_along(pictures, gallery.example_line(results, choices))
     matrix = read_json(crossed) if crossed and crossed.exists() else None
     observed = gradients.read_observatory(observatory) if observatory and observatory.exists() else None

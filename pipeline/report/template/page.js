@@ -77,4 +77,7 @@ for (const control of all("[data-switch]")) {
   choose(control.dataset.switch); // a browser that comes back to the page may remember what was picked
 }
 for (const place of all("#first, #along, .picker")) fill(place);
+// On narrow screens rows are blocks, which some browsers no longer call a table.
+const roles = { "table.said": "table", ".said tr": "row", ".said td": "cell", ".said tbody th": "rowheader", ".said thead th": "columnheader" };
+for (const [selector, role] of Object.entries(roles)) for (const element of all(selector)) element.setAttribute("role", role);
 document.documentElement.classList.add("js");

@@ -253,6 +253,17 @@ def test_a_narrow_window_scrolls_tables_and_not_the_page(open_page, scheme):
     assert page.locator(".panel:visible").evaluate_all("all => Math.max(...all.map(p => p.clientWidth))") <= 360
 
 
+def test_on_a_phone_ranks_and_thumbnails_are_within_the_screen(open_page):
+    page = open_page(viewport={"width": 390, "height": 844})
+    for cell in page.locator("#first .said td:visible, article:visible .said td:visible").all():
+        box = cell.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+    assert page.locator("article:visible .found img").count() > 0
+    within = page.locator(".said:visible").evaluate_all("all => all.map(t => t.parentElement.scrollWidth)")
+    assert max(within) <= 390
+
+
 CONTRAST = """() => {
   const rgba = (text) => {
     const numbers = text.match(/[\\d.]+/g).map(Number);

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from pipeline.analysis.compare import compare
@@ -9,6 +10,8 @@ from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
 from pipeline.report import gallery as module
 from pipeline.report.gallery import changed_words, example_along, example_line, gallery, spoken, thumbnails, views
+from pipeline.scenes.drawing.draw import draw_scene
+from pipeline.scenes.facts import FACTS, read_facts
 
 SETTINGS = ReportSettings(images=5)
 LEVELS = ReportSettings(images=3, at_cider=(0.9,), at_score=(80.0, 200.0))
@@ -195,6 +198,20 @@ def test_words_of_drawn_scenes_are_true_or_false_and_those_of_photos_are_not_jud
     ]  # fmt: skip
     assert [word for word, new, _ in spoken(said, "two dogs on a farm") if new] == ["red", "and", "a", "cat"]
     assert spoken(replace(said, caption=None, truths=()), "a dog") == []
+
+
+def test_a_drawn_scene_is_drawn_again_larger_and_a_photo_keeps_its_file(world, one_scene):
+    results, seen = read(world)
+    of_file = gallery(results, seen, world.prepared, world.images, SETTINGS, drawn_with=3)[0]
+    assert of_file.image.size == (64, 48)
+    one_scene(world)
+    again = gallery(results, seen, world.prepared, world.images, SETTINGS, drawn_with=3)[0]
+    assert again.image.size == (256, 256)
+    scene = read_facts(world.prepared / FACTS)[again.id]
+    small, reduced = draw_scene(scene, 3, int(again.id), 128), again.image.reduce(2)
+    difference = np.abs(np.asarray(small, float) - np.asarray(reduced, float)).mean()
+    assert difference < 4  # of 255: the same picture
+    assert len(again.data_uri) < 30_000
 
 
 def test_words_that_another_caption_does_not_have_are_marked():

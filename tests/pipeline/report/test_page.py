@@ -313,6 +313,15 @@ def test_a_stronger_colour_is_found_more_often(full):
     assert [shade for _, shade in by_value] == sorted(shade for _, shade in by_value)
 
 
+def test_one_table_is_seen_at_once_and_the_others_are_folded(full):
+    seen = re.sub(r"<details>.*?</details>", "", full, flags=re.S)
+    names = [caption["id"] for caption in Reader(seen).all("caption") if "-caption" in caption["id"]]
+    assert [name for name in names if not name.startswith(("picture-", "example-", "along-"))] == [
+        "headline-table-caption",
+        "digests-caption",
+    ]
+
+
 def test_a_note_stands_once_in_the_comparison_and_the_protocol_once_on_the_page(full):
     assert section(full, "equal").count("Read from each method") == 1
     assert "Protocol: " not in full
@@ -352,6 +361,19 @@ def test_words_of_drawn_scenes_are_underlined_or_struck_through_and_the_page_say
     for name in ("first", "gallery"):
         assert "<u>underlined</u> where it is true, <s>struck through</s> where" in section(html, name)
     assert Reader(html).open == []
+
+
+def test_on_a_phone_a_caption_is_a_block_and_nothing_is_wider_than_the_screen(full):
+    style = re.findall(r"<style>(.*?)</style>", full, re.S)[0]
+    narrow = style.partition("@media (max-width: 40rem) { /*")[2].partition("@media print")[0]
+    assert ".said tbody th, .said td { display: block; }" in narrow
+    assert ".said td.found { min-width: 0; width: auto;" in narrow
+    least = re.findall(r"[^-]\b(?:min-)?width: ([\d.]+)rem", re.sub(r"@media \([^)]*\)", "", style))
+    assert least
+    assert max(map(float, least)) * 16 <= 390 - 2 * 16  # pixels beside the page's margins
+    ranks = [cell for cell in Reader(full).all("td") if "rank" in (cell.get("class") or "").split()]
+    assert ranks
+    assert all(cell["data-by"] for cell in ranks)  # whose rank it is, where the table's head is hidden
 
 
 def light(colour):
