@@ -96,12 +96,14 @@ def said_by(text: str) -> dict[tuple[Any, ...], set[int]]:
     """The words that make each claim, as numbers of those that `words_of` finds; claims are as `verdicts` has them."""
     parser = _parsed(words_of(text))
     found: dict[tuple[Any, ...], set[int]] = {}
+    for loose in (parser.loose, parser.scene):
+        found.update({tuple(claim): words for claim, words in loose.items()})
     for categories, said in parser.mentions:
         for claim, words in said.items():
             found.setdefault((*claim, categories), set()).update(words)
     for (relation, i, j), words in parser.relations.items():
         found.setdefault(("relation", relation, parser.mentions[i][0], parser.mentions[j][0]), set()).update(words)
-    return {**parser.loose, **parser.scene, **found}
+    return found
 
 
 def words_of(text: str) -> list[str]:

@@ -72,7 +72,9 @@ def evaluation_of(
 
 def _near_words(near: Node | None) -> str | None:
     """What the near gallery is, as the protocol says it."""
-    return near and (near.by if near.images is None else f"{near.by}:{near.images}")
+    if near is None:
+        return None
+    return str(near.by) if near.images is None else f"{near.by}:{near.images}"
 
 
 def _near(section: Node, prepared: Prepared, store: FeatureStore, root: Path, device: torch.device) -> Near:
