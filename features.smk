@@ -58,8 +58,9 @@ rule shard:
         gpu=sweep.gpus(),
     params:
         key=lambda wildcards: key(),
+        features=FEATURES,
     shell:
-        "OMP_NUM_THREADS={threads} python -m stages.features --features {FEATURES} --shard {wildcards.k}/{wildcards.n} > {log:q} 2>&1"
+        "OMP_NUM_THREADS={threads} python -m stages.features --features {params.features:q} --shard {wildcards.k}/{wildcards.n} > {log:q} 2>&1"
 
 
 rule join:
@@ -74,5 +75,6 @@ rule join:
         "profiles/environment.yaml"
     params:
         key=lambda wildcards: key(),
+        features=FEATURES,
     shell:
-        "python -m stages.features --features {FEATURES} > {log:q} 2>&1"
+        "python -m stages.features --features {params.features:q} > {log:q} 2>&1"
