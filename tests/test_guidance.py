@@ -19,12 +19,16 @@ from stages import adapt, draw, evaluate, features, prepare, pretrain, train
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """Thirty scenes, and agents that were pretrained for an epoch, the speaker without a null image."""
+    """Thirty scenes, and agents that were pretrained, the speaker without a null image."""
     folder = tmp_path_factory.mktemp("guidance")
     shutil.copy(ROOT / "dvc.yaml", folder)
     params = toy_params()
     params["methods"] |= {"guidance": {"from": "guidance", "gamma": 2.0}}
     params["evaluate"]["metrics"] = ["BLEU", "CIDEr"]
+    # enough that what a speaker says depends on the image
+    params["pretrain"]["speaker"] |= {"hidden": 24, "attention": 24}
+    params["pretrain"]["speaker"]["optimisation"] |= {"epochs": 40, "learning_rate": 0.01}
+    params["train"]["optimisation"] |= {"epochs": 3, "learning_rate": 0.005}
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -65,6 +69,7 @@ def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):
     assert found.inner.null.abs().max() > 0
     assert metrics("guidance")["settings"] == {"lambda": 0.0, "image_dropout": 0.1, "gamma": 2.0, "seed": 1}
     assert "|decode=beam:2|guidance=2|" in metrics("guidance")["signature"]
+    run("guidance", "--set", "methods.guidance.gamma=60")  # so little is learned here that less changes no word
     guided = captions("guidance")
     run("guidance", "--set", "methods.guidance.gamma=1")
     assert not isinstance(speaker("models/guidance"), Guided)
