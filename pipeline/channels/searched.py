@@ -7,28 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from pipeline.channels.words import Choose, Worded
+from pipeline.channels.words import Choose, Restricted, Worded
 from pipeline.protocols import Channel
 from pipeline.types import Batch, Symbol
 
 
 @dataclass(frozen=True)
-class Unrepeated(Worded):
-    """`channel` without the words that would say `n` words of a caption again in their order. It only decodes."""
+class Unrepeated(Restricted):
+    """`channel` without the words that would say `n` words of a caption again in their order."""
 
-    channel: Channel
     n: int
-    learns = False
-    dropout = False
     named = ("channel", "n")
-
-    @property
-    def samples(self) -> int:
-        return self.channel.samples
-
-    @property
-    def width(self) -> int:
-        return self.channel.width
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         choose, n = self.channel.open(batch, vocabulary, rng), self.n

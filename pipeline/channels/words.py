@@ -139,14 +139,12 @@ class Beam(Worded):
 
 
 @dataclass(frozen=True)
-class Without(Worded):
-    """`channel` without one word: its logit is −inf, and the shares of the others grow. It only decodes."""
+class Restricted(Worded):
+    """`channel` with fewer words to choose from. It only decodes."""
 
     channel: Channel
-    word: int
     learns = False
     dropout = False
-    named = ("channel", "word")
 
     @property
     def samples(self) -> int:
@@ -155,6 +153,14 @@ class Without(Worded):
     @property
     def width(self) -> int:
         return self.channel.width
+
+
+@dataclass(frozen=True)
+class Without(Restricted):
+    """`channel` without one word: its logit is −inf, and the shares of the others grow."""
+
+    word: int
+    named = ("channel", "word")
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         choose, word = self.channel.open(batch, vocabulary, rng), torch.tensor([self.word], device=batch.device)

@@ -6,6 +6,7 @@ decoder begins. `history` and `image` say whether it gets to know them: without,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from pipeline.numbers import Numbers
 from pipeline.types import Asked, Batch
 
 
-class Encoder(nn.Module):
+class Encoder(nn.Module, ABC):
     """A question's LSTM, and what all encoders are told."""
 
     def __init__(
@@ -59,9 +60,9 @@ class Encoder(nn.Module):
         encoding = torch.tanh(self.fusion(drop(torch.cat([h, *told], -1))))
         return torch.stack([encoding, h, c], 1)
 
+    @abstractmethod
     def told(self, batch: Batch, asked: Asked, question: Tensor, word: nn.Embedding, drop: Dropout) -> list[Tensor]:
         """(N, H) each: what of the history and what of the image goes with the questions (N, H)."""
-        raise NotImplementedError
 
     def seen(self, batch: Batch, asked: Asked) -> tuple[Tensor, Tensor]:
         """(D, K, H) regions of each dialog's image, and which there are (D, K)."""
