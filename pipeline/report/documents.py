@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.errors import UserError
+from pipeline.report.names import published
 from pipeline.report.result_file import Drawn, Printed, ResultFile, path_of, read_result
 from pipeline.report.tables import aligned
 from pipeline.runtime.files import sha256, write_atomically
@@ -146,10 +147,13 @@ def _picture(root: Path, figure: Drawn) -> str:
 
 
 def _part(table: Printed, options: dict[str, str]) -> Printed:
-    """The columns and rows that `options` names, in that order."""
+    """The columns and rows that `options` names, in that order; methods have their papers' names."""
     columns, rows = _names(options.pop("columns", "")), _names(options.pop("rows", ""))
     if options:
         raise UserError(f"is asked for “{next(iter(options))}”; a table has columns: and rows:")
+    table = Printed(
+        columns=[published(name) for name in table.columns], rows=[[published(row[0]), *row[1:]] for row in table.rows]
+    )
     known = {row[0] for row in table.rows}
     for name in [*(set(columns) - {*table.columns}), *(set(rows) - known)]:
         raise UserError(f"has no “{name}” in that table; there are: {'; '.join([*table.columns, *sorted(known)])}")
@@ -159,7 +163,8 @@ def _part(table: Printed, options: dict[str, str]) -> Printed:
 
 
 def _names(given: str) -> list[str]:
-    return [name.strip() for name in given.split(";") if name.strip()]
+    """The names between semicolons, as documents show them: a method is asked for by its name in params.yaml, too."""
+    return [published(name.strip()) for name in given.split(";") if name.strip()]
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # The first seven: Okabe & Ito 2008, distinguishable with every common colour blindness. page.css has them as
-# --c0 … --c8, darker on white and lighter in dark mode.
-COLOURS = ("#555555", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#6a51a3", "#9e2a2b")
+# --c0 … --c11, darker on white and lighter in dark mode.
+COLOURS = ("#555555", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#6a51a3", "#9e2a2b", "#7a4a2a",
+           "#23318f", "#6b7d00")  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 PAPER, INK, SOFT, RULE = "#ffffff", "#1b1f24", "#59626d", "#d9dee4"  # page.css has them under these names
 VARIABLES = {PAPER: "paper", INK: "ink", SOFT: "soft", RULE: "rule"} | {c: f"c{n}" for n, c in enumerate(COLOURS)}

@@ -10,6 +10,7 @@ from pipeline.analysis.compare import Comparison, Estimate
 from pipeline.analysis.judges import NEAR, TEXT, Keys, recall_by
 from pipeline.analysis.results import LANGUAGE, Results
 from pipeline.report.caption_tables import DIVERSITY, READER
+from pipeline.report.names import published
 from pipeline.report.result_tables import GALLERIES
 from pipeline.report.tables import Table, aligned, once
 
@@ -18,13 +19,17 @@ NUMBERS = ("value", "low", "high", "spread", "seeds")
 
 
 def markdown(tables: Sequence[Table], rule: str = "", failed: Sequence[str] = ()) -> str:
-    """The tables, in line, each with its warning and notes; what `failed` and `rule` (how λ is chosen) are first."""
+    """The tables, in line, each with its warning and notes; what `failed` and `rule` (how λ is chosen) are first.
+
+    Methods have their papers' names.
+    """
     first = [*(f"**WARNING:** {line}" for line in failed), *([rule] if rule else [])]
     parts = [_bullets(first)] if first else []
     for table in once(tables, [rule]):
-        heads = [f"{column.group} {column.label}".strip() for column in table.columns]
+        heads = [published(f"{column.group} {column.label}".strip()) for column in table.columns]
+        rows = [[published(row[0]), *row[1:]] for row in table.rows]
         right = [not column.text for column in table.columns]
-        parts += [f"**{table.caption}**", aligned(heads, table.rows, right, least=2)]
+        parts += [f"**{published(table.caption)}**", aligned(heads, rows, right, least=2)]
         notes = [*([f"**Warning:** {table.warning}"] if table.warning else []), *table.notes]
         parts += [_bullets(notes)] if notes else []
     return "\n\n".join(parts) + "\n"
@@ -113,4 +118,6 @@ def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _bullets(notes: Sequence[str]) -> str:
-    return "\n".join(textwrap.fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes)
+    return "\n".join(
+        textwrap.fill(published(note), WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes
+    )

@@ -3,49 +3,91 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-PUBLISHED = {
-    "mle": "MLE",
-    "pretrained": "MLE, pretrained",
-    "psst_multinomial": "PSST-Multinomial",
-    "psst_gumbel": "PSST-Gumbel",
-    "st_multinomial": "ST-Multinomial",
-    "st_gumbel": "ST-Gumbel",
-    "reinforce": "REINFORCE",
-    "luo": "Luo et al.",
-    "psst_rloo": "PSST-Multinomial with RLOO",
-    "psst_reinmax": "PSST with ReinMax",
-    "psst_gumbel_rao": "PSST with Gumbel-Rao",
-    "st_reinmax": "ReinMax",
-    "st_gumbel_rao": "Gumbel-Rao",
-    "luo_rloo": "RLOO",
-    "luo_grpo": "GRPO",
-    "luo_relax": "RELAX",
-    "pg_spider": "PG-SPIDEr",
-    "mixer": "MIXER",
-    "sll": "SLL",
-    "sll_sle": "SLL + SLE",
-    "sll_me": "SLL + ME",
-    "guidance": "Guidance",
+# Name in params.yaml → name in its paper, and the number of its colour (drawing.COLOURS). Variants of a method share its
+# colour, markers tell them apart; else two methods share one only if no profile has both.
+KNOWN: dict[str, tuple[str, int]] = {
+    "mle": ("MLE", 0),
+    "pretrained": ("MLE, pretrained", 0),
+    "psst_multinomial": ("PSST-Multinomial", 1),
+    "psst_multinomial_anchored": ("PSST-Multinomial, anchored", 1),
+    "psst_normalised": ("PSST-Multinomial, normalised", 1),
+    "psst": ("PSST", 1),
+    "st_multinomial": ("ST-Multinomial", 2),
+    "st_multinomial_anchored": ("ST-Multinomial, anchored", 2),
+    "st_normalised": ("ST-Multinomial, normalised", 2),
+    "luo": ("Luo et al.", 3),
+    "luo_anchored": ("Luo et al., anchored", 3),
+    "luo_normalised": ("Luo et al., normalised", 3),
+    "luo_scaled": ("Luo et al., scaled", 3),
+    "reinforce": ("REINFORCE", 4),
+    "luo_rloo": ("RLOO", 4),
+    "luo_grpo": ("GRPO", 4),
+    "luo_relax": ("RELAX", 4),
+    "psst_gumbel": ("PSST-Gumbel", 5),
+    "st_gumbel": ("ST-Gumbel", 6),
+    "st_gumbel_rao": ("Gumbel-Rao", 6),
+    "guidance": ("Guidance", 7),
+    "psst_rloo": ("PSST-Multinomial with RLOO", 8),
+    "st_reinmax": ("ReinMax", 9),
+    "psst_reinmax": ("PSST-ReinMax", 9),
+    "psst_gumbel_rao": ("PSST-Gumbel-Rao", 10),
+    "sll": ("SLL", 11),
+    "sll_sle": ("SLL-SLE", 11),
+    "sll_me": ("SLL-ME", 11),
+    "pg_spider": ("PG-SPIDEr", 5),
+    "mixer": ("MIXER", 5),
+    "cider": ("CIDEr alone", 8),
+    "transformer_mle": ("MLE, transformer", 0),
+    "transformer_psst": ("PSST, transformer", 1),
+    "transformer_luo": ("Luo et al., transformer", 3),
+    "transformer_rloo": ("RLOO, transformer", 4),
+    "transformer_guidance": ("Guidance, transformer", 7),
+    "wtf": ("WTF", 9),
+    "rl": ("RL", 4),
+    "rl_unidirectional": ("RL, unidirectional", 6),
+    "wtf_rl": ("WTF-RL", 10),
+    "scst_discriminator": ("SCST with discriminator", 5),
+    "scst_grammar": ("SCST with grammar", 11),
+    "psst_wtf": ("PSST with WTF-RL's reward", 8),
+    "g_mle": ("G-MLE", 0),
+    "g_more": ("G-MLE, as many steps", 5),
+    "g_dis": ("G-DIS", 1),
+    "g_mle_lf": ("G-MLE, LF", 0),
+    "g_mle_hre": ("G-MLE, HRE", 0),
+    "g_dis_end": ("G-DIS, soft ending", 1),
+    "g_psst": ("G-DIS with PSST", 1),
+    "g_reinmax": ("G-DIS with ReinMax", 9),
+    "g_rloo": ("G-DIS with RLOO", 4),
+    "gan1": ("GAN1", 2),
+    "gan2": ("GAN2", 3),
 }
-_COLOURS = {"mle": 0, "psst_multinomial": 1, "st_multinomial": 2, "luo": 3, "reinforce": 4, "psst_gumbel": 5}
-_COLOURS |= {"st_gumbel": 6, "guidance": 7, "psst_rloo": 8}
+WORDS = {"pretrained", "psst", "guidance", "reinforce", "mixer", "cider", "wtf", "rl"}  # of sentences, too
+
+_BEGINS = re.compile(rf"(frozen_)?\b({'|'.join(KNOWN)})\b(?!/)")  # a path is no name
+_WITHIN = re.compile(rf"(?<![\w./=`@-])(frozen_)?({'|'.join(KNOWN.keys() - WORDS)})(?![\w/=`])")
 
 
-def published(label: str) -> str:
-    """A label that begins with a method's name in params.yaml, with the name that its paper has; others as they are."""
-    found = re.match(r"(frozen_)?(\w+)", label)
-    if found is None or found[2] not in PUBLISHED or label[found.end() :].startswith("/"):  # a path
-        return label
-    rest = label[found.end() :]
-    return f"{PUBLISHED[found[2]]}{' (frozen)' if found[1] else ''}{rest}"
+def published(text: str) -> str:
+    """`text` with each method's name in params.yaml as its paper has it; other names as they are.
+
+    A name that is also a word counts where the text begins with it.
+    """
+    if begins := _BEGINS.match(text):
+        return _name(begins) + published(text[begins.end() :])
+    return _WITHIN.sub(_name, text)
 
 
 def colours(methods: Iterable[str]) -> dict[str, int]:
-    """The number of each method's colour: of those of the PSST paper always the same, of others the free ones."""
+    """The number of each method's colour: of a known one always the same, of others those that are left."""
     names = list(dict.fromkeys(methods))
-    known = {name: _COLOURS[name] for name in names if name in _COLOURS}
-    free = [n for n in range(1, 9) if n not in known.values()] or list(range(1, 9))
+    known = {name: KNOWN[name][1] for name in names if name in KNOWN}
+    every: Sequence[int] = range(1, 1 + max(colour for _, colour in KNOWN.values()))
+    free = [n for n in every if n not in known.values()] or every
     others = [name for name in names if name not in known]
     return known | {name: free[n % len(free)] for n, name in enumerate(others)}
+
+
+def _name(found: re.Match[str]) -> str:
+    return KNOWN[found[2]][0] + (" (frozen)" if found[1] else "")

@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pipeline.errors import UserError
+from pipeline.report.names import published
 
 FOLDER = "results"
 
@@ -54,12 +55,16 @@ class ResultFile(_Section):
     figures: dict[str, Drawn] = {}
 
     def table(self, beginning: str) -> Printed:
-        """The table whose name is or begins with `beginning`. Raises UserError unless there is exactly one."""
-        names = [beginning] if beginning in self.tables else [n for n in self.tables if n.startswith(beginning)]
+        """The table whose name is or begins with `beginning`, whichever names of methods are in it.
+
+        Raises UserError unless there is exactly one.
+        """
+        shown, wanted = {published(name): table for name, table in self.tables.items()}, published(beginning)
+        names = [wanted] if wanted in shown else [name for name in shown if name.startswith(wanted)]
         if len(names) != 1:
             which = f"has {len(names)} tables" if names else "has no table"
-            raise UserError(f"{which} “{beginning}”; there are: {'; '.join(names or self.tables) or 'none'}")
-        return self.tables[names[0]]
+            raise UserError(f"{which} “{beginning}”; there are: {'; '.join(names or shown) or 'none'}")
+        return shown[names[0]]
 
     def figure(self, name: str) -> Drawn:
         """Raises UserError if there is no such figure."""

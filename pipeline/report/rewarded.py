@@ -13,6 +13,7 @@ from pipeline.report.caption_tables import count
 from pipeline.report.drawing import Panel, Series, Spot, Style
 from pipeline.report.export import as_csv
 from pipeline.report.figures import styles
+from pipeline.report.names import published
 from pipeline.report.result_tables import measured_language
 from pipeline.report.tables import RECALLS, Column, Table, chosen, filled, measured, number, signed
 
@@ -88,12 +89,14 @@ def training_panels(results: Results, found: Mapping[str, History]) -> list[Pane
             scale = 1.0 if key.startswith("val/") else 100.0
             spots = [
                 Spot(
-                    entry["epoch"], scale * entry[key], f"{method}, epoch {entry['epoch']:g}: {scale * entry[key]:.1f}"
+                    entry["epoch"],
+                    scale * entry[key],
+                    f"{published(method)}, epoch {entry['epoch']:g}: {scale * entry[key]:.1f}",
                 )
                 for entry in history
                 if key in entry
             ]
-            lines.append(Series(method, style.get(method, Style(place, place)), tuple(spots)))
+            lines.append(Series(published(method), style.get(method, Style(place, place)), tuple(spots)))
         up = "R@10, validation split →" if key.startswith("val/") else "share in % →"
         panels.append(Panel(key, title, "epochs of training →", up, tuple(lines)))
     return [panel for panel in panels if not panel.empty]

@@ -25,10 +25,10 @@ no newline at the end"""
 SHOWN = """# Found\r
 A line with CRLF, and trailing spaces   \r
 <!-- results: small | Recall -->
-| Method |  R@10 | note   |
-| ------ | ----: | ------ |
-| a\\|b   |   7.5 | 1 seed |
-| luo    | −10.1 | none   |
+| Method     |  R@10 | note   |
+| ---------- | ----: | ------ |
+| a\\|b       |   7.5 | 1 seed |
+| Luo et al. | −10.1 | none   |
 <!-- end -->
 | a | table | by hand |
 
@@ -125,11 +125,27 @@ def test_another_picture_under_a_figures_name_is_told_and_not_papered_over(root,
 
 def test_columns_and_rows_come_in_the_order_in_which_they_are_asked_for(root):
     assert shown(root, "small | Recall | columns: note; Method | rows: luo") == [
-        "| note | Method |",
-        "| ---- | ------ |",
-        "| none | luo    |",
+        "| note | Method     |",
+        "| ---- | ---------- |",
+        "| none | Luo et al. |",
     ]
     assert [line[2:5] for line in shown(root, "small | Recall | columns: R@10; Method")[2:]] == ["7.5", "−10"]
+
+
+def test_a_method_is_asked_for_by_its_name_in_params_or_in_its_paper(root):
+    path = path_of(root, "small")
+    for recorded in ("frozen_luo, all images", "Luo et al. (frozen), all images"):
+        found = json.loads(path.read_text())
+        found["tables"] = {recorded: {"columns": ["Method", "mle"], "rows": [["luo ρ 0.5", "luo"]]}}
+        path.write_text(json.dumps(found))
+        for asked in (
+            "frozen_luo | columns: Method; mle | rows: luo ρ 0.5",
+            "Luo et al. (frozen) | rows: Luo et al. ρ 0.5",
+        ):
+            head, _, row = shown(root, f"small | {asked}")
+            assert [cell.strip() for cell in (head + row).split("|")[1:-1] if cell] == [
+                "Method", "MLE", "Luo et al. ρ 0.5", "luo",
+            ], "cells beside the first are not names"  # fmt: skip
 
 
 def test_a_document_below_docs_is_one_too_and_its_pictures_lie_beside_it(root, capsys):
@@ -142,7 +158,7 @@ def test_a_document_below_docs_is_one_too_and_its_pictures_lie_beside_it(root, c
     )
     assert said(capsys) == (0, [])
     picture, row = page.read_text().splitlines()[1], page.read_text().splitlines()[6]
-    assert (picture, row) == ("![curve](../curve.png)", "| luo    |   3 |")
+    assert (picture, row) == ("![curve](../curve.png)", "| Luo et al. |   3 |")
     assert documents.figures_of(root, "small") == ["curve"]
 
 
@@ -164,8 +180,11 @@ def test_provenance_is_one_line(root):
         ("small | Speed", "results/small.json has no table “Speed”; there are: Recall at 10; Words; Words, all; Work"),
         ("small | Wor", "results/small.json has 3 tables “Wor”; there are: Words; Words, all; Work"),
         ("small | figure: rho", "results/small.json has no figure “rho”; there are: curve"),
-        ("small | Words | columns: λ", "results/small.json has no “λ” in that table; there are: Method; n; luo"),
-        ("small | Words | rows: sle", "results/small.json has no “sle” in that table; there are: Method; n; luo"),
+        ("small | Words | columns: λ", "results/small.json has no “λ” in that table; there are: Method; n; Luo et al."),
+        (
+            "small | Words | rows: sle",
+            "results/small.json has no “sle” in that table; there are: Method; n; Luo et al.",
+        ),
         ("small | Words | cells: n", "results/small.json is asked for “cells”; a table has columns: and rows:"),
         ("small", "results/small.json has 4 tables “”; there are: Recall at 10; Words; Words, all; Work"),
     ],
@@ -178,7 +197,7 @@ def test_what_is_not_there_is_one_line_and_nothing_is_written(root, capsys, aske
 
 
 def test_the_name_itself_goes_before_longer_ones(root):
-    assert shown(root, "small | Words")[2] == "| luo    |   3 |"
+    assert shown(root, "small | Words")[2] == "| Luo et al. |   3 |"
 
 
 @pytest.mark.parametrize(

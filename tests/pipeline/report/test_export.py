@@ -46,9 +46,10 @@ def test_the_terminal_sees_results_recall_at_equal_cider_and_significance(full_w
     captions = [part for part in text.split("\n\n") if part.startswith("**")]
     assert captions[0] == "**Results at the chosen λ**"
     assert captions[2] == "**R@10 at CIDEr 0.960**"
-    assert captions[3].startswith("**R@10 minus that of psst_multinomial")
+    assert captions[3].startswith("**R@10 minus that of PSST-Multinomial")
     assert len(tables_in(text)) == 2 + 2 + 2
-    assert "frozen_mle" in text
+    assert "MLE (frozen)" in text
+    assert "mle" not in text
 
 
 def test_every_table_has_its_protocol_and_other_notes_stand_once(full_world):

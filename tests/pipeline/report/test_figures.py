@@ -8,7 +8,8 @@ from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import curves
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels, styles
-from pipeline.report.names import colours, published
+from pipeline.report.drawing import COLOURS
+from pipeline.report.names import KNOWN, colours, published
 
 
 def read(world):
@@ -54,7 +55,7 @@ def test_a_varied_rho_makes_a_line_each(world, make_cell):
     cells = [make_cell("psst", 0.9, 70.0, **{"lambda": 0.1, "rho": rho, "seed": 1}) for rho in (0.0, 0.5)]
     world.write(cells, [])
     results = read_results(world.sweep, [])
-    assert [series.label for series in curve_panels(results, [])[0].series] == ["psst ρ 0", "psst ρ 0.5"]
+    assert [series.label for series in curve_panels(results, [])[0].series] == ["PSST ρ 0", "PSST ρ 0.5"]
 
 
 def test_what_was_not_measured_is_not_drawn(world, make_cell):
@@ -157,3 +158,20 @@ def test_a_methods_colour_does_not_depend_on_which_others_there_are():
     assert published("frozen_psst_multinomial ρ 0.25") == "PSST-Multinomial (frozen) ρ 0.25"
     assert published("luo *") == "Luo et al. *"
     assert published("my_method") == "my_method"
+
+
+def test_names_stand_in_sentences_and_words_and_paths_stay():
+    assert (
+        published("CIDEr less that of frozen_luo ρ 0.5, of mle.")
+        == "CIDEr less that of Luo et al. (frozen) ρ 0.5, of MLE."
+    )
+    assert published("guidance γ 2") == "Guidance γ 2"
+    assert published("more guidance, and a mixer") == "more guidance, and a mixer"
+    for other in ("mle/metrics.json", "train@mle", "data=mle|x", "`luo`", "methods.luo.lambda"):
+        assert published(other) == other
+
+
+def test_the_methods_of_the_psst_paper_have_a_colour_each():
+    names = ["mle", "psst_multinomial", "psst_gumbel", "st_multinomial", "st_gumbel", "reinforce", "luo"]
+    assert len({*colours(names).values()}) == 7
+    assert max(colour for _, colour in KNOWN.values()) < len(COLOURS)

@@ -22,7 +22,9 @@ TABLE = Table(
     [["a|b", "7.5±0.1", "–"], ["luo", "10.0", "0.830"]],
     ["A note.", "Protocol: of | some | kind"],
 )
-PRINTED = Printed(columns=["Method", "own R@10", "CIDEr"], rows=[["a|b", "7.5±0.1", "–"], ["luo", "10.0", "0.830"]])
+PRINTED = Printed(
+    columns=["Method", "own R@10", "CIDEr"], rows=[["a|b", "7.5±0.1", "–"], ["Luo et al.", "10.0", "0.830"]]
+)
 
 
 @pytest.fixture
