@@ -23,8 +23,8 @@ def study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:
 
 
 def _retrieval_table(answers: Answers) -> Table | None:
-    methods = list(answers.key["tasks"][RETRIEVAL]["methods"])
-    found = verdicts(answers.of(RETRIEVAL), [*methods, PEOPLE])
+    told = answers.key["tasks"][RETRIEVAL]
+    found = verdicts(answers.of(RETRIEVAL), [*told["methods"], PEOPLE])
     if not found:
         return None
     base = next((each for each in found if each.method == REFERENCE), found[0])
@@ -43,7 +43,7 @@ def _retrieval_table(answers: Answers) -> Table | None:
         Column("single vote right, %", show=lambda each: _shown(each.by_vote)),
         Column("votes alike", show=lambda each: number(each.alikeness, 2)),
     ]
-    caption = f"Which of two similar images is a caption of? Methods of similar CIDEr, {answers.key['tasks'][RETRIEVAL]['at']:.3f}"
+    caption = f"Which of two similar images is a caption of? Methods of similar {told['alike_in']}, {told['at']:.3f}"
     return _table("study_retrieval", caption, columns, found, answers, RETRIEVAL, "McNemar's exact test against it")
 
 
