@@ -9,11 +9,10 @@ from pipeline.analysis.compare import REFERENCE, holm
 from pipeline.report.names import published
 from pipeline.report.tables import Column, Table, number, signed
 from pipeline.study.answers import Answers, read_answers
-from pipeline.study.design import NATURALNESS, RETRIEVAL, Task
+from pipeline.study.design import NATURALNESS, PEOPLE, RETRIEVAL, Task
 from pipeline.study.majority import Share, Verdict, agreement, differ, preferences, verdicts
-from pipeline.study.questions import PEOPLE
 
-FOLDER = "answers"  # where a study's answers are looked for
+ANSWERS = "answers"  # the folder of a study where the report looks for them
 
 
 def study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:

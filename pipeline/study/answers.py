@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.study.design import PASSED, TASKS, Question, Task
-from pipeline.study.exports import SERVED
-from pipeline.study.pages import KEY
+from pipeline.study.design import KEY, PASSED, SERVED, TASKS, Question, Task
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ Task = Literal["retrieval", "naturalness"]
 RETRIEVAL: Task = "retrieval"
 NATURALNESS: Task = "naturalness"
 TASKS = (RETRIEVAL, NATURALNESS)
+PEOPLE = "human"  # whose caption is one of a person
+KEY = "key.json"
+SERVED = "/data/local-files/?d=images/"  # where Label Studio serves pictures from its disk
 QUALIFICATION, PASSED = 10, 9  # rounds, and how many must be right: at random one rater in a hundred passes
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from pipeline.runtime.files import write_atomically
-from pipeline.study.design import RETRIEVAL, Round, Sheet, Task
+from pipeline.study.design import RETRIEVAL, SERVED, Round, Sheet, Task
 from pipeline.study.pages import INSTRUCTIONS
 
 SECONDS = 10  # a round, estimated
-SERVED = "/data/local-files/?d=images/"  # where Label Studio serves local files
 
 
 def write_label_studio(out: Path, sheets: Sequence[Sheet], study: str) -> None:

@@ -12,7 +12,7 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.study import questions as asking
-from pipeline.study.design import NATURALNESS, RETRIEVAL, Design, Question, Sheet, lay_out, named, opaque
+from pipeline.study.design import NATURALNESS, PEOPLE, RETRIEVAL, Design, Question, Sheet, lay_out, named, opaque
 from pipeline.study.exports import write_label_studio, write_prolific
 from pipeline.study.pages import images_of, write_images, write_key, write_pages
 
@@ -50,7 +50,7 @@ def make_study(
     easy = list(asking.easy_rounds(prepared, design.seed))
     asked = asking.retrieval_questions(retrieval, prepared, pairs, files, design.seed)
     trial = [Question("", RETRIEVAL, text, (files[a], files[b]), a) for a, b, text, _ in easy]
-    sheets += _sheets(list(asked), trial, [*methods, asking.PEOPLE], design)
+    sheets += _sheets(list(asked), trial, [*methods, PEOPLE], design)
     asked = asking.naturalness_questions(naturalness, reference, [target for target, _ in pairs], files)
     trial = [Question("", NATURALNESS, files[a], (text, broken), a) for a, _, text, broken in easy]
     sheets += _sheets(list(asked), trial, [method for method in methods if method != reference], design)

@@ -18,10 +18,9 @@ from typing import Any
 
 from pipeline.features.images import open_image
 from pipeline.runtime.files import write_atomically
-from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Round, Sheet, Task
+from pipeline.study.design import KEY, NATURALNESS, PASSED, RETRIEVAL, Round, Sheet, Task
 
 TEMPLATE = Path(__file__).parent / "template"
-KEY = "key.json"
 LONGEST_SIDE = 420  # pixels of a picture
 INSTRUCTIONS: Mapping[Task, Sequence[str]] = {  # of the paper's appendix B, word for word
     RETRIEVAL: (

@@ -19,10 +19,9 @@ from pipeline.analysis.results import CIDER, Point, Results, Run
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.metrics.retrieval import similar_distractors
-from pipeline.study.design import NATURALNESS, QUALIFICATION, RETRIEVAL, Question
+from pipeline.study.design import NATURALNESS, PEOPLE, QUALIFICATION, RETRIEVAL, Question
 
 CONTESTANTS = ("luo", "st_multinomial", "psst_multinomial")  # of the paper's tables
-PEOPLE = "human"
 
 
 def contestants(results: Results, wanted: Sequence[str], control: str) -> list[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -78,3 +80,18 @@ def trial(tmp_path_factory) -> Trial:
     (root / "sweep" / "cells.json").write_text(json.dumps(cells))
     pq.write_table(pa.Table.from_pylist(rows), root / "sweep" / "captions.parquet")
     return Trial(root)
+
+
+@pytest.fixture
+def all_right() -> Callable[[dict[str, Any], dict[str, Any]], list[dict[str, Any]]]:
+    """From a key and a sheet of it to the answers of a rater who always chooses the first option of the key."""
+
+    def answers(key: dict[str, Any], sheet: dict[str, Any]) -> list[dict[str, Any]]:
+        asked = [q for q in key["questions"] if q["qualification"] or q["name"] in sheet["questions"]]
+        return [
+            {"study": key["study"], "rater": sheet["sheet"], "question": q["name"], "chosen": q["options"][0]}
+            for q in asked
+            if q["task"] == sheet["task"]
+        ]
+
+    return answers

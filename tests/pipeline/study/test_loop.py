@@ -10,8 +10,7 @@ import yaml
 
 from pipeline.errors import UserError
 from pipeline.report.study_tables import study_tables
-from pipeline.study.design import Design
-from pipeline.study.exports import SERVED
+from pipeline.study.design import SERVED, Design
 from saywhich.commands import study as command
 
 DESIGN = Design(pairs=4, raters=2, rounds=4)
@@ -161,17 +160,6 @@ def test_it_fits_a_phone(made, open_sheet, scheme):
     assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
 
 
-def lines_of(sheet, key, study):
-    """What a rater saves who is always right, without a browser."""
-    questions = {each["name"]: each for each in key["questions"]}
-    names = [*(name for name in questions if questions[name]["qualification"]), *sheet["questions"]]
-    asked = [questions[name] for name in names if questions[name]["task"] == sheet["task"]]
-    return [
-        {"study": study, "rater": sheet["sheet"], "question": each["name"], "chosen": each["options"][0]}
-        for each in asked
-    ]
-
-
 def test_label_studios_export_is_read_like_the_pages_answers(made, key, tmp_path):
     questions = {each["name"]: each for each in key["questions"]}
     tasks = []
@@ -189,9 +177,9 @@ def test_label_studios_export_is_read_like_the_pages_answers(made, key, tmp_path
     assert {row[0]: row[3].split()[0] for row in naturalness.rows} == {"psst_multinomial": "100.0", "luo": "0.0"}
 
 
-def test_answers_that_are_not_of_this_study_are_one_line(made, key, tmp_path):
+def test_answers_that_are_not_of_this_study_are_one_line(made, key, all_right, tmp_path):
     path = tmp_path / "answers.jsonl"
-    good = lines_of(key["sheets"][0], key, key["study"])
+    good = all_right(key, key["sheets"][0])
     path.write_text("".join(json.dumps(each) + "\n" for each in [*good, *good[:1]]))
     assert any(
         "1 answers to questions that the rater had answered before" in n for n in study_tables(made, [path])[0].notes
@@ -216,7 +204,7 @@ def say_which_study(*arguments: object) -> None:
     assert command.run(parser.parse_args([str(each) for each in arguments])) == 0
 
 
-def test_the_command_makes_reads_and_plans(trial, tmp_path, capsys):
+def test_the_command_makes_reads_and_plans(trial, all_right, tmp_path, capsys):
     params = yaml.safe_load(Path("params.yaml").read_text())
     params["prepare"] |= {"root": str(trial.root), "images": "images"}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params, allow_unicode=True))
@@ -227,7 +215,7 @@ def test_the_command_makes_reads_and_plans(trial, tmp_path, capsys):
     key = json.loads((out / "key.json").read_text())
     (out / "answers").mkdir()
     for sheet in key["sheets"]:
-        lines = "".join(json.dumps(each) + "\n" for each in lines_of(sheet, key, key["study"]))
+        lines = "".join(json.dumps(each) + "\n" for each in all_right(key, sheet))
         (out / "answers" / f"{sheet['sheet']}.jsonl").write_text(lines)
     say_which_study("read", out / "answers", "--study", out)
     assert "| psst_multinomial | " in re.sub(" +", " ", capsys.readouterr().out)
