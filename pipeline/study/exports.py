@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from pipeline.runtime.files import write_atomically
 from pipeline.study.design import RETRIEVAL, SERVED, Round, Sheet, Task
 from pipeline.study.pages import INSTRUCTIONS
 
@@ -23,11 +22,14 @@ def write_label_studio(out: Path, sheets: Sequence[Sheet], study: str) -> None:
     LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT set to that folder.
     """
     folder = out / "label_studio"
+    folder.mkdir(parents=True, exist_ok=True)
     for task in dict.fromkeys(sheet.task for sheet in sheets):
-        write_atomically(folder / f"{task}.xml", _configuration(task))
+        (folder / f"{task}.xml").write_text(_configuration(task), encoding="utf-8")
     for sheet in sheets:
         tasks = [{"data": _data(each, sheet, study)} for each in (*sheet.qualification, *sheet.rounds)]
-        write_atomically(folder / f"{sheet.name}.json", json.dumps(tasks, indent=1, ensure_ascii=False) + "\n")
+        (folder / f"{sheet.name}.json").write_text(
+            json.dumps(tasks, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
 
 
 def write_prolific(out: Path, sheets: Sequence[Sheet]) -> None:
@@ -40,7 +42,7 @@ def write_prolific(out: Path, sheets: Sequence[Sheet]) -> None:
         page = f"{sheet.name}.html?PROLIFIC_PID={{{{%PROLIFIC_PID%}}}}"
         minutes = -(-rounds * SECONDS // 60)
         table.writerow((sheet.name, page, 1, minutes, sheet.completion_code, sheet.screen_out_code))
-    write_atomically(out / "prolific.csv", content.getvalue())
+    (out / "prolific.csv").write_text(content.getvalue(), encoding="utf-8")
 
 
 def _data(each: Round, sheet: Sheet, study: str) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from pipeline.analysis.results import Results, Run
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
+from pipeline.runtime.files import write_atomically
 from pipeline.study import questions as asking
-from pipeline.study.design import NATURALNESS, PEOPLE, RETRIEVAL, Design, Question, Sheet, lay_out, named, opaque
+from pipeline.study.design import KEY, NATURALNESS, PEOPLE, RETRIEVAL, Design, Question, Sheet, lay_out, named, opaque
 from pipeline.study.exports import write_label_studio, write_prolific
-from pipeline.study.pages import images_of, write_images, write_key, write_pages
+from pipeline.study.pages import images_of, key_of, write_images, write_pages
 
 REFERENCE = "st_multinomial"  # of the paper's Table 5
 
@@ -65,12 +67,14 @@ def make_study(
             NATURALNESS: _told(naturalness, f"{results.score} {results.first.name}", score),
         },
     }
-    study = write_key(out, sheets, about)
+    key = key_of(sheets, about)
     needed = images_of(sheets)
     write_images(out, images_root, {name: prepared.file(image) for image, name in files.items() if name in needed})
-    write_pages(out, sheets, study, send)
-    write_label_studio(out, sheets, study)
+    write_pages(out, sheets, key["study"], send)
+    write_label_studio(out, sheets, key["study"])
     write_prolific(out, sheets)
+    # last: where it is, the rest is complete
+    write_atomically(out / KEY, json.dumps(key, indent=1, ensure_ascii=False) + "\n")
     return sheets
 
 

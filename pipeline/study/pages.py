@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -17,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.features.images import open_image
-from pipeline.runtime.files import write_atomically
-from pipeline.study.design import KEY, NATURALNESS, PASSED, RETRIEVAL, Round, Sheet, Task
+from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Round, Sheet, Task
 
 TEMPLATE = Path(__file__).parent / "template"
 LONGEST_SIDE = 420  # pixels of a picture
@@ -49,6 +47,8 @@ def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None
         loader=jinja2.FileSystemLoader(TEMPLATE), autoescape=True, undefined=jinja2.StrictUndefined
     )
     style, script = (Markup((TEMPLATE / f"sheet.{kind}").read_text("utf-8")) for kind in ("css", "js"))
+    folder = out / "pages"
+    folder.mkdir(parents=True, exist_ok=True)
     for sheet in sheets:
         content = {
             "study": study,
@@ -69,23 +69,23 @@ def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None
             hashes=[_hash(style), _hash(script)],
             send=send,
         )
-        write_atomically(out / "pages" / f"{sheet.name}.html", page)
+        (folder / f"{sheet.name}.html").write_text(page, encoding="utf-8")
 
 
 def write_images(out: Path, root: Path, files: Mapping[str, str]) -> None:
     """Write the images `root`/file as `out`/pages/images/name, for each name and file; upright, small, no metadata."""
+    folder = out / "pages" / "images"
+    folder.mkdir(parents=True, exist_ok=True)
     for name, file in files.items():
         picture = open_image(root / file)
         picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
-        content = io.BytesIO()
-        picture.save(content, format="JPEG", quality=88)
-        write_atomically(out / "pages" / "images" / name, content.getvalue())
+        picture.save(folder / name, format="JPEG", quality=88)
 
 
-def write_key(out: Path, sheets: Sequence[Sheet], about: Mapping[str, Any]) -> str:
-    """Write key.json: which questions there are, whose captions they are, each sheet's codes; the study's name.
+def key_of(sheets: Sequence[Sheet], about: Mapping[str, Any]) -> dict[str, Any]:
+    """What key.json holds: `about`, how the study was made, all questions and whose captions they are, and the codes.
 
-    `about` says how it was made. The name is a digest of all of it, which every answer repeats.
+    `study` names it: a digest of the rest, which every answer repeats.
     """
     rounds = [each for sheet in sheets for each in (*sheet.qualification, *sheet.rounds)]
     questions = {each.question.name: asdict(each.question) for each in rounds}
@@ -95,9 +95,7 @@ def write_key(out: Path, sheets: Sequence[Sheet], about: Mapping[str, Any]) -> s
         "questions": [questions[name] | {"qualification": name in qualification} for name in sorted(questions)],
         "sheets": [_sheet(sheet) for sheet in sheets],
     }
-    study = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
-    write_atomically(out / KEY, json.dumps({"study": study, **key}, indent=1, ensure_ascii=False) + "\n")
-    return study
+    return {"study": hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12], **key}
 
 
 def _seen(each: Round) -> dict[str, Any]:
