@@ -84,7 +84,7 @@ def verdicts(votes: Sequence[Vote], methods: Sequence[str], resamples: int = 100
         for method in vote.question.methods:
             if method in counts:
                 counts[method][:, subjects[vote.question.subject]] += 1, vote.first
-    return [Verdict(method, *both, weights) for method, both in counts.items() if both[0].any()]
+    return [Verdict(method, both[0], both[1], weights) for method, both in counts.items() if both[0].any()]
 
 
 def differ(left: Verdict, right: Verdict) -> tuple[Share, float]:
