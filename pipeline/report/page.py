@@ -24,6 +24,7 @@ from pipeline.report.export import comparison_csv, curve_csv, markdown, rho_csv
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels
 from pipeline.report.names import published
 from pipeline.report.pictures import along_png, gallery_png
+from pipeline.report.study_tables import ANSWERS, study_tables
 from pipeline.report.tables import Column, Table, once
 from pipeline.runtime.files import sha256, write_atomically
 
@@ -40,6 +41,7 @@ def write_report(
     *,
     crossed: Path | None = None,
     observatory: Path | None = None,
+    study: Path | None = None,
     retriever: str | None = None,
     models: Sequence[Path] = (),
     drawn_with: int | None = None,
@@ -48,10 +50,10 @@ def write_report(
 
     `sweep` holds cells.json and captions.parquet, each of `evaluations` metrics.json and captions.parquet, `prepared`
     the prepared data set; the files named there lie below `images_root`, without which there is no gallery. `crossed`
-    is the file of every speaker with every listener, `observatory` that of the gradient estimators; each is left out
-    where there is none. Dialogs have a report of their own. Raises UserError if another one is missing. `retriever` is
-    the judge that rewards captions, if any, `models` are the folders of trained methods, and `drawn_with` is the seed
-    that scenes were drawn with.
+    is the file of every speaker with every listener, `observatory` that of the gradient estimators, `study` the folder
+    of a study that raters answered; each is left out where there is none. Dialogs have a report of their own. Raises
+    UserError if another one is missing. `retriever` is the judge that rewards captions, if any, `models` are the
+    folders of trained methods, and `drawn_with` is the seed that scenes were drawn with.
     """
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)
     if results.of_dialogs:
@@ -75,6 +77,7 @@ def write_report(
         "drift": [result_tables.drift_table(results, choices)],
         "human": [result_tables.human_table(results, choices)],
         "rewarded": [rewarded.rewarded_table(results, choices, retriever, settings.control)] if retriever else [],
+        "study": study_tables(study, [study / ANSWERS]) if study else [],
         "crossed": [result_tables.crossed_table(matrix)] if matrix is not None else [],
         "galleries": [result_tables.galleries_table(results, choices)],
         "captions": [*caption_tables.caption_tables(results, choices)],
