@@ -68,7 +68,7 @@ class ListenerSettings(Matching):
     """
 
     features: Name
-    encoder: Literal["gru", "bag"]
+    encoder: Literal["gru", "bag", "pair"]
     words: Count
     hidden: Count
     warmup_epochs: Natural
