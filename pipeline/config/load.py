@@ -45,6 +45,8 @@ SPEAKS: dict[type[Section], type[Section]] = {
 LISTENS = (ListenerSettings, Pretrained)  # who may judge captions, with features of its own
 # The keys of every block of `methods`; the others are the options of its composition.
 OWN = ("from", "method", "speaker", "train", "gamma")
+# who ranks candidate answers without a model (evaluation/priors.py)
+PRIORS = ("chance", "prior", "question_prior")
 REWARDS = "rewards"  # the argument of compositions that the section `retriever` makes
 
 
@@ -129,6 +131,11 @@ def _params(raw: dict[str, Any]) -> Params:
         if not params.draw:
             needed = "needs the facts of drawn scenes; take evaluate.baselines out"
             raise _MistakeError(("evaluate", "baselines", name), f"evaluate.baselines.{name} {needed}")
+    rankers = [name for name, kind in kinds.items() if kind is DiscriminatorSettings]
+    for name, beside in params.evaluate.beside.items() if blocks else ():
+        _check_known(name, blocks, "method", "evaluate", "beside")
+        for who in beside:
+            _check_known(who, [*rankers, *(PRIORS if rankers else ())], "discriminator", "evaluate", "beside", name)
     for name, section in params.features.items():
         if section.network == "object_detector" and not params.draw:
             needed = "object_detector learns the facts of drawn scenes; choose another network"

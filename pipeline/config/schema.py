@@ -247,7 +247,8 @@ class Evaluate(Section):
 
     With `no_repeat` no caption says so many words twice in the same order.
 
-    `baselines`: method → captions of drawn scenes that are measured beside it, for which nothing is trained.
+    `baselines`: method → captions of drawn scenes that are measured beside it, for which nothing is trained. `beside`:
+    method → who in dialogs ranks the candidates as well, once: chance, prior, question_prior, names in `pretrain`.
     """
 
     beam: Count
@@ -259,6 +260,7 @@ class Evaluate(Section):
     baselines: dict[Name, Annotated[tuple[Literal["template", "oracle", "random"], ...], *Each]] = Field(
         default_factory=dict
     )
+    beside: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)
     several: Annotated[SetSizes, Given] | None = None
 
 

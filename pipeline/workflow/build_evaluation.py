@@ -15,6 +15,7 @@ from pipeline.evaluation.baselines import Baseline, oracle, random, template
 from pipeline.evaluation.dialogs import DialogEvaluation
 from pipeline.evaluation.evaluate import Evaluation
 from pipeline.evaluation.near import Near, by_facts, by_vectors
+from pipeline.evaluation.priors import PRIORS
 from pipeline.evaluation.several import Several
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.answering import Answering
@@ -45,7 +46,11 @@ def evaluation_of(
         listening = {
             name: discriminator_in(folder_of(which, stage.model, stage.root)) for name, which in chosen.items()
         }
-        yield DialogEvaluation(prepared, store, listening, section.beam, device)
+        names = section.beside.plain().get(stage.instance, ())
+        beside = {
+            name: name if name in PRIORS else discriminator_in(stage.root / "pretrained" / name) for name in names
+        }
+        yield DialogEvaluation(prepared, store, listening, section.beam, device, beside)
         return
     judges = judges_of(chosen, stage.model, stage.root, prepared, device)
     metrics = [name for group in section.metrics for name in (BLEU if group == "BLEU" else (group,))]
