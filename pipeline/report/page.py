@@ -28,6 +28,7 @@ from pipeline.report.tables import Column, Table, once
 from pipeline.runtime.files import sha256, write_atomically
 
 TEMPLATE = Path(__file__).parent / "template"
+HISTORY = "history.jsonl"  # of all cells
 
 
 def write_report(
@@ -46,7 +47,7 @@ def write_report(
 ) -> None:
     """Write the page, its tables, figures and numbers to `out`; equal inputs give equal bytes.
 
-    `sweep` holds cells.json and captions.parquet, each of `evaluations` metrics.json and captions.parquet, `prepared`
+    `sweep` holds cells.json, captions.parquet and history.jsonl, each of `evaluations` metrics.json and captions.parquet, `prepared`
     the prepared data set; the files named there lie below `images_root`, without which there is no gallery. `crossed`
     is the file of every speaker with every listener, `observatory` that of the gradient estimators; each is left out
     where there is none. Dialogs have a report of their own. Raises UserError if another one is missing. `retriever` is
@@ -82,7 +83,7 @@ def write_report(
         "runs": [result_tables.runs_table(results, choices)],
     }
     tables = {name: [table for table in group if table] for name, group in found.items()}
-    drift, histories = drift_panel(results, choices), rewarded.histories(models)
+    drift, histories = drift_panel(results, choices), rewarded.histories(choices, sweep / HISTORY, models)
     metrics = dict.fromkeys((settings.metric, *(name for name in LANGUAGE if results.has("language", name))))
     figures = {  # the curves by what is on their x axis
         **{name: curve_panels(results, choices, name) for name in metrics},
