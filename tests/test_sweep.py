@@ -190,7 +190,7 @@ def test_results_are_gathered(done):
     assert cells[0]["val"] == {"images": 2}
     epochs = [json.loads(line) for line in (done / "data/sweep/history.jsonl").read_text().splitlines()]
     assert [(epoch["method"], epoch["epoch"]) for epoch in epochs] == [
-        (method, n) for method in ("psst_multinomial", "psst_multinomial", "luo") for n in (1, 2)
+        (method, n) for method in ("psst", "psst", "luo") for n in (1, 2)
     ]
     assert [epoch["cell"] for epoch in epochs[::2]] == [cell["cell"] for cell in cells]
     captions = pq.read_table(done / "data/sweep/captions.parquet").to_pylist()
