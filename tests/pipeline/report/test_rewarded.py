@@ -7,8 +7,10 @@ import json
 
 import pytest
 
+from pipeline.analysis.captions import read_captions
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.report.hacked import hacked
 from pipeline.report.page import write_report
 from pipeline.report.rewarded import histories, rewarded_table, training_csv, training_panels
 
@@ -104,3 +106,45 @@ def test_the_page_has_both_and_without_a_retriever_neither(rewarded, tmp_path):
     assert "By the retriever that rewards" in shown
     assert "What only the reward sees" not in page("without")
     assert "only the reward sees" in (tmp_path / "with/tables.md").read_text(encoding="utf-8")
+
+
+def test_what_the_reward_likes_and_the_judge_does_not_is_picked_by_both_ratios(rewarded):
+    results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
+    choices = choose_all(results, ReportSettings())
+    found = hacked(results, choices, ["wtf_rl", "rl"], "retriever", "mle")
+    runs = {choice.method: choice.point.runs[0] for choice in choices}
+    names = list(runs)
+    rows = dict(zip(names, read_captions(list(runs.values()), None, ["rank_retriever", "rank_judge"]), strict=True))
+
+    def how(method: str, image: int) -> float:
+        mine, theirs = rows[method][image], rows["mle"][image]
+        rose = theirs["rank_retriever"] / mine["rank_retriever"]
+        return min(rose, mine["rank_judge"] / theirs["rank_judge"])
+
+    every = [(how(method, image), image) for method in ("wtf_rl", "rl") for image in rows[method]]
+    worst = {image: max(value for value, other in every if other == image) for _, image in every}
+    expected = sorted((-value, image) for image, value in worst.items() if value > 1)[:6]
+    assert [image for image, _ in found] == [image for _, image in expected]
+    assert [how(method, image) for image, method in found] == pytest.approx([-value for value, _ in expected])
+    assert found  # or nothing was tested
+    assert hacked(results, choices, ["wtf_rl"], "judge", "mle") == []
+
+
+def test_its_pictures_have_the_controls_caption_and_its_own(rewarded, tmp_path):
+    world = rewarded
+    write_report(
+        world.sweep,
+        world.evaluations,
+        world.prepared,
+        world.images,
+        tmp_path,
+        ReportSettings(images=2),
+        retriever="retriever",
+        models=models(world),
+    )
+    shown = (tmp_path / "report.html").read_text(encoding="utf-8")
+    section = shown.partition("What the reward likes and the judge does not")[2].partition("</section>")[0]
+    assert (tmp_path / "hacked.png").exists()
+    for table in section.split('<table class="said">')[1:]:
+        assert table.count("<tr data-views") == 2
+        assert table.index("mle") < max(table.find("wtf_rl"), table.find("rl"))
