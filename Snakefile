@@ -74,6 +74,7 @@ rule all:
     input:
         "data/sweep/cells.json",
         "data/sweep/captions.parquet",
+        "data/sweep/history.jsonl",
 
 
 rule train:
@@ -164,6 +165,7 @@ rule gather:
     input:
         [f"{cell.folder}/evaluation/metrics.json" for cell in CELLS.values()],
         [f"{cell.folder}/evaluation/captions.parquet" for cell in CELLS.values()],
+        [f"{cell.folder}/history.jsonl" for cell in CELLS.values()],
     output:
         cells=report(
             "data/sweep/cells.json",
@@ -172,6 +174,7 @@ rule gather:
             labels={"file": "all cells"},
         ),
         captions="data/sweep/captions.parquet",
+        history="data/sweep/history.jsonl",
     log:
         "data/cells/gather.log",
     conda:

@@ -26,7 +26,7 @@ def run(stage: Stage) -> None:
             raise
         if status:
             raise UserError("a cell failed, see the log above and data/cells; run it again to go on from here")
-        record.outputs([stage.out / "cells.json", stage.out / "captions.parquet"])
+        record.outputs([stage.out / name for name in ("cells.json", "captions.parquet", "history.jsonl")])
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pipeline.analysis.judges import ADAPTED, NEAREST, OWN, SECOND, JudgeTitle, 
 from pipeline.errors import UserError
 
 SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α"}
+DIALS = ("gamma", "alpha", "similarity")  # in the place of λ
 MISSING = "–"
 CIDER = ("language", "CIDEr")
 MRR = ("ranking", "MRR")  # of candidate answers, in dialogs
@@ -166,9 +167,9 @@ class Results:
         return bool(self.values(*keys))
 
     def dial(self, method: str) -> str:
-        """The setting along which the method's curve runs: λ, or where that does not vary γ or α."""
+        """The setting along which the method's curve runs: λ, or where that does not vary γ, α or a term's weight."""
         points = self.of(method)
-        others = (key for key in ("gamma", "alpha") if any(key in point.settings for point in points))
+        others = (key for key in DIALS if any(key in point.settings for point in points))
         return next(others, "lambda") if len({point.settings.get("lambda") for point in points}) == 1 else "lambda"
 
     def varying(self, method: str) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
@@ -22,9 +22,9 @@ from pipeline.types import Batch, Message, caption_mask
 class Validation:
     """Greedy captions of `batches()`, a whole split in order, or its human captions where only a listener learns.
 
-    Gives CIDEr (of a speaker), recall@1, @5, @10 of captions read by the listener (of both), rewarded_recall@1, … of
-    those read by the retriever that rewards them, and for a listener alone also those of images looking for their
-    captions, and `rsum`, the sum of all six (VSE++'s criterion).
+    Gives CIDEr (of a speaker), recall@1, @5, @10 of captions read by the listener (of both), NAME_recall@1, … of those
+    read by each one `watching`, and for a listener alone also those of images looking for their captions, and `rsum`, the
+    sum of all six (VSE++'s criterion).
     """
 
     speaker: Decoder | None
@@ -34,7 +34,7 @@ class Validation:
     device: torch.device
     unk: int  # what the speaker never says; −1: there is no such word
     dtype: torch.dtype | None = None  # of large products while captions are generated; None: the weights' own
-    retriever: Retriever | None = None  # what rewards captions, whose recall is looked at, too
+    watching: Mapping[str, Retriever] = field(default_factory=dict)
 
     def __call__(self) -> dict[str, float]:
         if self.speaker is None:
@@ -46,18 +46,17 @@ class Validation:
         tokens = said.tokens.flatten(0, 1)
         cider = self.cider(tokens.to(self.device), said.images.to(self.device))
         found = {"cider": float(cider.mean())}
-        if self.retriever is not None:
-            found |= {f"rewarded_{name}": share for name, share in self._rewarded(tokens, said.images).items()}
+        for who, retriever in self.watching.items():
+            found |= {f"{who}_{name}": share for name, share in self._watched(retriever, tokens, said.images).items()}
         if self.listener is None:
             return found
         return found | self._recall(tokens, said.pooled, both_ways=False)
 
-    def _rewarded(self, tokens: torch.Tensor, rows: torch.Tensor) -> dict[str, float]:
-        assert self.retriever is not None
+    def _watched(self, retriever: Retriever, tokens: torch.Tensor, rows: torch.Tensor) -> dict[str, float]:
         images = torch.arange(len(tokens))
         message = Message(tokens.to(self.device), caption_mask(tokens).to(self.device), images.to(self.device), 1)
-        seen = self.retriever.vectors[rows.to(self.device)]
-        found = search(self.retriever.hear(message), seen, images.to(self.device))
+        seen = retriever.vectors[rows.to(self.device)]
+        found = search(retriever.hear(message), seen, images.to(self.device))
         recalls = recall(found.by_caption.cpu())
         return {f"recall@{k}": recalls[f"R@{k}"] for k in (1, 5, 10)}
 

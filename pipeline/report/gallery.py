@@ -120,17 +120,30 @@ def gallery(
     settings: ReportSettings,
     drawn_with: int | None = None,
 ) -> list[Picture]:
-    """`settings.images` images drawn at random from the test split, in the order of the data set.
+    """`settings.images` images drawn at random from the test split, in the order of the data set."""
+    rows = read_rows(prepared / "images.parquet", ["image"], [("split", "==", "test")]).to_pylist()
+    draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
+    drawn = sorted(draw.choice(len(rows), size=min(settings.images, len(rows)), replace=False))
+    return pictures_of([rows[n]["image"] for n in drawn], results, views, prepared, images_root, drawn_with)
+
+
+def pictures_of(
+    wanted: Sequence[int],
+    results: Results,
+    views: Sequence[GalleryView],
+    prepared: Path,
+    images_root: Path,
+    drawn_with: int | None = None,
+) -> list[Picture]:
+    """The images `wanted`, in the order of the data set, with their captions.
 
     Of a setting with several seeds, the captions are those of the first. Scenes are drawn again from their facts, DRAWN
     pixels wide, if it is known what seed they were drawn with. Raises UserError if a file is missing.
     """
-    rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("split", "==", "test")]).to_pylist()
-    draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
-    rows = [rows[n] for n in sorted(draw.choice(len(rows), size=min(settings.images, len(rows)), replace=False))]
-    wanted = [row["image"] for row in rows]
     if not wanted:
         return []
+    rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("image", "in", list(wanted))]).to_pylist()
+    wanted = [row["image"] for row in rows]
     scenes = read_facts(prepared / FACTS) if (prepared / FACTS).exists() else {}  # of photos nothing is known
     human, said = _human(prepared, wanted), _said(results, views, wanted)
     for row in rows if scenes else ():

@@ -90,6 +90,8 @@ class Training:
         total = len(self.batches)
         saved = time.monotonic()
         silent = True if ranks.rank() else None  # None: where nobody looks
+        if self.settings.parts > 1 and not self.step:
+            self.history.append({"epoch": 0, "step": 0, **self._validated()})
         with tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=silent) as bar:
             for epoch in range(self.step // total, self.settings.epochs):
                 if self.settings.has_saturated(self.history):
@@ -101,6 +103,9 @@ class Training:
                         self._look(bar)
                     if self.step % total == 0:
                         self._end_epoch(epoch)
+                    elif self.settings.ends_part(self.step, total):
+                        part = {"epoch": round(self.step / total, 3), "step": self.step}
+                        self.history.append(part | self.latest | self._validated())
                     if checkpoints is not None and not ranks.rank() and time.monotonic() - saved >= every_seconds:
                         checkpoints.save(self.step, *self._state())
                         saved = time.monotonic()
@@ -155,17 +160,23 @@ class Training:
         entry = {"epoch": epoch + 1, "step": self.step, **self.latest}
         every = self.settings.validate_every
         last = epoch + 1 == self.settings.epochs
-        if self.validate is not None and every and ((epoch + 1) % every == 0 or last):
-            agents = self.method.agents
-            for agent in agents.values():
-                agent.eval()
-            with torch.no_grad():
-                validation = ranks.broadcast(None if ranks.rank() else self.validate())
-            assert validation is not None
-            self.record({f"val/{name}": value for name, value in validation.items()}, self.step)
-            entry |= {f"val/{name}": value for name, value in validation.items()}
-            self._select(validation)
+        if every and ((epoch + 1) % every == 0 or last):
+            entry |= self._validated()
         self.history.append(entry)
+
+    def _validated(self) -> dict[str, float]:
+        """What is seen of the validation split now; nothing where nobody looks."""
+        if self.validate is None:
+            return {}
+        for agent in self.method.agents.values():
+            agent.eval()
+        with torch.no_grad():
+            validation = ranks.broadcast(None if ranks.rank() else self.validate())
+        assert validation is not None
+        named = {f"val/{name}": value for name, value in validation.items()}
+        self.record(named, self.step)
+        self._select(validation)
+        return named
 
     def _select(self, validation: dict[str, float]) -> None:
         metric = self.settings.select

@@ -109,14 +109,16 @@ def basis(
 
 
 def gather(grid: Sequence[Cell], out: Path) -> None:
-    """Write the cells' metrics to `out`/cells.json and their captions, with columns that name the cell, to
-    `out`/captions.parquet; in the order of `grid`.
+    """Write the cells' metrics to `out`/cells.json, their captions, with columns that name the cell, to
+    `out`/captions.parquet, and the epochs of their training to `out`/history.jsonl; in the order of `grid`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    entries, tables = [], []
+    entries, tables, epochs = [], [], []
     for cell in grid:
+        for line in (cell.folder / "history.jsonl").read_text(encoding="utf-8").splitlines():
+            epochs.append(json.dumps({"method": cell.method, "cell": cell.name, **json.loads(line)}))
         metrics = json.loads((cell.folder / "evaluation/metrics.json").read_text(encoding="utf-8"))
         settings = {**metrics.get("settings", {}), **cell.settings, "seed": cell.seed}
         entries.append({"cell": cell.name, **metrics, "settings": settings})
@@ -129,6 +131,7 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
             "seed": pa.array([cell.seed] * len(table), pa.int64()),
         }
         tables.append(pa.table({**named, **{name: table[name] for name in table.column_names if name not in named}}))
+    write_atomically(out / "history.jsonl", "".join(f"{line}\n" for line in epochs))
     write_atomically(out / "cells.json", json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
     with atomic_path(out / "captions.parquet") as temporary:
         pq.write_table(

@@ -159,6 +159,27 @@ def test_validating_changes_nothing(toy):
     assert same(without, with_it)
 
 
+def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp_path):
+    settings = dataclasses.replace(FIVE, epochs=2, parts=2)
+
+    def run(**options):
+        said = iter(range(10))
+        return train(psst_multinomial(toy.agents(), Objective(), 0.5), toy, settings,
+                     validate=lambda: {"number": float(next(said))}, **options)  # fmt: skip
+
+    whole, history = run()
+    assert [(entry["epoch"], entry["step"]) for entry in history] == [(0, 0), (0.667, 2), (1, 3), (1.667, 5), (2, 6)]
+    assert [entry["val/number"] for entry in history] == [0, 1, 2, 3, 4]
+    assert same(
+        whole, train(psst_multinomial(toy.agents(), Objective(), 0.5), toy, dataclasses.replace(FIVE, epochs=2))[0]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run(folder=tmp_path, die_at=4)
+    resumed, again = run(folder=tmp_path)
+    assert same(whole, resumed)
+    assert [entry["step"] for entry in again] == [0, 2, 3, 5, 6]
+
+
 def test_agents_are_validated_as_they_will_be_used_and_learn_on_with_dropout(toy, monkeypatch):
     agents = toy.agents(dropout=0.5)
     everybody, validated, learning = agents.roles.values(), [], []
