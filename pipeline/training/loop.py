@@ -14,6 +14,7 @@ from tqdm import tqdm
 from pipeline.composition.method import Method
 from pipeline.errors import UserError
 from pipeline.runtime import ranks
+from pipeline.training import ending
 from pipeline.training.adam import Adam
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.optimisation import Optimisation
@@ -83,10 +84,20 @@ class Training:
     def run(self, checkpoints: Checkpoints | None = None, every_seconds: float = 60.0) -> list[dict[str, float]]:
         """Train to the end, from the latest checkpoint if there is one; returns a record for each epoch.
 
-        The weights in `method` are then those of the last epoch, or of the best one by `settings.select`.
+        The weights in `method` are then those of the last epoch, or of the best one by `settings.select`. SIGTERM
+        saves a checkpoint after the step that is at work, and is then an interrupt.
         """
         if checkpoints is not None:
             self._resume(checkpoints)
+        with ending.awaited() as end_is_asked_for:
+            self._epochs(checkpoints, every_seconds, end_is_asked_for)
+        if self.best:
+            self._load_agents(self.best)
+        return self.history
+
+    def _epochs(
+        self, checkpoints: Checkpoints | None, every_seconds: float, end_is_asked_for: Callable[[], bool]
+    ) -> None:
         total = len(self.batches)
         saved = time.monotonic()
         silent = True if ranks.rank() else None  # None: where nobody looks
@@ -106,12 +117,13 @@ class Training:
                     elif self.settings.ends_part(self.step, total):
                         part = {"epoch": round(self.step / total, 3), "step": self.step}
                         self.history.append(part | self.latest | self._validated())
-                    if checkpoints is not None and not ranks.rank() and time.monotonic() - saved >= every_seconds:
+                    asked = end_is_asked_for()
+                    due = asked or time.monotonic() - saved >= every_seconds
+                    if checkpoints is not None and not ranks.rank() and due:
                         checkpoints.save(self.step, *self._state())
                         saved = time.monotonic()
-        if self.best:
-            self._load_agents(self.best)
-        return self.history
+                    if asked and not ranks.rank():  # the other ranks end when they miss this one
+                        raise KeyboardInterrupt
 
     def result(self) -> dict[str, float]:
         """The record of the epoch whose weights were kept."""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 
 import pytest
 import torch
@@ -108,6 +110,27 @@ def test_a_killed_run_goes_on_to_the_same_bits(toy, tmp_path, make, die_at):
     resumed, history_resumed = train(make(toy), toy, folder=tmp_path)
     assert same(whole, resumed)
     assert history == history_resumed
+
+
+def test_a_request_to_end_saves_where_training_is(toy, tmp_path):
+    class Ending(ToyBatches):
+        def epoch(self, epoch: int, start: int = 0):
+            for i, batch in enumerate(super().epoch(epoch, start), start):
+                if 3 * epoch + i == 7:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                yield batch
+
+    def run(batches, folder):
+        method = luo(toy.agents(dropout=0.5), Objective(), 0.7)
+        Training(method, batches, FIVE, seed=4, device=CPU).run(folder and Checkpoints(folder), every_seconds=1e9)
+        return weights(method)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        run(Ending(toy), tmp_path)
+    assert Checkpoints(tmp_path).latest().step == 8
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert same(run(ToyBatches(toy), tmp_path), run(ToyBatches(toy), None))
 
 
 def test_the_best_epoch_is_kept_also_over_a_kill(toy, tmp_path):
