@@ -144,7 +144,7 @@ def test_a_line_is_hidden_by_its_name_and_left_out_by_the_keyboard(page):
     panel = page.locator("#curve .panel:visible").first
     panel.locator("svg").focus()
     page.keyboard.press("ArrowRight")
-    assert panel.locator(".readout").inner_text().startswith("frozen_mle")
+    assert panel.locator(".readout").inner_text().startswith("MLE (frozen)")
     button.click()
     assert points.count() == 4
 

@@ -7,8 +7,8 @@ from pipeline.analysis.judges import recall_by
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import curves
-from pipeline.report.figures import curve_panels, drift_panel, rho_panels, styles
 from pipeline.report.drawing import COLOURS
+from pipeline.report.figures import curve_panels, drift_panel, rho_panels, styles
 from pipeline.report.names import KNOWN, colours, published
 
 
