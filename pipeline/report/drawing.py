@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import copysign, log10, nan
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ LARGE, SMALL = (520, 350), (360, 290)  # points of the one large chart, and of t
 # points from a marker to its label: where it is tried, one after the other
 PLACES = [
     (x * far, y * far)
-    for far in (8, 13, 19, 26)
+    for far in (8, 13, 19)
     for x, y in ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1.2), (0, -1.2), (1.2, 0), (-1.2, 0))
 ]
 CROWD = 8  # lines; with more of them only chosen settings are labelled
@@ -66,6 +67,16 @@ class Style:
         options = {"color": COLOURS[self.colour % len(COLOURS)], "marker": MARKERS[self.marker % len(MARKERS)]}
         return options | {"linestyle": (0, (4, 3)) if self.dashed else "-", "linewidth": 1.5, "markersize": 7,
                        "markeredgecolor": PAPER, "markeredgewidth": 0.4}  # fmt: skip
+
+
+def styled(colours: Mapping[str, int]) -> dict[str, Style]:
+    """A style for each name, whose colour is given: names of one colour have different markers."""
+    seen: Counter[int] = Counter()
+    found = {}
+    for name, colour in colours.items():
+        found[name] = Style(colour, colour + seen[colour])
+        seen[colour] += 1
+    return found
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -
     found = [view("chosen", "chosen on validation", words, [choice.point for choice in choices]), every]
     for n, slice_ in enumerate((*comparison.at_cider, *comparison.at_score)):
         natural = n < len(comparison.at_cider)
-        what = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if natural else f"{slice_.level:.1f} %")
+        what = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if natural else f"{round(slice_.level, 1):g}%")
         by = "" if natural else f" ({results.first.title.lower()})"
         words = f"Of each method the measured setting nearest to a test {what}{by}; its numbers are below its name."
         far = [reading.curve.label for reading in slice_.readings if reading.nearest is None]
@@ -168,7 +168,7 @@ def example_along(pictures: Sequence[Picture], line: str | None) -> tuple[Pictur
 
 
 def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -> dict[int, dict[str, str]]:
-    """The pictures, and the images retrieved by their captions, by row: those of chosen settings, then the most frequent.
+    """The pictures, and the images retrieved by their captions, by row: those of chosen settings first, then the rest.
 
     Each has `src`, a small picture to be embedded once however often it is shown, and `text`, a human caption.
     What exceeds BUDGET characters in all is left out. Raises UserError if a file is missing.

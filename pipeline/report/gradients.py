@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
@@ -10,7 +10,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from pipeline.analysis.results import read_json
-from pipeline.report.drawing import Panel, Series, Spot, Style
+from pipeline.report.drawing import Panel, Series, Spot, Style, styled
 from pipeline.report.export import as_csv
 from pipeline.report.names import estimator_colour
 from pipeline.report.tables import Column, Table, filled, number
@@ -152,15 +152,14 @@ def plane_panels(found: Observatory) -> list[Panel]:
     Both axes begin at 0, without error; at bias 1 the mean is as wrong as no gradient at all.
     """
     across, up = "← less bias: |mean − truth| / |truth|", "← less noise: standard deviation / |truth|"
-    names = list(found.rows["name"].unique())
-    panels = []
+    styles, panels = estimator_styles(found.rows["name"]), []
     for samples in (found.samples[0], found.samples[-1]):
         spots: dict[str, list[Spot]] = {name: [] for name in found.rows["name"].unique()}
         for row in found.of(samples):
             x, y = row["bias"], row["variance"] ** 0.5
             words = f"{row['words']}, K {samples}, bias {x:.3f}, noise {y:.3f}, cosine {row['cosine']:.3f}"
             spots[row["name"]].append(Spot(x, y, words))
-        series = tuple(Series(name, estimator_style(names, name), tuple(some)) for name, some in spots.items())
+        series = tuple(Series(name, styles[name], tuple(some)) for name, some in spots.items())
         title = f"{samples} caption{'' if samples == 1 else 's'} per image"
         panels.append(Panel(f"k{samples}", title, across, up, series, level=(1, 1), level_words=AS_LONG, shows=ENDS))
     return panels
@@ -171,19 +170,19 @@ def claim_panels(found: Observatory) -> list[Panel]:
     along = found.along_rho()
     spots = [Spot(rho, 1 - rho, f"{CLAIM}, ρ {rho:g}") for rho in sorted(found.rows["rho"].dropna().unique())]
     claim, panels = Series(CLAIM, Style(0, 0, dashed=True), tuple(spots)), []
-    names = list(found.rows["name"].unique())
+    styles = estimator_styles(found.rows["name"])
     across, up, words = "ρ: share passed as distributions →", "← less than at ρ = 0", "as a multiple of that at ρ = 0"
     for key in ("bias", "variance"):
         known, series = along[(along["score"] == HINGE) & along[key].notna()], [claim]
         for name, line in known.groupby("name", sort=False):
             points = zip(line["rho"], line[key], line["words"], strict=True)
             spots = [Spot(rho, times, f"{called}, {key} × {times:.2f}") for rho, times, called in points]
-            series.append(Series(name, estimator_style(names, name), tuple(spots)))
-        shown = {"level": (1, 1), "level_words": "as at ρ = 0", "shows": ((0, 1), (0, 1))}
-        panels.append(Panel(key, key.capitalize(), across, up, tuple(series), words, **shown))
+            series.append(Series(name, styles[name], tuple(spots)))
+        shown = ((0, 1), (0, 1))
+        panels.append(Panel(key, key.capitalize(), across, up, tuple(series), words, level=(1, 1), shows=shown))
     return panels
 
 
-def estimator_style(names: Sequence[str], name: str) -> Style:
-    """The colour of the estimator's method in all figures, and of `names` one marker each."""
-    return Style(estimator_colour(name), names.index(name))
+def estimator_styles(names: Iterable[str]) -> dict[str, Style]:
+    """Each estimator's style: the colour that its method has in all figures."""
+    return styled({name: estimator_colour(name) for name in names})

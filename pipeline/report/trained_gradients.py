@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from pipeline.report.drawing import Panel, Series, Spot
-from pipeline.report.gradients import AS_LONG, ENDS, SYMBOLS, estimator_style
+from pipeline.report.gradients import AS_LONG, ENDS, SYMBOLS, estimator_styles
 from pipeline.report.tables import Column, Table, filled, number
 
 CLEAR = 2.0  # standard errors
@@ -42,23 +42,22 @@ def trained_panels(found: Mapping[str, Any]) -> list[Panel]:
 
     Without error are bias 0 and noise 0, cosine 1 and length 1; beyond 1 axes are logarithmic.
     """
-    names = list(dict.fromkeys(row["name"] for row in found["rows"]))
+    styles = estimator_styles(row["name"] for row in found["rows"])
 
     def panel(name: str, title: str, across: str, up: str, x: str, y: str, power: float = 1.0) -> Panel:
         series = []
-        for called in names:
+        for called in styles:
             rows = [row for row in found["rows"] if row["name"] == called]
             spots = [Spot(row[x], row[y] ** power, f"{_words(row)}, {x} {row[x]:.2f}") for row in rows]
-            series.append(Series(called, estimator_style(names, called), tuple(spots)))
+            series.append(Series(called, styles[called], tuple(spots)))
         shown = {"level": (1, 1), "level_words": AS_LONG, "shows": ENDS, "logarithmic": True}
         return Panel(name, title, across, up, tuple(series), **shown)
 
     bias, noise = "← less bias: |mean − truth| / |truth|", "← less noise: deviation of a step / |truth|"
+    same, length = "cosine with the truth →", "length: |mean| / |truth|"
     return [
         panel("plane", "Noise and bias", bias, noise, "bias", "variance", 0.5),
-        panel(
-            "direction", "The mean gradient", "cosine with the truth →", "length: |mean| / |truth|", "cosine", "length"
-        ),
+        panel("direction", "The mean gradient", same, length, "cosine", "length"),
     ]
 
 
