@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import copysign, log10, nan
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
@@ -24,12 +25,15 @@ PAPER, INK, SOFT, RULE = "#ffffff", "#1b1f24", "#59626d", "#d9dee4"  # page.css 
 VARIABLES = {PAPER: "paper", INK: "ink", SOFT: "soft", RULE: "rule"} | {c: f"c{n}" for n, c in enumerate(COLOURS)}
 SHOWN = {"fill", "fill-opacity", "opacity", "stroke", "stroke-width", "stroke-dasharray", "font-size", "text-anchor"}
 WIDTH, HEIGHT = 317, 310  # points of a panel; pixels of its SVG
-LARGE = (640, 380)  # points of the one large chart
+LARGE, SMALL = (520, 350), (360, 290)  # points of the one large chart, and of the same on a phone
 # points from a marker to its label: where it is tried, one after the other
 PLACES = [
-    (x * far, y * far) for far in (7, 12, 18) for x, y in ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1.2), (0, -1.2))
+    (x * far, y * far)
+    for far in (8, 13, 19)
+    for x, y in ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1.2), (0, -1.2), (1.2, 0), (-1.2, 0))
 ]
 CROWD = 8  # lines; with more of them only chosen settings are labelled
+ROUND = (0, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)  # ticks of an axis that is logarithmic beyond 1
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,16 @@ class Style:
                        "markeredgecolor": PAPER, "markeredgewidth": 0.4}  # fmt: skip
 
 
+def styled(colours: Mapping[str, int]) -> dict[str, Style]:
+    """A style for each name, whose colour is given: names of one colour have different markers."""
+    seen: Counter[int] = Counter()
+    found = {}
+    for name, colour in colours.items():
+        found[name] = Style(colour, colour + seen[colour])
+        seen[colour] += 1
+    return found
+
+
 @dataclass(frozen=True)
 class Series:
     """One line: a method, its settings along λ."""
@@ -86,6 +100,8 @@ class Panel:
     words: str = ""  # beside the title
     level: tuple[float, float] | None = None  # a grey band from here to there
     level_words: str = ""
+    shows: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())  # values that the axes reach whatever is drawn
+    logarithmic: bool = False  # both axes, beyond 1
 
     @property
     def empty(self) -> bool:
@@ -93,20 +109,24 @@ class Panel:
 
 
 def panels_png(panels: Sequence[Panel]) -> bytes:
-    """The panels on common scales, at most three a row, one legend below."""
+    """The panels, at most three a row, one legend below; those that measure the same have a common scale."""
     from matplotlib.figure import Figure
 
     columns = len(panels) if len(panels) <= 3 else (len(panels) + 1) // 2
     rows = -(-len(panels) // columns)
     size = max(WIDTH * columns / 72, 5.5), HEIGHT * rows / 72
     figure = Figure(figsize=size, dpi=150, layout="constrained")
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.axis("off")
     for n, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
         _draw(axes, panel, panels)
-        axes.set_ylabel(panel.up if n % columns == 0 else "")
-        axes.tick_params(labelbottom=n + columns >= len(panels))  # where no panel is below
+        if n % columns and panels[n - 1].up == panel.up:
+            axes.set_ylabel("")
+            axes.tick_params(labelleft=False)
+        if n + columns < len(panels) and panels[n + columns].across == panel.across:
+            axes.set_xlabel("")
+            axes.tick_params(labelbottom=False)
         axes.set_title(plain(panel.title), fontsize=10, loc="left")
     handles, labels = grid[0, 0].get_legend_handles_labels()
     if handles:
@@ -128,7 +148,7 @@ def png(figure: Figure) -> bytes:
 
 
 def panels_svg(panels: Sequence[Panel], name: str) -> list[tuple[Panel, Markup]]:
-    """Each panel and the content of its <svg>, on common scales; the ids in it begin with `name`.
+    """Each panel and the content of its <svg>, on scales as in the PNG; the ids in it begin with `name`.
 
     The n-th line is in groups with data-line="n". Each of its markers is in a group of class `point` with its label.
     """
@@ -143,24 +163,25 @@ def panels_svg(panels: Sequence[Panel], name: str) -> list[tuple[Panel, Markup]]
     return found
 
 
-def labelled_svg(panel: Panel, name: str) -> Markup:
-    """A large chart (LARGE) as the content of an <svg>; beside it a label for each line, joined to its last spot.
+def labelled_svg(panel: Panel, name: str, size: tuple[int, int] = LARGE) -> Markup:
+    """A chart of that size as the content of an <svg>; beside it a label for each line, joined to its last spot.
 
     The labels stand one below the other at the right, so that they cover no marker.
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(LARGE[0] / 72, LARGE[1] / 72), frameon=False)
-    axes = figure.add_axes((0.08, 0.12, 0.62, 0.86))
-    _draw(axes, panel, [panel])
+    figure, letters = Figure(figsize=(size[0] / 72, size[1] / 72), frameon=False), 11 if size == LARGE else 9.5
     lines = [(series, max(series.spots, key=lambda spot: spot.x)) for series in panel.series if series.spots]
+    room = 14 + 0.6 * letters * max((len(series.label) for series, _ in lines), default=0)  # points, for the labels
+    axes = figure.add_axes((46 / size[0], 42 / size[1], (size[0] - 46 - room) / size[0], (size[1] - 46) / size[1]))
+    _draw(axes, panel, [panel])
     lines.sort(key=lambda line: line[1].y)
     place = axes.transData + axes.transAxes.inverted()
-    heights = _apart([float(place.transform((spot.x, spot.y))[1]) for _, spot in lines], 0.055)
+    heights = _apart([float(place.transform((spot.x, spot.y))[1]) for _, spot in lines], 1.7 * letters / size[1])
     for (series, spot), height in zip(lines, heights, strict=True):
         colour = series.style.options["color"]
         axes.annotate(plain(series.label), (spot.x, spot.y), xytext=(1.02, height), textcoords="axes fraction",
-                      va="center", fontsize=11, color=colour, annotation_clip=False,
+                      va="center", fontsize=letters, color=colour, annotation_clip=False,
                       arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkB": 5,
                                   "relpos": (0, 0.5)})  # fmt: skip
     return _svg(figure, name, panel.series)
@@ -196,22 +217,34 @@ def plain(text: str) -> str:
 
 
 def _draw(axes: Any, panel: Panel, panels: Sequence[Panel]) -> None:
-    """The panel, with scales that fit all of `panels`."""
-    from matplotlib.ticker import MaxNLocator
+    """The panel, with scales that fit all of `panels` that measure the same."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator, StrMethodFormatter
 
-    spots = [spot for each in panels for series in each.series for spot in series.spots]
+    beside = [each for each in panels if each.across == panel.across]
+    spots = [spot for each in beside for series in each.series for spot in series.spots]
     xs = [x for spot in spots for x in (spot.x, *(spot.bars or ())[:2], *(seed[0] for seed in spot.seeds))]
+    axes.set_xlim(_limits([*xs, *(x for each in beside for x in each.shows[0])], panel.logarithmic))
+    beside = [each for each in panels if each.up == panel.up]
+    spots = [spot for each in beside for series in each.series for spot in series.spots]
     ys = [y for spot in spots for y in (spot.y, *(spot.bars or ())[2:], *(seed[1] for seed in spot.seeds))]
-    axes.set_xlim(_limits(xs))
-    axes.set_ylim(_limits(ys + [value for each in panels if each.level for value in each.level]))
+    ys += [value for each in beside for value in (*(each.level or ()), *each.shows[1])]
+    axes.set_ylim(_limits(ys, panel.logarithmic))
     axes.set_xlabel(panel.across, color=INK)
     axes.set_ylabel(panel.up, color=INK)
     axes.grid(color=RULE, linewidth=0.8)
     axes.tick_params(length=0, labelcolor=SOFT, labelsize=9)
     axes.set_axisbelow(True)
     axes.set_frame_on(False)
+    if panel.logarithmic:
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set_yscale("symlog", linthresh=1)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+        if panel.logarithmic:
+            axis.set_major_locator(FixedLocator(ROUND))
+            axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axis.set_minor_locator(FixedLocator([]))
+        else:
+            axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
         axis.set_gid("axis")
     if panel.empty:
         axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=SOFT)
@@ -251,15 +284,15 @@ def _line(axes: Any, series: Series, n: int) -> None:
 
 
 def _tag(axes: Any, series: Sequence[Series], ends: bool) -> None:
-    """Label chosen settings with their λ, and each line's last one where there is room, beside all markers.
+    """Label chosen settings with their λ, and each line's last one where there is room.
 
-    A label takes the first place around its marker that covers no marker and no other label; without one there is none.
+    A label takes the first place around its marker that covers no marker, seed, bar, ring or other label; without one
+    there is none.
     """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
-    markers = [axes.transData.transform((spot.x, spot.y)) for line in series for spot in line.spots]
-    reach = 6 * axes.figure.dpi / 72
+    marks, unit = [mark for line in series for spot in line.spots for mark in _marks(axes, spot)], axes.figure.dpi / 72
     taken: list[Bbox] = []
     for line in series:
         for n, spot in enumerate(line.spots):
@@ -273,18 +306,32 @@ def _tag(axes: Any, series: Sequence[Series], ends: bool) -> None:
                 text.set_horizontalalignment("left" if right > 0 else "right" if right < 0 else "center")
                 text.set_verticalalignment("bottom" if up > 0 else "top" if up < 0 else "center")
                 box = text.get_window_extent()
-                around = Bbox.from_extents(box.x0 - reach, box.y0 - reach, box.x1 + reach, box.y1 + reach)
                 inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0 <= axes.bbox.y1
-                if inside and not any(around.contains(*m) for m in markers) and not any(box.overlaps(t) for t in taken):
+                free = not any(box.padded(r * unit).contains(x, y) for x, y, r in marks)
+                if inside and free and not any(box.overlaps(other) for other in taken):
                     taken.append(box)
                     break
             else:
                 text.remove()
 
 
-def _limits(values: Sequence[float]) -> tuple[float, float]:
-    """Limits of an axis, with a margin of 6 % around the values."""
+def _marks(axes: Any, spot: Spot) -> list[tuple[float, float, float]]:
+    """What a label must not cover: places in pixels along marker, ring, seeds and bars, and their radius in points."""
+    left, right, low, high = spot.bars or (spot.x, spot.x, spot.y, spot.y)
+    bars = [(left + n / 8 * (right - left), spot.y) for n in range(9)]
+    bars += [(spot.x, low + n / 8 * (high - low)) for n in range(9)]
+    found = [((spot.x, spot.y), 8.0 if spot.chosen else 5.0), *((seed, 2.0) for seed in spot.seeds)]
+    return [(*axes.transData.transform(place), radius) for place, radius in [*found, *((bar, 1.0) for bar in bars)]]
+
+
+def _limits(values: Sequence[float], logarithmic: bool = False) -> tuple[float, float]:
+    """Limits of an axis, with a margin of 6 % of its length around the values."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    if logarithmic and max(-low, high) > 1:  # linear to 1, which is as long as a decade
+        ends = [copysign(1 + log10(abs(end)), end) if abs(end) > 1 else end for end in (low, high)]
+        ends = [ends[0] - 0.06 * (ends[1] - ends[0]), ends[1] + 0.06 * (ends[1] - ends[0])]
+        low, high = (copysign(10 ** (abs(end) - 1), end) if abs(end) > 1 else end for end in ends)
+        return low, high
     margin = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
     return low - margin, high + margin
 

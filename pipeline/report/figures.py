@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from pipeline.analysis.compare import Comparison
@@ -10,7 +11,7 @@ from pipeline.analysis.judges import BEFORE, OWN, Keys, human_by
 from pipeline.analysis.results import Point, Results, named
 from pipeline.analysis.selection import Choice
 from pipeline.analysis.tradeoff import curves
-from pipeline.report.drawing import Panel, Series, Spot, Style
+from pipeline.report.drawing import Panel, Series, Spot, Style, styled
 from pipeline.report.names import colours, published
 from pipeline.report.tables import number
 
@@ -24,17 +25,15 @@ class Axis(NamedTuple):
 
 
 def styles(results: Results) -> dict[str, Style]:
-    """The style of each curve, the same in every figure: its method's colour (`colours`), one marker per curve.
+    """The style of each curve, the same in every figure: its method's colour (`colours`), and a marker.
 
     A frozen speaker has its method's colour, dashed. A method's own name has the style of its first curve.
     """
-    colour = colours(run.speaker for run in results.runs)
-    found: dict[str, Style] = {}
-    for n, curve in enumerate(curves(results)):
-        run = curve.points[0].runs[0]
-        style = Style(colour[run.speaker], n, run.frozen is not None)
-        found[curve.label] = style
-        found.setdefault(curve.method, style)
+    colour, lines = colours(run.speaker for run in results.runs), curves(results)
+    found = styled({curve.label: colour[curve.runs[0].speaker] for curve in lines})
+    for curve in lines:
+        found[curve.label] = replace(found[curve.label], dashed=curve.runs[0].frozen is not None)
+        found.setdefault(curve.method, found[curve.label])
     return found
 
 

@@ -52,7 +52,7 @@ class ShownCaption:
     means: str  # the setting's CIDEr and score by the first judge
     caption: str | None
     ranks: Mapping[str, int | None]
-    found: tuple[int, ...]  # rows of the images that the first judge ranks highest, best first
+    found: Mapping[str, tuple[int, ...]]  # rows of the images that the first and the last judge rank highest
     views: tuple[str, ...]  # names of those that show it
     truths: tuple[
         bool | None, ...
@@ -103,7 +103,7 @@ def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -
     found = [view("chosen", "chosen on validation", words, [choice.point for choice in choices]), every]
     for n, slice_ in enumerate((*comparison.at_cider, *comparison.at_score)):
         natural = n < len(comparison.at_cider)
-        what = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if natural else f"{slice_.level:g}%")
+        what = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if natural else f"{round(slice_.level, 1):g}%")
         by = "" if natural else f" ({results.first.title.lower()})"
         words = f"Of each method the measured setting nearest to a test {what}{by}; its numbers are below its name."
         far = [reading.curve.label for reading in slice_.readings if reading.nearest is None]
@@ -181,13 +181,15 @@ def example_along(pictures: Sequence[Picture], line: str | None) -> tuple[Pictur
 
 
 def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -> dict[int, dict[str, str]]:
-    """The pictures, and the images retrieved by their captions, by row; the most often retrieved first.
+    """The pictures, and the images retrieved by their captions, by row: those of chosen settings first, then the rest.
 
     Each has `src`, a small picture to be embedded once however often it is shown, and `text`, a human caption.
     What exceeds BUDGET characters in all is left out. Raises UserError if a file is missing.
     """
-    often = Counter(row for picture in pictures for words in picture.said for row in words.found)
-    order = sorted(often, key=lambda row: (-often[row], row))
+    said = [words for picture in pictures for words in picture.said]
+    often = Counter(row for words in said for rows in words.found.values() for row in rows)
+    chosen = {row for words in said if "chosen" in words.views for rows in words.found.values() for row in rows}
+    order = sorted(often, key=lambda row: (row not in chosen, -often[row], row))
     wanted = list(dict.fromkeys([*(picture.row for picture in pictures), *order]))
     if not wanted:
         return {}
@@ -229,7 +231,7 @@ def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int])
     points = [(curve.label, point) for curve in curves(results) for point in curve.points]
     runs, first, style = [point.runs[0] for _, point in points], results.first.name, styles(results)
     columns = {run.column("rank", judge) for run in runs for judge in results.judges}
-    columns |= {run.column("retrieved", first) for run in runs}
+    columns |= {run.column("retrieved", judge) for run in runs for judge in results.ends}
     said: dict[int, list[ShownCaption]] = {image: [] for image in images}
     for (line, point), run, rows in zip(points, runs, read_captions(runs, images, ["caption", *columns]), strict=True):
         cider, score = point.mean("test", "language", "CIDEr"), point.mean("test", *results.by(first))
@@ -249,7 +251,7 @@ def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int])
                     means=", ".join(means),
                     caption=row.get("caption"),
                     ranks=ranks,
-                    found=tuple(row.get(run.column("retrieved", first)) or ()),
+                    found={j: tuple(row.get(run.column("retrieved", j)) or ()) for j in results.ends},
                     views=tuple(view.name for view in views if id(point) in view.points),
                 )
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
@@ -10,8 +10,9 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from pipeline.analysis.results import read_json
-from pipeline.report.drawing import Panel, Series, Spot, Style
+from pipeline.report.drawing import Panel, Series, Spot, Style, styled
 from pipeline.report.export import as_csv
+from pipeline.report.names import estimator_colour
 from pipeline.report.tables import Column, Table, filled, number
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 HINGE = "hinge"
 CLAIM = "the claim: 1 − ρ"
 SYMBOLS = {"rho": "ρ", "temperature": "τ"}
+AS_LONG = "as long as the true gradient"
+ENDS = ((0, 1), (0, 1))  # what the axes of bias and noise show at least
 MEASURED = ("bias", "bias_error", "cosine", "length", "variance")
 
 
@@ -144,18 +147,21 @@ def _claim_table(found: Observatory) -> Table:
 
 
 def plane_panels(found: Observatory) -> list[Panel]:
-    """Noise against bias, a panel for the smallest number of samples and one for the largest."""
-    across, up = "bias: |mean − truth| / |truth| →", "noise: standard deviation / |truth| →"
-    panels = []
+    """Noise against bias, a panel for the smallest number of samples and one for the largest.
+
+    Both axes begin at 0, without error; at bias 1 the mean is as wrong as no gradient at all.
+    """
+    across, up = "← less bias: |mean − truth| / |truth|", "← less noise: standard deviation / |truth|"
+    styles, panels = estimator_styles(found.rows["name"]), []
     for samples in (found.samples[0], found.samples[-1]):
         spots: dict[str, list[Spot]] = {name: [] for name in found.rows["name"].unique()}
         for row in found.of(samples):
             x, y = row["bias"], row["variance"] ** 0.5
             words = f"{row['words']}, K {samples}, bias {x:.3f}, noise {y:.3f}, cosine {row['cosine']:.3f}"
             spots[row["name"]].append(Spot(x, y, words))
-        series = [Series(name, _style(found, name), tuple(some)) for name, some in spots.items()]
+        series = tuple(Series(name, styles[name], tuple(some)) for name, some in spots.items())
         title = f"{samples} caption{'' if samples == 1 else 's'} per image"
-        panels.append(Panel(f"k{samples}", title, across, up, tuple(series)))
+        panels.append(Panel(f"k{samples}", title, across, up, series, level=(1, 1), level_words=AS_LONG, shows=ENDS))
     return panels
 
 
@@ -164,21 +170,19 @@ def claim_panels(found: Observatory) -> list[Panel]:
     along = found.along_rho()
     spots = [Spot(rho, 1 - rho, f"{CLAIM}, ρ {rho:g}") for rho in sorted(found.rows["rho"].dropna().unique())]
     claim, panels = Series(CLAIM, Style(0, 0, dashed=True), tuple(spots)), []
-    across, up, words = "ρ: share passed as distributions →", "times that of ρ = 0", "as a multiple of that of ρ = 0"
+    styles = estimator_styles(found.rows["name"])
+    across, up, words = "ρ: share passed as distributions →", "← less than at ρ = 0", "as a multiple of that at ρ = 0"
     for key in ("bias", "variance"):
         known, series = along[(along["score"] == HINGE) & along[key].notna()], [claim]
         for name, line in known.groupby("name", sort=False):
             points = zip(line["rho"], line[key], line["words"], strict=True)
             spots = [Spot(rho, times, f"{called}, {key} × {times:.2f}") for rho, times, called in points]
-            series.append(Series(name, _style(found, name), tuple(spots)))
-        panels.append(Panel(key, key.capitalize(), across, up, tuple(series), words))
+            series.append(Series(name, styles[name], tuple(spots)))
+        shown = ((0, 1), (0, 1))
+        panels.append(Panel(key, key.capitalize(), across, up, tuple(series), words, level=(1, 1), shows=shown))
     return panels
 
 
-def _style(found: Observatory, name: str) -> Style:
-    """A marker for each name; a colour for each line, and one for each family of estimators that are points."""
-    names = list(found.rows["name"].unique())
-    lines = set(found.rows.loc[found.rows[[*SYMBOLS]].notna().any(axis=1), "name"])
-    groups = [each if each in lines else each.partition(",")[0] for each in names]
-    n = names.index(name)
-    return Style(list(dict.fromkeys(groups)).index(groups[n]) + 1, n)
+def estimator_styles(names: Iterable[str]) -> dict[str, Style]:
+    """Each estimator's style: the colour that its method has in all figures."""
+    return styled({name: estimator_colour(name) for name in names})

@@ -14,10 +14,10 @@ from pipeline.report.names import published
 from pipeline.report.tables import Table, chosen, filled, measured, number, signed
 
 FOUND = {
-    NEAREST: "first among the images most like it",
-    "R@1": "first of {images:,}",
-    "R@5": "among the first five of {images:,}",
-    "R@10": "among the first ten of {images:,}",
+    NEAREST: "picks the right image out of those most like it",
+    "R@1": "picks the right image out of {images:,}",
+    "R@5": "has the right image among its first five of {images:,}",
+    "R@10": "has the right image among its first ten of {images:,}",
 }
 
 
@@ -49,9 +49,9 @@ def sentence(results: Results, choices: Sequence[Choice], control: str, samples:
         sure += ", so it may be chance" if low <= 0 <= high else ""
     ciders = [number(choice.point.mean("test", "language", "CIDEr"), 3) for choice in (best, own) if choice.point]
     return (
-        f"By the captions of {published(best.method)} the {judge.title.lower()} finds the right image {found} for "
-        f"{mine:.1f} % of them, by those of {published(own.method)} for {theirs:.1f} % (difference "
-        f"{signed(f'{mine - theirs:+.1f}')}{sure}); CIDEr is {ciders[0]} and {ciders[1]}."
+        f"From captions by {published(best.method)} the {judge.title.lower()} {found} in {mine:.1f} % of cases, from "
+        f"captions by {published(own.method)} in {theirs:.1f} % (difference {signed(f'{mine - theirs:+.1f}')} points"
+        f"{sure}); their likeness to people's captions, CIDEr, is {ciders[0]} and {ciders[1]}."
     )
 
 

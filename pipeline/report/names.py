@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-# Name in params.yaml → name in its paper, and the number of its colour (drawing.COLOURS). Variants of a method share its
-# colour, markers tell them apart; else two methods share one only if no profile has both.
+# Name in params.yaml → name in its paper, and the number of its colour (drawing.COLOURS). Variants of a method share
+# its colour, markers tell them apart; else two methods share one only if no profile has both.
 KNOWN: dict[str, tuple[str, int]] = {
     "mle": ("MLE", 0),
     "pretrained": ("MLE, pretrained", 0),
@@ -87,6 +87,15 @@ def colours(methods: Iterable[str]) -> dict[str, int]:
     free = [n for n in every if n not in known.values()] or every
     others = [name for name in names if name not in known]
     return known | {name: free[n % len(free)] for n, name in enumerate(others)}
+
+
+def estimator_colour(name: str) -> int:
+    """The colour of the method that the gradient estimator of the observatory belongs to: of the longest beginning.
+
+    Of REINFORCE whatever its baseline, of a straight-through or partially-sampled method whatever its ending.
+    """
+    known = {called: colour for called, colour in KNOWN.values() if name.startswith(called)}
+    return known[max(known, key=len)] if known else 0
 
 
 def _name(found: re.Match[str]) -> str:

@@ -20,7 +20,7 @@ from pipeline.analysis.selection import ReportSettings, choose_all, rule
 from pipeline.report import caption_tables, gallery, gradients, hacked, headline, result_tables, rewarded
 from pipeline.report.comparison_tables import compact_comparison, comparison_tables
 from pipeline.report.dialog_page import write_dialog_report
-from pipeline.report.drawing import LARGE, Panel, labelled_svg, panels_png, panels_svg, swatch
+from pipeline.report.drawing import LARGE, SMALL, Panel, labelled_svg, panels_png, panels_svg, swatch
 from pipeline.report.export import comparison_csv, curve_csv, markdown, rho_csv
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels
 from pipeline.report.names import published
@@ -31,6 +31,7 @@ from pipeline.runtime.files import sha256, write_atomically
 
 TEMPLATE = Path(__file__).parent / "template"
 HISTORY = "history.jsonl"  # of all cells
+SIZES = {"wide": LARGE, "narrow": SMALL}  # of the first chart, by the class that shows it
 
 
 def write_report(
@@ -171,6 +172,7 @@ def _page(figures: Mapping[str, Sequence[Panel]], **content: Any) -> str:
     environment.filters["published"] = published
     last = next((p for p in figures[content["settings"].metric] if p.name == results.ends[-1]), None)
     large = last or figures[content["settings"].metric][0]
+    large = replace(large, title=f"By the {large.title.lower()}")
     styles = {line.style.name: line.style for figure in figures.values() for panel in figure for line in panel.series}
     return environment.get_template("page.html").render(
         content,
@@ -180,14 +182,14 @@ def _page(figures: Mapping[str, Sequence[Panel]], **content: Any) -> str:
         style=style,
         script=script,
         hashes=[_hash(style), _hash(script)],
-        large=(large, labelled_svg(large, "large"), LARGE),
+        large=[(large, labelled_svg(large, name, size), size, name) for name, size in SIZES.items()],
         spoken=gallery.spoken,
         control_said={p.row: _caption_of(p, content["settings"].control) for p in content["pictures"]},
         protocols=sorted({run.protocol for run in results.runs}),
         figures={name: panels_svg(panels, f"f{n}") for n, (name, panels) in enumerate(figures.items())},
         swatches={name: swatch(style) for name, style in sorted(styles.items())},
         rank_judges=[judge for judge in results.judges if any(words.ranks[judge] is not None for words in said)],
-        finds=any(words.found for words in said),
+        finders=[(j, results.judges[j].title) for j in results.ends if any(words.found[j] for words in said)],
         judged=any(words.truths for words in said),
         images=int(max(results.values("images"), default=0)),
     )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from pipeline.report.drawing import Panel, Series, Spot, Style
-from pipeline.report.gradients import SYMBOLS
+from pipeline.report.drawing import Panel, Series, Spot
+from pipeline.report.gradients import AS_LONG, ENDS, SYMBOLS, estimator_styles
 from pipeline.report.tables import Column, Table, filled, number
 
 CLEAR = 2.0  # standard errors
@@ -38,21 +38,26 @@ def trained_table(found: Mapping[str, Any]) -> Table:
 
 
 def trained_panels(found: Mapping[str, Any]) -> list[Panel]:
-    """Noise against bias, and the mean's length against its cosine with the gradient."""
-    names = list(dict.fromkeys(row["name"] for row in found["rows"]))
+    """Noise against bias, and the mean's length against its cosine with the gradient.
 
-    def panel(name: str, across: str, up: str, x: str, y: str, power: float = 1.0) -> Panel:
+    Without error are bias 0 and noise 0, cosine 1 and length 1; beyond 1 axes are logarithmic.
+    """
+    styles = estimator_styles(row["name"] for row in found["rows"])
+
+    def panel(name: str, title: str, across: str, up: str, x: str, y: str, power: float = 1.0) -> Panel:
         series = []
-        for n, called in enumerate(names):
+        for called in styles:
             rows = [row for row in found["rows"] if row["name"] == called]
             spots = [Spot(row[x], row[y] ** power, f"{_words(row)}, {x} {row[x]:.2f}") for row in rows]
-            series.append(Series(called, Style(n, n), tuple(spots)))
-        return Panel(name, "A trained speaker", across, up, tuple(series))
+            series.append(Series(called, styles[called], tuple(spots)))
+        shown = {"level": (1, 1), "level_words": AS_LONG, "shows": ENDS, "logarithmic": True}
+        return Panel(name, title, across, up, tuple(series), **shown)
 
-    noise = "noise: standard deviation of a step / |truth| →"
+    bias, noise = "← less bias: |mean − truth| / |truth|", "← less noise: deviation of a step / |truth|"
+    same, length = "cosine with the truth →", "length: |mean| / |truth|"
     return [
-        panel("plane", "bias: |mean − truth| / |truth| →", noise, "bias", "variance", 0.5),
-        panel("direction", "cosine of mean and truth →", "length: |mean| / |truth| →", "cosine", "length"),
+        panel("plane", "Noise and bias", bias, noise, "bias", "variance", 0.5),
+        panel("direction", "The mean gradient", same, length, "cosine", "length"),
     ]
 
 

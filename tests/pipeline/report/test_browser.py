@@ -9,7 +9,7 @@ from pipeline.analysis.selection import ReportSettings
 from pipeline.report.page import write_report
 
 SETTINGS = ReportSettings(images=4, frozen=("mle", "luo"))
-WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 760}
+WIDE, NARROW, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 760}, {"width": 390, "height": 844}
 
 
 @pytest.fixture
@@ -70,11 +70,23 @@ def test_hovering_shows_method_lambda_seeds_and_values(page):
     assert re.match(r"Luo et al\., λ 0\.8, seeds 1 2, CIDEr 0\.9\d\d±0\.\d+, R@10 [\d.]+±[\d.]+", text)
 
 
-def test_the_first_screen_holds_the_sentence_the_picture_and_the_chart(page):
-    assert page.locator(".finding").bounding_box()["y"] < WIDE["height"]
-    assert page.locator("#first img").first.bounding_box()["y"] < WIDE["height"]
-    assert page.locator("#first .large svg[aria-roledescription]").is_visible()
-    assert page.locator("#first .thumb img").count() > 0
+@pytest.mark.parametrize("screen", [WIDE, PHONE], ids=["wide", "phone"])
+def test_the_first_screen_holds_the_sentence_the_chart_and_the_picture(open_page, screen):
+    page = open_page(viewport=screen)
+    (chart,) = page.locator("#first .large svg[aria-roledescription]:visible").all()
+    for whole in (page.locator(".finding"), chart, page.locator(".example > div > img")):
+        box = whole.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= screen["width"]
+        assert box["y"] + box["height"] <= screen["height"]
+
+
+def test_the_first_picture_shows_what_own_listener_and_judge_find_by_both_captions(page):
+    finds = page.locator(".example .found")
+    assert finds.locator(".by").all_inner_texts() == 2 * ["Own listener finds", "Independent judge finds"]
+    assert [place.locator("img").count() for place in finds.all()] == 4 * [5]
+    last = finds.last.locator("img").evaluate_all("all => all.map(i => i.alt.startsWith('the right image: '))")
+    assert any(last), "the example is one that the judge finds by the second caption"
 
 
 def test_a_chart_is_read_by_keyboard(page):
@@ -128,7 +140,7 @@ def test_a_line_is_hidden_by_its_name_and_left_out_by_the_keyboard(page):
     panel = page.locator("#curve .panel:visible").first
     panel.locator("svg").focus()
     page.keyboard.press("ArrowRight")
-    assert panel.locator(".readout").inner_text().startswith("frozen_mle")
+    assert panel.locator(".readout").inner_text().startswith("MLE (frozen)")
     button.click()
     assert points.count() == 4
 
@@ -174,7 +186,7 @@ def test_the_images_that_a_listener_finds_are_shown_the_right_one_framed(page):
     ranks = [int(cells[1]) for cells in (row.locator("td").all_inner_texts() for row in rows.all())]
     assert any(rank > 5 for rank in ranks)
     for row, rank in zip(rows.all(), ranks, strict=True):
-        images = row.locator(".found img")
+        images = row.locator(".found").first.locator("img")
         assert images.count() == 5
         assert all(images.evaluate_all("all => all.map(i => i.complete && i.naturalWidth > 0)"))
         right = [alt.startswith("the right image: ") for alt in images.evaluate_all("all => all.map(i => i.alt)")]
@@ -238,8 +250,8 @@ def test_a_narrow_window_scrolls_tables_and_not_the_page(open_page, scheme):
 
 
 def test_on_a_phone_ranks_and_thumbnails_are_within_the_screen(open_page):
-    page = open_page(viewport={"width": 390, "height": 844})
-    for cell in page.locator("#first .said td:visible, article:visible .said td:visible").all():
+    page = open_page(viewport=PHONE)
+    for cell in page.locator("#first .found:visible, article:visible .said td:visible").all():
         box = cell.bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 390

@@ -7,8 +7,8 @@ from pipeline.analysis.judges import recall_by
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import curves
-from pipeline.report.figures import curve_panels, drift_panel, rho_panels, styles
 from pipeline.report.drawing import COLOURS
+from pipeline.report.figures import curve_panels, drift_panel, rho_panels, styles
 from pipeline.report.names import KNOWN, colours, published
 
 
@@ -76,9 +76,10 @@ def test_what_was_not_measured_is_not_drawn(world, make_cell):
 def test_a_colour_a_method_a_marker_a_curve_and_a_frozen_speaker_is_its_method_dashed(full_world):
     results = with_frozen_speakers(read_results(full_world.sweep, full_world.evaluations, first=("mle",)), ["luo"])
     style = styles(results)
-    assert len({style[curve.label].marker for curve in curves(results)}) == len(curves(results)) == 10
+    assert len({style[curve.label] for curve in curves(results)}) == len(curves(results)) == 10
     rhos = [style[f"psst_multinomial ρ {rho}"] for rho in ("0", "0.25", "0.5", "0.75", "1")]
     assert len({one.colour for one in rhos}) == 1
+    assert len({one.marker for one in rhos}) == 5
     assert style["psst_multinomial"] == rhos[0]
     assert style["frozen_luo"].colour == style["luo"].colour
     assert (style["frozen_luo"].dashed, style["luo"].dashed) == (True, False)

@@ -42,7 +42,7 @@ def test_pictures_are_of_the_test_split_with_every_settings_caption(world):
     assert psst[1].views[:2] == ("chosen", "all")
     assert "chosen" not in psst[0].views
     assert psst[1].ranks == {"own": n + 1, "before": n + 2, "judge": None}
-    assert all(words.found == () for words in first.said)
+    assert all(words.found == {"own": (), "judge": ()} for words in first.said)
 
 
 def test_settings_of_one_curve_stand_together(full_world):
@@ -51,14 +51,17 @@ def test_settings_of_one_curve_stand_together(full_world):
     assert sum(a != b for a, b in pairwise(lines)) + 1 == len(set(lines)) == 10
 
 
-def test_what_the_own_listener_finds_is_kept_with_the_right_rank(full_world):
-    for picture in drawn(full_world):
-        for words in picture.said:
-            assert len(words.found) == 5
-            rank = words.ranks["own"]
-            assert (picture.row in words.found) == (rank <= 5)
+def test_what_the_own_listener_and_the_judge_find_is_kept_with_the_right_rank(full_world):
+    said = [(picture.row, words) for picture in drawn(full_world) for words in picture.said]
+    for row, words in said:
+        assert list(words.found) == ["own", "judge"]
+        for judge, found in words.found.items():
+            rank = words.ranks[judge]
+            assert len(found) == 5
+            assert (row in found) == (rank <= 5)
             if rank <= 5:
-                assert words.found[rank - 1] == picture.row
+                assert found[rank - 1] == row
+    assert any(words.found["own"] != words.found["judge"] for _, words in said)
 
 
 def test_a_frozen_speaker_says_the_same_to_its_adapted_listener(full_world):
@@ -75,7 +78,10 @@ def test_thumbnails_are_one_an_image_the_pictures_first(full_world):
     made = thumbnails(pictures, full_world.prepared, full_world.images)
     rows = [picture.row for picture in pictures]
     assert list(made)[:5] == rows
-    assert set(made) == {*rows, *(row for picture in pictures for words in picture.said for row in words.found)}
+    assert set(made) == {
+        *rows,
+        *(row for p in pictures for words in p.said for rows in words.found.values() for row in rows),
+    }
     assert all(thumbnail["src"].startswith("data:image/jpeg;base64,") for thumbnail in made.values())
     assert made[rows[0]]["text"] == f"a <i>person</i> on image {rows[0]}"
 
