@@ -1,6 +1,6 @@
 """Lets the site have the repository's own files under their own paths, so that links hold there as they do here.
 
-Pages outside docs/ are those that mkdocs.yml names. The reference has a page for each room of pipeline/, from docstrings.
+Pages outside docs/ are those that mkdocs.yml names. The reference has a page for each room, from docstrings.
 """
 
 import logging
