@@ -10,6 +10,7 @@
 # make compare                    which of the claims of results/claims.toml hold in the run that data/ holds
 # make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks, or any @MACHINE
 # make documents                  the documents' tables and figures, of results/
+# make docs                       the documents as a site, in site/
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make setup [TORCH=cu128]        install only; PyTorch is that for the CPU where no GPU is found, TORCH names another
 # make fmt | clean                format the code and write what stages depend on; drop checkpoints, grid cells and tool caches
@@ -23,7 +24,7 @@ TORCH ?= auto
 PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test bench observatory repro results compare record documents data profile ui clean
+.PHONY: setup fmt check test bench observatory repro results compare record documents docs data profile ui clean
 
 BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
@@ -64,6 +65,10 @@ record: $(INSTALLED)
 documents: $(INSTALLED)
 	@python -m pipeline.report.documents
 
+docs: $(INSTALLED)
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	@echo "The documents: site/index.html"
+
 data: $(INSTALLED)
 	@python -m stages.fetch $(if $(DATASET),--dataset $(DATASET))
 
@@ -76,6 +81,7 @@ check: $(INSTALLED)
 	mypy
 	lint-imports --no-logo
 	python -m pipeline.report.documents --check
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 	snakefmt --check Snakefile features.smk
 	snakemake --lint
 	snakemake --lint -s features.smk

@@ -1,6 +1,6 @@
 """Lets the site have the repository's own files under their own paths, so that links hold there as they do here.
 
-Pages outside docs/ are those that mkdocs.yml names. The reference has a page for each room of pipeline/, from docstrings.
+Pages outside docs/ are those that mkdocs.yml names. The reference has a page for each room, from docstrings.
 """
 
 import logging
@@ -79,6 +79,7 @@ def _reference():
     packages = [path.parent for path in sorted(ROOT.glob("pipeline/*/__init__.py"))]
     if (ROOT / "saywhich" / "__init__.py").exists():
         packages.insert(0, ROOT / "saywhich")
-    for package in packages:
-        module = package.relative_to(ROOT).as_posix().replace("/", ".")
-        yield f"reference/{package.name}.md", module, module
+    files = [path for path in sorted(ROOT.glob("pipeline/*.py")) if path.stem != "__init__"]
+    for path in (*packages, *files):
+        module = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+        yield f"reference/{path.stem}.md", module, module

@@ -209,8 +209,8 @@ def test_one_more_lambda_runs_the_new_cell_and_the_method_s_own_takes_the_method
 
 
 def test_a_method_of_ten_lines_is_in_curves_tables_and_report_without_another_edit(folder):
-    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    code = guide.split("## Add a method in ten lines")[1].split("```python\n")[1].split("```")[0]
+    guide = (ROOT / "docs/how_to/method.md").read_text(encoding="utf-8")
+    code = guide.split("```python\n")[1].split("```")[0]
     (folder / "pipeline/methods/both.py").write_text(code, encoding="utf-8")
     change(folder, "methods", "both", to={"from": "both", "speaker": "speaker", "lambda": 0.9})
     change(folder, "sweep", "grid", to={"both": {"lambda": [0.7, 0.9]}})

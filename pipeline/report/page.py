@@ -93,7 +93,7 @@ def write_report(
         "drift": [result_tables.drift_table(results, choices)],
         "human": [result_tables.human_table(results, choices)],
         "rewarded": [rewarded.rewarded_table(results, choices, retriever, settings.control)] if retriever else [],
-        "study": study_tables(study, [study / ANSWERS]) if study else [],
+        "study": [*study_tables(study, [study / ANSWERS])] if study else [],
         "crossed": [result_tables.crossed_table(matrix)] if matrix is not None else [],
         "galleries": [result_tables.galleries_table(results, choices)],
         "captions": [*caption_tables.caption_tables(results, choices)],

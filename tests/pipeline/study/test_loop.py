@@ -3,7 +3,9 @@
 import json
 import re
 from argparse import ArgumentParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import yaml
@@ -149,6 +151,46 @@ def test_both_pictures_are_seen_named_and_reached_by_tab(made, open_sheet):
     assert page.evaluate("document.activeElement.textContent || document.activeElement.firstChild.alt") == "left image"
 
 
+@pytest.fixture
+def collector():
+    """A server that keeps what is sent to /answers, and refuses all else; its address, and what it has got."""
+    got = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            got.extend([body] if self.path == "/answers" else [])
+            self.send_response(200 if self.path == "/answers" else 500)
+            self.send_header("Access-Control-Allow-Origin", "*")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", got
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(("path", "said"), [("answers", "The answers were sent."), ("refused", "could not be sent")])
+def test_answers_are_sent_where_that_was_asked(trial, browser, collector, tmp_path, path, said):
+    address, got = collector
+    trial.make(tmp_path, DESIGN, f"{address}/{path}")
+    key = json.loads((tmp_path / "key.json").read_text())
+    page = browser.new_context().new_page()
+    page.goto(first_sheet(tmp_path).as_uri())
+    page.get_by_label("Your participant ID").fill("R1")
+    page.keyboard.press("Enter")
+    answer(page, key)
+    page.get_by_text(said).wait_for()
+    (tmp_path / "sent.jsonl").write_text("".join(got))
+    assert page.locator("#answers").input_value() == "".join(got) or path == "refused"
+    assert len(study_tables(tmp_path, [tmp_path / "sent.jsonl"])) == (path == "answers")
+    page.context.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone(made, open_sheet, scheme):
     page = open_sheet(first_sheet(made, "naturalness"), viewport={"width": 360, "height": 700}, color_scheme=scheme)
@@ -217,4 +259,6 @@ def test_the_command_makes_reads_and_plans(trial, all_right, tmp_path, capsys):
     say_which_study("read", out / "answers", "--study", out)
     assert "| psst_multinomial | " in re.sub(" +", " ", capsys.readouterr().out)
     say_which_study("raters", "75", "72%")
-    assert "in 13%" in capsys.readouterr().out
+    plan = capsys.readouterr().out
+    assert "in 13%" in plan
+    assert " 3399 |" in plan  # as the document has it
