@@ -21,8 +21,8 @@ from pipeline.analysis.selection import Choice
 class Claim(BaseModel):
     """Captions of the method `more` are found more often than those of `than`, on the data set or profile `data`.
 
-    `than` may be captions without training, too. `at`: each method's setting chosen on validation, or where all methods
-    have an equal CIDEr, or are found as often, the first such value. `score` None: the one that methods are compared by.
+    `than` may be captions without training, too. `at`: each method's setting chosen on validation, or where all have
+    an equal CIDEr, or are found as often, the first such value. `score` None: the one that methods are compared by.
     Without a `judge` it is CIDEr that is higher.
     """
 

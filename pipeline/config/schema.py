@@ -202,8 +202,8 @@ class RetrieverSettings(Section):
     """What rewards the captions of methods that take `rewards`: a fixed retriever, and two heads on its vectors.
 
     `model`: its name in pretrain; `mined`: by rank, which of the training images nearest to an image are negatives
-    beside those of the batch; `beam`, `no_repeat`: how the speaker searches the captions that are rewarded. `judge`: the
-    name in pretrain of who looks for the validation images, too, and rewards nothing; None: nobody.
+    beside those of the batch; `beam`, `no_repeat`: how the speaker searches the captions that are rewarded. `judge`:
+    the name in pretrain of who looks for the validation images, too, and rewards nothing; None: nobody.
     """
 
     model: Name

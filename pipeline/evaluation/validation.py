@@ -23,8 +23,8 @@ class Validation:
     """Greedy captions of `batches()`, a whole split in order, or its human captions where only a listener learns.
 
     Gives CIDEr (of a speaker), recall@1, @5, @10 of captions read by the listener (of both), NAME_recall@1, … of those
-    read by each one `watching`, and for a listener alone also those of images looking for their captions, and `rsum`, the
-    sum of all six (VSE++'s criterion).
+    read by each one `watching`, and for a listener alone also those of images looking for their captions, and `rsum`,
+    the sum of all six (VSE++'s criterion).
     """
 
     speaker: Decoder | None

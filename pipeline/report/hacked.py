@@ -19,7 +19,7 @@ Hacked = tuple[int, str]  # the row of an image, and the method whose caption of
 def hacked(
     results: Results, choices: Sequence[Choice], methods: Iterable[str], retriever: str, control: str
 ) -> list[Hacked]:
-    """The captions by which, beside the control's, the image's rank rose most by `retriever` and fell by the last judge.
+    """The captions by which, beside the control's, an image's rank rose most by `retriever` and fell by the last judge.
 
     Both count by their ratio, and the smaller of the two decides; of an image one caption, of `methods` at their chosen
     settings, first seeds. The most first, SHOWN of them at most.
@@ -60,8 +60,7 @@ def beside(found: Sequence[Hacked], control: str, pictures: Callable[[list[int]]
 
 def _hacked(before: tuple[int | None, int | None], after: tuple[int | None, int | None]) -> float:
     """How much the first rank rose or the second fell, whichever is less; 1 is the best rank."""
-    if None in before or None in after:
-        return 0.0
     (rewarded, judged), (rewarded_now, judged_now) = before, after
-    assert rewarded and judged and rewarded_now and judged_now
+    if rewarded is None or judged is None or rewarded_now is None or judged_now is None:
+        return 0.0
     return min(log(rewarded / rewarded_now), log(judged_now / judged))

@@ -51,12 +51,12 @@ def write_report(
 ) -> None:
     """Write the page, its tables, figures and numbers to `out`; equal inputs give equal bytes.
 
-    `sweep` holds cells.json, captions.parquet and history.jsonl, each of `evaluations` metrics.json and captions.parquet, `prepared`
-    the prepared data set; the files named there lie below `images_root`, without which there is no gallery. `crossed`
-    is the file of every speaker with every listener, `observatory` that of the gradient estimators, `study` the folder
-    of a study that raters answered; each is left out where there is none. Dialogs have a report of their own. Raises
-    UserError if another one is missing. `retriever` is the judge that rewards captions, if any, `models` are the
-    folders of trained methods, and `drawn_with` is the seed that scenes were drawn with.
+    `sweep` holds cells.json, captions.parquet and history.jsonl, each of `evaluations` metrics.json and
+    captions.parquet, `prepared` the prepared data set; the files named there lie below `images_root`, without which
+    there is no gallery. `crossed` is the file of every speaker with every listener, `observatory` that of the gradient
+    estimators, `study` the folder of a study that raters answered; each is left out where there is none. Dialogs have
+    a report of their own. Raises UserError if another one is missing. `retriever` is the judge that rewards captions,
+    if any, `models` are the folders of trained methods, and `drawn_with` is the seed that scenes were drawn with.
     """
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)
     if results.of_dialogs:

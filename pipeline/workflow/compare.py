@@ -19,7 +19,7 @@ from pipeline.report.tables import Table
 
 
 def claims_of(root: Path) -> Table | None:
-    """The claims about the profile, or else about the data set, as the run in data/ has them; None where there are none."""
+    """The claims about the profile, or else the data set, as the run in data/ has them; None where there is none."""
     data = root / "data"
     if not (claims := read_claims(root)):
         return None

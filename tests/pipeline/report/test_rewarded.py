@@ -49,8 +49,15 @@ def rewarded(full_world, make_full_cell):
 
 def epochs(first: float | None) -> list[dict[str, float]]:
     """Two epochs of training, validated by the retriever from `first` on, and by a judge."""
-    watched = lambda n: {"val/rewarded_recall@10": first + n, "val/rewarded_recall@1": first / 2,
-                         "val/judged_recall@10": 55.0, "discriminator/accuracy": 0.75}  # fmt: skip # noqa: E731
+
+    def watched(n: int) -> dict[str, float]:
+        recalls = {
+            "val/rewarded_recall@10": first + n,
+            "val/rewarded_recall@1": first / 2,
+            "val/judged_recall@10": 55.0,
+        }
+        return recalls | {"discriminator/accuracy": 0.75}
+
     entries = [{"epoch": n, "step": 10 * n, "val/cider": 1.0, "val/recall@10": 50.0} for n in (1, 2)]
     return entries if first is None else [entry | watched(entry["epoch"]) for entry in entries]
 
