@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from pipeline.channels.searched import unrepeated
+from pipeline.channels.words import Multinomial
+from pipeline.evaluation.generate import Captioned, captions
+from pipeline.evaluation.judges import Judge, Spoken
+from pipeline.models.decoder import Decoder
+from pipeline.types import Batch
+from pipeline.vocabulary import Vocabulary
 
 AT_ONCE = 2**22  # scores that are held at once
 
@@ -42,3 +51,29 @@ def most_telling(heard: Tensor, images: Tensor, others: Tensor, same: Tensor) ->
 def first_of_the_best(values: Tensor) -> Tensor:
     """(M,) int64: where each row of (M, K) has its maximum first."""
     return (values == values.amax(1, keepdim=True)).int().argmax(1)
+
+
+@dataclass(frozen=True)
+class Reranked:
+    """Captions at evaluation: of `samples` drawn of an image, the one by which `judge`, the speaker's own listener,
+    finds it most surely among all images of the split."""
+
+    samples: int
+    judge: Judge
+
+    def captions(
+        self,
+        speaker: Decoder,
+        batches: Iterable[Batch],
+        vocabulary: Vocabulary,
+        device: torch.device,
+        no_repeat: int | None = None,
+    ) -> Captioned:
+        """One caption of each image of `batches`, as `captions` gives them."""
+        channel = unrepeated(Multinomial(self.samples, learns=False), no_repeat)
+        said = captions(speaker, batches, channel, device, vocabulary.unk)
+        flat = said.tokens.flatten(0, 1)
+        heard, seen = self.judge.vectors(Spoken(flat, [vocabulary.decode(row) for row in flat.tolist()]), said.images)
+        same = torch.eye(len(seen), dtype=torch.bool, device=seen.device)
+        best = most_telling(heard.unflatten(0, said.tokens.shape[:2]), seen, seen, same).best.cpu()
+        return replace(said, tokens=said.tokens[torch.arange(len(best)), best].unsqueeze(1))

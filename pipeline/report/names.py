@@ -28,6 +28,9 @@ PUBLISHED = {
     "sll_sle": "SLL + SLE",
     "sll_me": "SLL + ME",
     "guidance": "Guidance",
+    "mle_rerank": "MLE, re-ranked",
+    "luo_rerank": "Luo et al., re-ranked",
+    "psst_rerank": "PSST-Multinomial, re-ranked",
 }
 _COLOURS = {"mle": 0, "psst_multinomial": 1, "st_multinomial": 2, "luo": 3, "reinforce": 4, "psst_gumbel": 5}
 _COLOURS |= {"st_gumbel": 6, "guidance": 7, "psst_rloo": 8}
