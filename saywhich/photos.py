@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Photo = str | Path | Image.Image | np.ndarray
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 THREADS = 4  # that decode
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 from typing import Any
 
-import mlflow
 import pandas as pd
+from mlflow.models import set_model
+from mlflow.pyfunc import PythonModel
 
 
-class Captions(mlflow.pyfunc.PythonModel):
+class Captions(PythonModel):
     """A table with a column `image`, the bytes of an image file a row → one with a column `caption`."""
 
     def load_context(self, context: Any) -> None:
@@ -27,4 +28,4 @@ class Captions(mlflow.pyfunc.PythonModel):
         return pd.DataFrame({"caption": [caption.text for caption in said]})
 
 
-mlflow.models.set_model(Captions())
+set_model(Captions())

@@ -101,7 +101,7 @@ def _table(out: TextIO, ranked: bool) -> Write:
 
 def _lines(out: TextIO) -> Write:
     def write(file: Path, caption: Caption) -> None:
-        said = {"file": str(file), "caption": caption.text}
+        said: dict[str, Any] = {"file": str(file), "caption": caption.text}
         if caption.rank is not None:
             said |= {"rank": caption.rank, "of": caption.of, "margin": caption.margin}
         said |= {"candidates": list(caption.candidates)} if len(caption.candidates) > 1 else {}

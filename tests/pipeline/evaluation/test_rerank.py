@@ -48,7 +48,8 @@ class Counting:
     """A judge to whom a caption means the image whose number is the caption's first word."""
 
     def vectors(self, said, rows):
-        assert [text.split()[0] for text in said.texts] == [str(word) for word in said.tokens[:, 0].tolist()]
+        first = [text.split()[:1] for text in said.texts]
+        assert first == [[str(word)] if word else [] for word in said.tokens[:, 0].tolist()]
         return torch.eye(20)[said.tokens[:, 0] - 1], torch.eye(20)[rows]
 
 
