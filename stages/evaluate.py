@@ -43,7 +43,7 @@ def run(stage: Stage) -> None:
     products.choose([speaker], stage.device)
     with (
         recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,
-        evaluation_of(p, stage, speaker, prepared, store) as evaluation,
+        evaluation_of(p, stage, speaker, prepared, store, settings.rerank) as evaluation,
     ):
         results, tables = {}, []
         for split in p.splits:

@@ -24,6 +24,7 @@ from pipeline.config.schema import (
     ListenerSettings,
     Params,
     Pretrained,
+    Rerank,
     Seeds,
     SpeakerSettings,
     Train,
@@ -44,7 +45,7 @@ SPEAKS: dict[type[Section], type[Section]] = {
 }
 LISTENS = (ListenerSettings, Pretrained)  # who may judge captions, with features of its own
 # The keys of every block of `methods`; the others are the options of its composition.
-OWN = ("from", "method", "speaker", "train", "gamma")
+OWN = ("from", "method", "speaker", "train", "gamma", "rerank")
 # who ranks candidate answers without a model (evaluation/priors.py)
 PRIORS = ("chance", "prior", "question_prior")
 REWARDS = "rewards"  # the argument of compositions that the section `retriever` makes
@@ -59,14 +60,16 @@ class MethodSettings:
     optimisation: Optimisation
     objective: Objective
     gamma: float  # guidance of the trained speaker
+    rerank: int | None  # at evaluation: captions drawn of an image, of which the own listener takes one
     speaker: str  # the one that it begins with, by its name in `pretrain`
     rewarded: bool  # whether it takes the reward models, too
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The arguments as params.yaml names them, and gamma where the speaker is guided."""
+        """The arguments as params.yaml names them; gamma and rerank where they are used."""
         own = {"lambda" if key == "lam" else key: value for key, value in self.arguments.items()}
-        return own if self.gamma == 1 else own | {"gamma": self.gamma}
+        own |= {} if self.gamma == 1 else {"gamma": self.gamma}
+        return own if self.rerank is None else own | {"rerank": {"samples": self.rerank}}
 
 
 def method_settings(view: View, name: str) -> MethodSettings:
@@ -75,7 +78,8 @@ def method_settings(view: View, name: str) -> MethodSettings:
     train = Train.model_validate(_laid_over(view.train.plain(), block["train"]))
     arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in OWN}
     composition = _composition(name, block)
-    own = block["gamma"], block["speaker"], REWARDS in inspect.signature(composition).parameters
+    rerank, rewarded = block["rerank"], REWARDS in inspect.signature(composition).parameters
+    own = block["gamma"], rerank and rerank["samples"], block["speaker"], rewarded
     return MethodSettings(composition, arguments, train.optimisation, train.objective, *own)
 
 
@@ -239,7 +243,7 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
                 raise UserError(f"{place}: every method has a key of this name; call it otherwise")
             default = ... if option.default is option.empty else option.default
             fields["lambda" if option.name == "lam" else option.name] = (option.annotation, default)
-        return create_model(name, __base__=Section, **fields, gamma=(NonNegative, 1.0))
+        return create_model(name, __base__=Section, **fields, gamma=(NonNegative, 1.0), rerank=(Rerank | None, None))
     except UserError as mistake:
         raise _MistakeError(("methods", name), str(mistake)) from None
     except Exception as error:  # in the method's own file

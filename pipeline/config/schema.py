@@ -244,6 +244,12 @@ class Near(Section):
             raise ValueError("images goes with features or a retriever, which need it; facts say themselves how many")
 
 
+class Rerank(Section):
+    """Of `samples` captions of an image the one is taken by which the method's own listener finds it most surely."""
+
+    samples: Count
+
+
 class Evaluate(Section):
     """Decoding (beam 1: greedy) and what is measured; `several`: also of sets of captions of an image.
 

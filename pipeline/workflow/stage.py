@@ -107,11 +107,15 @@ class Stage:
         """Names this work: a digest of the stage's parameters, its input files (folders: all in them) and the code that
         it imports, as dvc.yaml lists it. Where its model lies, and where its outputs will, does not matter.
         """
-        params = self.params.flat()
-        item = {key.removeprefix(f"methods.{self.instance}."): value for key, value in params.items()}
+        own, params = f"methods.{self.instance}.", self.params.flat()
+        item = {key.removeprefix(own): value for key, value in params.items()}
+        title = self.title
+        if self.name in ("train", "adapt"):  # what a method is called, and how it is evaluated, changes no weights
+            decides = (key for key in params if not key.startswith(f"{own}rerank"))
+            title, params = self.name, {key.replace(own, "methods.*."): params[key] for key in decides}
         listed = listed_deps(read_mapping(Path("dvc.yaml")), self.name, item)
         parts = {
-            "stage": self.title,
+            "stage": title,
             "params": params,
             "inputs": {path.removeprefix(f"{self.model}/"): content for path, content in self.digests(inputs).items()},
             "code": {path: digest(CODE / path) for path in listed if path.startswith(("pipeline/", "stages/"))},

@@ -206,6 +206,8 @@ def _at(tree: Any, key: str) -> Any:
 
 def _word(value: Any) -> str:
     """A value as a part of a file name."""
+    if isinstance(value, Mapping):
+        return "+".join(f"{key}-{_word(inner)}" for key, inner in value.items())
     return re.sub(r"[^\w.+-]", "_", value if isinstance(value, str) else json.dumps(value))
 
 
