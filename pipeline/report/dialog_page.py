@@ -18,6 +18,7 @@ from pipeline.report.gallery import LONGEST_SIDE, data_uri, opened
 from pipeline.report.names import published
 from pipeline.report.tables import Column, Table
 from pipeline.runtime.files import write_atomically
+from pipeline.runtime.untrusted import inside
 
 TEMPLATE = Path(__file__).parent / "template"
 SHORT = ("generators", "discriminators", "claims")  # tables for the terminal
@@ -81,7 +82,9 @@ def _dialog(
             [row["question"], row["human"], *(str(x) for each in theirs for x in (each["answer"], each["rank"]))]
         )
     of = next(iter(here.values()))
-    picture = data_uri(opened(images_root / of["file"], LONGEST_SIDE), 85) if images_root and of["file"] else None
+    picture = (
+        data_uri(opened(inside(images_root, of["file"]), LONGEST_SIDE), 85) if images_root and of["file"] else None
+    )
     return ShownDialog(of["id"], picture, Table(f"dialog-{image}", f"Image {of['id']}", head, rows))
 
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,9 +16,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from pipeline.runtime.files import write_atomically
-
-STALE = 600.0  # seconds after which a half-written file belongs to nobody
+from pipeline.runtime.files import clear_parts, write_atomically
 
 
 @dataclass(frozen=True)
@@ -58,10 +55,7 @@ class Checkpoints:
         for _, file in self._files():
             if file != path and file not in older[: self.keep - 1]:
                 file.unlink(missing_ok=True)
-        for part in self.folder.glob(".step-*.part"):
-            with suppress(FileNotFoundError):
-                if time.time() - part.stat().st_mtime > STALE:
-                    part.unlink()
+        clear_parts(self.folder)
         return path
 
     def latest(self) -> Checkpoint | None:

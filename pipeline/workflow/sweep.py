@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from pipeline.config.reading import read_mapping
+from pipeline.config.names import named_mapping
 from pipeline.config.views import listed_deps, listed_keys
 from pipeline.errors import UserError
 from pipeline.runtime.files import atomic_path, digest, write_atomically
@@ -209,7 +209,7 @@ def _word(value: Any) -> str:
 def main(arguments: Sequence[str]) -> int:
     """`gather FOLDER` or `estimate`, for the grid of params.yaml; a mistake of the user is one line and status 2."""
     try:
-        params = read_mapping(Path("params.yaml"))
+        params = named_mapping()
         grid = cells(params)
         if len(arguments) == 2 and arguments[0] == "gather":
             gather(grid, Path(arguments[1]))
