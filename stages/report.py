@@ -13,6 +13,7 @@ def run(stage: Stage) -> None:
     """Report on the sweep, and on the evaluations that there are of the methods in params.yaml."""
     from pipeline.analysis.selection import ReportSettings
     from pipeline.report.page import write_report
+    from pipeline.runtime.seal import check_seal
     from pipeline.tracking import recorder
 
     p = stage.params
@@ -22,6 +23,7 @@ def run(stage: Stage) -> None:
     crossed = stage.root / "crossed" / "crossed.json"
     observatory = stage.root / "observatory" / "observatory.json"  # no stage of DVC's writes it: it may not be there
     inputs = [sweep, prepared, crossed, *evaluations, *([observatory] if observatory.exists() else [])]
+    check_seal(prepared, "run the prepare stage again")
     with recorder.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
         images = None if p.prepare.images is None else Path(p.prepare.root) / p.prepare.images
         settings = ReportSettings(**p.report)
