@@ -11,6 +11,8 @@
 # make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks, or any @MACHINE
 # make documents                  the documents' tables and figures, of results/
 # make docs                       the documents as a site, in site/
+# make verify                     whether every output, DVC's copies and the cells are what was written; reads all bytes
+# make torture [KILLS=200]        kills every stage of a toy world at random; its results are to be those of an undisturbed one
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make setup [TORCH=cu128]        install only; PyTorch is that for the CPU where no GPU is found, TORCH names another
 # make fmt | clean                format the code and write what stages depend on; drop checkpoints, grid cells and tool caches
@@ -24,7 +26,7 @@ TORCH ?= auto
 PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test bench observatory repro results compare record documents docs data profile ui clean
+.PHONY: setup fmt check test bench observatory repro results compare record documents docs data profile ui clean verify torture
 
 BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
@@ -68,6 +70,12 @@ documents: $(INSTALLED)
 docs: $(INSTALLED)
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 	@echo "The documents: site/index.html"
+
+verify: $(INSTALLED)
+	@python -m pipeline.workflow.verify
+
+torture: $(INSTALLED)
+	@python -m pytest -q tests/test_torture.py --kills $(or $(KILLS),200)
 
 data: $(INSTALLED)
 	@python -m stages.fetch $(if $(DATASET),--dataset $(DATASET))

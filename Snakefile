@@ -12,10 +12,11 @@ from pathlib import Path
 
 from pipeline.workflow import sweep
 from pipeline.metrics import shared_meteor
+from pipeline.config.names import named_mapping
 from pipeline.config.reading import read_mapping
 from pipeline.config.views import listed_deps
 
-PARAMS = read_mapping(Path("params.yaml"))
+PARAMS = named_mapping()
 CELLS = {(cell.method, cell.name): cell for cell in sweep.cells(PARAMS)}
 WORKFLOW = read_mapping(Path("dvc.yaml"))
 NEEDS = {

@@ -13,6 +13,7 @@ def run(stage: Stage) -> None:
     """Report on the sweep, and on the evaluations that there are of the methods in params.yaml."""
     from pipeline.analysis.selection import ReportSettings
     from pipeline.report.page import write_report
+    from pipeline.runtime.seal import check_seal
     from pipeline.tracking import recorder
 
     p = stage.params
@@ -25,6 +26,7 @@ def run(stage: Stage) -> None:
     answered = any((study / "answers").glob("**/*.json*"))
     there = [*([observatory] if observatory.exists() else []), *([study / "answers"] if answered else [])]
     inputs = [sweep, prepared, crossed, *evaluations, *there]
+    check_seal(prepared, "run the prepare stage again")
     with recorder.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
         images = None if p.prepare.images is None else Path(p.prepare.root) / p.prepare.images
         settings = ReportSettings(**p.report)

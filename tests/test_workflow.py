@@ -71,8 +71,9 @@ def succeed(folder: Path, *command: str, **environment: str) -> str:
 
 
 def ran(output: str) -> list[str]:
-    """The stages that a `dvc repro` with this output ran."""
-    return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage")]
+    """The stages that a `dvc repro` with this output ran, but for the one that looks at the names whatever changed."""
+    stages = [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage")]
+    return [stage for stage in stages if stage != "names"]
 
 
 def behind(*methods: str) -> set[str]:
@@ -176,7 +177,13 @@ def test_a_changed_rho_runs_what_depends_on_it_and_nothing_else(folder):
     assert len(cells) == 6, "two cells, each trained, adapted to and evaluated"
     change(folder, "methods", "psst_multinomial", "rho", to=0.75)
     status = json.loads(succeed(folder, "dvc", "status", "--json"))
-    assert set(status) == {"train@psst_multinomial", "evaluate@psst_multinomial", "sweep", "cross", "report"}
+    assert set(status) - {"names"} == {
+        "train@psst_multinomial",
+        "evaluate@psst_multinomial",
+        "sweep",
+        "cross",
+        "report",
+    }
     stages = ran(succeed(folder, "dvc", "repro"))
     assert stages == [
         *(f"{stage}@psst_multinomial" for stage in ("train", "adapt", "evaluate")), "sweep", "cross", "report",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,13 +10,16 @@ import torch
 
 from pipeline.channels.words import Greedy
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import ListenerJudge, Spoken, verdict
+from pipeline.evaluation.judges import AT_ONCE, ListenerJudge, Spoken, verdict
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.retrieval import recall, search
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
 from pipeline.types import Batch, Message, caption_mask
+
+FEW = 8  # captions or images that may well be alike
+ALIKE = 1e-4  # of unit vectors
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Validation:
         said = captions(self.speaker, self.batches(), Greedy(), self.device, self.unk, self.dtype)
         assert self.cider is not None
         tokens = said.tokens.flatten(0, 1)
+        _tell_collapse(tokens)
         cider = self.cider(tokens.to(self.device), said.images.to(self.device))
         found = {"cider": float(cider.mean())}
         for who, retriever in self.watching.items():
@@ -65,8 +70,35 @@ class Validation:
         images = torch.arange(len(tokens))
         judge = ListenerJudge(self.listener, lambda rows: pooled[rows], self.device)
         found = verdict(judge, Spoken(tokens, ()), images, images)
+        _tell_deafness(judge, tokens)
         there = {f"recall@{k}": found.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
         if not both_ways:
             return there
         back = {f"recall@{k}_of_captions": found.image_to_text[f"R@{k}"] for k in (1, 5, 10)}
         return there | back | {"rsum": sum(there.values()) + sum(back.values())}
+
+
+def _tell_collapse(tokens: torch.Tensor) -> None:
+    """Say so where a speaker says the same (N, T) of all images, or does not come to an end."""
+    if len(tokens) < FEW:
+        return
+    if not (tokens != tokens[0]).any():
+        _warn(f"the speaker says the same of all {len(tokens)} images of the validation split: it has collapsed")
+    endless = int((tokens > 0).all(1).sum())
+    if endless > len(tokens) // 2:
+        _warn(f"{endless} of {len(tokens)} captions of the validation split do not end before {tokens.shape[1]} words")
+
+
+def _tell_deafness(judge: ListenerJudge, tokens: torch.Tensor) -> None:
+    """Say so where a listener hears the same in different captions, or sees the same in all images."""
+    different = torch.unique(tokens, dim=0)[:AT_ONCE]
+    for vectors, what in (
+        (judge.hear(Spoken(different, ())), "hears the same in all captions"),
+        (judge.look(torch.arange(len(tokens))[:AT_ONCE]), "sees the same in all images"),
+    ):
+        if len(vectors) >= FEW and bool((vectors - vectors[0]).abs().amax() < ALIKE):
+            _warn(f"the listener {what} of the validation split: it has collapsed")
+
+
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr, flush=True)

@@ -39,6 +39,7 @@ from pipeline.features.rows import Rows
 from pipeline.features.weights import UnreachableWeightsError
 from pipeline.features.word_detector import Captions, WordDetectorNetwork, Words, squashed
 from pipeline.runtime.files import write_atomically
+from pipeline.runtime.untrusted import inside
 from pipeline.vocabulary import Vocabulary
 
 AHEAD = 2  # batches of images that are decoded while the network sees one
@@ -119,7 +120,7 @@ def extract(
     work.mkdir(parents=True, exist_ok=True)
 
     def load(row: int, prepare: Callable[[Any], Tensor]) -> Tensor:
-        path = root / images.file(row)
+        path = inside(root, images.file(row))
         try:
             return prepare(open_image(path))
         except FileNotFoundError:

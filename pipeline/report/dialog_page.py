@@ -19,6 +19,7 @@ from pipeline.report.export import as_csv, markdown
 from pipeline.report.gallery import LONGEST_SIDE, data_uri, opened
 from pipeline.report.names import published
 from pipeline.runtime.files import write_atomically
+from pipeline.runtime.untrusted import inside
 
 TEMPLATE = Path(__file__).parent / "template"
 SHORT = ("generators", "discriminators", "claims")  # tables for the terminal
@@ -157,7 +158,7 @@ def _dialog(
             number, one["question"], one["human"], answers, list(dict(ranks).items()), one["best"], _looked(one)
         )
         rounds.append(shown)
-    image_ = opened(root / one["file"], LONGEST_SIDE) if root and one["file"] else None
+    image_ = opened(inside(root, one["file"]), LONGEST_SIDE) if root and one["file"] else None
     picture, shape = (None, "") if image_ is None else (data_uri(image_, 85), f"{image_.width} / {image_.height}")
     return ShownDialog(one["id"], picture, shape, one["caption"], rounds)
 

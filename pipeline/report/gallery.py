@@ -27,6 +27,7 @@ from pipeline.analysis.tradeoff import curves
 from pipeline.errors import UserError
 from pipeline.report.drawing import Style
 from pipeline.report.figures import styles
+from pipeline.runtime.untrusted import inside
 from pipeline.scenes.drawing.draw import draw_scene
 from pipeline.scenes.facts import FACTS, Scene, read_facts
 from pipeline.scenes.faithfulness import verdict_of_words
@@ -151,7 +152,7 @@ def pictures_of(
     if drawn_with is not None and scenes:
         images = [draw_scene(scenes[row["id"]], drawn_with, int(row["id"]), DRAWN) for row in rows]
     else:
-        images = [opened(images_root / row["file"], LONGEST_SIDE) for row in rows]
+        images = [opened(inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
     return [
         Picture(n, row["id"], image, tuple(human[n]), tuple(said[n]))
         for n, row, image in zip(wanted, rows, images, strict=True)
@@ -197,7 +198,7 @@ def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -
     files, human = {row["image"]: row["file"] for row in rows}, _human(prepared, wanted)
     found, left = {}, BUDGET
     for row in (row for row in wanted if row in files):
-        src = data_uri(opened(images_root / files[row], THUMBNAIL), 70)
+        src = data_uri(opened(inside(images_root, files[row]), THUMBNAIL), 70)
         left -= len(src)
         if left < 0:
             break

@@ -161,7 +161,7 @@ def run(
     finally:
         started._record({"status": status, "time": now()})
         started._close()
-        if sender:
+        if sender and status != "KILLED":  # who is asked to end does not wait; the sender goes on alone
             sender.wait()
 
 

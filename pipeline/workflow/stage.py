@@ -23,7 +23,8 @@ from pipeline.config.load import load
 from pipeline.config.reading import read_mapping
 from pipeline.config.views import View, listed_deps
 from pipeline.errors import UserError
-from pipeline.runtime.files import digest
+from pipeline.runtime import notice
+from pipeline.runtime.files import clear_parts, digest
 from pipeline.runtime.memory import keep_freed
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ class Stage:
 def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | None = None) -> int:
     """Read the command line of stage `name`, check params.yaml, and run; the exit status.
 
-    0: done; 2: a mistake of the user or a full disk, told in one line; 130: interrupted. Threads are as many as
+    0: done; 2: a mistake of the user or a full disk, told in one line; 128 and the number of a signal: asked to end,
+    130 for Ctrl-C, 143 for SIGTERM; a training has then saved a checkpoint. Threads are as many as
     OMP_NUM_THREADS says, or as there are cores to run on. With SAYWHICH_PROCESSES=n a training runs as n processes by
     torchrun, each with its own accelerator, if there are any, and its part of each batch.
     """
@@ -136,7 +138,10 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
             _become_several(name, sys.argv[1:] if arguments is None else arguments)
         os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
         keep_freed()
-        run(_opened(name, options))
+        with notice.heeded():
+            stage = _opened(name, options)
+            clear_parts(stage.out)
+            run(stage)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -145,6 +150,9 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
             raise
         print(f"{name}: the disk is full ({error}); make room and run it again", file=sys.stderr)
         return 2
+    except notice.Stopped as stopped:
+        print(f"{name}: ended by {stopped}; the same command goes on from here", file=sys.stderr)
+        return 128 + stopped.request
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
@@ -161,7 +169,8 @@ def opened(name: str, arguments: Sequence[str]) -> Stage:
 
 def _opened(name: str, options: argparse.Namespace) -> Stage:
     overrides = [*options.set, *([] if options.seed is None else [f"seed={options.seed}"])]
-    instance = getattr(options, INSTANCE[name]) if name in INSTANCE else None
+    # DVC hands over its own name of an instance, train@psst_multinomial
+    instance = getattr(options, INSTANCE[name]).rpartition("@")[2] if name in INSTANCE else None
     view = load(options.params, overrides).for_stage(name, instance)
     return Stage(
         name=name,

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from pipeline.config.reading import read_mapping
+from pipeline.config.names import named_mapping
 from pipeline.config.views import listed_deps, listed_keys
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.runtime.files import atomic_path, digest, write_atomically
 
 CELLS = Path("data/cells")
@@ -122,7 +122,11 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
         metrics = json.loads((cell.folder / "evaluation/metrics.json").read_text(encoding="utf-8"))
         settings = {**metrics.get("settings", {}), **cell.settings, "seed": cell.seed}
         entries.append({"cell": cell.name, **metrics, "settings": settings})
-        table = pq.read_table(cell.folder / "evaluation/captions.parquet")
+        captions = cell.folder / "evaluation/captions.parquet"
+        try:
+            table = pq.read_table(captions, page_checksum_verification=True)
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{captions}: cannot be read ({reason(error)}); delete it and run the grid again") from None
         named = {
             "method": pa.array([cell.method] * len(table), pa.string()),
             "cell": pa.array([cell.name] * len(table), pa.string()),
@@ -139,6 +143,7 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
             if tables
             else pa.table({"cell": pa.array([], pa.string())}),
             temporary,
+            write_page_checksum=True,
         )
 
 
@@ -214,7 +219,7 @@ def _word(value: Any) -> str:
 def main(arguments: Sequence[str]) -> int:
     """`gather FOLDER` or `estimate`, for the grid of params.yaml; a mistake of the user is one line and status 2."""
     try:
-        params = read_mapping(Path("params.yaml"))
+        params = named_mapping()
         grid = cells(params)
         if len(arguments) == 2 and arguments[0] == "gather":
             gather(grid, Path(arguments[1]))
