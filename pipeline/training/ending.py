@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def awaited() -> Iterator[Callable[[], bool]]:
-    """Within the block SIGTERM ends nothing: what is given says whether one came. Only the main thread can wait for it."""
+    """Within the block SIGTERM ends nothing: what is given says whether one came. Only the main thread gets any."""
     came = threading.Event()
 
     def note(number: int, frame: FrameType | None) -> None:

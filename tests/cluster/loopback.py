@@ -159,7 +159,12 @@ def store(folder: Path, port: int) -> Service:
 
 def tracker(folder: Path, port: int, environment: Mapping[str, str]) -> Service:
     """An MLflow server with SQLite behind it, whose artifacts go through it into the store."""
-    options = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", f"s3://{BUCKET}/mlflow"]
+    options = [
+        "--backend-store-uri",
+        f"sqlite:///{folder}/mlflow.db",
+        "--artifacts-destination",
+        f"s3://{BUCKET}/mlflow",
+    ]
     options += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     return Service([sys.executable, "-m", "mlflow", "server", *options], folder / "mlflow.log", environment)
 
