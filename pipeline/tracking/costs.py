@@ -44,7 +44,7 @@ def finished() -> Iterator[Mapping[str, Any]]:
 
 
 def table(runs: Iterable[Mapping[str, Any]]) -> str:
-    """The page for these runs: cells and methods of a stage are one row, roles, data sets and sets of features each one."""
+    """The page for these runs: all cells of a stage are one row; roles and sets of features have their own."""
     groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for run in runs:
         stage, _, instance = re.split(r"\s", run["name"], maxsplit=1)[0].partition("@")

@@ -155,7 +155,7 @@ def test_a_training_on_two_nodes_is_that_of_one_process(up, world, tmp_path):
     from safetensors.torch import load_file
 
     settings = up.environment | {"SAYWHICH_TRACKING": "off"}
-    words = ["--method", "psst_multinomial", "--set", "train.optimisation.epochs=3"]
+    words = ["--method", "luo", "--set", "train.optimisation.epochs=3"]
     words += ["--set", "train.optimisation.validate_every=3", "--set", "train.optimisation.batch=6"]
     succeed(world, sys.executable, "-m", "stages.train", *words, "--out", str(tmp_path / "one"), **settings)
     batch = ["sbatch", "--wait", "--nodes=2", "--time=60", f"--output={tmp_path}/two.log"]
