@@ -5,7 +5,11 @@
 # make observatory TRAINED=data   the same before the trained speaker of the run in data/, compared with a gradient of 100,000 captions
 # make profile PROFILE=coco       write params.yaml alone
 # make test                       install, run all tests
+# make test-cluster               the grid on a real Slurm, MLflow's server, an S3 store; skipped where they are not installed
+# make foretell [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  how long the grid takes on so many machines
+# make costs                      seconds and peak memory of every stage, from MLflow's records
 # make bench                      the benchmarks, each figure beside its peer's; BENCHMARKS=decoding: that one
+# make bench-cluster              on a Slurm of this machine: what a job takes besides its work, and how workers add up
 # make check                      format, lint, types, layers, workflow files, documents against results/
 # make compare                    which of the claims of results/claims.toml hold in the run that data/ holds
 # make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks, or any @MACHINE
@@ -26,7 +30,7 @@ TORCH ?= auto
 PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test bench observatory repro results compare record documents docs data profile ui clean verify torture
+.PHONY: setup fmt check test test-cluster foretell costs bench bench-cluster observatory repro results compare record documents docs data profile ui clean verify torture
 
 BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
@@ -48,12 +52,22 @@ results: $(INSTALLED) profile
 	@echo
 	@echo "The report: data/report/report.html; all tables: data/report/tables.md"
 
+foretell: $(INSTALLED)
+	@python -m pipeline.workflow.foretell $(if $(MACHINES),--machines $(MACHINES)) $(if $(CORES),--cores $(CORES)) \
+		$(if $(MEMORY),--memory $(MEMORY)) $(if $(OVERHEAD),--overhead $(OVERHEAD))
+
+costs: $(INSTALLED)
+	@python -m pipeline.tracking costs
+
 bench: $(INSTALLED)
 	@mkdir -p data/benchmarks; export OMP_NUM_THREADS=1; \
 	for name in $(BENCHMARKS); do \
 		echo; echo "benchmarks/$$name.py"; python benchmarks/$$name.py | tee data/benchmarks/$$name.md; done
 
 # A report that is there is made again, to show it.
+bench-cluster: $(INSTALLED)
+	@mkdir -p data/cluster; python benchmarks/cluster.py | tee data/cluster/cluster.md
+
 observatory: $(INSTALLED)
 	@python -m stages.observatory $(if $(TRAINED),--trained $(TRAINED))
 	@test -n "$(TRAINED)" || ! test -f data/report/report.html || dvc repro --force --single-item report
@@ -82,6 +96,9 @@ data: $(INSTALLED)
 
 test: $(INSTALLED)
 	python -m pytest
+
+test-cluster: $(INSTALLED)
+	python -m pytest tests/cluster
 
 check: $(INSTALLED)
 	ruff format --check .

@@ -1,4 +1,4 @@
-"""`sync` sends what waits in the spool; `send` is what a run starts where nobody sends yet."""
+"""`sync` sends what waits in the spool, `costs` says what stages took; `send` is what a run starts if nobody sends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,12 @@ def main(arguments: Sequence[str]) -> int:
         if list(arguments) == ["send"]:
             sender.serve(root() / "mlflow-spool")
             return 0
-        print(f"usage: {SYNC}", file=sys.stderr)
+        if list(arguments) == ["costs"]:
+            from pipeline.tracking.costs import page
+
+            print(page())
+            return 0
+        print(f"usage: {SYNC} | costs", file=sys.stderr)
         return 2
 
 
