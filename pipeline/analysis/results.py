@@ -167,7 +167,7 @@ class Results:
         return bool(self.values(*keys))
 
     def dial(self, method: str) -> str:
-        """The setting along which the method's curve runs: λ, or where that does not vary γ, α, n or a term's weight."""
+        """The setting along which the method's curve runs: λ, or where that does not vary γ, α, n or a weight."""
         points = self.of(method)
         others = (key for key in DIALS if any(key in point.settings for point in points))
         return next(others, "lambda") if len({point.settings.get("lambda") for point in points}) == 1 else "lambda"
