@@ -8,6 +8,7 @@ and `<!-- end -->`. The first says what to show, with bars between its parts:
     <!-- results: scenes | Results at the chosen λ -->                             a table, by the beginning of its name
     <!-- results: scenes | Results | columns: Method; CIDEr | rows: mle; luo -->   some columns, some rows
     <!-- results: scenes | figure: curve -->                                       a figure; its description is kept
+    <!-- results: scenes | tables -->                                              all tables, each below its name
     <!-- results: scenes | provenance -->                                          which command printed it, and where
 """
 
@@ -120,6 +121,10 @@ def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str, folder
     try:
         if parts == [("provenance", "")]:
             return _provenance(found) + "\n"
+        if parts == [("tables", "")]:
+            return "\n".join(
+                f"**{published(name)}**\n\n{_text(_part(all_, {}))}" for name, all_ in found.tables.items()
+            )
         if key == "figure" and not options:
             description = re.match(r"!\[(.*?)\]\(", now)
             picture = os.path.relpath(root / _picture(root, found.figure(value)), folder)
@@ -127,6 +132,10 @@ def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str, folder
         table = _part(found.table(f"{key}: {value}" if value else key), dict(options))
     except UserError as error:
         raise UserError(f"{path_of(Path(), name)} {error}") from None
+    return _text(table)
+
+
+def _text(table: Printed) -> str:
     long = any(len(cell) > WIDEST for line in (table.columns, *table.rows) for cell in line)
     right = [n > 0 and all(NUMBER.match(row[n]) for row in table.rows) for n in range(len(table.columns))]
     return aligned(table.columns, table.rows, right, padded=not long) + "\n"

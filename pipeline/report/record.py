@@ -91,7 +91,9 @@ def _of_profile(root: Path, name: str, profile_text: Callable[[str, Path], str])
     shown = {row["method"].removeprefix("frozen_") for row in _curve(root / "data" / "report")}
     cells = root / "data" / "sweep" / "cells.json"
     in_grid = {cell["method"] for cell in json.loads(cells.read_text(encoding="utf-8"))} if cells.is_file() else set()
-    return f"make {'results' if shown <= in_grid else 'repro'} PROFILE={name}"  # make results shows the grid alone
+    single = {file.parent.name for file in (root / "data" / "evaluation").glob("*/metrics.json")}
+    grid_alone = shown <= in_grid and not shown <= single  # make results makes no single runs
+    return f"make {'results' if grid_alone else 'repro'} PROFILE={name}"
 
 
 def _drawn(root: Path, name: str, picture: Path) -> Drawn:

@@ -168,6 +168,17 @@ def test_a_long_cell_ends_the_setting_in_line(root):
     assert shown(root, "small | Recall")[1:3] == ["| --- | --: | --- |", "| a\\|b | 7.5 | 1 seed |"]
 
 
+def test_all_tables_stand_each_below_its_name(root):
+    lines = shown(root, "small | tables")
+    assert [line for line in lines if line.startswith("**")] == [
+        "**Recall at 10**",
+        "**Words**",
+        "**Words, all**",
+        "**Work**",
+    ]
+    assert lines[-5:] == ["**Work**", "", "| Method     |   n |", "| ---------- | --: |", "| Luo et al. |   5 |"]
+
+
 def test_provenance_is_one_line(root):
     line = "Printed by `make repro PROFILE=small` at commit abc1234, 2026-01-02, seeds 1, 2; one core."
     assert shown(root, "small | provenance") == [line]

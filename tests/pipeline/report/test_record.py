@@ -9,7 +9,7 @@ from pipeline.config.overlays import profile_text
 from pipeline.errors import UserError
 from pipeline.report import documents
 from pipeline.report.export import markdown
-from pipeline.report.record import record, tables_in
+from pipeline.report.record import OTHERS, record, tables_in
 from pipeline.report.result_file import Printed, read_result
 from pipeline.report.tables import Column, Table
 from pipeline.runtime.files import sha256
@@ -78,6 +78,11 @@ def test_a_grid_without_single_runs_is_of_make_results_and_changed_code_is_told(
     assert command.main(["small@xeon"]) == 0
     assert read_result(root, "small@xeon").command == "make results PROFILE=small"
     assert read_result(root, "small").commit.endswith("-dirty")
+    for row in ("luo", "mle"):
+        (root / "data" / "evaluation" / row).mkdir(parents=True)
+        (root / "data" / "evaluation" / row / "metrics.json").write_text("{}")
+    assert command.main(["small"]) == 0
+    assert read_result(root, "small").command == "make repro PROFILE=small", "which trains the grid, too"
 
 
 def test_a_figure_keeps_its_place_when_it_is_recorded_again(root):
@@ -106,11 +111,7 @@ def test_benchmarks_hand_over_the_tables_that_they_print(root, capsys):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        (
-            "large",
-            "large: no profile in profiles/, nor one of observatory, benchmarks, observatory_scenes, "
-            "observatory_flickr8k",
-        ),
+        ("large", f"large: no profile in profiles/, nor one of {', '.join(OTHERS)}"),
         ("benchmarks", "data/benchmarks has no tables; make bench makes them"),
         ("small", "params.yaml is not the profile small, so data/report is of another run"),
     ],
