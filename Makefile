@@ -5,11 +5,18 @@
 # make observatory TRAINED=data   the same before the trained speaker of the run in data/, compared with a gradient of 100,000 captions
 # make profile PROFILE=coco       write params.yaml alone
 # make test                       install, run all tests
+# make test-cluster               the grid on a real Slurm, MLflow's server, an S3 store; skipped where they are not installed
+# make foretell [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  how long the grid takes on so many machines
+# make costs                      seconds and peak memory of every stage, from MLflow's records
 # make bench                      the benchmarks, each figure beside its peer's; BENCHMARKS=decoding: that one
+# make bench-cluster              on a Slurm of this machine: what a job takes besides its work, and how workers add up
 # make check                      format, lint, types, layers, workflow files, documents against results/
 # make compare                    which of the claims of results/claims.toml hold in the run that data/ holds
 # make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks, or any @MACHINE
 # make documents                  the documents' tables and figures, of results/
+# make docs                       the documents as a site, in site/
+# make verify                     whether every output, DVC's copies and the cells are what was written; reads all bytes
+# make torture [KILLS=200]        kills every stage of a toy world at random; its results are to be those of an undisturbed one
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make setup [TORCH=cu128]        install only; PyTorch is that for the CPU where no GPU is found, TORCH names another
 # make fmt | clean                format the code and write what stages depend on; drop checkpoints, grid cells and tool caches
@@ -23,7 +30,7 @@ TORCH ?= auto
 PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test bench observatory repro results compare record documents data profile ui clean
+.PHONY: setup fmt check test test-cluster foretell costs bench bench-cluster observatory repro results compare record documents docs data profile ui clean verify torture
 
 BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
@@ -45,12 +52,22 @@ results: $(INSTALLED) profile
 	@echo
 	@echo "The report: data/report/report.html; all tables: data/report/tables.md"
 
+foretell: $(INSTALLED)
+	@python -m pipeline.workflow.foretell $(if $(MACHINES),--machines $(MACHINES)) $(if $(CORES),--cores $(CORES)) \
+		$(if $(MEMORY),--memory $(MEMORY)) $(if $(OVERHEAD),--overhead $(OVERHEAD))
+
+costs: $(INSTALLED)
+	@python -m pipeline.tracking costs
+
 bench: $(INSTALLED)
 	@mkdir -p data/benchmarks; export OMP_NUM_THREADS=1; \
 	for name in $(BENCHMARKS); do \
 		echo; echo "benchmarks/$$name.py"; python benchmarks/$$name.py | tee data/benchmarks/$$name.md; done
 
 # A report that is there is made again, to show it.
+bench-cluster: $(INSTALLED)
+	@mkdir -p data/cluster; python benchmarks/cluster.py | tee data/cluster/cluster.md
+
 observatory: $(INSTALLED)
 	@python -m stages.observatory $(if $(TRAINED),--trained $(TRAINED))
 	@test -n "$(TRAINED)" || ! test -f data/report/report.html || dvc repro --force --single-item report
@@ -64,11 +81,24 @@ record: $(INSTALLED)
 documents: $(INSTALLED)
 	@python -m pipeline.report.documents
 
+docs: $(INSTALLED)
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	@echo "The documents: site/index.html"
+
+verify: $(INSTALLED)
+	@python -m pipeline.workflow.verify
+
+torture: $(INSTALLED)
+	@python -m pytest -q tests/test_torture.py --kills $(or $(KILLS),200)
+
 data: $(INSTALLED)
 	@python -m stages.fetch $(if $(DATASET),--dataset $(DATASET))
 
 test: $(INSTALLED)
 	python -m pytest
+
+test-cluster: $(INSTALLED)
+	python -m pytest tests/cluster
 
 check: $(INSTALLED)
 	ruff format --check .
@@ -76,6 +106,7 @@ check: $(INSTALLED)
 	mypy
 	lint-imports --no-logo
 	python -m pipeline.report.documents --check
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 	snakefmt --check Snakefile features.smk
 	snakemake --lint
 	snakemake --lint -s features.smk

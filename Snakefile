@@ -12,10 +12,11 @@ from pathlib import Path
 
 from pipeline.workflow import sweep
 from pipeline.metrics import shared_meteor
+from pipeline.config.names import named_mapping
 from pipeline.config.reading import read_mapping
 from pipeline.config.views import listed_deps
 
-PARAMS = read_mapping(Path("params.yaml"))
+PARAMS = named_mapping()
 CELLS = {(cell.method, cell.name): cell for cell in sweep.cells(PARAMS)}
 WORKFLOW = read_mapping(Path("dvc.yaml"))
 NEEDS = {
@@ -74,6 +75,7 @@ rule all:
     input:
         "data/sweep/cells.json",
         "data/sweep/captions.parquet",
+        "data/sweep/history.jsonl",
 
 
 rule train:
@@ -164,6 +166,7 @@ rule gather:
     input:
         [f"{cell.folder}/evaluation/metrics.json" for cell in CELLS.values()],
         [f"{cell.folder}/evaluation/captions.parquet" for cell in CELLS.values()],
+        [f"{cell.folder}/history.jsonl" for cell in CELLS.values()],
     output:
         cells=report(
             "data/sweep/cells.json",
@@ -172,6 +175,7 @@ rule gather:
             labels={"file": "all cells"},
         ),
         captions="data/sweep/captions.parquet",
+        history="data/sweep/history.jsonl",
     log:
         "data/cells/gather.log",
     conda:

@@ -43,7 +43,7 @@ def run(stage: Stage) -> None:
     products.choose([speaker], stage.device)
     with (
         recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,
-        evaluation_of(p, stage, speaker, prepared, store) as evaluation,
+        evaluation_of(p, stage, speaker, prepared, store, settings.rerank) as evaluation,
     ):
         results, tables = {}, []
         for split in p.splits:
@@ -57,7 +57,7 @@ def run(stage: Stage) -> None:
             "not_computed": evaluation.not_computed,
         }
         with atomic_path(stage.out / "captions.parquet") as path:
-            pq.write_table(pa.concat_tables(tables), path, compression="zstd")
+            pq.write_table(pa.concat_tables(tables), path, compression="zstd", write_page_checksum=True)
         write_atomically(stage.out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
         shown = summary(results[p.splits[-1]])
         write_atomically(stage.out / "summary.json", json.dumps(shown, indent=2) + "\n")

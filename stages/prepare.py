@@ -24,6 +24,7 @@ def run(stage: Stage) -> None:
     from pipeline.metrics.frequency_file import read_document_frequencies
     from pipeline.readers import read_corpus
     from pipeline.runtime.files import atomic_path, write_atomically
+    from pipeline.runtime.seal import SEAL, seal
     from pipeline.scenes.facts import FACTS
     from pipeline.tracking import recorder
 
@@ -47,6 +48,7 @@ def run(stage: Stage) -> None:
         plain["dialogs"] and {key: plain["dialogs"].pop(key) for key in ("rounds", "options")},
     )
     with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
+        (stage.out / SEAL).unlink(missing_ok=True)
         if p.tokenizer is not None:
             texts = (caption.text for image in corpus.images for caption in image.captions)
             corpus = replace(corpus, vocabulary=Tokens.fetch(p.tokenizer, stage.out, texts, MAX_ID))
@@ -69,6 +71,7 @@ def run(stage: Stage) -> None:
             keys, counts = read_document_frequencies(counted, prepared.vocabulary, seen)
         with atomic_path(stage.out / "document_frequencies.parquet") as path:
             pq.write_table(pa.table({"key": keys, "count": counts}), path, compression="zstd")
+        seal(stage.out)
         record.outputs([stage.out])
 
 

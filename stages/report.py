@@ -13,6 +13,7 @@ def run(stage: Stage) -> None:
     """Report on the sweep, and on the evaluations that there are of the methods in params.yaml."""
     from pipeline.analysis.selection import ReportSettings
     from pipeline.report.page import write_report
+    from pipeline.runtime.seal import check_seal
     from pipeline.tracking import recorder
 
     p = stage.params
@@ -21,7 +22,11 @@ def run(stage: Stage) -> None:
     sweep, prepared = stage.root / "sweep", stage.root / "prepared"
     crossed = stage.root / "crossed" / "crossed.json"
     observatory = stage.root / "observatory" / "observatory.json"  # no stage of DVC's writes it: it may not be there
-    inputs = [sweep, prepared, crossed, *evaluations, *([observatory] if observatory.exists() else [])]
+    study = stage.root / "study"  # nor this; its answers come from people
+    answered = any((study / "answers").glob("**/*.json*"))
+    there = [*([observatory] if observatory.exists() else []), *([study / "answers"] if answered else [])]
+    inputs = [sweep, prepared, crossed, *evaluations, *there]
+    check_seal(prepared, "run the prepare stage again")
     with recorder.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
         images = None if p.prepare.images is None else Path(p.prepare.root) / p.prepare.images
         settings = ReportSettings(**p.report)
@@ -34,6 +39,7 @@ def run(stage: Stage) -> None:
             settings,
             crossed=crossed,
             observatory=observatory,
+            study=study if answered else None,
             retriever=p.retriever and p.retriever.model,
             models=[stage.root / "models" / method for method in p.methods.plain()],
             drawn_with=stage.seed,

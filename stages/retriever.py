@@ -13,7 +13,8 @@ from pipeline.workflow.stage import Stage, main
 def inputs(stage: Stage) -> list[Path]:
     """What is read: the data, the retriever, and the speaker whose captions the discriminator learns to know."""
     section = stage.params.retriever
-    models = (f"pretrained/{name}/weights.safetensors" for name in (section.model, section.speaker))
+    named = (section.model, section.speaker, section.judge)
+    models = (f"pretrained/{name}/weights.safetensors" for name in named if name)
     return [stage.root / name for name in ("prepared", "features", *models)]
 
 

@@ -10,6 +10,8 @@ from pipeline.workflow.stage import Stage, main
 
 def run(stage: Stage) -> None:
     """Let Snakemake do the cells that are missing or out of date, SAYWHICH_CORES at once (default: all cores)."""
+    import os
+    import signal
     import subprocess
 
     from pipeline.errors import UserError
@@ -18,15 +20,16 @@ def run(stage: Stage) -> None:
 
     with recorder.run(stage.title, stage.params.plain()) as record:
         command = [sys.executable, "-m", "snakemake", "--cores", str(cores())]
-        snakemake = subprocess.Popen(command, env=record.environment)
+        snakemake = subprocess.Popen(command, env=record.environment, process_group=0)
         try:
             status = snakemake.wait()
-        except KeyboardInterrupt:  # Snakemake was interrupted as well: let it stop its cells
+        except KeyboardInterrupt:  # the cells save what they have and end, and Snakemake with them
+            os.killpg(snakemake.pid, signal.SIGTERM)
             snakemake.wait()
             raise
         if status:
             raise UserError("a cell failed, see the log above and data/cells; run it again to go on from here")
-        record.outputs([stage.out / "cells.json", stage.out / "captions.parquet"])
+        record.outputs([stage.out / name for name in ("cells.json", "captions.parquet", "history.jsonl")])
 
 
 if __name__ == "__main__":

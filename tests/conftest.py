@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from pipeline.models.retriever import Retriever
 from pipeline.models.transformer import Transformer
 from pipeline.types import Batch
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WORDS, IMAGES, STEPS = 12, 8, 6  # V, images, the longest caption
 
 
@@ -80,6 +82,20 @@ def real_data() -> Path:
     if not (folder / "flickr8k").is_dir():
         pytest.skip(f"no real data in {folder}; set SAYWHICH_TEST_DATA to a folder that has them")
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a window; tests that need it are skipped where it or playwright is absent."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip(f"no browser on PATH: none of {', '.join(BROWSERS)}")
+    with playwright.sync_playwright() as driver:
+        # A container's root may not have Chromium's sandbox; the pages are our own.
+        chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture

@@ -11,7 +11,9 @@ import pytest
 import yaml
 from whole_profiles import profile
 
+from pipeline.config.load import PRIORS
 from pipeline.data.prepared_dialogs import PreparedDialogs
+from pipeline.evaluation import priors
 from pipeline.workflow.sweep import gather
 from stages import adapt, cross, draw, evaluate, features, prepare, pretrain, report, train
 
@@ -36,6 +38,7 @@ def world(tmp_path_factory):
     for section in ("train", "adapt"):
         params[section]["optimisation"] |= {"epochs": 1, "batch": 4}
     params |= {"methods": METHODS, "sweep": {"seeds": [1], "grid": {}}}
+    params["evaluate"]["beside"] = {"g_mle": [*PRIORS, "d_np"]}
     params["report"]["control"] = "g_mle"
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     (folder / "dvc.yaml").write_bytes((ROOT / "dvc.yaml").read_bytes())
@@ -81,13 +84,25 @@ def test_an_evaluation_ranks_by_likelihood_and_by_every_discriminator(world):
     assert 0 < test["ranking"]["MRR"] < 1
     assert test["human_answers"]["relevance"] > 0.8  # hedges and guesses are less than true
     assert 0 <= test["answers"]["true"] <= 1
-    assert test["judges"]["own"]["MRR"] == test["judges"]["d_np_att"]["MRR"]  # it stayed as it was
+    assert test["judges"]["own"]["ranking"] == test["judges"]["d_np_att"]["ranking"]  # it stayed as it was
+    assert test["beside"] == {}
     assert "ties=against" in found["signature"]
     columns = pq.read_table(world / "data/evaluation/g_dis/captions.parquet").to_pydict()
     assert len(columns["rank"]) == 2 * 8 * 10
     own = [1 / rank for rank, split in zip(columns["rank"], columns["split"], strict=True) if split == "test"]
     assert np.mean(own) == pytest.approx(test["ranking"]["MRR"])
     assert "UNK" not in " ".join(columns["answer"])
+
+
+def test_priors_and_others_rank_beside_one_method(world):
+    assert priors.PRIORS == PRIORS
+    test = json.loads((world / "data/evaluation/g_mle/metrics.json").read_text())["test"]
+    assert set(test["beside"]) == {*PRIORS, "d_np"}
+    assert test["beside"]["d_np"]["ranking"] == test["judges"]["d_np"]["ranking"]
+    assert test["beside"]["question_prior"]["ranking"]["MRR"] > test["beside"]["chance"]["ranking"]["MRR"]
+    assert set(test["beside"]["prior"]["refers"]) == set(test["refers"])
+    tables = (world / "data/report/tables.md").read_text()
+    assert tables.count("| how often, to a question of the same words |") == 2
 
 
 def test_the_report_has_the_paper_s_tables_and_dialogs_to_look_at(world):
@@ -101,7 +116,26 @@ def test_the_report_has_the_paper_s_tables_and_dialogs_to_look_at(world):
     assert page.count("data:image") == 8
     shown = [row for row in said if row["split"] == "test"]
     assert all(row["question"] in page for row in shown)
+    assert all(text in page for row in shown for text in row["best"])
     assert "<script" not in page
+    curve = (world / "data/report/curve.csv").read_text()
+    assert "seed" in curve.splitlines()[0]
+    assert len(curve.splitlines()) == 1 + 2 * len(METHODS)
+
+
+def test_the_page_shows_what_a_generator_attends_to(world):
+    rows = pq.read_table(world / "data/evaluation/g_dis/captions.parquet").to_pylist()
+    for row in rows:
+        assert sum(row["history_shares"]) == pytest.approx(1, abs=0.01)
+        assert sum(row["regions_shares"]) == pytest.approx(1, abs=0.05)
+        assert not any(row["history_shares"][row["round"] :])  # nothing later
+        assert len(row["best"]) == 5
+    page = (world / "data/report/report.html").read_text()
+    assert page.count('class="dialog"') == 8
+    assert page.count('class="round"') == 80
+    side = round(len(rows[0]["regions_shares"]) ** 0.5)
+    assert page.count(f'<svg viewBox="0 0 {side} {side}"') == 80
+    assert page.count("--shade:") >= 8 * sum(range(1, 11))
 
 
 def test_differences_have_intervals_over_dialogs(world):
@@ -114,9 +148,13 @@ def test_differences_have_intervals_over_dialogs(world):
     assert own.shape == (8,)
     assert own.mean() == pytest.approx(run.value("test", "ranking", "MRR"))
     found = difference([own + 0.1, own + 0.3], [own])
-    assert (found.value, found.low, found.high) == pytest.approx((0.2, 0.2, 0.2))
-    assert found.clear
-    assert not difference([own], [own]).clear
+    assert (found.value, found.low, found.high, *found.by_seed) == pytest.approx((0.2, 0.2, 0.2, 0.1, 0.3))
+    assert found.verdict == "holds"
+    assert difference([own], [own + 0.1, own + 0.3]).verdict == "fails"
+    assert difference([own + 0.1], [own]).verdict == "open"  # of one seed
+    assert difference([own - 0.1, own + 0.5], [own]).verdict == "open"  # seeds differ
+    assert difference([own, own], [own, own]).verdict == "open"
+    assert difference([own] * 2, [own] * 3) is None
     assert difference([own], [own[:3]]) is None
     assert reciprocal_ranks(run, "rank_nobody") is None
 

@@ -16,7 +16,7 @@ from pipeline.composition.objective import Objective
 from pipeline.composition.pretraining import frozen_speaker, matching, teacher_forcing
 from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
-from pipeline.evaluation.ranking import judged, likelihoods
+from pipeline.evaluation.ranking import RankingValidation, judged, likelihoods
 from pipeline.metrics.ranking import ranks
 from pipeline.models.answering import Answering
 from pipeline.models.dialog_encoders import Hciae
@@ -150,14 +150,15 @@ def test_the_end_of_an_answer_has_a_gradient_where_it_is_heard():
 
 
 def test_ranks_cover_every_round():
-    given, model = batch(), discriminator()
-    found = judged(model, given)
-    assert found.shape == given.asked.options.shape
-    others = given.asked.questions.clone()
-    others[5] = others[5] % 3 + 1  # a discriminator that knew round 6 alone would not mind the others
-    again = judged(model, replace(given, asked=replace(given.asked, questions=others)))
-    differs = (again != found).any(1)
-    assert differs[5]
+    """Who knows the answer in round 6 alone is the first there, and the last wherever all candidates tie."""
+    given, model = batch(dialogs=2, rounds=10), discriminator().eval()
+    truth = given.asked.options.gather(1, given.asked.truth.unsqueeze(1))[:, 0]
+    known = torch.arange(20) % 10 == 5
+    model.read = lambda answers: torch.eye(len(answers))
+    model.see = lambda batch: torch.eye(len(given.asked.answers))[truth] * known.unsqueeze(1)
+    found = RankingValidation(None, model, lambda: [given], torch.device("cpu"))()
+    assert found["R@1"] == pytest.approx(10.0)
+    assert found["MRR"] == pytest.approx((2 * 1 + 18 / 6) / 20)
 
 
 @pytest.mark.parametrize("decoder", ["lstm", "transformer"])
@@ -165,12 +166,11 @@ def test_candidates_are_as_likely_as_each_is_alone(decoder):
     from pipeline.models.unroll import read
 
     given, speaker = batch(), generator(decoder=decoder).eval()
-    found, per_word = likelihoods(speaker, given), likelihoods(speaker, given, per_word=True)
+    found = likelihoods(speaker, given)
     for option in range(given.asked.options.shape[1]):
         alone = replace(given, captions=given.asked.answers[given.asked.options[:, option]])
         message = read(speaker, alone)
         torch.testing.assert_close(found[:, option], message.log_probs.sum(1))
-        torch.testing.assert_close(per_word[:, option], message.log_probs.sum(1) / message.mask.sum(1))
 
 
 def test_options_that_are_alike_tie_to_the_bit():

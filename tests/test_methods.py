@@ -278,8 +278,8 @@ def test_the_same_seed_says_the_same(name, toy):
 
 
 def test_the_ten_lines_of_the_guide_are_a_method(toy):
-    text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    code = text.split("## Add a method in ten lines")[1].split("```python\n")[1].split("```")[0]
+    text = (Path(__file__).parents[1] / "docs/how_to/method.md").read_text(encoding="utf-8")
+    code = text.split("```python\n")[1].split("```")[0]
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     written: dict = {}
     exec(code, written)

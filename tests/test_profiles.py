@@ -79,6 +79,8 @@ def test_scenes_is_the_default_profile():
         "scenes",
         "scenes_again",
         "scenes_beyond",
+        "scenes_long",
+        "scenes_rerank",
         "scenes_results",
         "scenes_transformer",
         "scenes_wtf",

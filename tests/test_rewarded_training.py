@@ -27,9 +27,11 @@ def rewarded_params() -> dict:
     params = toy_params()
     listener = params["pretrain"]["listener"]
     params["pretrain"]["retriever"] = listener | {"seed": 7, "objective": "infonce", "recover": None}
+    params["pretrain"]["witness"] = listener | {"seed": 8, "recover": None}
     params["retriever"] = {
         "model": "retriever",
         "speaker": "speaker",
+        "judge": "witness",
         "temperature": 0.05,
         "mined": [1, 3],
         "hidden": [24, 16],
@@ -59,7 +61,7 @@ def made(tmp_path_factory) -> Path:
             ("draw", draw.run, ["--dataset", "scenes"]),
             ("prepare", prepare.run, []),
             ("features", features.run, []),
-            *(("pretrain", pretrain.run, ["--role", role]) for role in ("listener", "speaker", "retriever")),
+            *(("pretrain", pretrain.run, ["--role", role]) for role in ("listener", "speaker", "retriever", "witness")),
             ("retriever", retriever.run, []),
         ):
             assert door.main(name, run, arguments) == 0
@@ -84,7 +86,7 @@ def trained(*arguments: str) -> int:
 def test_every_method_trains_from_params_alone(folder, name):
     assert trained("--method", name, "--out", "out") == 0
     logged = json.loads(Path("out/metrics.json").read_text())
-    assert {"val/cider", "val/recall@10", "val/rewarded_recall@10"} <= logged.keys()
+    assert {"val/cider", "val/recall@10", "val/rewarded_recall@10", "val/judged_recall@10"} <= logged.keys()
     if name != "scst_grammar":
         assert 0 <= logged["discriminator/accuracy"] <= 1
         before = load_agent(Path("data/retriever/weights.safetensors"), "discriminator").state_dict()
@@ -156,7 +158,7 @@ def test_what_does_not_fit_is_one_line_before_training_begins(folder, capsys):
     save_file(vectors | {"vectors": vectors["vectors"][:, :5].contiguous()}, images)
     assert "the discriminator takes vectors of 8 numbers, and the retriever's have 5" in refused(capsys)
     again()
-    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"features": 1}))
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"features": {"retriever": 1}}))
     assert "its images are of other features than data/features/main/features.h5" in refused(capsys)
     again()
     listener = load_agent(model, "listener")

@@ -67,8 +67,9 @@ if Path("slow").exists() and out.name == Path("slow").read_text():
     time.sleep(600)
 if Path("broken").exists():
     sys.exit("train: the disk is full")
-for name in ("weights.safetensors", "history.jsonl", "metrics.json"):
+for name in ("weights.safetensors", "metrics.json"):
     (out / name).write_text(" ".join(sys.argv[1:]))
+(out / "history.jsonl").write_text('{"epoch": 1}\\n{"epoch": 2}\\n')
 """
 ADAPT = """
 import sys
@@ -187,6 +188,11 @@ def test_results_are_gathered(done):
         {"lambda": 0.9, "seed": 1},
     ]
     assert cells[0]["val"] == {"images": 2}
+    epochs = [json.loads(line) for line in (done / "data/sweep/history.jsonl").read_text().splitlines()]
+    assert [(epoch["method"], epoch["epoch"]) for epoch in epochs] == [
+        (method, n) for method in ("psst", "psst", "luo") for n in (1, 2)
+    ]
+    assert [epoch["cell"] for epoch in epochs[::2]] == [cell["cell"] for cell in cells]
     captions = pq.read_table(done / "data/sweep/captions.parquet").to_pylist()
     assert [row["lambda"] for row in captions] == [0.1, 0.1, 1e-05, 1e-05, 0.9, 0.9]
     last = captions[-1]

@@ -71,8 +71,9 @@ def succeed(folder: Path, *command: str, **environment: str) -> str:
 
 
 def ran(output: str) -> list[str]:
-    """The stages that a `dvc repro` with this output ran."""
-    return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage")]
+    """The stages that a `dvc repro` with this output ran, but for the one that looks at the names whatever changed."""
+    stages = [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage")]
+    return [stage for stage in stages if stage != "names"]
 
 
 def behind(*methods: str) -> set[str]:
@@ -176,7 +177,13 @@ def test_a_changed_rho_runs_what_depends_on_it_and_nothing_else(folder):
     assert len(cells) == 6, "two cells, each trained, adapted to and evaluated"
     change(folder, "methods", "psst_multinomial", "rho", to=0.75)
     status = json.loads(succeed(folder, "dvc", "status", "--json"))
-    assert set(status) == {"train@psst_multinomial", "evaluate@psst_multinomial", "sweep", "cross", "report"}
+    assert set(status) - {"names"} == {
+        "train@psst_multinomial",
+        "evaluate@psst_multinomial",
+        "sweep",
+        "cross",
+        "report",
+    }
     stages = ran(succeed(folder, "dvc", "repro"))
     assert stages == [
         *(f"{stage}@psst_multinomial" for stage in ("train", "adapt", "evaluate")), "sweep", "cross", "report",
@@ -209,8 +216,8 @@ def test_one_more_lambda_runs_the_new_cell_and_the_method_s_own_takes_the_method
 
 
 def test_a_method_of_ten_lines_is_in_curves_tables_and_report_without_another_edit(folder):
-    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    code = guide.split("## Add a method in ten lines")[1].split("```python\n")[1].split("```")[0]
+    guide = (ROOT / "docs/how_to/method.md").read_text(encoding="utf-8")
+    code = guide.split("```python\n")[1].split("```")[0]
     (folder / "pipeline/methods/both.py").write_text(code, encoding="utf-8")
     change(folder, "methods", "both", to={"from": "both", "speaker": "speaker", "lambda": 0.9})
     change(folder, "sweep", "grid", to={"both": {"lambda": [0.7, 0.9]}})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.analysis.results import Point, Results, Run
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,9 +76,9 @@ def read_rows(path: Path, columns: Sequence[str], filters: list[Any]) -> pa.Tabl
 
     try:
         present = set(pq.read_schema(path).names)
-        return pq.read_table(path, columns=[name for name in columns if name in present], filters=filters)
+        kept = [name for name in columns if name in present]
+        return pq.read_table(path, columns=kept, filters=filters, page_checksum_verification=True)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; run the stage that writes it (dvc repro) first.") from None
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: cannot be read ({reason}); delete it and run its stage again.") from None
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise UserError(f"{path}: cannot be read ({reason(error)}); delete it and run its stage again.") from None

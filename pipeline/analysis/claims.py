@@ -1,4 +1,4 @@
-"""Claims that one method is found more often than another, each checked against a run's results."""
+"""Claims that one method is found more often than another, or is more natural, each checked against a run's results."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from pipeline.analysis.baselines import baselines
 from pipeline.analysis.bootstrap import interval
 from pipeline.analysis.compare import Comparison, Reading, bound_of
 from pipeline.analysis.judges import Keys, recall_by
-from pipeline.analysis.results import Point
+from pipeline.analysis.results import CIDER, Point
 from pipeline.analysis.selection import Choice
 
 
 class Claim(BaseModel):
-    """Captions of the method `more` are found more often than those of `than`, on the data set `data`, by `judge`.
+    """Captions of the method `more` are found more often than those of `than`, on the data set or profile `data`.
 
-    `than` may be captions without training, too. `at`: each method's setting chosen on validation, or where all
-    methods have an equal CIDEr, the first such value. `score` None: the one that methods are compared by.
+    `than` may be captions without training, too. `at`: each method's setting chosen on validation, or where all have
+    an equal CIDEr, or are found as often, the first such value. `score` None: the one that methods are compared by.
+    Without a `judge` it is CIDEr that is higher.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,8 +32,8 @@ class Claim(BaseModel):
     data: str
     more: str
     than: str
-    judge: str
-    at: Literal["chosen λ", "equal CIDEr"] = "equal CIDEr"
+    judge: str | None = None
+    at: Literal["chosen λ", "equal CIDEr", "equal recall"] = "equal CIDEr"
     score: Literal["R@1 near", "R@1", "R@5", "R@10"] | None = None
 
 
@@ -63,7 +64,7 @@ class Found:
 def check(claim: Claim, comparison: Comparison, choices: Sequence[Choice]) -> Found:
     """The claim against these results; what they do not have is the reason why it stays open."""
     results = comparison.results
-    keys = recall_by(claim.judge, claim.score or results.score)
+    keys = recall_by(claim.judge, claim.score or results.score) if claim.judge else CIDER
     if claim.at == "chosen λ":
         points = {choice.method: choice.point for choice in choices if choice.point}
         points |= {baseline.name: baseline.point for baseline in baselines(results)}
@@ -71,32 +72,34 @@ def check(claim: Claim, comparison: Comparison, choices: Sequence[Choice]) -> Fo
         if lacking:
             return Found(claim, claim.at, reason=f"{lacking[0]} was not measured")
         return _at_points(claim, points[claim.more], points[claim.than], keys, comparison)
-    if not comparison.at_cider:
-        return Found(claim, claim.at, reason="no equal CIDEr")
-    slice_ = comparison.at_cider[0]
+    slices = comparison.at_cider if claim.at == "equal CIDEr" else comparison.at_score
+    if not slices:
+        return Found(claim, claim.at, reason=f"no {claim.at}")
+    slice_ = slices[0]
     chosen = {id(choice.point) for choice in choices if choice.point}
     readings = {r.curve.method: r for r in slice_.readings}
     readings |= {r.curve.method: r for r in slice_.readings if any(id(point) in chosen for point in r.curve.points)}
-    at = f"CIDEr {slice_.level:.3f}"
+    natural = claim.at == "equal CIDEr"
+    at = f"CIDEr {slice_.level:.3f}" if natural else f"{slice_.fixed} {slice_.level:g}% by {results.first.name}"
     lacking = [name for name in (claim.more, claim.than) if name not in readings or not readings[name].nearest]
     if lacking:
-        return Found(claim, at, reason=f"{lacking[0]} has no such CIDEr")
-    return _at_cider(claim, at, readings[claim.more], readings[claim.than], keys)
+        return Found(claim, at, reason=f"{lacking[0]} has no such {'CIDEr' if natural else slice_.fixed}")
+    return _at_level(claim, at, readings[claim.more], readings[claim.than], keys)
 
 
 def _at_points(claim: Claim, one: Point, other: Point, keys: Keys, comparison: Comparison) -> Found:
     values = [_by_seed(point, keys) for point in (one, other)]
     if not all(values):
-        return Found(claim, claim.at, reason=f"not judged by {claim.judge}")
+        return Found(claim, claim.at, reason=_unmeasured(claim))
     both = comparison.samples.mean((one, other), *keys)
     drawn = None if both is None else both[:, 0] - both[:, 1]
     means = [fmean(each.values()) for each in values]
     return _found(claim, claim.at, means[0] - means[1], drawn, values, "")
 
 
-def _at_cider(claim: Claim, at: str, one: Reading, other: Reading, keys: Keys) -> Found:
+def _at_level(claim: Claim, at: str, one: Reading, other: Reading, keys: Keys) -> Found:
     if keys not in one.estimates or keys not in other.estimates:
-        return Found(claim, at, reason=f"not judged by {claim.judge}")
+        return Found(claim, at, reason=_unmeasured(claim))
     value = one.estimates[keys].value - other.estimates[keys].value
     if (bound := bound_of(value, one.above, other.above)) is None:
         return Found(claim, at, reason="a lower bound leaves open which is higher")
@@ -116,6 +119,10 @@ def _found(
         one = dict.fromkeys(other, *one.values())
     paired = {seed: one[seed] - other[seed] for seed in one if seed in other}
     return Found(claim, at, value, None if drawn is None else interval(drawn), paired, bound)
+
+
+def _unmeasured(claim: Claim) -> str:
+    return f"not judged by {claim.judge}" if claim.judge else "no CIDEr"
 
 
 def _by_seed(point: Point, keys: Keys) -> dict[object, float]:

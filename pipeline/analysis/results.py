@@ -14,7 +14,8 @@ from typing import Any
 from pipeline.analysis.judges import ADAPTED, NEAREST, OWN, SECOND, JudgeTitle, Keys, in_order, recall_by
 from pipeline.errors import UserError
 
-SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α"}
+SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α", "rerank": "n"}
+DIALS = ("gamma", "alpha", "similarity", "rerank")  # in the place of λ
 MISSING = "–"
 CIDER = ("language", "CIDEr")
 MRR = ("ranking", "MRR")  # of candidate answers, in dialogs
@@ -54,8 +55,8 @@ class Run:
 
     @property
     def protocol(self) -> str:
-        """The signature without what guides the captions: gamma is a setting of the method."""
-        return "|".join(part for part in self.signature.split("|") if not part.startswith("guidance="))
+        """The signature without what guides or chooses the captions: gamma and rerank are settings of the method."""
+        return "|".join(part for part in self.signature.split("|") if not part.startswith(("guidance=", "rerank=")))
 
     @property
     def place(self) -> tuple[Path, str | None, str | None]:
@@ -166,9 +167,9 @@ class Results:
         return bool(self.values(*keys))
 
     def dial(self, method: str) -> str:
-        """The setting along which the method's curve runs: λ, or where that does not vary γ or α."""
+        """The setting along which the method's curve runs: λ, or where that does not vary γ, α, n or a weight."""
         points = self.of(method)
-        others = (key for key in ("gamma", "alpha") if any(key in point.settings for point in points))
+        others = (key for key in DIALS if any(key in point.settings for point in points))
         return next(others, "lambda") if len({point.settings.get("lambda") for point in points}) == 1 else "lambda"
 
     def varying(self, method: str) -> list[str]:
@@ -306,6 +307,8 @@ def _run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run
     if any(numbers and "judges" not in numbers for numbers in splits.values()):
         raise UserError(f"{path}: an older version wrote it, in which judges stood elsewhere; evaluate again.")
     settings = {key: value for key, value in (entry.get("settings") or {}).items() if value is not None}
+    if isinstance(chosen := settings.get("rerank"), Mapping):
+        settings["rerank"] = chosen.get("samples")  # of how many captions the own listener took one
     return Run(
         method=entry["method"],
         settings=settings,

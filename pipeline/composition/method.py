@@ -88,7 +88,8 @@ class Method:
     image_dropout: float = 0.0  # the share of images in whose place the speaker sees its null image
     gamma: float = 1.0  # guidance of the speaker that comes out; it learns and is validated without
     rates: Mapping[str, float] = field(default_factory=dict)  # roles whose learning rate is their own, and constant
-    retriever: Retriever | None = None  # what rewards captions; its recall is validated, too
+    # whose recall is validated beside the listener's, by the prefix of its name: what rewards captions, and a judge
+    watching: Mapping[str, Retriever] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.gamma != 1 and getattr(self.speaker, "null", None) is None:

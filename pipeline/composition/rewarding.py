@@ -29,6 +29,12 @@ class RewardModels:
     grammar: CaptionClassifier
     search: Channel
     rate: float  # the discriminator's learning rate
+    judge: Retriever | None = None  # who rewards nothing and looks at the validation split
+
+    @property
+    def watching(self) -> dict[str, Retriever]:
+        """Whose recall is validated while captions are rewarded."""
+        return {"rewarded": self.retriever} | ({"judged": self.judge} if self.judge else {})
 
     @property
     def searched(self) -> Reread:
@@ -86,5 +92,5 @@ def with_discriminator(method: Method, rewards: RewardModels, channel: Channel) 
         terms=(telling, *method.terms),
         turns=replace(method.turns, order=order, early=DISCRIMINATOR),
         rates={**method.rates, "discriminator": rewards.rate},
-        retriever=rewards.retriever,
+        watching=rewards.watching,
     )

@@ -24,6 +24,7 @@ from pipeline.config.schema import (
     ListenerSettings,
     Params,
     Pretrained,
+    Rerank,
     Seeds,
     SpeakerSettings,
     Train,
@@ -44,7 +45,9 @@ SPEAKS: dict[type[Section], type[Section]] = {
 }
 LISTENS = (ListenerSettings, Pretrained)  # who may judge captions, with features of its own
 # The keys of every block of `methods`; the others are the options of its composition.
-OWN = ("from", "method", "speaker", "train", "gamma")
+OWN = ("from", "method", "speaker", "train", "gamma", "rerank")
+# who ranks candidate answers without a model (evaluation/priors.py)
+PRIORS = ("chance", "prior", "question_prior")
 REWARDS = "rewards"  # the argument of compositions that the section `retriever` makes
 
 
@@ -57,14 +60,16 @@ class MethodSettings:
     optimisation: Optimisation
     objective: Objective
     gamma: float  # guidance of the trained speaker
+    rerank: int | None  # at evaluation: captions drawn of an image, of which the own listener takes one
     speaker: str  # the one that it begins with, by its name in `pretrain`
     rewarded: bool  # whether it takes the reward models, too
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The arguments as params.yaml names them, and gamma where the speaker is guided."""
+        """The arguments as params.yaml names them; gamma and rerank where they are used."""
         own = {"lambda" if key == "lam" else key: value for key, value in self.arguments.items()}
-        return own if self.gamma == 1 else own | {"gamma": self.gamma}
+        own |= {} if self.gamma == 1 else {"gamma": self.gamma}
+        return own if self.rerank is None else own | {"rerank": {"samples": self.rerank}}
 
 
 def method_settings(view: View, name: str) -> MethodSettings:
@@ -73,7 +78,8 @@ def method_settings(view: View, name: str) -> MethodSettings:
     train = Train.model_validate(_laid_over(view.train.plain(), block["train"]))
     arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in OWN}
     composition = _composition(name, block)
-    own = block["gamma"], block["speaker"], REWARDS in inspect.signature(composition).parameters
+    rerank, rewarded = block["rerank"], REWARDS in inspect.signature(composition).parameters
+    own = block["gamma"], rerank and rerank["samples"], block["speaker"], rewarded
     return MethodSettings(composition, arguments, train.optimisation, train.objective, *own)
 
 
@@ -129,6 +135,11 @@ def _params(raw: dict[str, Any]) -> Params:
         if not params.draw:
             needed = "needs the facts of drawn scenes; take evaluate.baselines out"
             raise _MistakeError(("evaluate", "baselines", name), f"evaluate.baselines.{name} {needed}")
+    rankers = [name for name, kind in kinds.items() if kind is DiscriminatorSettings]
+    for name, beside in params.evaluate.beside.items() if blocks else ():
+        _check_known(name, blocks, "method", "evaluate", "beside")
+        for who in beside:
+            _check_known(who, [*rankers, *(PRIORS if rankers else ())], "discriminator", "evaluate", "beside", name)
     for name, section in params.features.items():
         if section.network == "object_detector" and not params.draw:
             needed = "object_detector learns the facts of drawn scenes; choose another network"
@@ -170,7 +181,9 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
     talks = kinds["listener"] is DiscriminatorSettings
     listeners = [name for name, kind in kinds.items() if kind in ((DiscriminatorSettings,) if talks else LISTENS)]
     if params.retriever:
-        _check_known(params.retriever.model, [] if talks else listeners, "listener of pretrain", "retriever", "model")
+        named = (("model", params.retriever.model), ("judge", params.retriever.judge))
+        for key, name in named if params.retriever.judge else named[:1]:
+            _check_known(str(name), [] if talks else listeners, "listener of pretrain", "retriever", key)
         speakers = [name for name, kind in kinds.items() if kind is SpeakerSettings]
         _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
     judges = [OWN_LISTENER, ADAPTED_LISTENER, *listeners]
@@ -230,7 +243,7 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
                 raise UserError(f"{place}: every method has a key of this name; call it otherwise")
             default = ... if option.default is option.empty else option.default
             fields["lambda" if option.name == "lam" else option.name] = (option.annotation, default)
-        return create_model(name, __base__=Section, **fields, gamma=(NonNegative, 1.0))
+        return create_model(name, __base__=Section, **fields, gamma=(NonNegative, 1.0), rerank=(Rerank | None, None))
     except UserError as mistake:
         raise _MistakeError(("methods", name), str(mistake)) from None
     except Exception as error:  # in the method's own file

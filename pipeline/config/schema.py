@@ -68,7 +68,7 @@ class ListenerSettings(Matching):
     """
 
     features: Name
-    encoder: Literal["gru", "bag"]
+    encoder: Literal["gru", "bag", "pair"]
     words: Count
     hidden: Count
     warmup_epochs: Natural
@@ -202,11 +202,13 @@ class RetrieverSettings(Section):
     """What rewards the captions of methods that take `rewards`: a fixed retriever, and two heads on its vectors.
 
     `model`: its name in pretrain; `mined`: by rank, which of the training images nearest to an image are negatives
-    beside those of the batch; `beam`, `no_repeat`: how the speaker searches the captions that are rewarded.
+    beside those of the batch; `beam`, `no_repeat`: how the speaker searches the captions that are rewarded. `judge`:
+    the name in pretrain of who looks for the validation images, too, and rewards nothing; None: nobody.
     """
 
     model: Name
     speaker: Name
+    judge: Name | None = None
     temperature: Positive
     mined: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(different)] = ()
     hidden: Annotated[tuple[Count, ...], Field(strict=False)] = (512, 256)
@@ -242,12 +244,19 @@ class Near(Section):
             raise ValueError("images goes with features or a retriever, which need it; facts say themselves how many")
 
 
+class Rerank(Section):
+    """Of `samples` captions of an image the one is taken by which the method's own listener finds it most surely."""
+
+    samples: Count
+
+
 class Evaluate(Section):
     """Decoding (beam 1: greedy) and what is measured; `several`: also of sets of captions of an image.
 
     With `no_repeat` no caption says so many words twice in the same order.
 
-    `baselines`: method → captions of drawn scenes that are measured beside it, for which nothing is trained.
+    `baselines`: method → captions of drawn scenes that are measured beside it, for which nothing is trained. `beside`:
+    method → who in dialogs ranks the candidates as well, once: chance, prior, question_prior, names in `pretrain`.
     """
 
     beam: Count
@@ -259,6 +268,7 @@ class Evaluate(Section):
     baselines: dict[Name, Annotated[tuple[Literal["template", "oracle", "random"], ...], *Each]] = Field(
         default_factory=dict
     )
+    beside: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)
     several: Annotated[SetSizes, Given] | None = None
 
 

@@ -7,8 +7,10 @@ from typing import Annotated, Any, Self, cast
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
+from pipeline.config.names import NAME
+
 Text = Annotated[str, Field(min_length=1)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]  # it names stages and folders
+Name = Annotated[str, Field(pattern=f"^{NAME}$")]  # it names stages and folders
 
 
 class Section(BaseModel):

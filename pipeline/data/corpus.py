@@ -15,7 +15,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from pipeline.data.dialogs import Dialogs
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
+from pipeline.runtime.untrusted import inside
 from pipeline.vocabulary import Vocabulary
 
 SPLITS = ("train", "val", "test")
@@ -77,7 +78,7 @@ def check_images(images: Path, files: Iterable[str], corrupt: Collection[str] = 
     with ThreadPoolExecutor(os.cpu_count()) as pool, tqdm(desc="checking images", unit="", disable=None) as bar:
         files = iter(files)
         while some := list(itertools.islice(files, 512)):
-            problems = pool.map(lambda file: _image_problem(images / file), some)
+            problems = pool.map(lambda file: _image_problem(inside(images, file)), some)
             for file, problem in zip(some, problems, strict=True):
                 if problem and file not in corrupt:
                     raise UserError(problem)
@@ -99,11 +100,11 @@ def _image_problem(path: Path) -> str | None:
             image.load()
     except FileNotFoundError:
         return f"{path}: the image is missing; the annotations name it"
-    except (OSError, SyntaxError, ValueError, Pillow.DecompressionBombError) as error:
+    except Exception as error:  # decoders of damaged files raise nearly anything
         if _is_heic(path):
             return f"{path}: a HEIC photo, which cannot be read here; convert it to JPEG and name that file"
-        reason = str(error).replace(str(path), path.name).splitlines()[0]
-        return f"{path}: the image cannot be decoded ({reason}); fetch it again"
+        why = reason(error, 1000).replace(str(path), path.name)
+        return f"{path}: the image cannot be decoded ({why}); fetch it again"
     return None
 
 

@@ -23,17 +23,19 @@ import numpy as np
 
 from pipeline.errors import UserError
 from pipeline.runtime.files import atomic_path, write_atomically
+from pipeline.runtime.untrusted import dataset, plain
 
 FILE, MANIFEST = "features.h5", "manifest.json"
-DTYPES = {"pooled": "<f2", "regions": "<f2", "region_count": "<i4", "boxes": "<f4", "crc": "<u4"}
+DTYPES = {"pooled": "<f2", "regions": "<f2", "region_count": "<i4", "boxes": "<f4", "crc": "<u4", "crc_pooled": "<u4"}
 
 
 class FeatureWriter(AbstractContextManager):
     """Writes features.h5 and manifest.json into a folder, which get their names only when every row is written.
 
     With `mirrored` there are two rows of an image: of image i of M, i and, of its mirror image, M + i.
-    Rows may come in any order and in parts; `crc` holds a checksum of each. With `boxes` every region has one. An error
-    in the block leaves nothing behind; raises UserError where a row is missing at its end.
+    Rows may come in any order and in parts; `crc` has a checksum of each, `crc_pooled` one of its vector alone.
+    With `boxes` every region has one. An error in the block leaves nothing behind; raises UserError where a row is
+    missing at its end.
     """
 
     def __init__(
@@ -50,13 +52,14 @@ class FeatureWriter(AbstractContextManager):
         self._boxes = boxes
         self._shape = (rows, pooled_size, *regions_shape)
         self._written = np.zeros(rows, bool)
-        self._crc = np.zeros(rows, np.uint32)
+        self._crc, self._crc_pooled = np.zeros(rows, np.uint32), np.zeros(rows, np.uint32)
 
     def __enter__(self) -> Self:
         import h5py
 
         images, pooled, regions, size = self._shape
-        shapes = {"pooled": (pooled,), "regions": (regions, size), "region_count": (), "boxes": (regions, 4), "crc": ()}
+        shapes = {"pooled": (pooled,), "regions": (regions, size), "region_count": (), "boxes": (regions, 4)}
+        shapes |= {"crc": (), "crc_pooled": ()}
         with ExitStack() as stack:
             path = stack.enter_context(atomic_path(self.folder / FILE))
             self._file = stack.enter_context(h5py.File(path, "w", libver="latest"))
@@ -94,6 +97,7 @@ class FeatureWriter(AbstractContextManager):
         for name, value in values.items():
             self._file[name][rows] = value
         self._crc[rows] = _checksums(*values.values())
+        self._crc_pooled[rows] = _checksums(half[0])
         self._written[rows] = True
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -103,6 +107,7 @@ class FeatureWriter(AbstractContextManager):
             if not self._written.all():
                 raise UserError(f"{self.folder / FILE}: row {np.argmin(self._written)} was never written")
             self._file["crc"][:] = self._crc
+            self._file["crc_pooled"][:] = self._crc_pooled
             (self.folder / MANIFEST).unlink(missing_ok=True)
         shape = dict(zip("MPRD", self._shape, strict=True))
         manifest = {**self.manifest, "crc": _crc_of(self._crc), "shape": shape}
@@ -110,21 +115,27 @@ class FeatureWriter(AbstractContextManager):
 
 
 class FeatureStore:
-    """Features of M images; its file stays open from the first read on, which forks and threads may share."""
+    """Features of M images; its file stays open from the first read on, which forks and threads may share.
+
+    A row is compared with its checksum when it is first read; UserError names one that is not what was written.
+    """
 
     def __init__(self, folder: Path):
         import h5py
 
         self.path = Path(folder) / FILE
         try:
-            with h5py.File(self.path, "r") as file:
-                self._shape = (*file["pooled"].shape, *file["regions"].shape[1:])
-                self.region_count = file["region_count"][:]
+            with h5py.File(plain(self.path), "r") as file:
+                self._shape = (*dataset(file, "pooled").shape, *dataset(file, "regions").shape[1:])
+                self.region_count = dataset(file, "region_count")[:]
                 self.has_boxes = "boxes" in file
                 stored = [name for name in ("pooled", "regions", "boxes") if name in file]
                 self._offsets = {name: file[name].id.get_offset() for name in stored}
-                self._crc = file["crc"][:]
+                self._crc = dataset(file, "crc")[:]
+                self._crc_pooled = dataset(file, "crc_pooled")[:] if "crc_pooled" in file else None  # not of old files
             self.manifest: Mapping[str, Any] = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
+        except UserError:
+            raise
         except FileNotFoundError as error:
             raise UserError(f"{error.filename or self.path}: there are no features; run the features stage") from None
         except (OSError, KeyError, ValueError) as error:
@@ -132,6 +143,7 @@ class FeatureStore:
         if self.manifest.get("crc") != _crc_of(self._crc):
             raise UserError(f"{self.path}: the manifest beside it is of another store; run the features stage again")
         self._file: io.FileIO | None = None
+        self._known, self._known_pooled = np.zeros(len(self._crc), bool), np.zeros(len(self._crc), bool)
 
     @property
     def mirrored(self) -> bool:
@@ -155,12 +167,14 @@ class FeatureStore:
     def read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pooled (B, P) float32, regions (B, R, D) float32 and mask (B, R) bool of images `rows` (B,), any order."""
         pooled, regions = self._stored("pooled", rows), self._stored("regions", rows)
+        self._check(rows, pooled, regions)
         return _widened(pooled), _widened(regions), self.mask(rows)
 
     def read_into(self, rows: np.ndarray, pooled: np.ndarray, regions: np.ndarray) -> None:
         """Fill `pooled` (B, P) and `regions` (B, R, D), both float16, with images `rows` (B,), any order."""
         self._fill("pooled", rows, pooled)
         self._fill("regions", rows, regions)
+        self._check(rows, pooled, regions)
 
     def mask(self, rows: np.ndarray) -> np.ndarray:
         """(B, R) bool: which regions images `rows` (B,) have."""
@@ -168,7 +182,11 @@ class FeatureStore:
 
     def pooled(self, rows: np.ndarray) -> np.ndarray:
         """Pooled (B, P) float32 of images `rows` (B,), in any order; regions are not touched."""
-        return _widened(self._stored("pooled", rows))
+        pooled = self._stored("pooled", rows)
+        new = np.flatnonzero(~self._known_pooled[rows])
+        if len(new) and self._crc_pooled is not None:
+            self._compare(rows[new], _checksums(pooled[new]), self._crc_pooled, self._known_pooled)
+        return _widened(pooled)
 
     def boxes(self, rows: np.ndarray) -> np.ndarray:
         """Boxes (B, R, 4) float32 of images `rows` (B,), in any order: x1, y1, x2, y2 as shares of width and height.
@@ -178,6 +196,23 @@ class FeatureStore:
         if not self.has_boxes:
             raise UserError(f"{self.path}: its regions have no boxes; a detector's would")
         return self._stored("boxes", rows)
+
+    def _check(self, rows: np.ndarray, pooled: np.ndarray, regions: np.ndarray) -> None:
+        """Compare the rows that are read for the first time with their checksums."""
+        new = np.flatnonzero(~self._known[rows])
+        if len(new):
+            some = rows[new]
+            values = [pooled[new], regions[new], self.region_count[some]]
+            values += [self._stored("boxes", some)] if self.has_boxes else []
+            self._compare(some, _checksums(*values), self._crc, self._known)
+
+    def _compare(self, rows: np.ndarray, found: np.ndarray, written: np.ndarray, known: np.ndarray) -> None:
+        if len(bad := np.flatnonzero(found != written[rows])):
+            raise UserError(
+                f"{self.path}, row {rows[bad[0]]}: the checksum differs, the file is damaged; run the "
+                "features stage again"
+            )
+        known[rows] = True
 
     def _stored(self, name: str, rows: np.ndarray) -> np.ndarray:
         _, pooled, regions, size = self._shape
@@ -223,7 +258,13 @@ def _widened(half: np.ndarray) -> np.ndarray:
 
 def _checksums(*values: np.ndarray) -> np.ndarray:
     """(B,) uint32: CRC-32 of each row's bytes as they are stored: pooled, regions, region_count, boxes if any."""
-    return np.array([zlib.crc32(b"".join(v.tobytes() for v in row)) for row in zip(*values, strict=True)], np.uint32)
+    found = np.empty(len(values[0]), np.uint32)
+    for i, row in enumerate(zip(*values, strict=True)):
+        crc = 0
+        for value in row:
+            crc = zlib.crc32(np.ascontiguousarray(value), crc)
+        found[i] = crc
+    return found
 
 
 def _crc_of(checksums: np.ndarray) -> int:

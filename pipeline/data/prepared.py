@@ -19,6 +19,7 @@ from pipeline.data.corpus import SPLITS, Corpus
 from pipeline.data.tokens import TOKENIZER, load_vocabulary
 from pipeline.errors import UserError
 from pipeline.runtime.files import atomic_path, sha256, write_atomically
+from pipeline.runtime.seal import check_seal
 from pipeline.vocabulary import Vocabulary
 
 IMAGES = pa.schema({"image": pa.int64(), "id": pa.string(), "file": pa.string(), "split": pa.string()})
@@ -118,6 +119,7 @@ class Prepared:
     def load(cls, folder: Path) -> Prepared:
         """Read what `write_prepared` wrote into `folder`; the texts only when they are needed."""
         folder = Path(folder)
+        check_seal(folder, "run the prepare stage again")
         try:
             manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
             images = read_columns(folder / "images.parquet", IMAGES.names)

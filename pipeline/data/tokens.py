@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.errors import UserError
-from pipeline.runtime.hub import opened
 from pipeline.vocabulary import EOS, Vocabulary
 
 TOKENIZER = "tokenizer.json"
@@ -32,6 +31,8 @@ class Tokens(Vocabulary):
 
         Where it has more than `most` tokens, those that occur in `captions`, texts; UserError if these are too many.
         """
+        from pipeline.runtime.hub import opened  # here: it imports PyTorch, which takes a second
+
         found = opened("AutoTokenizer", name)
         if not hasattr(found, "backend_tokenizer"):
             raise UserError(f"{name}: has no {TOKENIZER}, only a tokenizer that is not of the library tokenizers")

@@ -14,7 +14,7 @@ from pipeline.metrics.retrieval import recall, search
 def cross_play(
     captions: Mapping[str, Spoken], judges: Mapping[str, Judge], gallery: Tensor
 ) -> dict[str, dict[str, float]]:
-    """R@10 from text to image: [speaker][judge] for captions of the images `gallery` (M,), one each."""
+    """R@10 from text to image, by speaker and then by judge, for captions of the images `gallery` (M,), one each."""
     found: dict[str, dict[str, float]] = {name: {} for name in captions}
     for reader, judge in judges.items():
         for speaker, said in captions.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -17,16 +17,19 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.data.prepared_dialogs import PreparedDialogs
 from pipeline.evaluation.generate import captions
+from pipeline.evaluation.priors import by_prior
 from pipeline.evaluation.ranking import judged, likelihoods
 from pipeline.metrics.diversity import diversity
 from pipeline.metrics.ranking import ndcg, ranks, summary
+from pipeline.models.answering import Answering
 from pipeline.models.decoder import Decoder
 from pipeline.models.discriminator import Discriminator
 from pipeline.runtime import products
+from pipeline.scores.answers import is_human
 from pipeline.types import Batch, Message, caption_mask
 
 AT_ONCE = 16  # dialogs
-Ranked = tuple[Tensor, Tensor | None]  # ranks (N,) of human answers, NDCG (N,)
+BEST = 5  # candidates that are kept to be shown
 
 
 @dataclass
@@ -34,7 +37,7 @@ class DialogEvaluation:
     """The protocol: candidates ranked by summed log-likelihood, by its mean over words beside, and by discriminators.
 
     Answers are those of a beam of width `beam`. Where it is known which texts are true (drawn dialogs), it is said how
-    many of them are.
+    many of them are. Of those `beside`, discriminators or names in PRIORS, only the ranks are measured.
     """
 
     prepared: Prepared
@@ -42,37 +45,51 @@ class DialogEvaluation:
     judges: Mapping[str, Discriminator]
     beam: int
     device: torch.device
+    beside: Mapping[str, Discriminator | str] = field(default_factory=dict)
     not_computed: dict[str, str] = field(default_factory=dict)
 
     def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Results of `split`, as metrics.json has them, and the columns of captions.parquet, a row a round."""
         dialogs, rows = PreparedDialogs.load(self.prepared.folder), self.prepared.rows(split)
+        known = {name: who.to(self.device) for name, who in self.beside.items() if not isinstance(who, str)}
+        listening = {name: judge.to(self.device) for name, judge in self.judges.items()} | known
 
         def batches() -> Iterable[Batch]:
             return (batch.to(self.device) for batch in all_rounds(self.prepared, dialogs, self.store, rows, AT_ONCE))
 
         unk = self.prepared.vocabulary.unk
         said = captions(speaker, batches(), Beam(self.beam), self.device, unk).tokens[:, 0]
-        scores, per_word = ([likelihoods(speaker, batch, each) for batch in batches()] for each in (False, True))
+        parts: dict[str, list[Tensor]] = {}
+        for number, batch in enumerate(batches()):
+            here = said[number * AT_ONCE * dialogs.rounds :][: len(batch)].to(self.device)
+            for name, part in self._scores(speaker, batch, here, listening):
+                parts.setdefault(name, []).append(part.cpu())
+        scores = {name: torch.cat(several) for name, several in parts.items()}
+        train = self.prepared.rows("train")
+        for name, who in self.beside.items():
+            if isinstance(who, str):
+                scores[f"rank_{name}"] = torch.from_numpy(by_prior(who, dialogs, train, rows))
         truth = torch.from_numpy(dialogs.truth[rows].astype(np.int64)).flatten()
         relevance = None if dialogs.relevance is None else torch.from_numpy(dialogs.relevance[rows]).flatten(0, 1)
+        columns: dict[str, list[Any]] = {}
 
-        def ranked(parts: Sequence[Tensor]) -> Ranked:
-            whole = torch.cat(list(parts)).cpu()
-            return ranks(whole, truth), None if relevance is None else ndcg(whole, relevance)
+        def ranked(name: str) -> dict[str, Any]:
+            places = ranks(scores[name], truth)
+            gained = None if relevance is None else ndcg(scores[name], relevance)
+            columns[name] = places.tolist()
+            if name == "rank" and gained is not None:
+                columns["ndcg"] = gained.tolist()
+            return {"ranking": summary(places, gained), **self._by(dialogs, rows, places)}
 
-        own = ranked(scores)
-        found: dict[str, Any] = {"images": len(rows), "ranking": summary(*own), "judges": {}}
-        found["ranking_per_word"] = summary(*ranked(per_word))
-        columns: dict[str, list[Any]] = {"rank": own[0].tolist()}
-        columns |= {} if own[1] is None else {"ndcg": own[1].tolist()}
-        for name, judge in self.judges.items():
-            judge = judge.to(self.device)
-            theirs = ranked([judged(judge, batch) for batch in batches()])
-            preferred = self._preferred(judge, said, batches())
-            found["judges"][name] = {**summary(*theirs), **preferred, **self._by(dialogs, rows, theirs[0])}
-            columns[f"rank_{name}"] = theirs[0].tolist()
-        found |= self._by(dialogs, rows, own[0])
+        found: dict[str, Any] = {"images": len(rows), **ranked("rank")}
+        found["ranking_per_word"] = summary(ranks(scores["words"], truth))
+        found["judges"] = {name: ranked(f"rank_{name}") | _told_apart(scores[f"gain_{name}"]) for name in self.judges}
+        found["beside"] = {name: ranked(f"rank_{name}") for name in self.beside}
+        for name in ("history", "regions"):
+            columns |= {f"{name}_shares": scores[name].numpy().round(3).tolist()} if name in scores else {}
+        best = scores["rank"].topk(min(BEST, scores["rank"].shape[1])).indices.numpy()
+        offered = np.take_along_axis(dialogs.options[rows].reshape(len(truth), -1), best, 1)
+        columns["best"] = [[dialogs.texts[i] for i in row] for row in offered.tolist()]
         human = dialogs.answers[dialogs.said[rows]].reshape(len(truth), -1)
         texts = {who: self._texts(tokens) for who, tokens in (("answer", said.numpy()), ("human", human))}
         right = dialogs.right()
@@ -90,6 +107,7 @@ class DialogEvaluation:
             "id": self.prepared.ids.take(repeated).to_pylist(),
             "file": self.prepared.files.take(repeated).to_pylist(),
             "round": np.tile(np.arange(1, dialogs.rounds + 1), len(rows)).tolist(),
+            "caption": self._texts(np.repeat(dialogs.captions[rows], dialogs.rounds, 0)),
             "question": self._texts(dialogs.questions[rows].reshape(len(truth), -1)),
             **texts,
             **columns,
@@ -123,19 +141,31 @@ class DialogEvaluation:
         return by
 
     @torch.no_grad()
-    def _preferred(self, judge: Discriminator, said: Tensor, batches: Iterable[Batch]) -> dict[str, float]:
-        """In how many rounds, of those where it is another one, the judge prefers the human answer to what was said."""
-        differ, told, first = 0, 0, 0
-        for batch in batches:
-            here = said[first : first + len(batch)].to(self.device)
-            first += len(batch)
-            message = Message(here, caption_mask(here), torch.arange(len(here), device=self.device), 1)
-            question = judge.eval().see(batch)
-            gain = (question * (judge.read(batch.captions) - judge.hear(message))).sum(1)
-            steps = min(here.shape[1], batch.captions.shape[1])
-            other = (here[:, :steps] != batch.captions[:, :steps]).any(1)
-            differ, told = differ + int(other.sum()), told + int((other & (gain > 0)).sum())
-        return {"told_apart": 100 * told / differ} if differ else {}
+    def _scores(
+        self, speaker: Decoder, batch: Batch, said: Tensor, listening: Mapping[str, Discriminator]
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Of a batch, by name: scores of candidates (N, O), what the speaker attends to (N, …), and how much more each
+        judge likes the human answer than what was `said` (N,), NaN where they are the same.
+        """
+        assert batch.asked is not None
+        own = likelihoods(speaker, batch)
+        yield "rank", own
+        yield "words", own / caption_mask(batch.asked.answers).sum(1)[batch.asked.options]
+        if isinstance(speaker, Answering) and (shares := speaker.encoder.attended(batch, speaker.word)):
+            yield from zip(("history", "regions"), shares, strict=True)
+        message = Message(said, caption_mask(said), torch.arange(len(said), device=self.device), 1)
+        same = is_human(message, batch)
+        for name, judge in listening.items():
+            yield f"rank_{name}", judged(judge, batch)
+            if name in self.judges:
+                gain = (judge.see(batch) * (judge.read(batch.captions) - judge.hear(message))).sum(1)
+                yield f"gain_{name}", gain.masked_fill(same, torch.nan)
 
     def _texts(self, tokens: np.ndarray) -> list[str]:
         return [self.prepared.vocabulary.decode(row) for row in tokens.tolist()]
+
+
+def _told_apart(gains: Tensor) -> dict[str, float]:
+    """In how many rounds, of those where it is another one, a judge prefers the human answer to what was said."""
+    other = gains[~gains.isnan()]
+    return {"told_apart": float(100 * (other > 0).double().mean())} if len(other) else {}

@@ -22,6 +22,7 @@ from pipeline.evaluation.generate import captions
 from pipeline.evaluation.judges import Judge, Spoken, galleries, spoken, verdict
 from pipeline.evaluation.likelihood import human_log_likelihood
 from pipeline.evaluation.near import NEAR, Near
+from pipeline.evaluation.rerank import Reranked
 from pipeline.evaluation.several import Sets, Several, measured
 from pipeline.evaluation.signature import Reward, signature
 from pipeline.evaluation.symbolic import scenes_of
@@ -66,6 +67,7 @@ class Evaluation:
     baselines: Mapping[str, Baseline] = field(default_factory=dict)  # measured beside this speaker
     not_computed: dict[str, str] = field(default_factory=dict)
     no_repeat: int | None = None  # words that no caption says twice in the same order
+    rerank: Reranked | None = None  # who chooses captions among several, in place of the beam
     near_by: str | None = None  # what the near gallery is, as the protocol says it
 
     def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
@@ -80,11 +82,13 @@ class Evaluation:
         def batches() -> Iterable[Batch]:
             return everything(self.prepared, self.store, rows, BATCH)
 
-        said = captions(
-            speaker, batches(), unrepeated(Beam(self.beam), self.no_repeat), self.device, self.prepared.vocabulary.unk
-        )
+        vocabulary, beam = self.prepared.vocabulary, unrepeated(Beam(self.beam), self.no_repeat)
+        if self.rerank is None:
+            said = captions(speaker, batches(), beam, self.device, vocabulary.unk)
+        else:
+            said = self.rerank.captions(speaker, batches(), vocabulary, self.device, self.no_repeat)
         tokens = said.tokens[:, 0]
-        texts = [self.prepared.vocabulary.decode(row) for row in tokens.tolist()]
+        texts = [vocabulary.decode(row) for row in tokens.tolist()]
         about = self._about(rows, said.pooled)
         results, columns = self._worth(Spoken(tokens, texts), about)
         for name, found in self._human(about).items():
@@ -100,7 +104,7 @@ class Evaluation:
             **columns,
         }
         if self.several:
-            sets = self.several.captions(speaker, batches, self.prepared.vocabulary, self.device, self.no_repeat)
+            sets = self.several.captions(speaker, batches, vocabulary, self.device, self.no_repeat)
             results["several"] = {name: self._measured(each, about.references) for name, each in sets.items()}
             best = self.language.score([each[0] for each in sets["beams"]], about.references)
             results["several"]["beams"]["best"] = best.scores
@@ -129,6 +133,7 @@ class Evaluation:
             gamma,
             self.near_by,
             self.no_repeat,
+            self.rerank.samples if self.rerank else None,
         )
 
     def _about(self, rows: np.ndarray, pooled: torch.Tensor) -> About:

@@ -18,8 +18,8 @@ TOGETHER = 4096  # candidates that are read at once
 
 
 @torch.no_grad()
-def likelihoods(speaker: Decoder, batch: Batch, per_word: bool = False) -> Tensor:
-    """(N, O): log p of every candidate, EOS included; `per_word`: its mean over words. Without dropout."""
+def likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
+    """(N, O): log p of every candidate, EOS included. Without dropout."""
     asked = batch.asked
     assert asked is not None
     speaker.eval()
@@ -33,8 +33,7 @@ def likelihoods(speaker: Decoder, batch: Batch, per_word: bool = False) -> Tenso
         some = replace(batch, images=batch.images[owners], captions=asked.answers[options[:, 1]], asked=None)
         message = read(speaker, some, seen=seen[owners])
         assert message.log_probs is not None
-        value = message.log_probs.sum(1)
-        found.append((value / message.mask.sum(1) if per_word else value)[place])
+        found.append(message.log_probs.sum(1)[place])
     return torch.cat(found)
 
 

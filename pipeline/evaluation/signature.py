@@ -31,11 +31,12 @@ def signature(
     gamma: float = 1.0,
     near: str | None = None,
     no_repeat: int | None = None,
+    rerank: int | None = None,
 ) -> str:
     """One line in the manner of sacreBLEU: data, gallery, judges, tie rule, decoding, reward, tokeniser, versions.
 
-    `gamma` is said where captions are guided by it, the library of products where it is not torch's own, and `near`,
-    what the near gallery is, where there is one.
+    `gamma` is said where captions are guided by it, `rerank` where the own listener chose each among so many, the
+    library of products where it is not torch's own, and `near`, what the near gallery is, where there is one.
     """
     images = prepared.manifest["images"]
     parts = {
@@ -48,6 +49,7 @@ def signature(
         "decode": ("greedy" if beam == 1 else f"beam:{beam}") + (f",no-repeat:{no_repeat}" if no_repeat else ""),
         **({"several": f"samples:{several.samples},beams:{several.beams}"} if several else {}),
         **({} if gamma == 1 else {"guidance": f"{gamma:g}"}),
+        **({"rerank": f"samples:{rerank},among:split"} if rerank else {}),
         **({} if products.chosen() == products.OWN else {"products": products.chosen()}),
         "words": f"<={prepared.max_words},no UNK",
         "reward": f"cider-d,eos:{'yes' if objective.eos_in_reward else 'no'},df:{objective.document_frequencies}",

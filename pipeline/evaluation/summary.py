@@ -15,7 +15,8 @@ def summary(found: Mapping[str, Any]) -> dict[str, float]:
     dialogs MRR, by the generator itself and by each discriminator.
     """
     if "ranking" in found:
-        return {"MRR": found["ranking"]["MRR"]} | {f"MRR {name}": by["MRR"] for name, by in found["judges"].items()}
+        by = {f"MRR {name}": judge["ranking"]["MRR"] for name, judge in found["judges"].items()}
+        return {"MRR": found["ranking"]["MRR"]} | by
     numbers = {"CIDEr": found["language"].get("CIDEr")}
     for name, judge in found["judges"].items():
         numbers[f"R@10 {name}"] = judge["text_to_image"]["R@10"]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
 from pipeline.channels.words import Greedy
 from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import ListenerJudge, Spoken, verdict
+from pipeline.evaluation.judges import AT_ONCE, ListenerJudge, Spoken, verdict
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.retrieval import recall, search
 from pipeline.models.decoder import Decoder
@@ -17,14 +18,17 @@ from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
 from pipeline.types import Batch, Message, caption_mask
 
+FEW = 8  # captions or images that may well be alike
+ALIKE = 1e-4  # of unit vectors
+
 
 @dataclass(frozen=True)
 class Validation:
     """Greedy captions of `batches()`, a whole split in order, or its human captions where only a listener learns.
 
-    Gives CIDEr (of a speaker), recall@1, @5, @10 of captions read by the listener (of both), rewarded_recall@1, … of
-    those read by the retriever that rewards them, and for a listener alone also those of images looking for their
-    captions, and `rsum`, the sum of all six (VSE++'s criterion).
+    Gives CIDEr (of a speaker), recall@1, @5, @10 of captions read by the listener (of both), NAME_recall@1, … of those
+    read by each one `watching`, and for a listener alone also those of images looking for their captions, and `rsum`,
+    the sum of all six (VSE++'s criterion).
     """
 
     speaker: Decoder | None
@@ -34,7 +38,7 @@ class Validation:
     device: torch.device
     unk: int  # what the speaker never says; −1: there is no such word
     dtype: torch.dtype | None = None  # of large products while captions are generated; None: the weights' own
-    retriever: Retriever | None = None  # what rewards captions, whose recall is looked at, too
+    watching: Mapping[str, Retriever] = field(default_factory=dict)
 
     def __call__(self) -> dict[str, float]:
         if self.speaker is None:
@@ -44,20 +48,20 @@ class Validation:
         said = captions(self.speaker, self.batches(), Greedy(), self.device, self.unk, self.dtype)
         assert self.cider is not None
         tokens = said.tokens.flatten(0, 1)
+        _tell_collapse(tokens)
         cider = self.cider(tokens.to(self.device), said.images.to(self.device))
         found = {"cider": float(cider.mean())}
-        if self.retriever is not None:
-            found |= {f"rewarded_{name}": share for name, share in self._rewarded(tokens, said.images).items()}
+        for who, retriever in self.watching.items():
+            found |= {f"{who}_{name}": share for name, share in self._watched(retriever, tokens, said.images).items()}
         if self.listener is None:
             return found
         return found | self._recall(tokens, said.pooled, both_ways=False)
 
-    def _rewarded(self, tokens: torch.Tensor, rows: torch.Tensor) -> dict[str, float]:
-        assert self.retriever is not None
+    def _watched(self, retriever: Retriever, tokens: torch.Tensor, rows: torch.Tensor) -> dict[str, float]:
         images = torch.arange(len(tokens))
         message = Message(tokens.to(self.device), caption_mask(tokens).to(self.device), images.to(self.device), 1)
-        seen = self.retriever.vectors[rows.to(self.device)]
-        found = search(self.retriever.hear(message), seen, images.to(self.device))
+        seen = retriever.vectors[rows.to(self.device)]
+        found = search(retriever.hear(message), seen, images.to(self.device))
         recalls = recall(found.by_caption.cpu())
         return {f"recall@{k}": recalls[f"R@{k}"] for k in (1, 5, 10)}
 
@@ -66,8 +70,35 @@ class Validation:
         images = torch.arange(len(tokens))
         judge = ListenerJudge(self.listener, lambda rows: pooled[rows], self.device)
         found = verdict(judge, Spoken(tokens, ()), images, images)
+        _tell_deafness(judge, tokens)
         there = {f"recall@{k}": found.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
         if not both_ways:
             return there
         back = {f"recall@{k}_of_captions": found.image_to_text[f"R@{k}"] for k in (1, 5, 10)}
         return there | back | {"rsum": sum(there.values()) + sum(back.values())}
+
+
+def _tell_collapse(tokens: torch.Tensor) -> None:
+    """Say so where a speaker says the same (N, T) of all images, or does not come to an end."""
+    if len(tokens) < FEW:
+        return
+    if not (tokens != tokens[0]).any():
+        _warn(f"the speaker says the same of all {len(tokens)} images of the validation split: it has collapsed")
+    endless = int((tokens > 0).all(1).sum())
+    if endless > len(tokens) // 2:
+        _warn(f"{endless} of {len(tokens)} captions of the validation split do not end before {tokens.shape[1]} words")
+
+
+def _tell_deafness(judge: ListenerJudge, tokens: torch.Tensor) -> None:
+    """Say so where a listener hears the same in different captions, or sees the same in all images."""
+    different = torch.unique(tokens, dim=0)[:AT_ONCE]
+    for vectors, what in (
+        (judge.hear(Spoken(different, ())), "hears the same in all captions"),
+        (judge.look(torch.arange(len(tokens))[:AT_ONCE]), "sees the same in all images"),
+    ):
+        if len(vectors) >= FEW and bool((vectors - vectors[0]).abs().amax() < ALIKE):
+            _warn(f"the listener {what} of the validation split: it has collapsed")
+
+
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr, flush=True)

@@ -12,6 +12,7 @@ from torch import Tensor
 from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.features.weights import HUB, hugging_face_file, load_local
+from pipeline.runtime.options import checked_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 OPEN_CLIP = "open_clip/"
@@ -37,7 +38,8 @@ class ClipNetwork(GridNetwork):
         import open_clip
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
-        name, weights, options = settings.network, settings.weights, settings.options
+        name, weights = settings.network, settings.weights
+        options = checked_options("open_clip", name, settings.options)
         architecture, _, tag = name.removeprefix(OPEN_CLIP).partition(".")
         if architecture not in open_clip.list_models():
             raise UserError(f"features.network: open_clip has no network {architecture!r}; see its list_models()")

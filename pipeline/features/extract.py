@@ -34,11 +34,12 @@ from pipeline.features.hub import HubNetwork
 from pipeline.features.images import open_image
 from pipeline.features.networks import TORCHVISION, TimmNetwork, TorchvisionNetwork
 from pipeline.features.object_detector import Annotated, Objects
-from pipeline.features.projection import Projection, Scale
+from pipeline.features.projection import Fitted, Projection, Scale
 from pipeline.features.rows import Rows
 from pipeline.features.weights import UnreachableWeightsError
 from pipeline.features.word_detector import Captions, WordDetectorNetwork, Words, squashed
 from pipeline.runtime.files import write_atomically
+from pipeline.runtime.untrusted import inside
 from pipeline.vocabulary import Vocabulary
 
 AHEAD = 2  # batches of images that are decoded while the network sees one
@@ -119,7 +120,7 @@ def extract(
     work.mkdir(parents=True, exist_ok=True)
 
     def load(row: int, prepare: Callable[[Any], Tensor]) -> Tensor:
-        path = root / images.file(row)
+        path = inside(root, images.file(row))
         try:
             return prepare(open_image(path))
         except FileNotFoundError:
@@ -240,17 +241,16 @@ def _join(
         projection = Projection.fit((_regions(rows, most) for rows in _training(sides[0], images)), project)
         saved = _save(out / "projection.safetensors", {"mean": projection.mean, "components": projection.components})
         description = {**description, "projection": {**saved, "explained": round(projection.explained, 6)}}
-    shape, mirrored = (most, project or size), len(sides) > 1
+    fitted, shape, mirrored = Fitted(projection, scale), (most, project or size), len(sides) > 1
     with writer(out, len(images), network.pooled_size, shape, network.has_boxes, mirrored) as store:
         store.manifest.update(description)
         for side, rows in enumerate(sides):
             for part in _parts(np.arange(len(images)), CHUNK):
                 seen = rows.read(part)
-                if projection is not None:
-                    exist = np.arange(most) < seen["region_count"][:, None]
-                    seen["regions"] = projection(_single(seen["regions"])).numpy() * exist[..., None]
-                if scale is not None:
-                    seen["pooled"] = scale(_single(seen["pooled"])).numpy()
+                if fitted != Fitted():
+                    count = torch.from_numpy(seen["region_count"])
+                    pooled, regions = fitted(_single(seen["pooled"]), _single(seen["regions"]), count)
+                    seen |= {"pooled": pooled.numpy(), "regions": regions.numpy()}
                 store.write(part + side * len(images), **seen)
 
 

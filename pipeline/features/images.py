@@ -26,12 +26,20 @@ def open_image(path: Path) -> Image.Image:
             raise UserError(f"{path}: the image file is empty (zero bytes)")
         with Image.open(path) as image:
             image.load()
-            return _rgb(_upright(image))
+            return shown(image)
     except (FileNotFoundError, UserError):
         raise
     except Exception as error:  # decoders of damaged files raise nearly anything
         why = reason(error, 1000).replace(str(path), path.name)
         raise UserError(f"{path}: the image cannot be decoded ({why})") from None
+
+
+def shown(image: Image.Image) -> Image.Image:
+    """What a viewer shows of a decoded image of any mode: upright 8-bit RGB, without its metadata.
+
+    Raises ValueError for floating-point pixels.
+    """
+    return _rgb(_upright(image))
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 from pipeline.errors import UserError, reason
 from pipeline.runtime.files import sha256
+from pipeline.runtime.untrusted import MOST, array, dataset, inside, plain
 
 if TYPE_CHECKING:
     from pipeline.features.extract import OpenWriter
@@ -36,6 +37,7 @@ COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 FIRST = "the first of each image, in the order of its file"
 CONFIDENT = "the most confident of each image, in the order of the file"
 PARSING = threading.Lock()  # of NumPy's headers: Python's parser may raise SystemError in threads before 3.12
+UNREADABLE = (ValueError, LookupError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
 Digests = dict[str, str]  # name of a source → SHA-256
 
 
@@ -160,9 +162,11 @@ def _of_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Iter
     for file in files:
         digest = hashlib.sha256()
         try:
-            with open(file, "rb") as lines:
-                for number, line in enumerate(lines, 1):
+            with open(plain(file), "rb") as lines:
+                for number, line in enumerate(iter(lambda: lines.readline(MOST), b""), 1):
                     digest.update(line)
+                    if len(line) == MOST:
+                        raise UserError(f"{file}, line {number}: longer than {MOST:,} bytes; it is no file of features")
                     row = rows.get(line[: line.find(b"\t")])
                     if row is None or read[row]:
                         continue
@@ -202,16 +206,19 @@ def _of_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) 
 
     file = files[0]
     try:
-        opened = h5py.File(file, "r")
+        opened = h5py.File(plain(file), "r")
     except OSError as error:
         why = "there is none" if isinstance(error, FileNotFoundError) else reason(error)
         raise UserError(f"{file}: the HDF5 file of detections cannot be read ({why})") from None
     with opened:
         for row, id_ in enumerate(ids):
             try:
-                features = opened[f"{id_}_features"][()]
+                features = dataset(opened, f"{id_}_features")[()]
                 # the first class is the background; the score of its best other class is a region's confidence
-                likely = opened[f"{id_}_cls_prob"][:, 1:].max(axis=1) if f"{id_}_cls_prob" in opened else None
+                name = f"{id_}_cls_prob"
+                likely = dataset(opened, name)[:, 1:].max(axis=1) if name in opened else None
+            except UserError:
+                raise
             except KeyError:
                 raise UserError(f"{file}: no data set {id_}_features: image {id_} has no features there") from None
             except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -227,16 +234,16 @@ def _of_visdial(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> 
 
     file, params = files
     try:
-        named = json.loads(params.read_text(encoding="utf-8"))
-        opened = h5py.File(file, "r")
+        named = json.loads(plain(params).read_text(encoding="utf-8"))
+        opened = h5py.File(plain(file), "r")
     except (OSError, ValueError) as error:
         raise UserError(f"{file}, {params}: the features of VisDial cannot be read ({reason(error)})") from None
     with opened:
         places: dict[str, tuple[str, int]] = {}
         for split in [key.removeprefix("images_") for key in opened if key.startswith("images_")]:
             images = named.get(f"img_{split}", named.get(f"unique_img_{split}", []))
-            if len(images) != len(opened[f"images_{split}"]):
-                rows = len(opened[f"images_{split}"])
+            rows = len(dataset(opened, f"images_{split}"))
+            if len(images) != rows:
                 raise UserError(
                     f"{file}: images_{split} has {rows} rows, but {params} names {len(images)} images of it"
                 )
@@ -246,7 +253,7 @@ def _of_visdial(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> 
             if id_ not in places:
                 raise UserError(f"{file}: image {id_} has no features there; {params} does not name it")
             name, at = places[id_]
-            yield Found(row, str(file), opened[name][at])
+            yield Found(row, str(file), dataset(opened, name)[at])
     digests |= {str(path): sha256(path) for path in files}
 
 
@@ -259,18 +266,20 @@ class _Folder:
     def read(self, id_: str) -> tuple[np.ndarray, Path]:
         """The features of image `id_`, and their file."""
         for ending in ("npz", "npy"):
-            file = self.folder / f"{id_}.{ending}"
+            file = plain(inside(self.folder, f"{id_}.{ending}"))
             try:
                 content = file.read_bytes()
                 self.digests[file.name] = hashlib.sha256(content).hexdigest()
                 if ending == "npz":
                     with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                        if archive.getinfo("feat.npy").file_size > MOST:
+                            raise ValueError(f"feat.npy says to have more than {MOST:,} bytes")
                         content = archive.read("feat.npy")
                 with PARSING:
-                    return np.load(io.BytesIO(content), allow_pickle=False), file
+                    return array(content), file
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            except (OSError, *UNREADABLE) as error:
                 raise UserError(f"{file}: the features of image {id_} cannot be read ({reason(error)})") from None
         raise UserError(f"{self.folder}: image {id_} has neither {id_}.npz nor {id_}.npy there")
 

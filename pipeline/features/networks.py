@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.features.weights import HUB, hugging_face_file, load_local, load_torchvision
+from pipeline.runtime.options import checked_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ def torchvision_model(name: str, options: dict[str, Any]) -> nn.Module:
     """A network of torchvision, its weights still to be loaded; UserError for options that it does not take."""
     from torchvision import models
 
+    options = checked_options("torchvision", name, options)
+
     parts = {"weights_backbone": None} if name.startswith("fasterrcnn_") else {}
     try:
         return models.get_model(name, weights=None, **parts, **options)
@@ -108,6 +111,7 @@ def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Mo
 
     if name not in timm.list_models() and name.split(".")[0] not in timm.list_models():
         raise UserError(f"features.network: timm has no network {name!r}; see timm.list_models()")
+    options = checked_options("timm", name, options)
     entry = timm.models.get_pretrained_cfg(name)
     overlay: dict[str, Any] | None = None
     source: dict[str, str] = {}

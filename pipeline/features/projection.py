@@ -70,3 +70,20 @@ class Scale:
     def __call__(self, vectors: Tensor) -> Tensor:
         """(…, P) → (…, P)."""
         return (vectors - self.mean) / self.deviation
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What becomes of a network's features by what was fitted; None: they stay as they are."""
+
+    projection: Projection | None = None
+    scale: Scale | None = None
+
+    def __call__(self, pooled: Tensor, regions: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """Vectors (B, P) and regions (B, R, D), of which `count` (B,) exist → (B, P) and (B, R, k), 0 where none is."""
+        if self.scale is not None:
+            pooled = self.scale(pooled)
+        if self.projection is not None:
+            exist = torch.arange(regions.shape[1]) < count.unsqueeze(1)
+            regions = self.projection(regions) * exist.unsqueeze(2)
+        return pooled, regions

@@ -83,7 +83,7 @@ def scst_grammar(
         Term("discriminability", similarity, ClipScore(Similarity(rewards.retriever)), critical, SPEAKER),
         Term("naturalness", grammar, Human(rewards.retriever, rewards.grammar), critical, SPEAKER),
     )
-    return Method(agents.roles, terms, SPEAKER_ONLY, retriever=rewards.retriever)
+    return Method(agents.roles, terms, SPEAKER_ONLY, watching=rewards.watching)
 
 
 def psst_wtf(

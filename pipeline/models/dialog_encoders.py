@@ -64,6 +64,10 @@ class Encoder(nn.Module, ABC):
     def told(self, batch: Batch, asked: Asked, question: Tensor, word: nn.Embedding, drop: Dropout) -> list[Tensor]:
         """(N, H) each: what of the history and what of the image goes with the questions (N, H)."""
 
+    def attended(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
+        """Shares of the history's items (N, R) and of regions (N, K) that count; None for those who weigh nothing."""
+        return None
+
     def seen(self, batch: Batch, asked: Asked) -> tuple[Tensor, Tensor]:
         """(D, K, H) regions of each dialog's image, and which there are (D, K)."""
         many = asked.history.shape[1]
@@ -95,6 +99,16 @@ class Hciae(Encoder):
         if self.image:
             image, _ = self.look(batch, asked, torch.cat([question, history], -1))
         return [history, image]
+
+    @torch.no_grad()
+    def attended(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
+        if batch.asked is None or not (self.history and self.image):
+            return None
+        nothing = Dropout(0.0, Numbers(batch, None))
+        question, _ = last_states(self.question, word(batch.asked.questions), batch.asked.questions)
+        history, items = self.remember(batch.asked, question, word, nothing)
+        _, regions = self.look(batch, batch.asked, torch.cat([question, history], -1))
+        return items, regions
 
     def remember(self, asked: Asked, question: Tensor, word: nn.Embedding, drop: Dropout) -> tuple[Tensor, Tensor]:
         """What N questions (N, H) attend to in the history, and the shares of items (N, R), 0 for later ones."""

@@ -9,6 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pipeline.errors import UserError
+from pipeline.runtime.options import checked_options
+
 
 class DualEncoder(nn.Module):
     """The text tower of an open_clip network; what its image tower saw is the set of features that it names.
@@ -24,6 +27,9 @@ class DualEncoder(nn.Module):
         declare_operators()
         import open_clip
 
+        if architecture not in open_clip.list_models():  # it would take addresses and folders, too
+            raise UserError(f"open_clip has no network {architecture!r}; see its list_models()")
+        options = checked_options("open_clip", architecture, options)
         self.features = features
         self.arguments = {"architecture": architecture, "options": options, "features": features}
         logging.disable(logging.WARNING)  # it warns of weights that are not loaded yet

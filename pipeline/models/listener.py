@@ -19,8 +19,8 @@ EPSILON = 1e-7
 class Listener(nn.Module):
     """Image by one linear map, caption by a GRU's last state (`bag`: by the mean of its words), both of length 1.
 
-    It sees the vectors of the set of features that it names. It hears words, or distributions over them as mixtures of
-    its embeddings (`message.said`).
+    `pair`: both, each with a map of the image; the cosine is the mean of theirs. It sees the vectors of the set of
+    features that it names. It hears words, or distributions over them as mixtures of its embeddings (`message.said`).
     """
 
     def __init__(
@@ -29,11 +29,12 @@ class Listener(nn.Module):
         image_size: int,
         words: int = 512,
         hidden: int = 1024,
-        encoder: Literal["gru", "bag"] = "gru",
+        encoder: Literal["gru", "bag", "pair"] = "gru",
         features: str = "main",
     ) -> None:
         super().__init__()
         self.vocabulary, self.features = vocabulary, features
+        self.parts = 2 if encoder == "pair" else 1
         self.arguments = {
             "vocabulary": vocabulary,
             "image_size": image_size,
@@ -42,32 +43,42 @@ class Listener(nn.Module):
             "encoder": encoder,
             "features": features,
         }
-        self.image = nn.Linear(image_size, hidden)
+        self.image = nn.Linear(image_size, self.parts * hidden)
         self.word = nn.Embedding(vocabulary + 2, words)
-        self.gru = nn.GRU(words, hidden, batch_first=True) if encoder == "gru" else None
-        self.bag = nn.Linear(words, hidden) if encoder == "bag" else None
+        self.gru = nn.GRU(words, hidden, batch_first=True) if encoder != "bag" else None
+        self.bag = nn.Linear(words, hidden) if encoder != "gru" else None
         nn.init.xavier_uniform_(self.image.weight)
         nn.init.zeros_(self.image.bias)
         nn.init.uniform_(self.word.weight, -0.1, 0.1)
 
     def see(self, pooled: Tensor) -> Tensor:
-        """(B, P) image vectors → (B, H) of length 1."""
-        return F.normalize(self.image(pooled), dim=-1, eps=EPSILON)
+        """(B, P) image vectors → (B, H), or (B, 2·H) of a pair, of length 1."""
+        return self._unit(self.image(pooled))
 
     def hear(self, message: Message) -> Tensor:
-        """N captions → (N, H) of length 1: BOS, the words and the EOS that ends them; the padding is not heard."""
+        """N captions → (N, H) or (N, 2·H) of length 1: BOS, the words and the EOS that ends them, without padding."""
         table = SharedWeight(self.word.weight)
         words = table.rows(message.tokens.flatten())
         if message.said is not None:
             words = message.said.heard(words, table.mixture, table.straight_through)
-        words = words.view(*message.tokens.shape, -1)
+        words, heard = words.view(*message.tokens.shape, -1), []
+        if self.gru is not None:
+            begin = table.rows(torch.full_like(message.tokens[:1, 0], self.vocabulary + 1)).expand(len(words), 1, -1)
+            heard.append(_last_state(self.gru, torch.cat([begin, words], 1), message.mask.sum(1)))
         if self.bag is not None:
             weight = message.mask.unsqueeze(-1).to(words.dtype)
-            return F.normalize(self.bag((words * weight).sum(1) / weight.sum(1)), dim=-1, eps=EPSILON)
-        assert self.gru is not None
-        begin = table.rows(torch.full_like(message.tokens[:1, 0], self.vocabulary + 1)).expand(len(words), 1, -1)
-        words, last = torch.cat([begin, words], 1), message.mask.sum(1)
-        if devices.synchronous(words.device):
-            return F.normalize(last_states(self.gru, words, last + 1), dim=-1, eps=EPSILON)
-        states, _ = self.gru(words)  # (N, T+1, H)
-        return F.normalize(states[torch.arange(len(words), device=words.device), last], dim=-1, eps=EPSILON)
+            heard.append(self.bag((words * weight).sum(1) / weight.sum(1)))
+        return self._unit(torch.cat(heard, 1))
+
+    def _unit(self, x: Tensor) -> Tensor:
+        """Vectors (n, parts · H) of which each part is as long as the others, and the whole is of length 1."""
+        parts = F.normalize(x.view(len(x), self.parts, -1), dim=-1, eps=EPSILON)
+        return parts.flatten(1) / self.parts**0.5
+
+
+def _last_state(gru: nn.GRU, words: Tensor, last: Tensor) -> Tensor:
+    """The state (N, H) after the word at place `last` (N,) of `words` (N, T+1, E)."""
+    if devices.synchronous(words.device):
+        return last_states(gru, words, last + 1)
+    states, _ = gru(words)  # (N, T+1, H)
+    return states[torch.arange(len(words), device=words.device), last]

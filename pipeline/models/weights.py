@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ from pipeline.models.lstm import Lstm
 from pipeline.models.transformer import Transformer
 from pipeline.runtime.files import write_atomically
 
+NONE = "0" * 64  # in place of a file's SHA-256, while that is computed
+LONGEST = 1 << 26  # bytes of a header
 Agent = Decoder | Listener | DualEncoder | Critic | Controls | Encoder | Discriminator | CaptionClassifier
 SPEAKERS: tuple[type[Agent], ...] = (Att2in, Transformer, Lstm, Hub, Guided, Answering)
 OTHERS: tuple[type[Agent], ...] = (
@@ -48,7 +52,8 @@ def save_agents(path: Path, agents: Mapping[str, Agent]) -> None:
         for name, value in agent.state_dict().items():
             tensors[f"{prefix}.{name}"] = value.detach().cpu().contiguous()
     built = {name: {"kind": type(agent).__name__, "arguments": agent.arguments} for name, agent in agents.items()}
-    write_atomically(path, save(tensors, metadata={"agents": json.dumps(built)}))
+    content = save(tensors, metadata={"agents": json.dumps({"sha256": NONE, **built})})  # one entry: their order varies
+    write_atomically(path, content.replace(NONE.encode(), hashlib.sha256(content).hexdigest().encode(), 1))
 
 
 def load_agent(path: Path, name: str) -> Agent:
@@ -56,22 +61,46 @@ def load_agent(path: Path, name: str) -> Agent:
     from safetensors import SafetensorError, safe_open
 
     try:
+        _check_bytes(path)
         with safe_open(path, "pt") as file:
             built: dict[str, Any] = json.loads((file.metadata() or {}).get("agents", "{}"))
             tensors = {k: file.get_tensor(k) for k in file.keys() if k.startswith(f"{name}.")}  # noqa: SIM118
     except FileNotFoundError:
         raise UserError(f"{path}: no such weights; run the stage that trains them first") from None
-    except (SafetensorError, OSError) as problem:
+    except (SafetensorError, OSError, ValueError) as problem:
+        if isinstance(problem, UserError):
+            raise
         raise UserError(f"{path}: not a whole safetensors file ({problem}); run its stage again") from None
     if name not in built:
-        raise UserError(f"{path}: holds no {name}, only {', '.join(built) or 'foreign tensors'}; run its stage again")
-    agent = _build(built[name])
+        there = ", ".join(key for key in built if key != "sha256")
+        raise UserError(f"{path}: holds no {name}, only {there or 'foreign tensors'}; run its stage again")
+    if broken := [key for key, tensor in tensors.items() if not tensor.isfinite().all()]:
+        raise UserError(f"{path}: {broken[0]} is not a number, or infinite: its training diverged; train it again")
     try:
+        agent = _build(built[name])
         agent.load_state_dict({key.removeprefix(f"{name}."): tensor for key, tensor in tensors.items()})
-    except RuntimeError as problem:
+    except UserError:
+        raise
+    except (RuntimeError, TypeError, KeyError, AttributeError, ValueError) as problem:
         detail = " ".join(str(problem).split())[:200]
         raise UserError(f"{path}: {name} is of another version of this model ({detail}); run its stage again") from None
     return agent.eval()
+
+
+def _check_bytes(path: Path) -> None:
+    """Compare the file's SHA-256 with the one in its header, which was written as zeros for it."""
+    with open(path, "rb") as file:
+        head = file.read(8)
+        head += file.read(min(int.from_bytes(head, "little"), LONGEST))
+        said = re.search(rb'\\"sha256\\": \\"([0-9a-f]{64})\\"', head)
+        found = hashlib.sha256(head.replace(said[1], NONE.encode(), 1) if said else head)
+        while part := file.read(1 << 20):
+            found.update(part)
+    if said is None or found.hexdigest().encode() != said[1]:
+        raise UserError(
+            f"{path}: not a whole safetensors file of ours: its bytes are not those that were written; run "
+            "its stage again"
+        )
 
 
 def _build(made: Mapping[str, Any]) -> Agent:

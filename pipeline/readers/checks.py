@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.data.corpus import SPLITS, Caption, Corpus, check_images, tokenise
 from pipeline.errors import UserError
 from pipeline.readers.annotation_file import Place, show
+from pipeline.runtime.untrusted import leads_outside
 
 
 def caption_of(text: str, words: Any, place: Place) -> Caption:
@@ -29,8 +30,8 @@ def checked(
     """Count the images of each split and decode every image below the folder `images`, None: of no image.
 
     `expected` are images per split, as annotated; those of `corrupt`, files that are published broken, that cannot be
-    decoded are skipped. Raises UserError for an empty split, other counts, and any other image that is missing or
-    cannot be decoded.
+    decoded are skipped. Raises UserError for an empty split, other counts, a file
+    outside the folder, by its name or as a link, and any other image that is missing or cannot be decoded.
     """
     counts, expected = corpus.counts(), expected or {}
     if empty := [split for split, count in counts.items() if count == 0]:
@@ -46,6 +47,11 @@ def checked(
                 f"({expected['train'] - counts['train']} are missing here); take a file that names them"
             )
         raise UserError(f"{corpus.sources[-1]}: {said}; {hint}")
+    if outside := next((image for image in corpus.images if leads_outside(image.file)), None):
+        raise UserError(
+            f"{corpus.sources[0]}: the file {show(outside.file)} of image {outside.id} lies outside the folder of "
+            "images; write it relative to that, without .."
+        )
     if images is None:
         return corpus
     if nameless := next((image.id for image in corpus.images if not image.file), None):

@@ -13,6 +13,7 @@ from pipeline.data.corpus import Caption, Corpus, Image
 from pipeline.errors import UserError
 from pipeline.readers.annotation_file import JsonFile, Once, show
 from pipeline.readers.splits import restval_in, split_of
+from pipeline.runtime.untrusted import dataset, plain
 from pipeline.vocabulary import UNK_WORD, Vocabulary
 
 LABELS, FIRST, LAST, LENGTH = "labels", "label_start_ix", "label_end_ix", "label_length"
@@ -92,9 +93,11 @@ def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.
     import h5py
 
     try:
-        with h5py.File(file, "r") as opened:
-            tokens, first, last = (opened[name][:].astype(np.int64) for name in (LABELS, FIRST, LAST))
-            lengths = opened[LENGTH][:].astype(np.int64) if LENGTH in opened else None
+        with h5py.File(plain(file), "r") as opened:
+            tokens, first, last = (dataset(opened, name)[:].astype(np.int64) for name in (LABELS, FIRST, LAST))
+            lengths = dataset(opened, LENGTH)[:].astype(np.int64) if LENGTH in opened else None
+    except UserError:
+        raise
     except FileNotFoundError:
         raise UserError(f"{file}: the file of labels is missing") from None
     except (OSError, KeyError, ValueError, TypeError, AttributeError) as error:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Mapping
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath
 
 from pipeline.data.corpus import SPLITS, Caption, Corpus, Image
 from pipeline.errors import UserError
@@ -14,6 +14,7 @@ from pipeline.readers.annotation_file import Row, show
 from pipeline.readers.checks import caption_of
 from pipeline.readers.splits import drawn_split, split_of
 from pipeline.readers.tables import texts_of
+from pipeline.runtime.untrusted import leads_outside
 
 PHOTOS = frozenset((".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif"))
 LEAST = 2 * len(SPLITS)  # photos: two in each split, to tell apart
@@ -93,10 +94,9 @@ def _tell_without_row(table: Path, images: Path, named: Collection[str]) -> None
 
 def _file(name: str, row: Row) -> str:
     """A normalised path relative to the images' folder."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or PureWindowsPath(name).is_absolute() or ".." in re.split(r"[/\\]", name):
+    if leads_outside(name):
         row.fail(f"the file {show(name)} lies outside the folder of images; write it relative to that, without ..")
-    return path.as_posix()
+    return PurePosixPath(name).as_posix()
 
 
 def _drawn(table: Path, files: list[str], shares: Mapping[str, float] | None) -> dict[str, str]:

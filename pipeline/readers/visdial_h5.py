@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,11 @@ from pipeline.data.dialogs import Dialogs, Words
 from pipeline.errors import UserError, reason
 from pipeline.readers.annotation_file import JsonFile, show
 from pipeline.readers.visdial import HELD_OUT, Expected
+from pipeline.runtime.untrusted import dataset, plain
 from pipeline.vocabulary import UNK_WORD, Vocabulary
+
+if TYPE_CHECKING:
+    import h5py
 
 SPLIT_OF = {"train": "train", "val": "test", "test": "test"}  # v0.9's val is what papers test on
 
@@ -45,7 +49,7 @@ def read_visdial_h5(data: Path, params: Path, expected: Expected) -> Corpus:
     words = JsonFile(params).data
     vocabulary = _vocabulary(words, params)
     try:
-        with h5py.File(data, "r") as file:
+        with h5py.File(plain(data), "r") as file:
             splits = {name: _split(file, name, _images(words, name, params), data) for name in _names(file)}
     except FileNotFoundError:
         raise UserError(f"{data}: the file of dialogs is missing") from None
@@ -112,9 +116,9 @@ def _images(words: Mapping[str, Any], name: str, file: Path) -> list[str]:
         raise UserError(f"{file}: img_{name} has images without a number") from None
 
 
-def _split(file: Mapping[str, Any], name: str, images: list[str], path: Path) -> _Read:
+def _split(file: h5py.File, name: str, images: list[str], path: Path) -> _Read:
     def array(key: str) -> np.ndarray:
-        return file[f"{key}_{name}"][:].astype(np.int64)
+        return dataset(file, f"{key}_{name}")[:].astype(np.int64)
 
     questions, answers, captions, listed = (array(key) for key in ("ques", "ans", "cap", "opt_list"))
     if len(images) != len(questions):
@@ -122,7 +126,7 @@ def _split(file: Mapping[str, Any], name: str, images: list[str], path: Path) ->
     for key, tokens in (("ques", questions), ("ans", answers), ("cap", captions), ("opt", listed)):
         length = next((f"{key}_{word}_{name}" for word in ("len", "length") if f"{key}_{word}_{name}" in file), None)
         if length is not None:
-            _fit(file[length][:].astype(np.int64), tokens, length, path)
+            _fit(dataset(file, length)[:].astype(np.int64), tokens, length, path)
     options, truth = array("opt"), array("ans_index")
     for first, index in product((0, 1), repeat=2):
         if _consistent(options - first, truth - index, listed, answers):

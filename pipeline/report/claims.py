@@ -18,8 +18,8 @@ FILE = "claims.toml"
 CAPTION = "Claims"
 NOTES = (
     "holds or fails: the 95% interval over test images is on one side of 0, and so is every seed's difference, of two "
-    "seeds at least; else open. In points, of the method named first minus the other. One pretraining: another moves "
-    "methods by as much as they differ.",
+    "seeds at least; else open. In points, CIDEr in hundredths, of the method named first minus the other. One "
+    "pretraining: another moves methods by as much as they differ.",
 )
 
 
@@ -40,7 +40,7 @@ def read_claims(root: Path) -> list[Claim]:
 def claims_table(found: Sequence[Found], score: str, runs: Sequence[Run]) -> Table:
     """A row a claim: what was compared, seeds, the difference and the verdict."""
     columns = [
-        Column("by", show=lambda found: f"{found.claim.score or score} {found.claim.judge}", text=True),
+        Column("by", show=lambda found: _by(found.claim, score), text=True),
         Column("at", show=lambda found: found.at, text=True),
         Column("seeds × pretrainings", show=lambda found: f"{len(found.by_seed)} × 1" if found.by_seed else None),
         Column("difference", show=_difference, text=True),
@@ -69,12 +69,20 @@ def compared(here: Table, recorded: Printed | None) -> Table:
     return Table("claims", f"{CAPTION} on this machine", columns, rows, here.notes, here.warning)
 
 
+def _by(claim: Claim, score: str) -> str:
+    return f"{claim.score or score} {claim.judge}" if claim.judge else "CIDEr"
+
+
+def _points(found: Found, value: float) -> str:
+    return signed(f"{value if found.claim.judge else 100 * value:+.1f}")
+
+
 def _difference(found: Found) -> str | None:
     if found.value is None:
         return None
-    ends = ", ".join(signed(f"{end:+.1f}") for end in found.interval or ())
-    return f"{found.bound}{signed(f'{found.value:+.1f}')}" + (f" [{ends}]" if ends else "")
+    ends = ", ".join(_points(found, end) for end in found.interval or ())
+    return f"{found.bound}{_points(found, found.value)}" + (f" [{ends}]" if ends else "")
 
 
 def _seeds(found: Found) -> str | None:
-    return ", ".join(signed(f"{value:+.1f}") for value in found.by_seed.values()) or None
+    return ", ".join(_points(found, value) for value in found.by_seed.values()) or None

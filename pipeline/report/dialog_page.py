@@ -2,87 +2,175 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.analysis.captions import read_rows
-from pipeline.analysis.results import Point, Results, read_json
+from pipeline.analysis.dialogs import OF_METHODS
+from pipeline.analysis.results import Point, Results, Run, read_json
 from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.report.dialog_tables import RULE, dialog_tables
-from pipeline.report.export import markdown
+from pipeline.report.dialog_tables import RANKING, RULE, TITLES, dialog_tables
+from pipeline.report.export import as_csv, markdown
 from pipeline.report.gallery import LONGEST_SIDE, data_uri, opened
 from pipeline.report.names import published
-from pipeline.report.tables import Column, Table
 from pipeline.runtime.files import write_atomically
+from pipeline.runtime.untrusted import inside
 
 TEMPLATE = Path(__file__).parent / "template"
 SHORT = ("generators", "discriminators", "claims")  # tables for the terminal
+RANK = "rank_"  # columns: rank_ and who judges
+
+Row = dict[str, Any]  # of a captions file
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a system answers, how right that is (None: nobody knows), and its rank of the human answer."""
+
+    system: str
+    answer: str
+    relevance: float | None
+    rank: int
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a system attends to: a share of each item of the history so far, and of each cell of a square grid."""
+
+    history: list[float]
+    cells: list[list[float]]  # rows of shares, the largest 1; none where the regions are no grid
+
+
+@dataclass(frozen=True)
+class ShownRound:
+    """A question and all that is said to it; `ranks` are those of who judges, `best` candidates of one system."""
+
+    number: int
+    question: str
+    human: str
+    said: list[Said]
+    ranks: list[tuple[str, int]]
+    best: list[str]
+    looked: Looked | None
 
 
 @dataclass(frozen=True)
 class ShownDialog:
-    """A dialog about an image, a row a round: what was asked, what people said, and what each system answers."""
+    """A dialog about an image."""
 
     id: str
     picture: str | None  # as a data URI
-    table: Table
+    shape: str  # width / height, as CSS has it
+    caption: str
+    rounds: list[ShownRound]
+
+    def history(self, number: int) -> list[str]:
+        """What was said before a round."""
+        return [self.caption, *(f"{each.question}? {each.human}" for each in self.rounds[: number - 1])]
 
 
 def write_dialog_report(
     results: Results, prepared: Path, images_root: Path | None, out: Path, settings: ReportSettings
 ) -> None:
-    """Write table.md, tables.md and report.html to `out`; equal inputs give equal bytes."""
+    """Write table.md, tables.md, curve.csv and report.html to `out`; equal inputs give equal bytes."""
     choices = choose_all(results, settings)
     tables = dialog_tables(results, choices, settings.control)
     points = [choice.point for choice in choices if choice.point]
+    of = max(points, key=lambda point: point.mean("val", "ranking", "MRR") or 0.0).method
     manifest = read_json(prepared / "manifest.json")
-    page = _page(dataset=manifest["dataset"], tables=tables, rule=RULE, dialogs=_shown(points, images_root, settings))
+    page = _page(
+        dataset=manifest["dataset"],
+        tables=tables,
+        rule=RULE,
+        dialogs=_shown(points, of, images_root, settings),
+        of=of,
+        titles=TITLES,
+    )
     files = {
         "table.md": markdown([table for table in tables if table.name in SHORT], RULE),
         "tables.md": markdown(tables, RULE),
+        "curve.csv": _curve(results),
         "report.html": page,
     }
     for name, content in files.items():
         write_atomically(out / name, content)
 
 
-def _shown(points: Sequence[Point], images_root: Path | None, settings: ReportSettings) -> list[ShownDialog]:
-    """`settings.images` dialogs of the test split, drawn at random; of a setting with several seeds the first's."""
-    columns = ["image", "id", "file", "round", "question", "human", "answer", "rank"]
-    said: dict[str, dict[tuple[int, int], dict[str, Any]]] = {}
-    for point in points:
-        run = point.runs[0]
-        filters = [("split", "==", "test")]
-        if run.cell is not None:
-            filters += [("method", "==", run.method), ("cell", "==", run.cell)]
-        rows = read_rows(run.captions, columns, filters).to_pylist()
-        said[point.method] = {(row["image"], row["round"]): row for row in rows}
-    first = next(iter(said.values()), {})
-    images = sorted({image for image, _ in first})
+def _curve(results: Results) -> str:
+    """Every run and split as one line, numbers in full, empty where there is none."""
+    names = [name for name, _ in RANKING]
+    rows = [
+        {"method": run.method, "split": split, **run.settings, **{n: run.value(split, "ranking", n) for n in names}}
+        for run in results.runs
+        for split in ("val", "test")
+    ]
+    settings = dict.fromkeys(("seed", *sorted({key for run in results.runs for key in run.settings})))
+    return as_csv(["method", *settings, "split", *names], rows)
+
+
+def _shown(points: Sequence[Point], of: str, images_root: Path | None, settings: ReportSettings) -> list[ShownDialog]:
+    """`settings.images` dialogs of the test split, drawn at random; of a setting with several seeds the first's.
+
+    Attention and the best candidates are those of the method `of`.
+    """
+    judged = [name for name in _judged(points) if name not in OF_METHODS]
+    images = sorted({row["image"] for row in _rows(points[0].runs[0], ["image"])})
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
     chosen = sorted(draw.choice(images, size=min(settings.images, len(images)), replace=False).tolist())
-    return [_dialog(image, said, images_root) for image in chosen]
+    columns = ["id", "file", "caption", "question", "human", "answer", "relevance_answer", "rank", "best"]
+    columns += ["history_shares", "regions_shares", *(f"{RANK}{name}" for name in judged)]
+    said: dict[str, dict[tuple[int, int], Row]] = {}
+    for point in points:
+        rows = _rows(point.runs[0], ["image", "round", *columns], chosen)
+        said[point.method] = {(row["image"], row["round"]): row for row in rows}
+    return [_dialog(image, said, of, judged, images_root) for image in chosen]
+
+
+def _judged(points: Sequence[Point]) -> list[str]:
+    """All who judge the candidates, or rank them beside."""
+    numbers = (keys for point in points for keys in point.runs[0].numbers)
+    return list(dict.fromkeys(keys[2] for keys in numbers if keys[1] in ("judges", "beside")))
+
+
+def _rows(run: Run, columns: Sequence[str], images: Sequence[int] | None = None) -> list[Row]:
+    filters: list[Any] = [("split", "==", "test")]
+    filters += [] if images is None else [("image", "in", list(images))]
+    if run.cell is not None:
+        filters += [("method", "==", run.method), ("cell", "==", run.cell)]
+    return read_rows(run.captions, columns, filters).to_pylist()
 
 
 def _dialog(
-    image: int, said: dict[str, dict[tuple[int, int], dict[str, Any]]], images_root: Path | None
+    image: int, said: Mapping[str, Mapping[tuple[int, int], Row]], of: str, judged: Iterable[str], root: Path | None
 ) -> ShownDialog:
-    here = {number: row for (of, number), row in next(iter(said.values())).items() if of == image}
-    head = [Column("Question", text=True), Column("People", text=True)]
-    head += [Column(what, method, text=what == "answers") for method in said for what in ("answers", "rank")]
-    rows = []
-    for number, row in sorted(here.items()):
-        theirs = [rows_[image, number] for rows_ in said.values()]
-        rows.append(
-            [row["question"], row["human"], *(str(x) for each in theirs for x in (each["answer"], each["rank"]))]
+    rounds = []
+    for number in sorted(number for at, number in said[of] if at == image):
+        here = {method: rows[image, number] for method, rows in said.items()}
+        ranks = [(name, row[f"{RANK}{name}"]) for name in judged for row in here.values() if row.get(f"{RANK}{name}")]
+        one = here[of]
+        answers = [Said(m, row["answer"], row.get("relevance_answer"), row["rank"]) for m, row in here.items()]
+        shown = ShownRound(
+            number, one["question"], one["human"], answers, list(dict(ranks).items()), one["best"], _looked(one)
         )
-    of = next(iter(here.values()))
-    picture = data_uri(opened(images_root / of["file"], LONGEST_SIDE), 85) if images_root and of["file"] else None
-    return ShownDialog(of["id"], picture, Table(f"dialog-{image}", f"Image {of['id']}", head, rows))
+        rounds.append(shown)
+    image_ = opened(inside(root, one["file"]), LONGEST_SIDE) if root and one["file"] else None
+    picture, shape = (None, "") if image_ is None else (data_uri(image_, 85), f"{image_.width} / {image_.height}")
+    return ShownDialog(one["id"], picture, shape, one["caption"], rounds)
+
+
+def _looked(row: Row) -> Looked | None:
+    """None where the system attends to nothing."""
+    if row.get("history_shares") is None:
+        return None
+    shares = np.array(row["regions_shares"])
+    side = isqrt(len(shares))
+    cells = (shares / max(shares.max(), 1e-9)).reshape(side, side) if side * side == len(shares) else np.zeros((0, 0))
+    return Looked(row["history_shares"][: row["round"]], cells.round(2).tolist())
 
 
 def _page(**content: Any) -> str:
@@ -97,5 +185,5 @@ def _page(**content: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters["published"] = published
-    style = Markup((TEMPLATE / "page.css").read_text("utf-8"))
+    style = Markup((TEMPLATE / "page.css").read_text("utf-8") + (TEMPLATE / "dialogs.css").read_text("utf-8"))
     return environment.get_template("dialogs.html").render(content, style=style)

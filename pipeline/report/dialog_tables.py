@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipeline.analysis.dialogs import Difference, between, between_judges
-from pipeline.analysis.results import MISSING, Point, Results
+from pipeline.analysis.dialogs import Difference, Ranker, adversary, between, discriminators, generators
+from pipeline.analysis.results import MISSING, Point, Results, Run
 from pipeline.analysis.selection import Choice
 from pipeline.report.tables import Column, Table, chosen, dial, filled, measured, number, signed
 
@@ -13,66 +13,89 @@ RANKING = (("MRR", 4), ("R@1", 1), ("R@5", 1), ("R@10", 1), ("mean_rank", 2), ("
 # VisDial v0.9: MRR, R@1, R@5, R@10, mean rank
 REPORTED = {
     "g_mle_lf": (0.5199, 41.83, 61.78, 67.59, 17.07),
+    "g_mle_hre": (0.5242, 42.28, 62.33, 68.17, 16.79),
     "g_mle": (0.5386, 44.06, 63.55, 69.24, 16.01),
     "g_dis": (0.5467, 44.35, 65.28, 71.55, 14.23),
     "gan1": (0.5298, 43.12, 62.74, 68.58, 16.25),
     "gan2": (0.5459, 44.33, 65.05, 71.40, 14.34),
-}
-REPORTED_JUDGES = {
     "d_lf": (0.5807, 43.82, 74.68, 84.07, 5.78),
+    "d_hre": (0.5868, 44.82, 74.81, 84.36, 5.66),
     "d_mle": (0.6140, 47.73, 77.50, 86.35, 5.15),
     "d_np": (0.6182, 47.98, 78.35, 87.16, 4.92),
     "d_np_att": (0.6222, 48.48, 78.75, 87.59, 4.81),
+    adversary("gan1"): (0.2177, 8.82, 32.97, 52.14, 18.53),
+    adversary("gan2"): (0.6050, 46.20, 77.92, 87.20, 4.97),
 }
-BESIDE = "Lu et al. 2017, VisDial v0.9"
-# claims of the paper: the better one, the other, and whether they are discriminators
-CLAIMS = (
-    ("G-DIS ranks better than likelihood for as many steps", "g_dis", "g_more", False),
-    ("G-DIS ranks better than G-MLE", "g_dis", "g_mle", False),
-    ("D-NP-ATT ranks better than D-NP", "d_np_att", "d_np", True),
-    ("D-NP ranks better than D-MLE", "d_np", "d_mle", True),
-    ("HCIAE ranks better than LF (D)", "d_mle", "d_lf", True),
-    ("HCIAE ranks better than HRE (D)", "d_mle", "d_hre", True),
-    ("The history helps (D without the image)", "d_blind", "d_question", True),
-    ("The image helps (D)", "d_mle", "d_blind", True),
+BESIDE = "Lu et al. 2017"
+TITLES = {  # of those who rank beside
+    "chance": "chance",
+    "prior": "how often people gave the answer",
+    "question_prior": "how often, to a question of the same words",
+    "d_question": "d_mle that knows the question alone",
+    "d_blind": "d_mle without the image",
+    "d_blind_hre": "d_hre without the image",
+}
+CLAIMS = (  # what is said, the better one, the other
+    ("G-DIS ranks better than likelihood for as many steps", "g_dis", "g_more"),
+    ("G-DIS ranks better than G-MLE", "g_dis", "g_mle"),
+    ("G-DIS through PSST ranks better than through Gumbel straight-through", "g_psst", "g_dis"),
+    ("GAN2's generator ranks better than G-DIS", "gan2", "g_dis"),
+    ("GAN2's discriminator ranks better than the one that it began with", adversary("gan2"), "d_np_att"),
+    ("GAN1's discriminator ranks better than the one that it began with", adversary("gan1"), "d_np_att"),
+    ("D-NP-ATT ranks better than D-NP", "d_np_att", "d_np"),
+    ("D-NP ranks better than D-MLE", "d_np", "d_mle"),
+    ("HCIAE ranks better than LF (D-MLE)", "d_mle", "d_lf"),
+    ("HCIAE ranks better than HRE (D-MLE)", "d_mle", "d_hre"),
+    ("Question and history rank better than the question alone (D-MLE)", "d_blind", "d_question"),
+    ("With the image D-MLE ranks better than without", "d_mle", "d_blind"),
+    ("Attention over the history ranks better than an LSTM over rounds (D-MLE, no image)", "d_blind", "d_blind_hre"),
+    ("D-MLE ranks better than the prior given the question's text", "d_mle", "question_prior"),
+    ("G-MLE ranks better than the prior given the question's text", "g_mle", "question_prior"),
 )
 
 
 def dialog_tables(results: Results, choices: Sequence[Choice], control: str) -> list[Table]:
     """Generators, discriminators, the claims, and what is asked."""
-    points = {choice.method: choice.point for choice in choices if choice.point}
-    found = [_generators(results, choices, points.get(control)), _answers(choices), _claims(points)]
-    if first := next(iter(points.values()), None):
-        found[1:1] = [_discriminators(results, choices, first), _kinds(choices, first)]
+    speaking, listening = generators(choices), discriminators(results, choices)
+    found = [
+        _generators(results, choices, speaking, control),
+        _discriminators(listening),
+        _claims(speaking | listening),
+        _kinds(choices, listening),
+        _answers(choices),
+    ]
     return [table for table in found if table.rows]
 
 
-def _generators(results: Results, choices: Sequence[Choice], control: Point | None) -> Table:
+def _generators(results: Results, choices: Sequence[Choice], known: Mapping[str, Ranker], control: str) -> Table:
     names = list(dict.fromkeys(key for point in results.points for key in point.settings))
     columns = [dial(name, "Chosen") for name in names]
-    columns += [Column("seeds", "Chosen", lambda point: str(len(point.runs)))]
-    columns += [
-        measured(_label(name), ("ranking", name), digits, "Candidates by likelihood") for name, digits in RANKING
-    ]
-    if control is not None:
-        columns += [Column("MRR", f"less {control.method}", lambda point: _shown(between(point, control)))]
-    columns += [_reported(n, digits, REPORTED) for n, (_, digits) in enumerate(RANKING[:5])]
+    columns += [_seeds(), *_ranking("Candidates by likelihood")]
+    if control in known:
+        gain = Column("MRR", f"less {control}", lambda point: _shown(between(known, point.method, control)))
+        columns.insert(-len(REPORTED["g_mle"]), gain)
     caption = f"Who answers: rank of the human answer among the candidates, {_count(results)} test dialogs"
     return filled("generators", caption, chosen(choices), columns, [NOTE])
 
 
-def _discriminators(results: Results, choices: Sequence[Choice], first: Point) -> Table:
-    columns = [Column(_label(name), "Candidates by score") for name, _ in RANKING]
-    columns += [Column(_label(name), BESIDE) for name, _ in RANKING[:5]]
-    rows = []
-    learned = [(f"{c.method}'s own", c.point, "own") for c in choices if c.point and c.method.startswith("gan")]
-    for title, point, judge in [*((name, first, name) for name in results.judges if name not in OWN), *learned]:
-        cells = [number(point.mean("test", "judges", judge, name), digits) for name, digits in RANKING]
-        beside = REPORTED_JUDGES.get(judge)
-        cells += [number(None if beside is None else beside[n], digits) for n, (_, digits) in enumerate(RANKING[:5])]
-        rows.append([title, *cells])
+def _discriminators(known: Mapping[str, Ranker]) -> Table:
+    columns = [_seeds(), *_ranking("Candidates by score")]
     caption = "Who judges: rank of the human answer among the candidates"
-    return Table("discriminators", caption, [Column("Discriminator", text=True), *columns], rows)
+    return filled("discriminators", caption, _rows(known), columns, [NOTE], head="Discriminator")
+
+
+def _rows(known: Mapping[str, Ranker]) -> list[tuple[str, Sequence[Run], Point]]:
+    return [(TITLES.get(name, name), each.point.runs, each.point) for name, each in known.items()]
+
+
+def _seeds() -> Column:
+    return Column("seeds", "", lambda point: str(len(point.runs)))
+
+
+def _ranking(group: str) -> list[Column]:
+    """Ours and, of those that the paper has, the reported ones."""
+    columns = [measured(_label(name), ("ranking", name), digits, group) for name, digits in RANKING]
+    return columns + [_reported(n, digits) for n, (_, digits) in enumerate(RANKING[: len(REPORTED["g_mle"])])]
 
 
 def _answers(choices: Sequence[Choice]) -> Table:
@@ -89,25 +112,24 @@ def _answers(choices: Sequence[Choice]) -> Table:
     return filled("answers", "What is answered: true, right in part, and how varied", chosen(choices), columns)
 
 
-def _kinds(choices: Sequence[Choice], first: Point) -> Table:
-    of = [keys[1:] for keys in first.runs[0].numbers if keys[0] == "test" and keys[1] in ("refers", "kinds")]
-    columns = [measured(key, (where, key), 3, TITLES[where], spread=False) for where, key in of]
-    return filled("kinds", "MRR by how a thing is referred to, and by what is asked", chosen(choices), columns)
+def _kinds(choices: Sequence[Choice], known: Mapping[str, Ranker]) -> Table:
+    rows = [*chosen(choices), *_rows(known)]
+    numbers = next((runs[0].numbers for _, runs, _ in rows if runs), {})
+    of = [keys[1:] for keys in numbers if keys[0] == "test" and keys[1] in KINDS]
+    columns = [measured(key, (where, key), 3, KINDS[where], spread=False) for where, key in of]
+    caption = "MRR by how a thing is referred to, and by what is asked"
+    return filled("kinds", caption, rows, columns, head="Who ranks")
 
 
-def _claims(points: dict[str, Point]) -> Table:
+def _claims(known: Mapping[str, Ranker]) -> Table:
     rows = []
-    judged = next(iter(points.values()), None)
-    for claim, better, other, judges in CLAIMS:
-        if judges and judged is not None:
-            found = between_judges(judged, better, other)
-        else:
-            found = between(points[better], points[other]) if {better, other} <= points.keys() else None
+    for claim, better, other in CLAIMS:
+        found = between(known, better, other)
         if found is not None:
-            verdict = "not clear" if not found.clear else "holds" if found.value > 0 else "does not hold"
-            rows.append([claim, _shown(found), verdict])
-    columns = [Column("Claim", text=True), Column("difference in MRR"), Column("Here", text=True)]
-    return Table("claims", "The paper's claims, and what parts of the encoder are worth", columns, rows, [INTERVALS])
+            seeds = ", ".join(signed(f"{value:+.4f}") for value in found.by_seed)
+            rows.append([claim, _shown(found), seeds, found.verdict])
+    columns = [Column("Claim", text=True), Column("difference in MRR"), Column("seeds"), Column("verdict", text=True)]
+    return Table("claims", "The paper's claims, and what the parts of an encoder are worth", columns, rows, [INTERVALS])
 
 
 RULE = (
@@ -116,10 +138,11 @@ RULE = (
 )
 NOTE = "Reported numbers are of VisDial v0.9, real dialogs: only their order can be compared."
 INTERVALS = (
-    "Differences with the middle 95 % over test dialogs drawn with replacement; models are fixed, seeds averaged."
+    "holds or fails: the 95 % interval over test dialogs drawn with replacement is on one side of 0, and so is every "
+    "seed's difference, of two seeds at least; else open. Models are fixed, seeds averaged. Seeds are those of joint "
+    "training for generators, which begin from one pretraining, and of pretraining for discriminators."
 )
-OWN = ("own", "told_apart")
-TITLES = {"refers": "Referred to by", "kinds": "Asked for"}
+KINDS = {"refers": "Referred to by", "kinds": "Asked for"}
 
 
 def _shown(found: Difference | None) -> str:
@@ -128,9 +151,9 @@ def _shown(found: Difference | None) -> str:
     return signed(f"{found.value:+.4f}") + f" [{signed(f'{found.low:+.4f}')}, {signed(f'{found.high:+.4f}')}]"
 
 
-def _reported(n: int, digits: int, known: Mapping[str, Sequence[float]]) -> Column:
+def _reported(n: int, digits: int) -> Column:
     def show(point: Point) -> str:
-        beside = known.get(point.method)
+        beside = REPORTED.get(point.method)
         return number(None if beside is None else beside[n], digits)
 
     return Column(_label(RANKING[n][0]), BESIDE, show)

@@ -27,6 +27,7 @@ from pipeline.analysis.tradeoff import curves
 from pipeline.errors import UserError
 from pipeline.report.drawing import Style
 from pipeline.report.figures import styles
+from pipeline.runtime.untrusted import inside
 from pipeline.scenes.drawing.draw import draw_scene
 from pipeline.scenes.facts import FACTS, Scene, read_facts
 from pipeline.scenes.faithfulness import verdict_of_words
@@ -120,17 +121,30 @@ def gallery(
     settings: ReportSettings,
     drawn_with: int | None = None,
 ) -> list[Picture]:
-    """`settings.images` images drawn at random from the test split, in the order of the data set.
+    """`settings.images` images drawn at random from the test split, in the order of the data set."""
+    rows = read_rows(prepared / "images.parquet", ["image"], [("split", "==", "test")]).to_pylist()
+    draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
+    drawn = sorted(draw.choice(len(rows), size=min(settings.images, len(rows)), replace=False))
+    return pictures_of([rows[n]["image"] for n in drawn], results, views, prepared, images_root, drawn_with)
+
+
+def pictures_of(
+    wanted: Sequence[int],
+    results: Results,
+    views: Sequence[GalleryView],
+    prepared: Path,
+    images_root: Path,
+    drawn_with: int | None = None,
+) -> list[Picture]:
+    """The images `wanted`, in the order of the data set, with their captions.
 
     Of a setting with several seeds, the captions are those of the first. Scenes are drawn again from their facts, DRAWN
     pixels wide, if it is known what seed they were drawn with. Raises UserError if a file is missing.
     """
-    rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("split", "==", "test")]).to_pylist()
-    draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
-    rows = [rows[n] for n in sorted(draw.choice(len(rows), size=min(settings.images, len(rows)), replace=False))]
-    wanted = [row["image"] for row in rows]
     if not wanted:
         return []
+    rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("image", "in", list(wanted))]).to_pylist()
+    wanted = [row["image"] for row in rows]
     scenes = read_facts(prepared / FACTS) if (prepared / FACTS).exists() else {}  # of photos nothing is known
     human, said = _human(prepared, wanted), _said(results, views, wanted)
     for row in rows if scenes else ():
@@ -138,7 +152,7 @@ def gallery(
     if drawn_with is not None and scenes:
         images = [draw_scene(scenes[row["id"]], drawn_with, int(row["id"]), DRAWN) for row in rows]
     else:
-        images = [opened(images_root / row["file"], LONGEST_SIDE) for row in rows]
+        images = [opened(inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
     return [
         Picture(n, row["id"], image, tuple(human[n]), tuple(said[n]))
         for n, row, image in zip(wanted, rows, images, strict=True)
@@ -184,7 +198,7 @@ def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -
     files, human = {row["image"]: row["file"] for row in rows}, _human(prepared, wanted)
     found, left = {}, BUDGET
     for row in (row for row in wanted if row in files):
-        src = data_uri(opened(images_root / files[row], THUMBNAIL), 70)
+        src = data_uri(opened(inside(images_root, files[row]), THUMBNAIL), 70)
         left -= len(src)
         if left < 0:
             break

@@ -62,6 +62,9 @@ KNOWN: dict[str, tuple[str, int]] = {
     "g_rloo": ("G-DIS with RLOO", 4),
     "gan1": ("GAN1", 2),
     "gan2": ("GAN2", 3),
+    "mle_rerank": ("MLE, re-ranked", 0),
+    "psst_rerank": ("PSST-Multinomial, re-ranked", 1),
+    "luo_rerank": ("Luo et al., re-ranked", 3),
 }
 WORDS = {"pretrained", "psst", "guidance", "reinforce", "mixer", "cider", "wtf", "rl"}  # of sentences, too
 

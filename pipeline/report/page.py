@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pipeline.analysis.failures import failures
 from pipeline.analysis.judges import TEXT
 from pipeline.analysis.results import LANGUAGE, read_json, read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all, rule
-from pipeline.report import caption_tables, gallery, gradients, headline, result_tables, rewarded
+from pipeline.report import caption_tables, gallery, gradients, hacked, headline, result_tables, rewarded
 from pipeline.report.comparison_tables import compact_comparison, comparison_tables
 from pipeline.report.dialog_page import write_dialog_report
 from pipeline.report.drawing import LARGE, SMALL, Panel, labelled_svg, panels_png, panels_svg, swatch
@@ -24,10 +25,12 @@ from pipeline.report.export import comparison_csv, curve_csv, markdown, rho_csv
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels
 from pipeline.report.names import published
 from pipeline.report.pictures import along_png, gallery_png
+from pipeline.report.study_tables import ANSWERS, study_tables
 from pipeline.report.tables import Column, Table, once
 from pipeline.runtime.files import sha256, write_atomically
 
 TEMPLATE = Path(__file__).parent / "template"
+HISTORY = "history.jsonl"  # of all cells
 SIZES = {"wide": LARGE, "narrow": SMALL}  # of the first chart, by the class that shows it
 
 
@@ -41,18 +44,19 @@ def write_report(
     *,
     crossed: Path | None = None,
     observatory: Path | None = None,
+    study: Path | None = None,
     retriever: str | None = None,
     models: Sequence[Path] = (),
     drawn_with: int | None = None,
 ) -> None:
     """Write the page, its tables, figures and numbers to `out`; equal inputs give equal bytes.
 
-    `sweep` holds cells.json and captions.parquet, each of `evaluations` metrics.json and captions.parquet, `prepared`
-    the prepared data set; the files named there lie below `images_root`, without which there is no gallery. `crossed`
-    is the file of every speaker with every listener, `observatory` that of the gradient estimators; each is left out
-    where there is none. Dialogs have a report of their own. Raises UserError if another one is missing. `retriever` is
-    the judge that rewards captions, if any, `models` are the folders of trained methods, and `drawn_with` is the seed
-    that scenes were drawn with.
+    `sweep` holds cells.json, captions.parquet and history.jsonl, each of `evaluations` metrics.json and
+    captions.parquet, `prepared` the prepared data set; the files named there lie below `images_root`, without which
+    there is no gallery. `crossed` is the file of every speaker with every listener, `observatory` that of the gradient
+    estimators, `study` the folder of a study that raters answered; each is left out where there is none. Dialogs have
+    a report of their own. Raises UserError if another one is missing. `retriever` is the judge that rewards captions,
+    if any, `models` are the folders of trained methods, and `drawn_with` is the seed that scenes were drawn with.
     """
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)
     if results.of_dialogs:
@@ -68,6 +72,19 @@ def write_report(
     matrix = read_json(crossed) if crossed and crossed.exists() else None
     observed = gradients.read_observatory(observatory) if observatory and observatory.exists() else None
     manifest = read_json(prepared / "manifest.json")
+    histories = rewarded.histories(choices, sweep / HISTORY, models) if retriever else {}
+    found_worse: list[gallery.Picture] = []
+    if retriever and images_root:
+        look = partial(
+            gallery.pictures_of,
+            results=results,
+            views=views,
+            prepared=prepared,
+            images_root=images_root,
+            drawn_with=drawn_with,
+        )
+        chosen_by_reward = hacked.hacked(results, choices, histories, retriever, settings.control)
+        found_worse = hacked.beside(chosen_by_reward, settings.control, look)
     read = [*results.files, prepared / "manifest.json", crossed, observatory]
     found: dict[str, list[Table | None]] = {  # by the section they stand in
         "results": [result_tables.results_table(results, choices, TEXT, samples)],
@@ -76,6 +93,7 @@ def write_report(
         "drift": [result_tables.drift_table(results, choices)],
         "human": [result_tables.human_table(results, choices)],
         "rewarded": [rewarded.rewarded_table(results, choices, retriever, settings.control)] if retriever else [],
+        "study": [*study_tables(study, [study / ANSWERS])] if study else [],
         "crossed": [result_tables.crossed_table(matrix)] if matrix is not None else [],
         "galleries": [result_tables.galleries_table(results, choices)],
         "captions": [*caption_tables.caption_tables(results, choices)],
@@ -83,7 +101,7 @@ def write_report(
         "runs": [result_tables.runs_table(results, choices)],
     }
     tables = {name: [table for table in group if table] for name, group in found.items()}
-    drift, histories = drift_panel(results, choices), rewarded.histories(models)
+    drift = drift_panel(results, choices)
     metrics = dict.fromkeys((settings.metric, *(name for name in LANGUAGE if results.has("language", name))))
     figures = {  # the curves by what is on their x axis
         **{name: curve_panels(results, choices, name) for name in metrics},
@@ -93,6 +111,7 @@ def write_report(
         "plane": gradients.plane_panels(observed) if observed else [],
         "claim": gradients.claim_panels(observed) if observed else [],
     }
+    rewarding = [results.judges[name] for name in (retriever, results.ends[-1]) if name in results.judges]
     words, compact = rule(results, settings), result_tables.compact_tables(results, choices, samples)
     failed = failures(results, choices)
     above = [note for table in tables["equal"] for note in table.notes]
@@ -106,6 +125,7 @@ def write_report(
         "training.png": panels_png(figures["training"]) if figures["training"] else None,
         "along.png": along_png(*along, results.first) if along else None,
         "gallery.png": gallery_png(pictures, results.first),
+        "hacked.png": gallery_png(found_worse, *rewarding) if found_worse else None,
         "table.md": markdown([*compact, *compact_comparison(comparison)], words, failed),
         "tables.md": markdown([table for group in tables.values() for table in group], words),
         "report.html": _page(
@@ -123,6 +143,7 @@ def write_report(
             metrics=list(metrics),
             along=along,
             pictures=pictures,
+            hacked=(found_worse, [judge.name for judge in rewarding]),
             views=views,
             thumbnails={} if images_root is None else gallery.thumbnails(pictures, prepared, images_root),
             manifest=manifest,

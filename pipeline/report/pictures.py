@@ -15,12 +15,12 @@ PICTURES = 12  # at most
 COLUMNS = 3
 
 
-def gallery_png(pictures: Sequence[Picture], judge: JudgeTitle) -> bytes:
-    """The first pictures, three a row, and below each one caption per method, of its chosen setting."""
+def gallery_png(pictures: Sequence[Picture], *judges: JudgeTitle) -> bytes:
+    """The first pictures, three a row, and below each one caption per method, of its chosen setting, with its ranks."""
     from matplotlib.figure import Figure
 
     pictures = pictures[:PICTURES]
-    texts = [_lines(picture, judge) for picture in pictures]
+    texts = [_lines(picture, judges) for picture in pictures]
     rows = [range(n, min(n + COLUMNS, len(pictures))) for n in range(0, len(pictures), COLUMNS)] or [range(0)]
     heights = [2.6 + 0.155 * max((len(texts[n]) for n in row), default=0) + 0.35 for row in rows]
     figure = Figure(figsize=(4.0 * COLUMNS, sum(heights)), dpi=100)
@@ -29,7 +29,7 @@ def gallery_png(pictures: Sequence[Picture], judge: JudgeTitle) -> bytes:
     for axes in grid.flat:
         axes.axis("off")
     if pictures:
-        figure.text(0.995, 0.1 / sum(heights), _brackets(judge), ha="right", fontsize=7.5, color=SOFT)
+        figure.text(0.995, 0.1 / sum(heights), _brackets(judges), ha="right", fontsize=7.5, color=SOFT)
     for n, (picture, lines) in enumerate(zip(pictures, texts, strict=True)):
         axes, height = grid.flat[n], heights[n // COLUMNS]
         _photo(axes.inset_axes((0, 1 - 2.7 / height, 1, 2.6 / height)), picture)
@@ -41,7 +41,7 @@ def along_png(picture: Picture, said: Sequence[ShownCaption], judge: JudgeTitle)
     """One picture with the captions of one method along λ beside it, the most discriminative first."""
     from matplotlib.figure import Figure
 
-    texts = [_wrapped(_said(words.setting, words, judge), 70) for words in said]
+    texts = [_wrapped(_said(words.setting, words, [judge]), 70) for words in said]
     texts.append(_wrapped(f"a person: {plain(picture.text)}", 70))
     lines = [line for text in texts for line in (*text, "")]
     figure = Figure(figsize=(9.6, max(2.7, 0.18 * (len(lines) + 2) + 0.3)), dpi=150)
@@ -49,7 +49,7 @@ def along_png(picture: Picture, said: Sequence[ShownCaption], judge: JudgeTitle)
     figure.subplots_adjust(left=0.01, right=0.99, top=0.97, bottom=0.03, wspace=0.03)
     _photo(photo, picture)
     words.axis("off")
-    _text(words, 1, [f"{plain(published(said[0].line))}, {_brackets(judge)}", "", *lines], 9)
+    _text(words, 1, [f"{plain(published(said[0].line))}, {_brackets([judge])}", "", *lines], 9)
     return png(figure)
 
 
@@ -63,21 +63,22 @@ def _text(axes: Any, y: float, lines: Sequence[str], size: float) -> None:
     axes.text(0, y, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=size, linespacing=1.3)
 
 
-def _lines(picture: Picture, judge: JudgeTitle) -> list[str]:
+def _lines(picture: Picture, judges: Sequence[JudgeTitle]) -> list[str]:
     """The lines below a picture."""
     said = [f"a person: {plain(picture.text)}"]
-    said += [_said(plain(published(words.line)), words, judge) for words in picture.said if "chosen" in words.views]
+    said += [_said(plain(published(words.line)), words, judges) for words in picture.said if "chosen" in words.views]
     return [line for text in said for line in _wrapped(text, 62)]
 
 
-def _said(who: str, words: ShownCaption, judge: JudgeTitle) -> str:
-    rank = words.ranks.get(judge.name)
-    return f"{who} [{'–' if rank is None else rank}]: {plain(words.caption or '–')}"
+def _said(who: str, words: ShownCaption, judges: Sequence[JudgeTitle]) -> str:
+    ranks = [words.ranks.get(judge.name) for judge in judges]
+    shown = ", ".join("–" if rank is None else str(rank) for rank in ranks)
+    return f"{who} [{shown}]: {plain(words.caption or '–')}"
 
 
 def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent="   ")
 
 
-def _brackets(judge: JudgeTitle) -> str:
-    return f"in brackets the image's rank by the {judge.title.lower()}"
+def _brackets(judges: Sequence[JudgeTitle]) -> str:
+    return f"in brackets the image's rank by the {', the '.join(judge.title.lower() for judge in judges)}"

@@ -22,6 +22,7 @@ from pipeline.runtime.files import sha256, write_atomically
 OTHERS = {  # data/<name> has them; profiles: data/report
     "observatory": "make observatory",
     "benchmarks": "make bench",
+    "cluster": "make bench-cluster",
     "observatory_scenes": "make observatory TRAINED=data",
     "observatory_flickr8k": "make observatory TRAINED=data",
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from pipeline.analysis.judges import TEXT, recall_by
 from pipeline.analysis.results import Point, Results
@@ -18,17 +20,14 @@ from pipeline.report.result_tables import measured_language
 from pipeline.report.tables import RECALLS, Column, Table, chosen, filled, measured, number, signed
 
 History = Sequence[Mapping[str, float]]  # an entry an epoch, as training writes them
-CURVES = {
-    "val/rewarded_recall@10": "By the retriever that rewards",
-    "val/recall@10": "By a listener that does not",
-    "discriminator/accuracy": "The discriminator is right",
-}
+REWARDED, JUDGED, HEARD = "val/rewarded_recall@", "val/judged_recall@", "val/recall@"
+CIDER, RIGHT = "val/cider", "discriminator/accuracy"
 
 
 def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, control: str) -> Table | None:
     """Table 1 of WTF-RL, and what only the reward sees; None where `retriever` did not judge.
 
-    That is how much more the R@10 of a method exceeds the control's by the retriever than by the last judge.
+    That is how much more the score of a method exceeds the control's by the retriever than by the last judge.
     """
     against = next((choice.point for choice in choices if choice.method == control), None)
     judge = results.ends[-1]
@@ -36,7 +35,7 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
         return None
 
     def gain(point: Point, by: str) -> float | None:
-        own, other = (each.mean("test", *recall_by(by)) for each in (point, against))
+        own, other = (each.mean("test", *results.by(by)) for each in (point, against))
         return None if own is None or other is None else own - other
 
     def only(point: Point) -> str:
@@ -53,57 +52,85 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
     columns += [measured(name, ("language", name), 3, "Language metrics") for name in measured_language(results)]
     columns += [
         measured("Self-BLEU", ("diversity", "Self-BLEU"), 3, "Diversity"),
-        measured("R@10", recall_by(judge), 1, results.judges[judge].title),
+        measured(results.score, results.by(judge), 1, results.judges[judge].title),
         Column("only the reward sees", show=only),
     ]
     notes = [
         f"Recall in % of {count(results, 'images')} test images by {retriever}, which rewards captions. Only the "
-        f"reward sees: gain of R@10, caption → image, over {control} by {retriever}, minus that by {judge}. Self-BLEU: "
+        f"reward sees: gain of {results.score} over {control} by {retriever}, minus that by {judge}. Self-BLEU: "
         "the lower, the less alike captions of different images are."
     ]
     caption = "Captions rewarded by a fixed retriever, at the chosen settings"
     return filled("rewarded", caption, chosen(choices), columns, notes)
 
 
-def histories(folders: Iterable[Path]) -> dict[str, History]:
-    """The training history of each rewarded method by its name, the folder's; others are left out."""
+def histories(choices: Iterable[Choice], swept: Path, models: Iterable[Path]) -> dict[str, History]:
+    """How the chosen setting of each rewarded method was trained, the mean over its seeds, by the method's name.
+
+    `swept` is the file of the histories of all cells, `models` the folders of single runs. Others are left out.
+    """
+    cells: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for entry in _lines(swept):
+        cells.setdefault((entry.pop("method"), entry.pop("cell")), []).append(entry)
+    single = {folder.name: folder / "history.jsonl" for folder in models}
     found: dict[str, History] = {}
-    for folder in folders:
-        path = folder / "history.jsonl"
-        entries = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
-        if any("val/rewarded_recall@10" in entry for entry in entries):
-            found[folder.name] = entries
+    for choice in choices:
+        runs = [run for run in (choice.point.runs if choice.point else ()) if run.frozen is None]
+        trained = [
+            cells.get((run.method, run.cell), []) if run.cell else _lines(single.get(run.method, Path()))
+            for run in runs
+        ]
+        entries = [_mean(epochs) for epochs in zip(*trained, strict=False)]
+        if any(f"{REWARDED}1" in entry for entry in entries):
+            found[choice.method] = entries
     return found
 
 
 def training_panels(results: Results, found: Mapping[str, History]) -> list[Panel]:
-    """Both recalls on the validation split and the discriminator's accuracy, in %, against the epochs of training.
+    """Recall on the validation split by the retriever and by a judge, CIDEr, and how often the discriminator is right.
 
-    Where the first grows and the second does not, the reward is hacked.
+    Against the epochs of training. Where the first grows and the second does not, the reward is hacked. Without a judge
+    the second is the listener's.
     """
-    style = styles(results)
-    panels = []
-    for key, title in CURVES.items():
+    style, panels = styles(results), []
+    k = results.score.partition(" ")[0].removeprefix("R@")
+    judged = any(JUDGED + k in entry for history in found.values() for entry in history)
+    seen = (JUDGED + k, "By the judge, which does not") if judged else (HEARD + k, "By a listener that does not")
+    recall, share = f"R@{k}, validation split →", "share in % →"
+    for key, title, up, scale in (
+        (REWARDED + k, "By the retriever that rewards", recall, 1.0),
+        (*seen, recall, 1.0),
+        (CIDER, "CIDEr", "CIDEr, validation split →", 1.0),
+        (RIGHT, "The discriminator is right", share, 100.0),
+    ):
         lines = []
         for place, (method, history) in enumerate(found.items()):
-            scale = 1.0 if key.startswith("val/") else 100.0
             spots = [
                 Spot(
                     entry["epoch"],
                     scale * entry[key],
-                    f"{published(method)}, epoch {entry['epoch']:g}: {scale * entry[key]:.1f}",
+                    f"{published(method)}, epoch {entry['epoch']:g}: {scale * entry[key]:.{3 if key == CIDER else 1}f}",
                 )
                 for entry in history
                 if key in entry
             ]
             lines.append(Series(published(method), style.get(method, Style(place, place)), tuple(spots)))
-        up = "R@10, validation split →" if key.startswith("val/") else "share in % →"
         panels.append(Panel(key, title, "epochs of training →", up, tuple(lines)))
     return [panel for panel in panels if not panel.empty]
 
 
 def training_csv(found: Mapping[str, History]) -> str:
-    """The numbers of those panels, CIDEr and both rewards: one line a method and epoch."""
-    keys = ["epoch", "step", "val/cider", *CURVES, "discriminability/score", "naturalness/score"]
+    """The numbers of those panels and both rewards: one line a method and epoch."""
+    recalls = [f"{who}{k}" for who in (REWARDED, JUDGED, HEARD) for k in (1, 10)]
+    keys = ["epoch", "step", CIDER, *recalls, RIGHT, "discriminability/score", "naturalness/score"]
     rows = [{"method": method, **entry} for method, history in found.items() for entry in history]
     return as_csv(["method", *keys], [{key: row.get(key) for key in ("method", *keys)} for row in rows])
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
+
+
+def _mean(entries: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of the numbers that all of them have."""
+    return {key: fmean(entry[key] for entry in entries) for key in entries[0] if all(key in e for e in entries)}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LARGE = 2**22  # bytes of a file whose digest is cached
+STALE = 600.0  # seconds after which a half-written file belongs to nobody
 REMEMBERED = Path("data/checkpoints/digests")
 
 
@@ -40,6 +42,14 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
+def clear_parts(folder: Path) -> None:
+    """Remove the half-written files in `folder` that a killed process left there."""
+    for part in folder.glob(".*.part"):
+        with suppress(OSError):
+            if part.is_file() and time.time() - part.stat().st_mtime > STALE:
+                part.unlink()
+
+
 def sha256(path: Path) -> str:
     """Hexadecimal SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
@@ -63,15 +73,19 @@ def known_sha256(path: Path) -> str:
 
 def digest(path: Path) -> str:
     """`known_sha256` of a file, or SHA-256 of the names and contents of all files below a folder, but for what Python
-    compiled; FileNotFoundError where there is none.
+    compiled and what a killed process has half written; FileNotFoundError where there is none.
     """
     if path.is_file():
         return known_sha256(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    files = sorted(file for file in path.rglob("*") if file.is_file() and not _left_out(file.relative_to(path)))
     if not files:
         raise FileNotFoundError(f"{path}: no such file, or an empty folder")
     lines = [f"{file.relative_to(path)} {known_sha256(file)}" for file in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _left_out(file: Path) -> bool:
+    return "__pycache__" in file.parts or any(part[0] == "." and part.endswith(".part") for part in file.parts)
 
 
 def _sync(path: Path) -> None:

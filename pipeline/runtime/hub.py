@@ -44,7 +44,7 @@ def captioner(name: str) -> Any:
     kind = opened("AutoConfig", name).model_type
     if kind not in CAPTIONERS:
         raise UserError(f"{name}: is of the kind {kind}; captioners are {', '.join(CAPTIONERS)}")
-    model, report = opened(CAPTIONERS[kind], name, dtype="float32", output_loading_info=True)
+    model, report = opened(CAPTIONERS[kind], name, dtype="float32", output_loading_info=True, use_safetensors=True)
     if lacking := sorted(key for key in report["missing_keys"] if "pooler" not in key):
         raise UserError(f"{name}: its weights lack {lacking[0]}; they are not those of a complete {CAPTIONERS[kind]}")
     model.has_pooler = not report["missing_keys"]  # an untrained one is no feature of an image

@@ -9,7 +9,7 @@ import shutil
 import uuid
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
+from pipeline.runtime.locks import alone
 from pipeline.scenes.captions import Description, describe
 from pipeline.scenes.dialogs.write import FILES as DIALOG_FILES
 from pipeline.scenes.dialogs.write import write_dialogs
@@ -50,6 +51,15 @@ def draw(
     root = Path(root)
     _check(root, images, size, val, test, seed)
     root.parent.mkdir(parents=True, exist_ok=True)
+    with alone(root.with_name(f".{root.name}.lock"), f"draw {root}"):
+        for left in chain(root.parent.glob(f".{root.name}.*.part"), root.parent.glob(f".{root.name}.*.old")):
+            shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
+        return _draw(root, images, size, val, test, seed, workers, dialogs)
+
+
+def _draw(
+    root: Path, images: int, size: int, val: int, test: int, seed: int, workers: int | None, dialogs: bool
+) -> dict[str, int]:
     part = root.with_name(f".{root.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         (part / "images").mkdir(parents=True)

@@ -1,23 +1,49 @@
-"""`sync` sends what waits in the spool; `send` is what a run starts where nobody sends yet."""
+"""`sync` sends what waits in the spool, `costs` says what stages took; `send` is what a run starts if nobody sends."""
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from typing import TextIO
 
 from pipeline.tracking import sender
-from pipeline.tracking.spool import SYNC, root
+from pipeline.tracking.spool import SYNC, root, without_secrets
+
+
+class Discreet(io.TextIOBase):
+    """A stream that passes lines on without secrets: MLflow and its transport write addresses to their logs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(without_secrets(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
 
 
 def main(arguments: Sequence[str]) -> int:
     """The exit status; 2 for any other arguments."""
-    if list(arguments) == ["sync"]:
-        return sender.sync(root() / "mlflow-spool")
-    if list(arguments) == ["send"]:
-        sender.serve(root() / "mlflow-spool")
-        return 0
-    print(f"usage: {SYNC}", file=sys.stderr)
-    return 2
+    with redirect_stdout(Discreet(sys.stdout)), redirect_stderr(Discreet(sys.stderr)):
+        if list(arguments) == ["sync"]:
+            return sender.sync(root() / "mlflow-spool")
+        if list(arguments) == ["send"]:
+            sender.serve(root() / "mlflow-spool")
+            return 0
+        if list(arguments) == ["costs"]:
+            from pipeline.tracking.costs import page
+
+            print(page())
+            return 0
+        print(f"usage: {SYNC} | costs", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import fcntl
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from pipeline.tracking.spool import NOT_SENT, SYNC, address, held, now, root
 
 PARENT = "SAYWHICH_PARENT_RUN"
 PATIENCE = 120.0  # seconds that a finished run waits for its records to be sent
+MEMORY, PROCESSOR = "process/peak_memory_megabytes", "process/processor_seconds"
 LARGEST_OUTPUT = 64 * 2**20  # bytes; larger outputs are recorded by their digests alone
 
 
@@ -159,9 +161,10 @@ def run(
         status = "FAILED" if ended.code else "FINISHED"
         raise
     finally:
+        started.metrics(_used(), step=0)
         started._record({"status": status, "time": now()})
         started._close()
-        if sender:
+        if sender and status != "KILLED":  # who is asked to end does not wait; the sender goes on alone
             sender.wait()
 
 
@@ -225,6 +228,14 @@ class Sender:
                 start_new_session=True,
             )
         return self._tries > 0
+
+
+def _used() -> dict[str, float]:
+    """The most memory that this process or one that it started and awaited held at once, and their processor time."""
+    own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes
+    seconds = own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
+    return {MEMORY: max(own.ru_maxrss, others.ru_maxrss) * unit / 1e6, PROCESSOR: seconds}
 
 
 def _git() -> dict[str, str]:

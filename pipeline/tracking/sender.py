@@ -23,7 +23,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from pipeline.runtime.files import write_atomically
-from pipeline.tracking.spool import NOT_SENT, address, alive, now, root
+from pipeline.tracking.spool import NOT_SENT, address, alive, now, root, without_secrets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -319,4 +319,4 @@ def _locked(path: Path | None, wait: bool = True) -> Iterator[None]:
 
 
 def _line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    return without_secrets(f"{type(error).__name__}: {error}".splitlines()[0])

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import socket
 import time
 from pathlib import Path
@@ -38,6 +39,15 @@ def address() -> str:
 def root() -> Path:
     """The working folder, which is the repository's; in the copies that `dvc exp run --queue` makes, the original's."""
     return Path(os.environ.get("DVC_ROOT") or Path.cwd()).absolute()
+
+
+def without_secrets(text: str) -> str:
+    """`text` without what addresses have before their @, and without the values of MLflow's passwords and tokens."""
+    hidden = re.sub(r"://[^/\s'\"]*@", "://***@", text)
+    for name, value in os.environ.items():
+        if value and name.startswith("MLFLOW_") and name.endswith(("PASSWORD", "TOKEN", "SECRET", "KEY")):
+            hidden = hidden.replace(value, "***")
+    return hidden
 
 
 def now() -> int:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,9 +16,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from pipeline.runtime.files import write_atomically
-
-STALE = 600.0  # seconds after which a half-written file belongs to nobody
+from pipeline.runtime.files import clear_parts, write_atomically
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,8 @@ class Checkpoint:
 class Checkpoints:
     """The newest `keep` checkpoints of one run, in a folder of their own.
 
-    A file is `step-<number>-<first 16 digits of the SHA-256 of its bytes>.safetensors`, the state in its metadata.
+    A file is `step-<number>-<first 16 digits of the SHA-256 of its bytes>.safetensors`, the state in its metadata, and
+    the folder's name, which stands for what the run depends on, its seed among that.
     """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
@@ -46,7 +44,9 @@ class Checkpoints:
 
         An OSError (a full disk) leaves the older ones as they were; TypeError: `state` holds what JSON cannot.
         """
-        metadata = {"state": json.dumps({"step": step, "state": state})}  # one entry: their order is not kept
+        metadata = {
+            "state": json.dumps({"step": step, "of": self.folder.name, "state": state})
+        }  # one entry: their order is not kept
         # copies: safetensors refuses tensors that share memory
         content = safetensors.torch.save(
             {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}, metadata
@@ -58,22 +58,29 @@ class Checkpoints:
         for _, file in self._files():
             if file != path and file not in older[: self.keep - 1]:
                 file.unlink(missing_ok=True)
-        for part in self.folder.glob(".step-*.part"):
-            with suppress(FileNotFoundError):
-                if time.time() - part.stat().st_mtime > STALE:
-                    part.unlink()
+        clear_parts(self.folder)
         return path
 
     def latest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; each one that is not is reported on stderr and passed over."""
         for step, path in self._files():
             try:
-                return _read(path)
+                return self._read(path)
             except FileNotFoundError:
                 continue
             except (ValueError, OSError) as error:
                 print(f"warning: checkpoint {path} of step {step} is not used: {error}", file=sys.stderr)
         return None
+
+    def _read(self, path: Path) -> Checkpoint:
+        content = path.read_bytes()
+        if _prefix(content) != path.stem.rpartition("-")[2]:
+            raise ValueError("its bytes are not those that were written")
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        saved = json.loads(header["__metadata__"]["state"])
+        if saved["of"] != self.folder.name:
+            raise ValueError(f"it is of another run, {saved['of']}")
+        return Checkpoint(saved["step"], safetensors.torch.load(content), saved["state"])
 
     def clear(self) -> None:
         """Remove all checkpoints: the run is over and its outputs are written."""
@@ -89,15 +96,6 @@ class Checkpoints:
             for path in self.folder.glob("step-*.safetensors")
         ]
         yield from sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
-
-
-def _read(path: Path) -> Checkpoint:
-    content = path.read_bytes()
-    if _prefix(content) != path.stem.rpartition("-")[2]:
-        raise ValueError("its bytes are not those that were written")
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    saved = json.loads(header["__metadata__"]["state"])
-    return Checkpoint(saved["step"], safetensors.torch.load(content), saved["state"])
 
 
 def _prefix(content: bytes) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pipeline.models.weights import Agent, save_agents
 from pipeline.runtime import products, ranks
 from pipeline.runtime.files import write_atomically
+from pipeline.runtime.locks import alone
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 
@@ -34,9 +35,17 @@ def fit(
     training.record = record.metrics
     record.tags({"products": products.chosen()})
     kept = Checkpoints(checkpoints)
-    history = training.run(kept, seconds)
     if ranks.rank():
+        training.run(kept, seconds)
         return
+    with alone(checkpoints.with_name(f"{checkpoints.name}.lock"), str(out)):
+        _train_and_write(training, out, kept, record, seconds, roles)
+
+
+def _train_and_write(
+    training: Training, out: Path, kept: Checkpoints, record: Record, seconds: float, roles: frozenset[str] | None
+) -> None:
+    history = training.run(kept, seconds)
     agents: dict[str, Agent] = {}
     for role, agent in training.method.trained().items():
         assert isinstance(agent, Agent)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +16,15 @@ from tqdm import tqdm
 from pipeline.composition.method import Method
 from pipeline.errors import UserError
 from pipeline.runtime import ranks
+from pipeline.runtime.notice import postponed
 from pipeline.training.adam import Adam
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch, Losses, Report
 
 LOG_EVERY = 25  # steps between two looks at the losses: each makes the device wait
+
+EXPLODED = 100  # times the greatest gradient of the steps before is worth a warning
 
 Record = Callable[[dict[str, float], int], None]
 
@@ -79,6 +84,8 @@ class Training:
         self.best: dict[str, Tensor] = {}
         self.best_value = -float("inf")
         self.latest: dict[str, float] = {}
+        self.usual_norms: dict[str, list[float]] = {}
+        self.warned: set[str] = set()
 
     def run(self, checkpoints: Checkpoints | None = None, every_seconds: float = 60.0) -> list[dict[str, float]]:
         """Train to the end, from the latest checkpoint if there is one; returns a record for each epoch.
@@ -90,7 +97,12 @@ class Training:
         total = len(self.batches)
         saved = time.monotonic()
         silent = True if ranks.rank() else None  # None: where nobody looks
-        with tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=silent) as bar:
+        if self.settings.parts > 1 and not self.step:
+            self.history.append({"epoch": 0, "step": 0, **self._validated()})
+        with (
+            postponed() as asked_to_end,
+            tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=silent) as bar,
+        ):
             for epoch in range(self.step // total, self.settings.epochs):
                 if self.settings.has_saturated(self.history):
                     break
@@ -101,11 +113,20 @@ class Training:
                         self._look(bar)
                     if self.step % total == 0:
                         self._end_epoch(epoch)
-                    if checkpoints is not None and not ranks.rank() and time.monotonic() - saved >= every_seconds:
+                    elif self.settings.ends_part(self.step, total):
+                        part = {"epoch": round(self.step / total, 3), "step": self.step}
+                        self.history.append(part | self.latest | self._validated())
+                    asked = asked_to_end()
+                    due = asked or time.monotonic() - saved >= every_seconds
+                    if checkpoints is not None and not ranks.rank() and due:
+                        self._check_finite()
                         checkpoints.save(self.step, *self._state())
                         saved = time.monotonic()
+                    if asked:
+                        return self.history
         if self.best:
             self._load_agents(self.best)
+        self._check_finite()
         return self.history
 
     def result(self) -> dict[str, float]:
@@ -140,32 +161,59 @@ class Training:
 
     def _look(self, bar: tqdm) -> None:
         means = self.means.take()
-        broken = [name for name, value in means.items() if value != value]
-        if broken:
-            raise UserError(
-                f"training diverged before step {self.step}: {', '.join(broken)} is not a number; "
-                "lower the learning rate or clip gradients (train.optimisation in params.yaml)"
-            )
+        if broken := [name for name, value in means.items() if not math.isfinite(value)]:
+            raise self._diverged(f"{', '.join(broken)} is not a number, or infinite")
+        self._warn_of_growth(means)
         means["learning_rate"] = self.settings.rate(self.step - 1, len(self.batches))
         self.record(means, self.step)
         self.latest = means
         bar.set_postfix({name.split("/")[0][:6]: f"{v:.3f}" for name, v in means.items() if name.endswith("/loss")})
 
+    def _check_finite(self) -> None:
+        """Refuse to keep weights from which nothing can go on: the checkpoints that are there stay the newest."""
+        for name, module in self.modules.items():
+            finite = [weights.isfinite().all() for weights in module.parameters()]
+            if finite and not torch.stack(finite).all():
+                raise self._diverged(f"weights of the {name} are not numbers, or infinite")
+
+    def _diverged(self, what: str) -> UserError:
+        return UserError(
+            f"training diverged before step {self.step}: {what}; lower the learning rate or clip gradients "
+            "(optimisation in params.yaml)"
+        )
+
+    def _warn_of_growth(self, means: Mapping[str, float]) -> None:
+        """Say it once where a gradient is suddenly EXPLODED times what it was: the loss will follow."""
+        for name, norm in means.items():
+            if name.endswith("/gradient_norm") and norm:
+                usual = self.usual_norms.setdefault(name, [])
+                if len(usual) >= 3 and norm > EXPLODED * max(usual) and name not in self.warned and not ranks.rank():
+                    self.warned.add(name)
+                    line = f"{name} is {norm:.3g} before step {self.step}, and was {max(usual):.3g} at most"
+                    tqdm.write(f"warning: {line}; lower the learning rate or clip gradients", file=sys.stderr)
+                usual.append(norm)
+
     def _end_epoch(self, epoch: int) -> None:
         entry = {"epoch": epoch + 1, "step": self.step, **self.latest}
         every = self.settings.validate_every
         last = epoch + 1 == self.settings.epochs
-        if self.validate is not None and every and ((epoch + 1) % every == 0 or last):
-            agents = self.method.agents
-            for agent in agents.values():
-                agent.eval()
-            with torch.no_grad():
-                validation = ranks.broadcast(None if ranks.rank() else self.validate())
-            assert validation is not None
-            self.record({f"val/{name}": value for name, value in validation.items()}, self.step)
-            entry |= {f"val/{name}": value for name, value in validation.items()}
-            self._select(validation)
+        if every and ((epoch + 1) % every == 0 or last):
+            entry |= self._validated()
         self.history.append(entry)
+
+    def _validated(self) -> dict[str, float]:
+        """What is seen of the validation split now; nothing where nobody looks."""
+        if self.validate is None:
+            return {}
+        for agent in self.method.agents.values():
+            agent.eval()
+        with torch.no_grad():
+            validation = ranks.broadcast(None if ranks.rank() else self.validate())
+        assert validation is not None
+        named = {f"val/{name}": value for name, value in validation.items()}
+        self.record(named, self.step)
+        self._select(validation)
+        return named
 
     def _select(self, validation: dict[str, float]) -> None:
         metric = self.settings.select

@@ -36,6 +36,8 @@ class Optimisation:
     """`last`, or the validation metric whose best epoch is kept."""
     validate_every: Natural = 1
     """Epochs between validations; 0 for none."""
+    parts: Count = 1
+    """Of an epoch: above 1, there is a validation before the first step, too, and after each part."""
     patience: Count | None = None
     """Validations without a better `select` after which training ends; None: it goes on to the last epoch."""
     min_steps: Natural = 0
@@ -54,6 +56,11 @@ class Optimisation:
             validate_every=self.validate_every * times,
             decay_every=None if self.decay_every is None else self.decay_every * times,
         )
+
+    def ends_part(self, step: int, steps_an_epoch: int) -> bool:
+        """Whether a part of an epoch, but not the epoch, ends with `step` (from 1)."""
+        ended = step * self.parts // steps_an_epoch
+        return step % steps_an_epoch > 0 and ended > (step - 1) * self.parts // steps_an_epoch
 
     def rate(self, step: int, steps_an_epoch: int) -> float:
         """The learning rate of `step` (from 0)."""

@@ -11,10 +11,13 @@ import torch
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
 from pipeline.evaluation.baselines import Baseline, oracle, random, template
 from pipeline.evaluation.dialogs import DialogEvaluation
 from pipeline.evaluation.evaluate import Evaluation
 from pipeline.evaluation.near import Near, by_facts, by_vectors
+from pipeline.evaluation.priors import PRIORS
+from pipeline.evaluation.rerank import Reranked
 from pipeline.evaluation.several import Several
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.answering import Answering
@@ -37,21 +40,31 @@ def speaker_in(folder: Path) -> Decoder:
 
 @contextmanager
 def evaluation_of(
-    section: Node, stage: Stage, speaker: Decoder, prepared: Prepared, store: FeatureStore
+    section: Node, stage: Stage, speaker: Decoder, prepared: Prepared, store: FeatureStore, rerank: int | None = None
 ) -> Iterator[Evaluation | DialogEvaluation]:
-    """The protocol of the section `evaluate`: its judges, its Java programs running, the baselines of this method."""
+    """The protocol of the section `evaluate`: its judges, its Java programs running, the baselines of this method.
+
+    `rerank`: how many captions of an image the own listener chooses from; UserError in dialogs, which have one answer.
+    """
     chosen, device = section.judges.plain(), stage.device
     if isinstance(speaker, Answering):
+        if rerank is not None:
+            raise UserError("rerank: answers in dialogs are not drawn and ranked; take it out of the method's block")
         listening = {
             name: discriminator_in(folder_of(which, stage.model, stage.root)) for name, which in chosen.items()
         }
-        yield DialogEvaluation(prepared, store, listening, section.beam, device)
+        names = section.beside.plain().get(stage.instance, ())
+        beside = {
+            name: name if name in PRIORS else discriminator_in(stage.root / "pretrained" / name) for name in names
+        }
+        yield DialogEvaluation(prepared, store, listening, section.beam, device, beside)
         return
     judges = judges_of(chosen, stage.model, stage.root, prepared, device)
     metrics = [name for group in section.metrics for name in (BLEU if group == "BLEU" else (group,))]
     with LanguageScorer(metrics) as language:
         facts, names = known_facts(prepared), section.baselines.plain().get(stage.instance, ())
         baselines = {name: _baseline(name, prepared, store, facts) for name in names}
+        own = None if rerank is None else judge_in(stage.model, stage.root, prepared, device)
         several = Several(**section.several) if section.several else None
         near = _near(section.near, prepared, store, stage.root, device) if section.near else None
         yield Evaluation(
@@ -67,6 +80,7 @@ def evaluation_of(
             baselines,
             no_repeat=section.no_repeat,
             near_by=_near_words(section.near),
+            rerank=None if own is None or rerank is None else Reranked(rerank, own),
         )
 
 

@@ -38,9 +38,9 @@ FOLDER, IMAGES, SETTINGS, WEIGHTS = "retriever", "images.safetensors", "settings
 class Settings:
     """What the reward models were made with."""
 
-    model: str  # the retriever, by its name in `pretrain`
-    weights: str  # the digest of its weights
-    features: int  # the checksum of the features that it saw
+    models: dict[str, str]  # the retriever, and a judge if there is one, by their names in `pretrain`
+    weights: dict[str, str]  # the digest of the weights of each one
+    features: dict[str, int]  # the checksum of the features that it saw
     temperature: float
     beam: int
     no_repeat: int | None
@@ -53,31 +53,34 @@ class Settings:
 
 def files(root: Path) -> list[Path]:
     """What reward models are read from below `root`. UserError where there are none."""
-    return [root / FOLDER, _weights(root, _settings(root).model)]
+    return [root / FOLDER, *(_weights(root, name) for name in _settings(root).models.values())]
 
 
 def make(section: Node, root: Path, prepared: Prepared, device: torch.device) -> tuple[Method, RewardModels, Settings]:
     """The reward models that the section names, with fresh heads, and the method by which the heads learn."""
-    encoder = _encoder(root, section.model).to(device)
-    store = store_of(root, encoder.features, prepared)
-    if isinstance(encoder, DualEncoder):
-        _check_lengths(encoder, prepared)
-    vectors = judge_of(encoder, store, device).look(torch.arange(len(store)))  # as evaluation sees them
-    rows = torch.from_numpy(prepared.rows("train")).to(device)
+    models = {"retriever": section.model} | ({"judge": section.judge} if section.judge else {})
+    encoders = {who: _encoder(root, name).to(device) for who, name in models.items()}
+    stores = {who: store_of(root, encoder.features, prepared) for who, encoder in encoders.items()}
     settings = Settings(
-        section.model,
-        sha256(_weights(root, section.model)),
-        store.manifest["crc"],
+        models,
+        {who: sha256(_weights(root, name)) for who, name in models.items()},
+        {who: store.manifest["crc"] for who, store in stores.items()},
         section.temperature,
         section.beam,
         section.no_repeat,
         section.optimisation.learning_rate,
     )
-    neighbours = nearest(vectors, rows, section.mined) if section.mined else None
-    retriever = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode, neighbours)
-    size, hidden = vectors.shape[1], section.hidden
+    found = {}
+    for who, encoder in encoders.items():
+        if isinstance(encoder, DualEncoder):
+            _check_lengths(encoder, prepared)
+        vectors = judge_of(encoder, stores[who], device).look(torch.arange(len(prepared)))  # as evaluation sees them
+        found[who] = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode)
+    retriever, rows = found["retriever"], torch.from_numpy(prepared.rows("train")).to(device)
+    retriever.neighbours = nearest(retriever.vectors, rows, section.mined) if section.mined else None
+    size, hidden = retriever.vectors.shape[1], section.hidden
     judges = CaptionClassifier(size, hidden).to(device), CaptionClassifier(size, hidden, looks=False).to(device)
-    rewards = RewardModels(retriever, *judges, settings.search, settings.rate)
+    rewards = RewardModels(retriever, *judges, settings.search, settings.rate, found.get("judge"))
     speaker = load_agent(root / "pretrained" / section.speaker / WEIGHTS, "speaker")
     assert isinstance(speaker, Decoder)
     return heads(rewards, speaker), rewards, settings
@@ -91,6 +94,8 @@ def save(out: Path, rewards: RewardModels, settings: Settings) -> None:
     tensors = {"vectors": retriever.vectors}
     if retriever.neighbours is not None:
         tensors["neighbours"] = retriever.neighbours
+    if rewards.judge is not None:
+        tensors["judge"] = rewards.judge.vectors
     write_atomically(out / IMAGES, as_bytes({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
     write_atomically(out / SETTINGS, json.dumps(vars(settings), indent=1) + "\n")
 
@@ -100,15 +105,11 @@ def reward_models(root: Path, prepared: Prepared, device: torch.device) -> Rewar
     from safetensors.torch import load_file
 
     folder, settings = root / FOLDER, _settings(root)
-    encoder = _encoder(root, settings.model).to(device)
-    store = store_of(root, encoder.features, prepared)
-    if settings.features != store.manifest["crc"]:
-        raise UserError(f"{folder}: its images are of other features than {store.path}; run the retriever stage again")
-    if settings.weights != sha256(_weights(root, settings.model)):
-        raise UserError(f"{folder}: made with other weights of {settings.model}; run the retriever stage again")
     images: dict[str, Tensor] = {name: x.to(device) for name, x in load_file(folder / IMAGES).items()}
-    vectors, neighbours = images["vectors"], images.get("neighbours")
-    retriever = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode, neighbours)
+    encoders = {who: _same_encoder(root, settings, who, prepared).to(device) for who in settings.models}
+    vectors, made = images["vectors"], (settings.temperature, prepared.vocabulary.decode)
+    retriever = Retriever(encoders["retriever"], vectors, *made, images.get("neighbours"))
+    judge = Retriever(encoders["judge"], images["judge"], *made) if "judge" in encoders else None
     judges: list[CaptionClassifier] = []
     for name in ("discriminator", "grammar"):
         head = load_agent(folder / WEIGHTS, name)
@@ -119,7 +120,7 @@ def reward_models(root: Path, prepared: Prepared, device: torch.device) -> Rewar
                 f"{vectors.shape[1]}; run the retriever stage again"
             )
         judges.append(head.to(device))
-    return RewardModels(retriever, judges[0], judges[1], settings.search, settings.rate)
+    return RewardModels(retriever, judges[0], judges[1], settings.search, settings.rate, judge)
 
 
 def _settings(root: Path) -> Settings:
@@ -135,6 +136,18 @@ def _settings(root: Path) -> Settings:
 
 def _weights(root: Path, model: str) -> Path:
     return root / "pretrained" / model / WEIGHTS
+
+
+def _same_encoder(root: Path, settings: Settings, who: str, prepared: Prepared) -> Listener | DualEncoder:
+    """The one with which the reward models were made. UserError where it is another now, or sees otherwise."""
+    folder, name = root / FOLDER, settings.models[who]
+    encoder = _encoder(root, name)
+    store = store_of(root, encoder.features, prepared)
+    if settings.features[who] != store.manifest["crc"]:
+        raise UserError(f"{folder}: its images are of other features than {store.path}; run the retriever stage again")
+    if settings.weights[who] != sha256(_weights(root, name)):
+        raise UserError(f"{folder}: made with other weights of {name}; run the retriever stage again")
+    return encoder
 
 
 def _encoder(root: Path, model: str) -> Listener | DualEncoder:

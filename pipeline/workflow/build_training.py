@@ -74,5 +74,5 @@ def training_of(
         raise UserError(f"SAYWHICH_VALIDATION={wanted}: one of float32, bfloat16")
     dtype = torch.bfloat16 if wanted == "bfloat16" else None
     unk = prepared.vocabulary.unk
-    validate = Validation(method.speaker, listener, scorer, looked_at, device, unk, dtype, method.retriever)
+    validate = Validation(method.speaker, listener, scorer, looked_at, device, unk, dtype, method.watching)
     return Training(method, batches, settings, seed, device, validate)

@@ -19,12 +19,13 @@ from pipeline.report.tables import Table
 
 
 def claims_of(root: Path) -> Table | None:
-    """The claims about the data set as the run in data/ has them; None where there is no claim about it."""
+    """The claims about the profile, or else the data set, as the run in data/ has them; None where there is none."""
     data = root / "data"
     if not (claims := read_claims(root)):
         return None
-    dataset = read_json(data / "prepared" / "manifest.json")["dataset"]
-    if not (claims := [claim for claim in claims if claim.data == dataset]):
+    about = [_profile(root), read_json(data / "prepared" / "manifest.json")["dataset"]]
+    claims = next(filter(None, ([claim for claim in claims if claim.data == name] for name in about)), [])
+    if not claims:
         return None
     params = load(root / "params.yaml")
     folders = [data / "evaluation" / method for method in params.methods]
@@ -43,11 +44,14 @@ def claims_text() -> str:
 
 def _recorded(root: Path) -> Printed | None:
     """The table of claims in the result file of the profile that params.yaml is; None where there is none."""
+    name = _profile(root)
+    return read_result(root, name).tables.get(CAPTION) if name and path_of(root, name).is_file() else None
+
+
+def _profile(root: Path) -> str | None:
+    """The profile that params.yaml is; None where it is somebody's own."""
     text, profiles = (root / "params.yaml").read_text(encoding="utf-8"), root / "profiles"
-    for name in names(profiles):
-        if path_of(root, name).is_file() and profile_text(name, profiles) == text:
-            return read_result(root, name).tables.get(CAPTION)
-    return None
+    return next((name for name in names(profiles) if profile_text(name, profiles) == text), None)
 
 
 def main() -> int:

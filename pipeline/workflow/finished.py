@@ -7,11 +7,12 @@ always works, and so does one of several processes.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from pipeline.runtime.files import atomic_path, sha256, write_atomically
@@ -31,17 +32,28 @@ def once(
             return run(stage)
         read = inputs(stage)
         note = stage.root / "checkpoints" / "finished" / f"{stage.key(read)}.json"
-        if source := _take(note, stage.out):
-            print(f"{stage.title}: the same work was done before, in {source}", flush=True)
-            tags = {"taken from": source}
-            with recorder.run(stage.title, stage.params.plain(), tags, stage.digests(read)) as record:
-                record.outputs([stage.out / name for name in names])
-        else:
-            run(stage)
-        files = {name: sha256(stage.out / name) for name in names}
-        write_atomically(note, json.dumps({"folder": str(stage.out), "files": files}) + "\n")
+        with _alone(note.with_suffix(".lock")):  # two cells may do the same at once: the second waits, and takes it
+            if source := _take(note, stage.out):
+                print(f"{stage.title}: the same work was done before, in {source}", flush=True)
+                tags = {"taken from": source}
+                with recorder.run(stage.title, stage.params.plain(), tags, stage.digests(read)) as record:
+                    record.outputs([stage.out / name for name in names])
+            else:
+                run(stage)
+            files = {name: sha256(stage.out / name) for name in names}
+            write_atomically(note, json.dumps({"folder": str(stage.out), "files": files}) + "\n")
 
     return run_or_take
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """As the only process that does this work; where the file system has no locks, perhaps not."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "w", encoding="utf-8") as file:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _take(note: Path, out: Path) -> str | None:

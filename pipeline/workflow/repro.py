@@ -19,7 +19,7 @@ from contextlib import suppress
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from pipeline.config.reading import read_mapping
+from pipeline.config.names import named_mapping
 from pipeline.errors import UserError
 from pipeline.metrics import shared_meteor
 from pipeline.workflow.sweep import cores, gpus
@@ -46,8 +46,10 @@ def stale() -> dict[str, set[str]] | None:
 
 
 def check_annotations(params: Path = Path("params.yaml")) -> None:
-    """Raise UserError where a file of captions is missing: sooner than DVC, which first hashes all images."""
-    settings = read_mapping(params)
+    """Raise UserError where a file of captions is missing: sooner than DVC, which first hashes all images; and for
+    a name that DVC is not to see.
+    """
+    settings = named_mapping(params)
     prepare = settings.get("prepare") or {}
     named = prepare.get("annotations") or ()
     files = [named] if isinstance(named, str) else list(named.values() if isinstance(named, Mapping) else named)

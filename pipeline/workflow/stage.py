@@ -23,7 +23,8 @@ from pipeline.config.load import load
 from pipeline.config.reading import read_mapping
 from pipeline.config.views import View, listed_deps
 from pipeline.errors import UserError
-from pipeline.runtime.files import digest
+from pipeline.runtime import notice
+from pipeline.runtime.files import clear_parts, digest
 from pipeline.runtime.memory import keep_freed
 
 if TYPE_CHECKING:
@@ -107,11 +108,15 @@ class Stage:
         """Names this work: a digest of the stage's parameters, its input files (folders: all in them) and the code that
         it imports, as dvc.yaml lists it. Where its model lies, and where its outputs will, does not matter.
         """
-        params = self.params.flat()
-        item = {key.removeprefix(f"methods.{self.instance}."): value for key, value in params.items()}
+        own, params = f"methods.{self.instance}.", self.params.flat()
+        item = {key.removeprefix(own): value for key, value in params.items()}
+        title = self.title
+        if self.name in ("train", "adapt"):  # what a method is called, and how it is evaluated, changes no weights
+            decides = (key for key in params if not key.startswith(f"{own}rerank"))
+            title, params = self.name, {key.replace(own, "methods.*."): params[key] for key in decides}
         listed = listed_deps(read_mapping(Path("dvc.yaml")), self.name, item)
         parts = {
-            "stage": self.title,
+            "stage": title,
             "params": params,
             "inputs": {path.removeprefix(f"{self.model}/"): content for path, content in self.digests(inputs).items()},
             "code": {path: digest(CODE / path) for path in listed if path.startswith(("pipeline/", "stages/"))},
@@ -122,7 +127,8 @@ class Stage:
 def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | None = None) -> int:
     """Read the command line of stage `name`, check params.yaml, and run; the exit status.
 
-    0: done; 2: a mistake of the user or a full disk, told in one line; 130: interrupted. Threads are as many as
+    0: done; 2: a mistake of the user or a full disk, told in one line; 128 and the number of a signal: asked to end,
+    130 for Ctrl-C, 143 for SIGTERM; a training has then saved a checkpoint. Threads are as many as
     OMP_NUM_THREADS says, or as there are cores to run on. With SAYWHICH_PROCESSES=n a training runs as n processes by
     torchrun, each with its own accelerator, if there are any, and its part of each batch.
     """
@@ -132,7 +138,10 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
             _become_several(name, sys.argv[1:] if arguments is None else arguments)
         os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
         keep_freed()
-        run(_opened(name, options))
+        with notice.heeded():
+            stage = _opened(name, options)
+            clear_parts(stage.out)
+            run(stage)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -141,6 +150,9 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
             raise
         print(f"{name}: the disk is full ({error}); make room and run it again", file=sys.stderr)
         return 2
+    except notice.Stopped as stopped:
+        print(f"{name}: ended by {stopped}; the same command goes on from here", file=sys.stderr)
+        return 128 + stopped.request
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
@@ -157,7 +169,8 @@ def opened(name: str, arguments: Sequence[str]) -> Stage:
 
 def _opened(name: str, options: argparse.Namespace) -> Stage:
     overrides = [*options.set, *([] if options.seed is None else [f"seed={options.seed}"])]
-    instance = getattr(options, INSTANCE[name]) if name in INSTANCE else None
+    # DVC hands over its own name of an instance, train@psst_multinomial
+    instance = getattr(options, INSTANCE[name]).rpartition("@")[2] if name in INSTANCE else None
     view = load(options.params, overrides).for_stage(name, instance)
     return Stage(
         name=name,

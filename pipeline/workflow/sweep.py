@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from pipeline.config.reading import read_mapping
+from pipeline.config.names import named_mapping
 from pipeline.config.views import listed_deps, listed_keys
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.runtime.files import atomic_path, digest, write_atomically
 
 CELLS = Path("data/cells")
@@ -109,18 +109,24 @@ def basis(
 
 
 def gather(grid: Sequence[Cell], out: Path) -> None:
-    """Write the cells' metrics to `out`/cells.json and their captions, with columns that name the cell, to
-    `out`/captions.parquet; in the order of `grid`.
+    """Write the cells' metrics to `out`/cells.json, their captions, with columns that name the cell, to
+    `out`/captions.parquet, and the epochs of their training to `out`/history.jsonl; in the order of `grid`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    entries, tables = [], []
+    entries, tables, epochs = [], [], []
     for cell in grid:
+        for line in (cell.folder / "history.jsonl").read_text(encoding="utf-8").splitlines():
+            epochs.append(json.dumps({"method": cell.method, "cell": cell.name, **json.loads(line)}))
         metrics = json.loads((cell.folder / "evaluation/metrics.json").read_text(encoding="utf-8"))
         settings = {**metrics.get("settings", {}), **cell.settings, "seed": cell.seed}
         entries.append({"cell": cell.name, **metrics, "settings": settings})
-        table = pq.read_table(cell.folder / "evaluation/captions.parquet")
+        captions = cell.folder / "evaluation/captions.parquet"
+        try:
+            table = pq.read_table(captions, page_checksum_verification=True)
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{captions}: cannot be read ({reason(error)}); delete it and run the grid again") from None
         named = {
             "method": pa.array([cell.method] * len(table), pa.string()),
             "cell": pa.array([cell.name] * len(table), pa.string()),
@@ -129,6 +135,7 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
             "seed": pa.array([cell.seed] * len(table), pa.int64()),
         }
         tables.append(pa.table({**named, **{name: table[name] for name in table.column_names if name not in named}}))
+    write_atomically(out / "history.jsonl", "".join(f"{line}\n" for line in epochs))
     write_atomically(out / "cells.json", json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
     with atomic_path(out / "captions.parquet") as temporary:
         pq.write_table(
@@ -136,6 +143,7 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
             if tables
             else pa.table({"cell": pa.array([], pa.string())}),
             temporary,
+            write_page_checksum=True,
         )
 
 
@@ -203,13 +211,15 @@ def _at(tree: Any, key: str) -> Any:
 
 def _word(value: Any) -> str:
     """A value as a part of a file name."""
+    if isinstance(value, Mapping):
+        return "+".join(f"{key}-{_word(inner)}" for key, inner in value.items())
     return re.sub(r"[^\w.+-]", "_", value if isinstance(value, str) else json.dumps(value))
 
 
 def main(arguments: Sequence[str]) -> int:
     """`gather FOLDER` or `estimate`, for the grid of params.yaml; a mistake of the user is one line and status 2."""
     try:
-        params = read_mapping(Path("params.yaml"))
+        params = named_mapping()
         grid = cells(params)
         if len(arguments) == 2 and arguments[0] == "gather":
             gather(grid, Path(arguments[1]))

@@ -74,3 +74,23 @@ def test_what_is_not_there_stays_open_with_the_reason(full_world):
     assert (one.reason, two.reason) == ("nobody was not measured", "nobody has no such CIDEr")
     assert three.reason == "not judged by owl"
     assert {each.verdict for each in (one, two, three)} == {"open"}
+
+
+def test_without_a_judge_it_is_cider_that_is_compared(full_world):
+    comparison, (chosen, lacking) = found(
+        full_world, claim("mle", "luo", judge=None), claim("mle", "luo", judge=None, at="equal recall")
+    )
+    choices = choose_all(comparison.results, SETTINGS)
+    points = {choice.method: choice.point for choice in choices}
+    cider = {name: points[name].mean("test", "language", "CIDEr") for name in ("mle", "luo")}
+    assert chosen.value == pytest.approx(cider["mle"] - cider["luo"])
+    slice_ = comparison.at_score[0]
+    assert lacking.at == f"R@10 {slice_.level:g}% by own"
+    assert lacking.reason.endswith("has no such R@10")
+    there: dict[str, list[float]] = {}
+    for reading in slice_.readings:
+        if reading.estimates:
+            there.setdefault(reading.curve.method, []).append(reading.estimates["language", "CIDEr"].value)
+    one, other = list(there)[:2]
+    equal = check(claim(one, other, judge=None, at="equal recall"), comparison, choices)
+    assert any(equal.value == pytest.approx(mine - theirs) for mine in there[one] for theirs in there[other])

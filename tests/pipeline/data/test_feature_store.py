@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from feature_checksums import verify
 
+from pipeline.data import feature_store
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
 
@@ -106,13 +107,16 @@ def test_boxes_are_kept_beside_regions_and_checked_with_them(tmp_path):
 
 
 def test_checksums_of_files_without_boxes_are_as_they_were(tmp_path):
-    """CRC-32 over the bytes of pooled, regions and region_count: files of earlier versions stay whole."""
+    """CRC-32 over the bytes of pooled, regions and region_count; a file without crc_pooled is read, too."""
     write(tmp_path)
     pooled, regions, count = features()
     row = pooled[4].astype("<f2").tobytes() + regions[4].astype("<f2").tobytes() + count[4].astype("<i4").tobytes()
     with h5py.File(tmp_path / "features.h5") as file:
-        assert set(file) == {"pooled", "regions", "region_count", "crc"}
+        assert set(file) == {"pooled", "regions", "region_count", "crc", "crc_pooled"}
         assert file["crc"][4] == zlib.crc32(row)
+    with h5py.File(tmp_path / "features.h5", "r+") as file:
+        del file["crc_pooled"]
+    verify(FeatureStore(tmp_path))
 
 
 def read_there(store, rows, queue):
@@ -138,7 +142,26 @@ def test_a_flipped_bit_is_found_in_its_row(tmp_path, name):
     with h5py.File(tmp_path / "features.h5", "r+") as file:
         file[name][517] = file[name][517] * 2 + 1
     with pytest.raises(UserError, match=r"features.h5, row 517: the checksum differs"):
-        verify(FeatureStore(tmp_path))
+        FeatureStore(tmp_path).read(np.array([3, 517, 4]))
+    store = FeatureStore(tmp_path)
+    if name == "pooled":
+        with pytest.raises(UserError, match=r"features.h5, row 517: the checksum differs"):
+            store.pooled(np.array([517]))
+    else:
+        store.pooled(np.array([517]))  # the vector alone is whole
+    assert len(store.read(np.array([3, 4]))[0]) == 2
+
+
+def test_a_row_is_compared_once(tmp_path, monkeypatch):
+    write(tmp_path)
+    store, compared = FeatureStore(tmp_path), []
+    checksums = feature_store._checksums
+    monkeypatch.setattr(feature_store, "_checksums", lambda *v: compared.append(len(v[0])) or checksums(*v))
+    for rows in ([3, 1], [1, 2, 3], [2, 3], [2, 2]):
+        store.read(np.array(rows))
+    store.pooled(np.array([2, 3]))
+    store.pooled(np.array([3, 2]))
+    assert compared == [2, 1, 2]
 
 
 def write_three_of_ten(folder, then=lambda: None):

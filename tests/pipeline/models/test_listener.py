@@ -14,7 +14,7 @@ def message(rows: list[list[int]], said: torch.Tensor | None = None) -> Message:
     return Message(tokens, caption_mask(tokens), torch.arange(len(rows)), 1, said=whole)
 
 
-@pytest.mark.parametrize("encoder", ["gru", "bag"])
+@pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
 def test_words_and_their_one_hot_rows_are_heard_alike(encoder):
     torch.manual_seed(0)
     listener = Listener(5, 4, words=3, hidden=6, encoder=encoder)
@@ -24,7 +24,7 @@ def test_words_and_their_one_hot_rows_are_heard_alike(encoder):
     torch.testing.assert_close(listener.hear(words), listener.hear(rows_of_words))
 
 
-@pytest.mark.parametrize("encoder", ["gru", "bag"])
+@pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
 def test_padding_is_not_heard_and_eos_is(encoder):
     torch.manual_seed(0)
     listener = Listener(5, 4, words=3, hidden=6, encoder=encoder)
@@ -44,6 +44,23 @@ def test_the_gru_hears_bos_first():
     for word in (6, 4, 2, 0):
         state = cell(listener.word.weight[word : word + 1], state)
     torch.testing.assert_close(listener.hear(message([[4, 2, 0, 0]])), F.normalize(state, dim=-1))
+
+
+def test_the_cosine_of_a_pair_is_the_mean_of_its_parts():
+    torch.manual_seed(0)
+    pair, said, images = (
+        Listener(5, 4, words=3, hidden=6, encoder="pair"),
+        message([[4, 2, 0], [1, 0, 0]]),
+        torch.randn(7, 4),
+    )
+    state, cosines = pair.state_dict(), []
+    for place, encoder in enumerate(("gru", "bag")):
+        part, half = Listener(5, 4, words=3, hidden=6, encoder=encoder), slice(6 * place, 6 * place + 6)
+        own = {name: value for name, value in state.items() if name in part.state_dict()}
+        part.load_state_dict(own | {name: state[name][half] for name in ("image.weight", "image.bias")})
+        cosines.append(part.hear(said) @ part.see(images).T)
+    torch.testing.assert_close(pair.hear(said) @ pair.see(images).T, (cosines[0] + cosines[1]) / 2)
+    assert not torch.allclose(*cosines)
 
 
 def test_images_and_captions_lie_on_one_sphere():

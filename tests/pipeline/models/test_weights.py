@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -49,6 +50,30 @@ def test_what_cannot_be_read_is_one_line_with_the_file(toy, tmp_path):
     path.write_bytes(whole[:-100])
     with pytest.raises(UserError, match="not a whole safetensors file"):
         load_agent(path, "listener")
-    path.write_bytes(whole.replace(b'hidden\\": 10', b'hidden\\": 11'))
+    listener = toy.agents().listener
+    listener.arguments["hidden"] = 11
+    save_agents(path, {"listener": listener})
     with pytest.raises(UserError, match="listener is of another version"):
         load_agent(path, "listener")
+
+
+def test_any_flipped_bit_is_named(toy, tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_agents(path, {"listener": toy.agents().listener})
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    places = [0, 9, whole.index(b"sha256"), whole.index(b"sha256") + 20, *rng.integers(0, len(whole), 100)]
+    for place in places:
+        broken = bytearray(whole)
+        broken[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(broken)
+        with pytest.raises(UserError, match=r"weights\.safetensors: not a whole safetensors file"):
+            load_agent(path, "listener")
+
+
+def test_weights_that_are_no_numbers_are_not_used(toy, tmp_path):
+    listener = toy.agents().listener
+    with torch.no_grad():
+        listener.word.weight[1, 1] = float("nan")
+    save_agents(tmp_path / "weights.safetensors", {"listener": listener})
+    with pytest.raises(UserError, match=r"listener\.word\.weight is not a number, or infinite"):
+        load_agent(tmp_path / "weights.safetensors", "listener")

@@ -1,7 +1,6 @@
 """The page in a browser: Chromium without a window, opening the file as a reader would."""
 
 import re
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -9,23 +8,8 @@ import pytest
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.page import write_report
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 SETTINGS = ReportSettings(images=4, frozen=("mle", "luo"))
 WIDE, NARROW, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 760}, {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = next((found for name in NAMES if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip(f"no browser on PATH: none of {', '.join(NAMES)}")
-    with playwright.sync_playwright() as driver:
-        # A container's root may not have Chromium's sandbox; the page is our own.
-        chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

@@ -144,10 +144,14 @@ def test_without_mlflow_records_wait_for_it(tmp_path, database):
 
 
 def test_a_server_that_does_not_answer(database):
-    writer = write("far", MLFLOW_TRACKING_URI="http://127.0.0.1:9", MLFLOW_HTTP_REQUEST_MAX_RETRIES="0")
+    address = "http://somebody:s3cret@127.0.0.1:9"
+    writer = write("far", MLFLOW_TRACKING_URI=address, MLFLOW_HTTP_REQUEST_MAX_RETRIES="0")
     assert writer.returncode == 0
     (line,) = writer.stderr.splitlines()
-    assert "http://127.0.0.1:9" in line
+    assert "http://***@127.0.0.1:9" in line
+    kept = [path for path in Path("mlflow-spool").rglob("*") if path.is_file()]
+    assert any("127.0.0.1" in path.read_text() for path in kept)
+    assert not [path for path in kept if "s3cret" in path.read_text()]
     assert sync() == 0
     assert history(runs()["far"], "loss") == EXPECTED
 

@@ -37,7 +37,7 @@ def test_the_newest_are_kept_and_equal_states_are_equal_files(tmp_path):
     names = [checkpoints.save(step, tensors(step), {"a": 1, "b": [2]}).name for step in (9, 10, 100)]
     assert sorted(path.name for path in tmp_path.iterdir()) == names[1:]
     assert checkpoints.latest().step == 100
-    assert Checkpoints(tmp_path / "other").save(100, tensors(100), {"a": 1, "b": [2]}).name == names[2]
+    assert Checkpoints(tmp_path / "other" / tmp_path.name).save(100, tensors(100), {"a": 1, "b": [2]}).name == names[2]
     checkpoints.clear()
     assert checkpoints.latest() is None
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
@@ -127,3 +127,13 @@ def test_killed_while_saving(tmp_path):
         assert latest.step >= max([enough, *map(int, rest)])
         assert latest.state == {"twice": 2 * latest.step}
         assert torch.equal(latest.tensors["w"], torch.full((500_000,), float(latest.step)))
+
+
+def test_a_checkpoint_of_another_run_is_named_and_passed_over(tmp_path, capsys):
+    """Runs of two seeds have two keys: a file that was moved from one to the other is not gone on from."""
+    other = Checkpoints(tmp_path / "key-of-seed-2").save(9, tensors(2.0), {})
+    mine = Checkpoints(tmp_path / "key-of-seed-1")
+    mine.save(5, tensors(1.0), {})
+    other.rename(mine.folder / other.name)
+    assert mine.latest().step == 5
+    assert "it is of another run, key-of-seed-2" in capsys.readouterr().err

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from pipeline.methods.psst import psst_multinomial, reinforce
 from pipeline.methods.spider import pg_spider
 from pipeline.methods.wtf_rl import psst_wtf, wtf_rl
 from pipeline.models.unroll import speak
+from pipeline.runtime.notice import Stopped, heeded
 from pipeline.scores.discriminability import Hinge, Recovering
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Means, Training, _normalised_backward
@@ -151,12 +154,111 @@ def test_divergence_ends_training_in_one_line(toy):
         train(luo(agents, Objective(), 0.7), toy)
 
 
+def test_weights_that_are_no_numbers_are_never_kept(toy, tmp_path):
+    """The gradient of step 7 is NaN: the loss of step 8 would say so, the checkpoint of step 7 holds it already."""
+    folder = tmp_path / "kept"
+
+    def training(broken: bool) -> Training:
+        made = Training(psst_multinomial(toy.agents(), Objective(), 0.3), ToyBatches(toy), FIVE, seed=4, device=CPU)
+        learn = made._learn
+
+        def breaking(batch):
+            learn(batch)
+            if broken and made.step == 7:
+                with torch.no_grad():
+                    made.method.agents["speaker"].logit.bias[2] = float("nan")
+
+        made._learn = breaking
+        return made
+
+    with pytest.raises(UserError, match="diverged before step 7: weights of the speaker are not numbers"):
+        training(broken=True).run(Checkpoints(folder), every_seconds=0.0)
+    assert Checkpoints(folder).latest().step == 6
+    whole, resumed = training(broken=False), training(broken=False)
+    whole.run()
+    resumed.run(Checkpoints(folder), every_seconds=0.0)
+    assert same(weights(whole.method), weights(resumed.method))
+
+
+def test_a_run_does_not_end_in_weights_that_are_no_numbers(toy):
+    method = psst_multinomial(toy.agents(), Objective(), 0.3)
+
+    def validate():
+        with torch.no_grad():
+            method.agents["listener"].word.weight[1] = float("inf")
+        return {"cider": 1.0}
+
+    with pytest.raises(UserError, match="weights of the listener are not numbers, or infinite"):
+        train(method, toy, dataclasses.replace(FIVE, epochs=1), validate=validate)
+
+
+def test_an_infinite_loss_is_seen_as_well(toy):
+    training = Training(luo(toy.agents(), Objective(), 0.7), ToyBatches(toy), FIVE, seed=4, device=CPU)
+    training.means.add({"naturalness/loss": torch.tensor(float("inf"))})
+    with pytest.raises(UserError, match="naturalness/loss is not a number, or infinite"):
+        training.run()
+
+
+def test_an_exploding_gradient_is_said_once(toy, capsys):
+    training = Training(luo(toy.agents(), Objective(), 0.7), ToyBatches(toy), FIVE, seed=4, device=CPU)
+    for norm in (1.0, 3.0, 2.0, 290.0):
+        training._warn_of_growth({"speaker/gradient_norm": norm})
+    assert capsys.readouterr().err == ""
+    for norm in (40_000.0, 9e9):
+        training._warn_of_growth({"speaker/gradient_norm": norm})
+    said = capsys.readouterr().err
+    assert said.count("warning") == 1
+    assert "speaker/gradient_norm is 4e+04 before step 0, and was 290 at most" in said
+
+
+@pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_end_a_run_saves_its_step_and_goes_on_to_the_same_bits(toy, tmp_path, request_):
+    whole, _ = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
+    method = psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3)
+    training = Training(method, ToyBatches(toy), FIVE, seed=4, device=CPU)
+    learn = training._learn
+
+    def asked_in_the_eighth_step(batch):
+        if training.step == 7:
+            os.kill(os.getpid(), request_)
+        learn(batch)
+
+    training._learn = asked_in_the_eighth_step
+    with pytest.raises(Stopped) as stopped, heeded():
+        training.run(Checkpoints(tmp_path), every_seconds=1e9)
+    assert stopped.value.request == request_
+    assert Checkpoints(tmp_path).latest().step == 8
+    resumed, _ = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy, folder=tmp_path)
+    assert same(whole, resumed)
+
+
 def test_validating_changes_nothing(toy):
     without, _ = train(luo(toy.agents(dropout=0.5), Objective(), 0.7), toy)
     with_it, _ = train(
         luo(toy.agents(dropout=0.5), Objective(), 0.7), toy, validate=lambda: {"x": float(torch.rand(1))}
     )
     assert same(without, with_it)
+
+
+def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp_path):
+    settings = dataclasses.replace(FIVE, epochs=2, parts=2)
+
+    def run(**options):
+        said = iter(range(10))
+        return train(psst_multinomial(toy.agents(), Objective(), 0.5), toy, settings,
+                     validate=lambda: {"number": float(next(said))}, **options)  # fmt: skip
+
+    whole, history = run()
+    assert [(entry["epoch"], entry["step"]) for entry in history] == [(0, 0), (0.667, 2), (1, 3), (1.667, 5), (2, 6)]
+    assert [entry["val/number"] for entry in history] == [0, 1, 2, 3, 4]
+    assert same(
+        whole, train(psst_multinomial(toy.agents(), Objective(), 0.5), toy, dataclasses.replace(FIVE, epochs=2))[0]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run(folder=tmp_path, die_at=4)
+    resumed, again = run(folder=tmp_path)
+    assert same(whole, resumed)
+    assert [entry["step"] for entry in again] == [0, 2, 3, 5, 6]
 
 
 def test_agents_are_validated_as_they_will_be_used_and_learn_on_with_dropout(toy, monkeypatch):

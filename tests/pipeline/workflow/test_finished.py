@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,19 +32,20 @@ def workplace(tmp_path, monkeypatch):
     Path("data/input").write_text("1")
 
 
-def work(out: str, *options: str) -> bool:
-    """Whether a training of luo to the folder `out` did any work; its files are there in any case."""
+def work(out: str, *options: str, method: str = "luo", meanwhile: Callable[[], object] = lambda: None) -> bool:
+    """Whether a training of the method to the folder `out` did any work; its files are there in any case."""
     worked = []
 
     def run(stage):
         worked.append(stage)
+        meanwhile()
         stage.out.mkdir(parents=True, exist_ok=True)
         for name in NAMES:
             (stage.out / name).write_text(
-                f"{name} {stage.params.methods.luo['lambda']} {Path('data/input').read_text()}"
+                f"{name} {stage.params.methods[method]['lambda']} {Path('data/input').read_text()}"
             )
 
-    arguments = ["--method", "luo", "--out", out, *options]
+    arguments = ["--method", method, "--out", out, *options]
     assert main("train", once(run, lambda stage: [Path("data/input")], NAMES), arguments) == 0
     assert not list(Path(out).glob(".*")), "nothing half written is left"
     return bool(worked)
@@ -96,3 +100,29 @@ def test_the_record_says_whose_work_it_is(monkeypatch):
     ((title, params, tags, inputs),) = said
     assert (title, params["methods"]["luo"]["lambda"], tags) == ("train@luo", OWN, {"taken from": "a"})
     assert list(inputs) == ["data/input"]
+
+
+def test_how_a_method_is_called_and_evaluated_trains_nothing_again():
+    again = ["--set", "methods.again={from: luo, method: luo, speaker: speaker, lambda: 0.9, rerank: {samples: 5}}"]
+    again = [option.replace("0.9", str(OWN)) for option in again]
+    assert work("a")
+    assert not work("b", "--set", "methods.luo.rerank={samples: 20}")
+    assert not work("c", *again, method="again")
+    assert work("d", *again, "--set", "methods.again.lambda=0.5", method="again")
+
+
+def test_of_two_that_do_the_same_at_once_the_second_waits_and_takes_it():
+    began, go = threading.Event(), threading.Event()
+
+    def slowly():
+        began.set()
+        assert go.wait(60)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(work, "a", meanwhile=slowly)
+        assert began.wait(60)
+        second = pool.submit(work, "b")
+        assert not second.done()
+        go.set()
+        assert first.result(60)
+        assert not second.result(60)

@@ -17,6 +17,7 @@ from pipeline.scenes.dialogs.questioner import ROUNDS, Round, converse
 from pipeline.scenes.dialogs.words import HEDGES
 from pipeline.scenes.dialogs.write import FILES, write_dialogs
 from pipeline.scenes.facts import Scene, Thing
+from pipeline.scenes.write import draw
 
 DOG = Thing(
     "dog", "brown", "spotted", "small", 1, "running", "ground", "left", ((0.1, 0.5, 0.3, 0.7),), (0.1, 0.5, 0.3, 0.7)
@@ -170,6 +171,17 @@ def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
     write_dialogs(tmp_path / "fewer", drawn[:3], ["test", "test", "val"], 3)  # an image's do not depend on others
     again = json.loads((tmp_path / "fewer" / "dialogs_test.json").read_text())
     assert again["data"]["dialogs"] == test["data"]["dialogs"]
+
+
+def test_dialogs_move_nothing_of_the_images_and_captions(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.scenes.dialogs.write.OTHERS", 150)
+    for name in ("with", "without"):
+        draw(tmp_path / name, images=24, size=32, val=8, test=8, seed=3, workers=1, dialogs=name == "with")
+    files = {path.relative_to(tmp_path / "without") for path in (tmp_path / "without").rglob("*") if path.is_file()}
+    assert len(files) > 24
+    for file in files:
+        assert (tmp_path / "with" / file).read_bytes() == (tmp_path / "without" / file).read_bytes()
+    assert (tmp_path / "with" / "dialogs_test.json").is_file()
 
 
 def test_all_kinds_of_questions_can_be_answered():

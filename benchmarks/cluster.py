@@ -1,0 +1,122 @@
+"""The grid on a Slurm of this machine: what a job takes besides its work, and how workers add up; plans of large grids.
+
+    python benchmarks/cluster.py [--seconds 5] [--cells 4] [--sizes 10 100 1000]
+
+Stages are stand-ins that wait so long, so that cores are not what is measured; Slurm and Snakemake are real, with
+profiles/slurm but for the seconds until it first looks at jobs. One-machine rows are the same cells without Slurm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+from printed import doing, table
+
+ROOT = Path(__file__).parents[1]
+WORKERS = (1, 2, 4)
+KEPT = ("Snakefile", "profiles", "docs/snakemake")
+STAGE = """
+import json, sys, time
+from pathlib import Path
+import pyarrow, pyarrow.parquet
+word = dict(zip(sys.argv, sys.argv[1:]))
+out = Path(word["--out"])
+out.mkdir(parents=True, exist_ok=True)
+time.sleep({seconds})
+for name in {names}:
+    (out / name).write_text(json.dumps({{"method": word["--method"], "settings": {{}}, "name": name}}))
+if "evaluation" in str(out):
+    pyarrow.parquet.write_table(pyarrow.table({{"caption": ["a"]}}), out / "captions.parquet")
+"""
+TRAINED = ("weights.safetensors", "history.jsonl", "metrics.json")
+
+
+def grid(folder: Path, cells: int, seconds: float) -> None:
+    """A repository whose stages only wait."""
+    for name in KEPT:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, folder / name)
+    (folder / "pipeline").symlink_to(ROOT / "pipeline")
+    for stage, names in (("train", TRAINED), ("adapt", TRAINED), ("evaluate", ("metrics.json",))):
+        (folder / "stages").mkdir(exist_ok=True)
+        (folder / f"stages/{stage}.py").write_text(STAGE.format(seconds=seconds, names=names))
+    (folder / "stages/__init__.py").touch()
+    (folder / "data").mkdir()
+    (folder / "data/captions").write_text("a dog")
+    one = {"cmd": "true", "params": ["seed", "methods.${key}"], "deps": ["data/captions"]}
+    stages = {stage: {"foreach": "${methods}", "do": one} for stage in ("train", "adapt", "evaluate")}
+    (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    values = [round(0.0001 * (n + 1), 4) for n in range(cells)]
+    sweep = {"seeds": [1], "grid": {"luo": {"lambda": values}}}
+    (folder / "params.yaml").write_text(
+        yaml.safe_dump({"seed": 1, "methods": {"luo": {"from": "luo"}}, "sweep": sweep})
+    )
+
+
+def snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple[float, float]:
+    """Seconds, and the most gigabytes that a process of it held."""
+    command = [sys.executable, "-m", "snakemake", *options]
+    began = time.monotonic()
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr[-2000:])
+    return time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=5.0, help="that each job waits")
+    parser.add_argument("--cells", type=int, default=4)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[10, 100, 1000], help="cells of grids that are planned")
+    options = parser.parse_args()
+    sys.path.append(str(ROOT / "tests/cluster"))
+    from loopback import PATH, Slurm, missing
+
+    if lacking := missing():
+        raise SystemExit(f"not installed: {', '.join(lacking)}; profiles/slurm/README.md says how")
+    jobs, work = 3 * options.cells, 3 * options.cells * options.seconds
+    caption = f"{options.cells} cells of three jobs that wait {options.seconds:.0f} s each"
+    row = table(caption, "where", "workers", "s", "times faster", "of a job besides its work, s", first=12)
+    with tempfile.TemporaryDirectory() as scratch:
+        slurm = Slurm(Path(scratch) / "slurm", nodes=1, cpus=max(WORKERS))
+        slurm.start()
+        look = ["--slurm-init-seconds-before-status-checks", "1", "--default-resources", "mem_mb=100", "runtime=60"]
+        no_gpu = ["--set-resources", *(f"{rule}:gpu=0" for rule in ("train", "adapt", "evaluate"))]
+        try:
+            for where in ("one machine", "Slurm"):
+                alone = 0.0
+                for workers in WORKERS:
+                    doing(f"{where}, {workers} workers")
+                    folder = Path(scratch) / f"{where} {workers}".replace(" ", "_")
+                    grid(folder, options.cells, options.seconds)
+                    how = ["--cores", str(workers)]
+                    if where == "Slurm":
+                        how = ["--workflow-profile", "profiles/slurm", "--jobs", str(workers), *look, *no_gpu]
+                    took, _ = snakemake(folder, *how, environment=slurm.environment)
+                    alone = alone or took
+                    besides = (took * workers - work) / jobs
+                    row(where, workers, f"{took:.0f}", f"{alone / took:.2f}", f"{besides:.1f}")
+        finally:
+            slurm.stop()
+        row = table("Planning a grid", "cells", "jobs", "s", "s a job", "memory, GB", first=8)
+        for cells in options.sizes:
+            doing(f"a plan of {cells} cells")
+            folder = Path(scratch) / f"plan_{cells}"
+            grid(folder, cells, 0.0)
+            took, memory = snakemake(folder, "--cores", "1", "--dry-run", "--quiet", "all", environment={"PATH": PATH})
+            row(cells, 3 * cells + 1, f"{took:.1f}", f"{took / (3 * cells + 1):.4f}", f"{memory:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Lets the site have the repository's own files under their own paths, so that links hold there as they do here.
+
+Pages outside docs/ are those that mkdocs.yml names. The reference has a page for each room, from docstrings.
+"""
+
+import logging
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<to>(?!\w+:)[^)#\s]+)(?P<rest>#[^)\s]*)?\)")
+CODE = re.compile(r"^(```.*?^```|    .*?$)", re.MULTILINE | re.DOTALL)
+log = logging.getLogger("mkdocs.hooks.documents")
+
+
+def on_config(config):
+    """Add the recorded tables, and a page for each room, to the contents."""
+    tables = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/results/*.md"))
+    for entry in config.nav:
+        if "Results" in entry:
+            entry["Results"].append({"All tables": tables})
+    config.nav.insert(-1, {"Reference": [{title: page} for page, title, _ in _reference()]})
+    return config
+
+
+def on_files(files, config):
+    """The files of docs/ below docs/, the other pages of the contents, and the reference."""
+    found = Files([])
+    for file in files:
+        ours = file.abs_src_path and Path(file.abs_src_path).is_relative_to(config.docs_dir)
+        if not ours:
+            found.append(file)
+        elif file.src_uri.endswith((".md", ".png")):
+            found.append(_file(config, f"docs/{file.src_uri}"))
+    for page in _pages(config.nav):
+        if found.get_file_from_path(page) is None and not page.startswith("reference/"):
+            found.append(_file(config, page))
+    for page, title, module in _reference():
+        found.append(File.generated(config, page, content=f"# {title}\n\n::: {module}\n"))
+    return found
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Links to other files of the repository lead to a copy; what links to a folder that is no page is only named."""
+
+    def updated(match):
+        here = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), match["to"]))
+        if files.get_file_from_path(here):
+            return match[0]
+        path, readme = ROOT / here, posixpath.join(here, "README.md")
+        if path.is_dir():
+            inside = files.get_file_from_path(readme)
+            return f"[{match['text']}]({posixpath.join(match['to'], 'README.md')})" if inside else match["text"]
+        if path.is_file():
+            files.append(_file(config, here))
+        else:
+            log.warning("%s: no such file: %s", page.file.src_uri, match["to"])
+        return match[0]
+
+    parts = CODE.split(markdown)  # code stays as it is
+    return "".join(part if n % 2 else LINK.sub(updated, part) for n, part in enumerate(parts))
+
+
+def _file(config, path):
+    return File.generated(config, path, abs_src_path=str(ROOT / path))
+
+
+def _pages(nav):
+    """All paths of the contents."""
+    for entry in nav.values() if isinstance(nav, dict) else nav:
+        yield from [entry] if isinstance(entry, str) else _pages(entry)
+
+
+def _reference():
+    """Of each room the page, what it is called, and its module; the public package first, where it is there."""
+    packages = [path.parent for path in sorted(ROOT.glob("pipeline/*/__init__.py"))]
+    if (ROOT / "saywhich" / "__init__.py").exists():
+        packages.insert(0, ROOT / "saywhich")
+    files = [path for path in sorted(ROOT.glob("pipeline/*.py")) if path.stem != "__init__"]
+    for path in (*packages, *files):
+        module = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+        yield f"reference/{path.stem}.md", module, module

@@ -1,0 +1,34 @@
+"""What ranks candidate answers without a model: chance, and how often people gave an answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from pipeline.data.prepared_dialogs import PreparedDialogs
+
+CHANCE, PRIOR, OF_QUESTION = "chance", "prior", "question_prior"
+PRIORS = (CHANCE, PRIOR, OF_QUESTION)
+
+
+def by_prior(name: str, dialogs: PreparedDialogs, train: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """(n·R, O) float64: scores of the candidates in the dialogs about the images `rows` (n,).
+
+    chance: random numbers; prior: how often an answer was given in the dialogs about the images `train`;
+    question_prior: how often to a question of the same words, where they are equal how often at all.
+    """
+    options = dialogs.options[rows].reshape(-1, dialogs.options.shape[2])
+    if name == CHANCE:
+        return np.random.Generator(np.random.Philox(key=[0, len(rows)])).random(options.shape)
+    said = dialogs.said[train].ravel()
+    counts = np.bincount(said, minlength=len(dialogs.answers)).astype(np.float64)
+    if name == PRIOR:
+        return counts[options]
+
+    def texts(images: np.ndarray) -> list[bytes]:
+        return [tokens.tobytes() for tokens in dialogs.questions[images].reshape(-1, dialogs.questions.shape[2])]
+
+    given = Counter(zip(texts(train), said.tolist(), strict=True))
+    own = [[given[asked, at] for at in offered.tolist()] for asked, offered in zip(texts(rows), options, strict=True)]
+    return np.array(own) + counts[options] / (counts.sum() + 1)

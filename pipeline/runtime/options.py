@@ -1,0 +1,53 @@
+"""Options of networks that a parameter file or a file of weights may set.
+
+The libraries that build networks also take paths and switches that load pickles, so only options of a network's shape
+and of its images' preparation go through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.errors import UserError
+
+SIZES = frozenset(
+    ("context_length", "head_width", "heads", "image_size", "layers", "patch_size", "vocab_size", "width")
+)
+PARTS = {  # options that are mappings, and their keys
+    "force_preprocess_cfg": frozenset(("mean", "std", "interpolation", "resize_mode", "fill_color")),
+    "text_cfg": SIZES,
+    "vision_cfg": SIZES,
+}
+KNOWN = {
+    "open_clip": frozenset(
+        (*PARTS, "embed_dim", "force_context_length", "force_image_size", "force_patch_dropout", "force_quick_gelu")
+    ),
+    "timm": frozenset(
+        ("dynamic_img_pad", "dynamic_img_size", "global_pool", "img_size", "num_classes", "output_stride", "pad_type")
+    ),
+    "torchvision": frozenset(
+        ("box_nms_thresh", "image_mean", "image_std", "max_size", "min_size", "num_classes", "rpn_nms_thresh")
+    ),
+}
+
+
+def checked_options(library: str, network: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """`options` for `network` of `library`; UserError for one that is not known here, or a value of another kind."""
+    for name, value in options.items():
+        refused = f"features.options: the network {network} does not take them"
+        if name not in KNOWN[library]:
+            raise UserError(f"{refused} ({name}; allowed are {', '.join(sorted(KNOWN[library]))})")
+        inner = value if name in PARTS and isinstance(value, Mapping) else {}
+        if wrong := sorted(inner.keys() - PARTS.get(name, frozenset())):
+            raise UserError(f"{refused} ({name}.{wrong[0]}; allowed are {', '.join(sorted(PARTS[name]))})")
+        for given in inner.values() if inner else [value]:
+            if not _plain(given):
+                raise UserError(f"{refused} ({name}: numbers, words, true and false are allowed, and lists of them)")
+    return dict(options)
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return all(_plain(item) for item in value)
+    return value is None or isinstance(value, int | float | str)

@@ -1,0 +1,87 @@
+"""Opening what others wrote: paths that stay in their folder, plain files, arrays that their file can hold."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    import h5py
+
+MOST = 64 * 2**20  # bytes of an array that any file may hold
+DENSE = 256  # times a file's own size that an array beyond that may have, unpacked
+
+
+def leads_outside(name: str) -> bool:
+    """Whether a name in annotations is no plain path downwards, on any system."""
+    absolute = PurePosixPath(name).is_absolute() or bool(PureWindowsPath(name).anchor)
+    return absolute or ".." in re.split(r"[/\\]", name) or "\0" in name
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The path of `name` below `folder`; UserError where it leads outside, by `..`, from the root or by a link."""
+    path, within = Path(folder, name), os.path.realpath(folder)
+    if leads_outside(name) or os.path.commonpath([within, os.path.realpath(path)]) != within:
+        raise UserError(f"{path}: leads outside {folder}; put the file itself there")
+    return path
+
+
+def plain(path: Path) -> Path:
+    """`path`, unless it is a pipe, a device or a folder, which would be waited for or never end: UserError."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: is not a plain file")
+    return path
+
+
+def dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    """The array of numbers `name` of an HDF5 file; KeyError where there is none.
+
+    UserError where it lies in another file, by a link or by its storage, or says to be far larger than the file.
+    """
+    import h5py
+
+    where: Any = file
+    for part in filter(None, name.split("/")):
+        if isinstance(where, h5py.Dataset):
+            raise KeyError(name)
+        if (link := where.get(part, getlink=True)) is None:
+            raise KeyError(name)
+        if not isinstance(link, h5py.HardLink):
+            raise UserError(f"{file.filename}: {name} is a link; put the data themselves there")
+        where = where[part]
+    if not isinstance(where, h5py.Dataset) or where.dtype.kind not in "iufb":
+        raise UserError(f"{file.filename}: {name} is not an array of numbers")
+    if where.is_virtual or where.external:
+        raise UserError(f"{file.filename}: {name} lies in another file; put the data themselves there")
+    if where.shape is None or _too_large(where.nbytes, where.id.get_storage_size()):
+        raise UserError(f"{file.filename}: {name} says to have {where.nbytes:,} bytes, which the file cannot hold")
+    return where
+
+
+def array(content: bytes) -> np.ndarray:
+    """The array of an .npy file's bytes, a view of them; ValueError for any that are not whole, or hold objects."""
+    import io
+
+    stream = io.BytesIO(content)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, fortran, kind = read(stream)
+        if kind.hasobject:
+            raise ValueError("an array of Python objects")
+        count, rest = int(np.prod(shape, dtype=object)), memoryview(content)[stream.tell() :]
+        if count < 0 or count * kind.itemsize != len(rest):
+            raise ValueError(f"{len(rest)} bytes where {shape} of {kind} are announced")
+        return np.frombuffer(rest, kind).reshape(shape, order="F" if fortran else "C")
+    except Exception as error:  # NumPy reads the header as Python, which raises anything
+        raise ValueError(" ".join(str(error).split())[:160] or type(error).__name__) from None
+
+
+def _too_large(size: int, stored: int) -> bool:
+    return size > MOST and size > DENSE * stored

@@ -1,0 +1,82 @@
+"""The same rounds for platforms that keep raters: Label Studio's tasks and Prolific's table of pages and codes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from pipeline.study.design import RETRIEVAL, SERVED, Round, Sheet, Task
+from pipeline.study.pages import INSTRUCTIONS
+
+SECONDS = 10  # a round, estimated
+
+
+def write_label_studio(out: Path, sheets: Sequence[Sheet], study: str) -> None:
+    """Write label_studio/TASK.xml, the labelling configuration, and SHEET.json, the tasks of one rater.
+
+    Pictures are those of `pages/`, which Label Studio serves with LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and
+    LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT set to that folder.
+    """
+    folder = out / "label_studio"
+    folder.mkdir(parents=True, exist_ok=True)
+    for task in dict.fromkeys(sheet.task for sheet in sheets):
+        (folder / f"{task}.xml").write_text(_configuration(task), encoding="utf-8")
+    for sheet in sheets:
+        tasks = [{"data": _data(each, sheet, study)} for each in (*sheet.qualification, *sheet.rounds)]
+        (folder / f"{sheet.name}.json").write_text(
+            json.dumps(tasks, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+
+
+def write_prolific(out: Path, sheets: Sequence[Sheet]) -> None:
+    """Write prolific.csv: of each sheet the page with Prolific's participant ID, places, minutes and both codes."""
+    content = io.StringIO()
+    table = csv.writer(content, lineterminator="\n")
+    table.writerow(("sheet", "page", "places", "minutes", "completion_code", "screen_out_code"))
+    for sheet in sheets:
+        rounds = len(sheet.qualification) + len(sheet.rounds)
+        page = f"{sheet.name}.html?PROLIFIC_PID={{{{%PROLIFIC_PID%}}}}"
+        minutes = -(-rounds * SECONDS // 60)
+        table.writerow((sheet.name, page, 1, minutes, sheet.completion_code, sheet.screen_out_code))
+    (out / "prolific.csv").write_text(content.getvalue(), encoding="utf-8")
+
+
+def _data(each: Round, sheet: Sheet, study: str) -> dict[str, object]:
+    images = sheet.task == RETRIEVAL
+    left, right = each.options
+    return {
+        "study": study,
+        "sheet": sheet.name,
+        "task": sheet.task,
+        "question": each.question.name,
+        "asked": each.question.shown if images else f"{SERVED}{each.question.shown}",
+        "left": f"{SERVED}{left}" if images else left,
+        "right": f"{SERVED}{right}" if images else right,
+    }
+
+
+def _configuration(task: Task) -> str:
+    kind = "Image" if task == RETRIEVAL else "Text"
+    asked = '<Header value="$asked"/>' if task == RETRIEVAL else '<Image name="asked" value="$asked"/>'
+    lines = [f'  <Header size="5" value={quoteattr(line)}/>' for line in INSTRUCTIONS[task]]
+    return "\n".join(
+        [
+            "<View>",
+            *lines,
+            f"  {asked}",
+            '  <View style="display: grid; grid-template-columns: 1fr 1fr; gap: 1rem">',
+            f'    <{kind} name="left" value="$left"/>',
+            f'    <{kind} name="right" value="$right"/>',
+            "  </View>",
+            '  <Choices name="chosen" toName="left" choice="single-radio" required="true" showInLine="true">',
+            '    <Choice value="left" hotkey="1"/>',
+            '    <Choice value="right" hotkey="2"/>',
+            "  </Choices>",
+            "</View>",
+            "",
+        ]
+    )

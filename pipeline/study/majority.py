@@ -1,0 +1,160 @@
+"""What votes say: majorities with intervals, exact tests, agreement of raters, Bradley-Terry scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.analysis.bootstrap import draw, interval
+from pipeline.study.answers import Vote
+
+TURNS = 10_000  # at most, of the iteration for Bradley-Terry scores
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share in percent, its 95 % interval over resampled images, and what it is in every resample (resamples,)."""
+
+    value: float
+    interval: tuple[float, float]
+    drawn: np.ndarray
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The votes on one method's captions; `votes` and `first` (S,) are counts by the image that they are about.
+
+    `majority` (S,): 1 where most votes are for the first option, ½ where they are even, NaN without a vote.
+    """
+
+    method: str
+    votes: np.ndarray
+    first: np.ndarray
+    weights: np.ndarray  # (resamples, S): how often an image is in each resample
+
+    @property
+    def majority(self) -> np.ndarray:
+        with np.errstate(invalid="ignore"):
+            return np.where(self.votes > 0, (np.sign(2 * self.first - self.votes) + 1) / 2, np.nan)
+
+    @property
+    def images(self) -> int:
+        return int((self.votes > 0).sum())
+
+    @property
+    def by_majority(self) -> Share:
+        """How often the majority is for the first option: the paper's accuracy."""
+        there = self.votes > 0
+        return _share(self.majority[there], np.ones(self.images), self.weights[:, there])
+
+    @property
+    def by_vote(self) -> Share:
+        """How often a single vote is."""
+        return _share(self.first, self.votes, self.weights)
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value of the exact binomial test that majorities go either way equally often; without ties."""
+        decided = self.majority[self.majority != 0.5]
+        return binomial(int(np.nansum(decided)), int(np.isfinite(decided).sum()))
+
+    @property
+    def alikeness(self) -> float:
+        """Correlation of two votes on one image, estimated from pairs of votes; NaN where no image has two.
+
+        Above 0: some images are harder than others, so that another rater tells less than another image.
+        """
+        several = self.votes > 1
+        votes, first = self.votes[several], self.first[several]
+        mean = first.sum() / max(votes.sum(), 1)
+        if not several.any() or mean in (0, 1):
+            return float("nan")
+        both = np.mean(first * (first - 1) / (votes * (votes - 1)))
+        return float((both - mean**2) / (mean * (1 - mean)))
+
+
+def verdicts(votes: Sequence[Vote], methods: Sequence[str], resamples: int = 1000, seed: int = 0) -> list[Verdict]:
+    """Of each method that has votes the counts by image; images in one order, so that differences are paired."""
+    subjects = {subject: n for n, subject in enumerate(sorted({vote.question.subject for vote in votes}))}
+    weights = draw(len(subjects), resamples, seed) if subjects else np.empty((resamples, 0))
+    counts = {method: np.zeros((2, len(subjects))) for method in methods}
+    for vote in votes:
+        for method in vote.question.methods:
+            if method in counts:
+                counts[method][:, subjects[vote.question.subject]] += 1, vote.first
+    return [Verdict(method, both[0], both[1], weights) for method, both in counts.items() if both[0].any()]
+
+
+def differ(left: Verdict, right: Verdict) -> tuple[Share, float]:
+    """The difference of two majorities' shares in points over the same resamples, and McNemar's exact p-value."""
+    one, other = left.by_majority, right.by_majority
+    drawn = one.drawn - other.drawn
+    gap = left.majority - right.majority
+    wins, losses = int(np.nansum(gap > 0)), int(np.nansum(gap < 0))
+    return Share(one.value - other.value, interval(drawn), drawn), binomial(wins, wins + losses)
+
+
+def binomial(successes: int, of: int) -> float:
+    """Two-sided p-value of the exact binomial test against ½; 1 where nothing was tried."""
+    from scipy.stats import binomtest
+
+    return float(binomtest(successes, of, 0.5).pvalue) if of else 1.0
+
+
+def agreement(votes: Sequence[Vote]) -> float:
+    """Krippendorff's α (nominal) of which option raters chose; NaN where no question has two votes.
+
+    Options count in alphabetical order, in which neither is more often the right one: as right and wrong, α would be 0
+    for raters who are all right nine times in ten.
+    """
+    import krippendorff
+
+    counts: dict[str, list[int]] = {}
+    for vote in votes:
+        chosen = vote.question.options[not vote.first]
+        counts.setdefault(vote.question.name, [0, 0])[sorted(vote.question.options).index(chosen)] += 1
+    table = np.array([both for both in counts.values() if sum(both) > 1])
+    if not len(table) or (table.sum(0) == 0).any():
+        return float("nan")
+    return float(krippendorff.alpha(value_counts=table, level_of_measurement="nominal"))
+
+
+def bradley_terry(wins: np.ndarray) -> np.ndarray:
+    """Scores (…, M), the last one's 0, of `wins` (…, M, M), how often row was chosen over column.
+
+    P(i over j) = 1 / (1 + exp(s_j − s_i)). Half a win is added in both directions where two were compared, so that a
+    method that always wins has a score. Hunter 2004, MM algorithms for generalized Bradley-Terry models, equation 3.
+    """
+    compared = wins + wins.swapaxes(-1, -2)
+    wins = wins + 0.5 * (compared > 0)
+    games, won = wins + wins.swapaxes(-1, -2), wins.sum(-1)
+    strength = np.ones(won.shape)
+    for _ in range(TURNS):
+        before = strength
+        strength = won / (games / (strength[..., :, None] + strength[..., None, :])).sum(-1)
+        strength = strength / np.exp(np.log(strength).mean(-1, keepdims=True))
+        if np.allclose(strength, before, rtol=1e-10, atol=0):
+            break
+    scores = np.log(strength)
+    return scores - scores[..., -1:]
+
+
+def preferences(found: Sequence[Verdict]) -> Mapping[str, Share]:
+    """Bradley-Terry scores of methods that were each compared with one reference, whose own is 0, from single votes."""
+    many = len(found) + 1
+    wins = np.zeros((1 + len(found[0].weights), many, many)) if found else np.empty(0)
+    for n, each in enumerate(found):
+        for side, counts in (((n, -1), each.first), ((-1, n), each.votes - each.first)):
+            wins[:, *side] = np.concatenate([[counts.sum()], each.weights @ counts])
+    scores = bradley_terry(wins) if found else wins
+    return {
+        each.method: Share(float(scores[0, n]), interval(scores[1:, n]), scores[1:, n]) for n, each in enumerate(found)
+    }
+
+
+def _share(first: np.ndarray, votes: np.ndarray, weights: np.ndarray) -> Share:
+    """100 · Σ first / Σ votes over images (S,), and over them in each resample."""
+    drawn = 100 * (weights @ first) / np.maximum(weights @ votes, 1e-9)
+    return Share(float(100 * first.sum() / votes.sum()), interval(drawn), drawn)

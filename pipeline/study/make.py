@@ -1,0 +1,101 @@
+"""Makes a study of what the sweep and the evaluations say of test images."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.analysis.captions import read_captions
+from pipeline.analysis.results import Results, Run
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
+from pipeline.runtime.files import write_atomically
+from pipeline.study import questions as asking
+from pipeline.study.design import KEY, NATURALNESS, PEOPLE, RETRIEVAL, Design, Question, Sheet, lay_out, named, opaque
+from pipeline.study.exports import write_label_studio, write_prolific
+from pipeline.study.pages import images_of, key_of, write_images, write_pages
+
+REFERENCE = "st_multinomial"  # of the paper's Table 5
+
+
+def make_study(
+    results: Results,
+    prepared: Prepared,
+    features: FeatureStore,
+    images_root: Path,
+    out: Path,
+    design: Design,
+    control: str,
+    send: str | None = None,
+) -> list[Sheet]:
+    """Write pages, key, and the files for Label Studio and Prolific below `out`; the sheets, one a rater.
+
+    Equal inputs give equal bytes. Raises UserError where captions, images or methods are missing.
+    """
+    methods = asking.contestants(results, design.methods, control)
+    reference = design.reference or (REFERENCE if REFERENCE in methods else methods[0])
+    if reference not in methods:
+        raise UserError(f"--reference {reference}: must be one of the methods, {', '.join(methods)}")
+    retrieval, cider = asking.by_cider(results, methods, design.cider)
+    naturalness, score = asking.by_score(results, methods, design.score)
+    (first,) = read_captions([retrieval[reference]], None, [])
+    rows = sorted(first)
+    pairs = [
+        (rows[target], rows[distractor])
+        for target, distractor in asking.mined(features.pooled(_array(rows)), design.pairs, design.seed)
+    ]
+    files = {image: f"{opaque(design.seed, image)}.jpg" for image in range(len(prepared))}
+    sheets = []
+    easy = list(asking.easy_rounds(prepared, design.seed))
+    asked = asking.retrieval_questions(retrieval, prepared, pairs, files, design.seed)
+    trial = [Question("", RETRIEVAL, text, (files[a], files[b]), a) for a, b, text, _ in easy]
+    sheets += _sheets(list(asked), trial, [*methods, PEOPLE], design)
+    asked = asking.naturalness_questions(naturalness, reference, [target for target, _ in pairs], files)
+    trial = [Question("", NATURALNESS, files[a], (text, broken), a) for a, _, text, broken in easy]
+    sheets += _sheets(list(asked), trial, [method for method in methods if method != reference], design)
+    about = {
+        "dataset": prepared.manifest["dataset"],
+        "pairs": len(pairs),
+        "raters": design.raters,
+        "seed": design.seed,
+        "reference": reference,
+        "tasks": {
+            RETRIEVAL: _told(retrieval, "CIDEr", cider),
+            NATURALNESS: _told(naturalness, f"{results.score} {results.first.name}", score),
+        },
+    }
+    key = key_of(sheets, about)
+    needed = images_of(sheets)
+    write_images(out, images_root, {name: prepared.file(image) for image, name in files.items() if name in needed})
+    write_pages(out, sheets, key["study"], send)
+    write_label_studio(out, sheets, key["study"])
+    write_prolific(out, sheets)
+    # last: where it is, the rest is complete
+    write_atomically(out / KEY, json.dumps(key, indent=1, ensure_ascii=False) + "\n")
+    return sheets
+
+
+def _sheets(
+    asked: Sequence[Question], trial: Sequence[Question], methods: Sequence[str], design: Design
+) -> list[Sheet]:
+    if not asked:  # all methods say the same of every image
+        return []
+    task = asked[0].task
+    questions = named(asked, task[0], design.seed)
+    return lay_out(
+        questions, named(trial, f"q{task[0]}", design.seed), methods, design.raters, design.rounds, design.seed
+    )
+
+
+def _told(runs: Mapping[str, Run], by: str, level: float) -> dict[str, Any]:
+    settings = {method: {key: value for key, value in run.settings.items()} for method, run in runs.items()}
+    return {"methods": settings, "alike_in": by, "at": round(level, 4)}
+
+
+def _array(rows: Sequence[int]) -> Any:
+    import numpy as np
+
+    return np.array(rows, dtype=np.int64)

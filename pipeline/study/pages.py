@@ -1,0 +1,126 @@
+"""Writes a study: a page for each rater, the pictures beside them, and a key that raters do not get.
+
+`pages/` is all that raters need, from a disk or any web server: one HTML file a sheet, which fetches nothing but the
+pictures in `pages/images/`. A page cannot keep a secret from somebody who reads its source: the right answers of the
+qualification and the codes stand in it. Methods, and right answers of what is measured, stand in `key.json` alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pipeline.features.images import open_image
+from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Round, Sheet, Task
+
+TEMPLATE = Path(__file__).parent / "template"
+LONGEST_SIDE = 420  # pixels of a picture
+INSTRUCTIONS: Mapping[Task, Sequence[str]] = {  # of the paper's appendix B, word for word
+    RETRIEVAL: (
+        "You are given two images and a sentence caption that should describe one of them. Select the image that is "
+        "best described by the sentence.",
+        "If both images are suitable, choose the one that fits best in your opinion.",
+        "Some of the sentences may have incorrect grammar and “broken English” - that’s OK! Choose the most suitable "
+        "image anyway.",
+    ),
+    NATURALNESS: (
+        "Read the two given captions (sentences).",
+        "Choose the one that, in your opinion, is better written.",
+        "Pay attention to issues like: grammar, singular vs plural, unnecessary repetitions and content coherence.",
+        "Sometimes, both sentences (captions) may look like “broken English”, that’s OK! Choose the one you think is "
+        "best anyway.",
+    ),
+}
+
+
+def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None = None) -> None:
+    """Write `out`/pages/SHEET.html. `send`: an address to which each page sends its answers by POST at the end."""
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATE), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    style, script = (Markup((TEMPLATE / f"sheet.{kind}").read_text("utf-8")) for kind in ("css", "js"))
+    folder = out / "pages"
+    folder.mkdir(parents=True, exist_ok=True)
+    for sheet in sheets:
+        content = {
+            "study": study,
+            "sheet": sheet.name,
+            "task": sheet.task,
+            "qualification": [{**_seen(each), "right": each.question.options[0]} for each in sheet.qualification],
+            "rounds": [_seen(each) for each in sheet.rounds],
+            "needed": PASSED,
+            "codes": {"complete": sheet.completion_code, "screened": sheet.screen_out_code},
+            "send": send,
+        }
+        page = environment.get_template("sheet.html").render(
+            sheet=sheet,
+            content=content,
+            instructions=INSTRUCTIONS[sheet.task],
+            style=style,
+            script=script,
+            hashes=[_hash(style), _hash(script)],
+            send=send,
+        )
+        (folder / f"{sheet.name}.html").write_text(page, encoding="utf-8")
+
+
+def write_images(out: Path, root: Path, files: Mapping[str, str]) -> None:
+    """Write the images `root`/file as `out`/pages/images/name, for each name and file; upright, small, no metadata."""
+    folder = out / "pages" / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, file in files.items():
+        picture = open_image(root / file)
+        picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+        picture.save(folder / name, format="JPEG", quality=88)
+
+
+def key_of(sheets: Sequence[Sheet], about: Mapping[str, Any]) -> dict[str, Any]:
+    """What key.json holds: `about`, how the study was made, all questions and whose captions they are, and the codes.
+
+    `study` names it: a digest of the rest, which every answer repeats.
+    """
+    rounds = [each for sheet in sheets for each in (*sheet.qualification, *sheet.rounds)]
+    questions = {each.question.name: asdict(each.question) for each in rounds}
+    qualification = {each.question.name for sheet in sheets for each in sheet.qualification}
+    key = {
+        **about,
+        "questions": [questions[name] | {"qualification": name in qualification} for name in sorted(questions)],
+        "sheets": [_sheet(sheet) for sheet in sheets],
+    }
+    return {"study": hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12], **key}
+
+
+def _seen(each: Round) -> dict[str, Any]:
+    return {"question": each.question.name, "asked": each.question.shown, "shown": list(each.options)}
+
+
+def _sheet(sheet: Sheet) -> dict[str, Any]:
+    return {
+        "sheet": sheet.name,
+        "task": sheet.task,
+        "completion_code": sheet.completion_code,
+        "screen_out_code": sheet.screen_out_code,
+        "questions": [each.question.name for each in sheet.rounds],
+    }
+
+
+def images_of(sheets: Iterable[Sheet]) -> set[str]:
+    """The names of all pictures on the sheets."""
+    found: set[str] = set()
+    for sheet in sheets:
+        for each in (*sheet.qualification, *sheet.rounds):
+            found.update(each.options if sheet.task == RETRIEVAL else [each.question.shown])
+    return found
+
+
+def _hash(text: str) -> str:
+    """The name of an inline script or style in a content security policy."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

@@ -1,0 +1,73 @@
+"""How many raters and pairs it takes to tell two methods apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEVEL, POWER = 0.05, 0.8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """With `raters` votes a pair: the majority's accuracies, pairs for `POWER`, and votes on both methods' captions."""
+
+    raters: int
+    accuracies: tuple[float, float]
+    pairs: int
+
+    @property
+    def votes(self) -> int:
+        return 2 * self.raters * self.pairs
+
+
+def majority_accuracy(skill: float, raters: int, alike: float = 0.0) -> float:
+    """How often the majority of `raters` is right, a tie half, if each is right with probability `skill`.
+
+    `alike` is the correlation of two votes on one pair: 0, or that of a beta-binomial distribution.
+    """
+    from scipy.stats import betabinom, binom
+
+    if alike > 0:
+        strength = (1 - alike) / alike
+        votes = betabinom(raters, skill * strength, (1 - skill) * strength)
+    else:
+        votes = binom(raters, skill)
+    return float(votes.sf(raters / 2) + (votes.pmf(raters // 2) / 2 if raters % 2 == 0 else 0))
+
+
+def skill_of(accuracy: float, raters: int, alike: float = 0.0) -> float:
+    """The single rater's probability to be right whose majority has this accuracy: the inverse of the above."""
+    from scipy.optimize import brentq
+
+    return float(brentq(lambda skill: majority_accuracy(skill, raters, alike) - accuracy, 1e-6, 1 - 1e-6))
+
+
+def power(left: float, right: float, pairs: int) -> float:
+    """The chance that McNemar's test finds two accuracies different on the same `pairs`, whose errors are independent.
+
+    Connor 1987, Sample size for testing differences in proportions for the paired-sample design.
+    """
+    from scipy.stats import norm
+
+    gap, discordant = abs(left - right), left * (1 - right) + right * (1 - left)
+    reach = gap * pairs**0.5 - norm.ppf(1 - LEVEL / 2) * discordant**0.5
+    return float(norm.cdf(reach / (discordant - gap**2) ** 0.5))
+
+
+def pairs_needed(left: float, right: float) -> int:
+    """The fewest pairs with at least `POWER`."""
+    from scipy.stats import norm
+
+    gap, discordant = abs(left - right), left * (1 - right) + right * (1 - left)
+    ends = norm.ppf(1 - LEVEL / 2) * discordant**0.5 + norm.ppf(POWER) * (discordant - gap**2) ** 0.5
+    return int(-(-((ends / gap) ** 2) // 1))
+
+
+def plans(left: float, right: float, raters: int, alike: float, many: tuple[int, ...] = (1, 3, 5, 7, 9)) -> list[Plan]:
+    """For several numbers of raters a pair, given the accuracies of the majority of `raters`."""
+    skills = skill_of(left, raters, alike), skill_of(right, raters, alike)
+    found = []
+    for each in many:
+        accuracies = majority_accuracy(skills[0], each, alike), majority_accuracy(skills[1], each, alike)
+        found.append(Plan(each, accuracies, pairs_needed(*accuracies)))
+    return found

@@ -1,0 +1,102 @@
+"""`make verify`: every output of DVC's stages, its copy in DVC's cache, and every cell of the grid is what was written.
+
+All bytes are read. `dvc status` trusts a file's size and time, and does not look into its cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.reading import read_mapping
+from pipeline.errors import UserError
+from pipeline.runtime.files import sha256
+
+LOCK, CACHE = Path("dvc.lock"), Path(".dvc/cache/files/md5")
+NOTES = Path("data/checkpoints/finished")  # of cells: pipeline/workflow/finished.py
+CELLS = "data/cells/"
+
+
+def main() -> int:
+    """The exit status: 0; 1 where a file is not what was written, each named on a line; 2 where nothing was."""
+    try:
+        checked, wrong = 0, 0
+        for problem in _problems():
+            checked += 1
+            if problem:
+                wrong += 1
+                print(problem)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{checked - wrong} of {checked} files are what was written")
+    return 1 if wrong else 0
+
+
+def _problems() -> Iterator[str]:
+    """Of each file what is wrong with it; nothing where it is as it was written."""
+    if not LOCK.exists():
+        raise UserError(f"{LOCK}: there is none, so DVC has written nothing here; `make repro` does")
+    for name, stage in (read_mapping(LOCK).get("stages") or {}).items():
+        for out in stage.get("outs") or []:
+            again = f"dvc repro --force --single-item {name}"
+            for path, wanted in _files(out):
+                yield _differs(path, wanted, f"an output of {name}; {again} makes it again")
+                if (kept := CACHE / wanted[:2] / wanted[2:]).exists():
+                    yield _differs(kept, wanted, f"DVC's copy of {path}; remove it, then {again}")
+    for note in _newest_notes().values():
+        for name, wanted in note["files"].items():
+            path = Path(note["folder"], name)
+            if path.exists() and sha256(path) == wanted:
+                yield ""
+            else:
+                yield f"{path}: missing or not what was written; remove the cell's folder, dvc repro makes it again"
+
+
+def _files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    """The files of an output in dvc.lock, each with its MD5."""
+    path, digest = Path(out["path"]), str(out.get("md5", ""))
+    if not digest.endswith(".dir"):
+        yield path, digest
+        return
+    listing = CACHE / digest[:2] / digest[2:]
+    try:
+        content = listing.read_bytes()
+        if _md5(listing) != digest.removesuffix(".dir"):
+            raise ValueError
+        for entry in json.loads(content):
+            yield path / entry["relpath"], entry["md5"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{listing}: the list of the files of {path} is missing or damaged; run dvc commit") from None
+
+
+def _differs(path: Path, wanted: str, what: str) -> str:
+    if not path.exists():
+        return f"{path}: is missing, {what}"
+    return "" if _md5(path) == wanted else f"{path}: is not what was written, {what}"
+
+
+def _md5(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _newest_notes() -> dict[str, dict[str, Any]]:
+    """Of each cell's folder the note of who wrote it last."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(NOTES.glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
+        try:
+            note = json.loads(path.read_text(encoding="utf-8"))
+            if note["folder"].startswith(CELLS) and Path(note["folder"]).is_dir():
+                found[note["folder"]] = note
+        except (OSError, ValueError, KeyError, TypeError):  # a note that is no more read is no more believed
+            continue
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,17 @@
+"""The commands of `saywhich`, a module each: `add` gives its options to a parser, `run` takes them."""
+
+from __future__ import annotations
+
+import argparse
+
+MODEL = "data/models/psst_multinomial"
+
+
+def model_option(parser: argparse.ArgumentParser) -> None:
+    """`--model`, of all commands that use one."""
+    parser.add_argument(
+        "--model",
+        default=MODEL,
+        metavar="DIR",
+        help="a trained model, data/models/METHOD or a folder that was exported; default: %(default)s",
+    )

@@ -1,0 +1,110 @@
+"""saywhich caption PHOTO|FOLDER…: a caption of each photo; with --among, one that says which of those photos it is."""
+
+from __future__ import annotations
+
+import csv
+import json
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from saywhich.commands import model_option
+
+if TYPE_CHECKING:
+    from saywhich.model import Caption
+
+CANDIDATES = 20  # samples that are ranked where nothing else is asked for
+COLUMNS = ("file", "caption", "rank", "of", "margin")
+Write = Callable[[Path, "Caption"], None]
+
+
+def add(parser: ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("photos", nargs="+", metavar="PHOTO|FOLDER", help="photos, or folders of them")
+    model_option(parser)
+    parser.add_argument(
+        "--among",
+        action="append",
+        metavar="FOLDER",
+        help="say what makes each photo this one among these photos: of several captions the one is taken by which the "
+        "listener finds the photo most surely, and its rank is printed",
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--beam", type=int, metavar="N", help="the best of a beam of N; default: 5")
+    how.add_argument(
+        "--samples", type=int, metavar="N", help=f"N captions drawn at random; default with --among: {CANDIDATES}"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn; default: 0")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--csv", metavar="OUT", help="write a table there instead")
+    where.add_argument("--jsonl", metavar="OUT", help="write JSON lines there instead, with all candidates")
+
+
+def run(options: Namespace) -> int:
+    """Caption the photos as they come; 1 where one could not be read."""
+    import torch
+    from tqdm import tqdm
+
+    import saywhich
+    from saywhich.looking import Photos
+    from saywhich.model import BEAM, Others
+    from saywhich.photos import files
+
+    photos = files(options.photos)
+    gallery = files(options.among) if options.among else []
+    model = saywhich.load(options.model)
+    looking = Photos(model)
+    among = None
+    if gallery:
+        others = looking.gallery(gallery)
+        among = Others(torch.from_numpy(others.vectors), others.contents)
+    samples = options.samples or (CANDIDATES if gallery and options.beam is None else None)
+    how: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
+    with _out(options) as write, tqdm(total=len(photos), desc="photos", unit="", disable=None) as bar:
+        for there, sight in looking.seen(photos):
+            said = model.say(sight, **how, among=among, seed=options.seed)
+            for file, caption in zip(there, said, strict=True):
+                write(file, caption)
+            bar.update(len(there))
+    return int(looking.broken > 0)
+
+
+@contextmanager
+def _out(options: Namespace) -> Iterator[Write]:
+    """Where captions go, one after the other."""
+    if not options.csv and not options.jsonl:
+        yield _print
+        return
+    with open(options.csv or options.jsonl, "w", newline="", encoding="utf-8") as file:
+        yield _table(file, bool(options.among)) if options.csv else _lines(file)
+
+
+def _print(file: Path, caption: Caption) -> None:
+    rank = "" if caption.rank is None else f"\t{caption.rank}/{caption.of}"
+    print(f"{file}\t{caption}{rank}", flush=True)
+
+
+def _table(out: TextIO, ranked: bool) -> Write:
+    rows = csv.writer(out)
+    columns = COLUMNS if ranked else COLUMNS[:2]
+    rows.writerow(columns)
+
+    def write(file: Path, caption: Caption) -> None:
+        margin = "" if caption.margin is None else f"{caption.margin:.4f}"
+        rows.writerow((str(file), caption.text, caption.rank, caption.of, margin)[: len(columns)])
+        out.flush()
+
+    return write
+
+
+def _lines(out: TextIO) -> Write:
+    def write(file: Path, caption: Caption) -> None:
+        said: dict[str, Any] = {"file": str(file), "caption": caption.text}
+        if caption.rank is not None:
+            said |= {"rank": caption.rank, "of": caption.of, "margin": caption.margin}
+        said |= {"candidates": list(caption.candidates)} if len(caption.candidates) > 1 else {}
+        print(json.dumps(said, ensure_ascii=False), file=out, flush=True)
+
+    return write

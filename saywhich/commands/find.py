@@ -1,0 +1,61 @@
+"""saywhich find TEXT FOLDER…: the photos that fit the words best, by the listener's scores."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import UserError
+from saywhich.commands import model_option
+
+if TYPE_CHECKING:
+    from saywhich.vectors import Looked
+
+
+def add(parser: ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("text", metavar="TEXT", help="what the photo shows, in a sentence")
+    parser.add_argument("photos", nargs="+", metavar="FOLDER", help="folders of photos, or photos")
+    model_option(parser)
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="how many; default: %(default)s")
+    parser.add_argument("--html", metavar="OUT", help="write a page with the photos, too")
+
+
+def run(options: Namespace) -> int:
+    """Print the photos that were found, the best first, with their scores; 1 where a photo could not be read."""
+    import numpy as np
+
+    from saywhich.hearing import Ear
+    from saywhich.photos import files
+    from saywhich.places import place_of
+    from saywhich.vectors import gallery
+
+    if options.top < 1:
+        raise UserError(f"--top {options.top}: give 1 or more")
+    places, place = files(options.photos), place_of(Path(options.model))
+    ear, broken = Ear.of(place), 0
+    if unknown := ear.unknown(options.text):
+        print(f"note: words that {options.model} has never heard: {', '.join(unknown)}", file=sys.stderr)
+
+    def look(paths: Sequence[str]) -> Iterator[Looked]:
+        nonlocal broken
+        from saywhich.folders import load
+        from saywhich.looking import Photos
+
+        photos = Photos(load(place.folder))
+        yield from photos.look(paths)
+        broken = photos.broken
+
+    seen = gallery(places, place.digest, ear.size, look)
+    scores = seen.vectors @ ear(options.text)
+    found = [(seen.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
+    for file, score in found:
+        print(f"{score:.3f}\t{file}")
+    if options.html:
+        from saywhich.found_page import write_page
+
+        write_page(Path(options.html), options.text, found)
+    return int(broken > 0)

@@ -1,0 +1,138 @@
+"""saywhich study: people judge captions, by the protocol of the PSST paper.
+
+saywhich study                     write a page for each rater, a key, and files for Label Studio and Prolific
+saywhich study read ANSWERS…       what the answers say
+saywhich study raters 75 72        how many raters and pairs tell two accuracies apart
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from dataclasses import fields
+from pathlib import Path
+
+from pipeline.errors import UserError
+from pipeline.study.design import Design
+
+OUT = Path("data/study")
+
+
+def add(parser: ArgumentParser) -> None:
+    """The options: those of making a study, and of the two other things that can be done."""
+    default = Design()
+    parser.add_argument("--data", type=Path, default=Path("data"), metavar="DIR", help="of a finished run")
+    parser.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="of that run")
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="default: %(default)s")
+    parser.add_argument("--send", metavar="URL", help="where pages send answers by POST, too; else raters save them")
+    for name, text in (
+        ("pairs", "pairs of similar images"),
+        ("raters", "of each question"),
+        ("rounds", "of one rater, at most"),
+    ):
+        help_ = f"{text}; default: %(default)s"
+        parser.add_argument(f"--{name}", type=_count, default=getattr(default, name), metavar="N", help=help_)
+    parser.add_argument("--seed", type=int, default=default.seed, metavar="N", help="of what is drawn; default: 0")
+    parser.add_argument("--methods", type=_names, default=(), metavar="A,B", help="default: the paper's that were run")
+    parser.add_argument("--reference", metavar="NAME", help="the method that others are held against in naturalness")
+    parser.add_argument("--cider", type=float, metavar="X", help="validation CIDEr of the methods in retrieval")
+    parser.add_argument("--score", type=float, metavar="PERCENT", help="validation recall of those in naturalness")
+    steps = parser.add_subparsers(dest="step", title="and then")
+    read = steps.add_parser("read", help="what the answers say, as Markdown")
+    read.add_argument(
+        "answers", type=Path, nargs="+", help="what pages saved, Label Studio's export, or folders of them"
+    )
+    read.add_argument("--study", type=Path, default=OUT, metavar="DIR", help="default: %(default)s")
+    raters = steps.add_parser("raters", help="how many raters and pairs are needed")
+    raters.add_argument("accuracies", type=_percent, nargs=2, metavar="PERCENT", help="of majorities, of two methods")
+    raters.add_argument("--of", type=_count, default=default.raters, metavar="N", help="raters of those majorities")
+    raters.add_argument("--pairs", type=_count, default=default.pairs, metavar="N", help="default: %(default)s")
+    raters.add_argument("--alike", type=_share, default=0.0, metavar="X", help="votes alike, as read prints it")
+
+
+def run(options: Namespace) -> int:
+    """Make a study, or do the step that was asked for."""
+    {None: _make, "read": _read, "raters": _raters}[options.step](options)
+    return 0
+
+
+def _make(options: Namespace) -> None:
+    from pipeline.analysis.results import read_results
+    from pipeline.config.data_schema import MAIN
+    from pipeline.config.load import load
+    from pipeline.data.feature_store import FeatureStore
+    from pipeline.data.prepared import Prepared
+    from pipeline.study.make import make_study
+
+    params, data = load(options.params), options.data
+    if params.prepare.images is None:
+        raise UserError(f"{options.params}: prepare.images is null, and raters must see pictures")
+    folders = [data / "evaluation" / method for method in params.methods]
+    evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
+    results = read_results(data / "sweep", evaluations, score=params.report.score)
+    if results.of_dialogs:
+        raise UserError(f"{data}: answers in dialogs; a study needs captions")
+    sheets = make_study(
+        results,
+        Prepared.load(data / "prepared"),
+        FeatureStore(data / "features" / MAIN),
+        Path(params.prepare.root) / params.prepare.images,
+        options.out,
+        Design(**{each.name: getattr(options, each.name) for each in fields(Design)}),
+        params.report.control,
+        options.send,
+    )
+    print(f"{len(sheets)} pages, one for each rater: {options.out / 'pages'}")
+    print(f"Label Studio: {options.out / 'label_studio'}; Prolific: {options.out / 'prolific.csv'}")
+    print(f"Not for raters: {options.out / 'key.json'}. What they save goes into {options.out / 'answers'}")
+
+
+def _read(options: Namespace) -> None:
+    from pipeline.report.export import markdown
+    from pipeline.report.study_tables import study_tables
+
+    tables = study_tables(options.study, options.answers)
+    if not tables:
+        raise UserError(f"{', '.join(map(str, options.answers))}: no answers that count")
+    print(markdown(tables), end="")
+
+
+def _raters(options: Namespace) -> None:
+    from pipeline.report.tables import aligned
+    from pipeline.study.planning import LEVEL, POWER, plans, power
+
+    left, right = options.accuracies
+    if left == right:
+        raise UserError("two equal accuracies: no number of raters tells them apart")
+    head = ["raters a pair", "majority right, %", "the other, %", "pairs", "votes"]
+    rows = [
+        [str(plan.raters), *(f"{100 * accuracy:.1f}" for accuracy in plan.accuracies), str(plan.pairs), str(plan.votes)]
+        for plan in plans(left, right, options.of, options.alike)
+    ]
+    print(aligned(head, rows, [True] * len(head)))
+    print(f"\nWith so many pairs McNemar's test (p < {LEVEL}) finds the difference in {POWER:.0%} of studies,")
+    print(f"with {options.pairs} pairs of {options.of} raters in {power(left, right, options.pairs):.0%}.")
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ArgumentTypeError(f"{text} is less than 1")
+    return value
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def _percent(text: str) -> float:
+    value = float(text.rstrip("%"))
+    if not 50 < value < 100:
+        raise ArgumentTypeError(f"{text} is not between 50, chance, and 100")
+    return value / 100
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise ArgumentTypeError(f"{text} is not a number from 0 to less than 1")
+    return value

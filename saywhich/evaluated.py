@@ -1,0 +1,73 @@
+"""What was measured of a trained model: numbers of the test split with intervals, and some of its captions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.analysis.bootstrap import MEANS, draw
+from pipeline.analysis.judges import NEAR, TEXT, described
+from pipeline.errors import UserError
+
+SPLIT = "test"
+SAMPLES = 6  # captions that are shown
+
+
+def evaluated(folder: Path) -> dict[str, Any]:
+    """Of the evaluation in `folder`: its settings, its protocol, metrics and samples; nothing where there is none.
+
+    A metric is {name, type, value, low, high}: low and high are the ends of its 95 % interval over 1,000 resamples of
+    the test images. UserError where a file is not what the evaluate stage writes.
+    """
+    import pyarrow.parquet as pq
+
+    if not (folder / "metrics.json").is_file():
+        return {}
+    try:
+        found = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+        table = pq.read_table(folder / "captions.parquet")
+        numbers = found[SPLIT]
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder}: not whole ({error}); run the evaluate stage again") from None
+    rows = table.filter(np.array(table["split"].to_pylist()) == SPLIT)
+    columns = {name: np.array(rows[name].to_pylist(), float) for name in rows.column_names if _is_number(name)}
+    resamples = draw(len(rows))
+    metrics = [
+        _measured(name, name.lower(), numbers["language"][name], columns[name], resamples)
+        for name in MEANS
+        if name in columns and name in numbers["language"]
+    ]
+    for judge in numbers["judges"]:
+        title = described(judge).title.lower()
+        near, rank = columns.get(f"{NEAR}_{judge}"), columns.get(f"rank_{judge}")
+        if near is not None:
+            value = numbers["judges"][judge]["galleries"][NEAR]["R@1"]
+            metrics.append(
+                _measured(f"R@1 near, {title}", "recall_at_1", value, 100 * (near == 1), resamples, near > 0)
+            )
+        if rank is not None:
+            value = numbers["judges"][judge][TEXT]["R@10"]
+            metrics.append(_measured(f"R@10, {title}", "recall_at_10", value, 100 * (rank <= 10), resamples))
+    chosen = np.linspace(0, len(rows) - 1, min(SAMPLES, len(rows))).astype(int)
+    samples = [{"file": rows["file"][i].as_py(), "caption": rows["caption"][i].as_py()} for i in chosen.tolist()]
+    own = {"settings": found.get("settings", {}), "signature": found.get("signature", ""), "method": found["method"]}
+    return {**own, "images": numbers["images"], "metrics": metrics, "samples": samples}
+
+
+def _is_number(name: str) -> bool:
+    return name in MEANS or name.startswith(("rank_", f"{NEAR}_"))
+
+
+def _measured(
+    name: str, kind: str, value: float, each: np.ndarray, resamples: np.ndarray, there: np.ndarray | None = None
+) -> Mapping[str, Any]:
+    """The number `value`, which is the mean of `each` (n,) where `there` (n,), in resamples (1,000, n) as counts."""
+    counts = resamples if there is None else resamples * there
+    means = counts @ each / np.maximum(counts.sum(1), 1)
+    own = each.mean() if there is None else each[there].mean()
+    low, high = np.percentile(means, [2.5, 97.5]) + (value - own)  # corpus METEOR is not exactly the mean
+    return {"name": name, "type": kind, "value": float(value), "low": float(low), "high": float(high)}

@@ -1,0 +1,89 @@
+"""A trained model as a folder that works anywhere: weights, words, eyes, a model card, and digests of all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pipeline.corpora.cards import load as load_card
+from pipeline.corpora.cards import names
+from pipeline.data.tokens import TOKENIZER
+from pipeline.errors import UserError
+from pipeline.runtime.files import sha256, write_atomically
+from saywhich.evaluated import evaluated
+from saywhich.folders import load
+from saywhich.model import Model
+from saywhich.places import EXPORTED, EYES, FORM, Place
+
+CARD = "README.md"
+
+
+def export(folder: Path, out: Path) -> Model:
+    """Write the trained model in `folder` into the folder `out`, and load it from there.
+
+    Raises UserError where `out` holds something else, and for a model whose eyes are not exported. A folder that is
+    not whole has no list of digests and is no model.
+    """
+    model = load(folder)
+    if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / EXPORTED).is_file())):
+        raise UserError(f"{out}: holds something else; give another folder, or remove it")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / EXPORTED).unlink(missing_ok=True)
+    description = described(model.place)
+    words = [name for name in ("vocabulary.json", TOKENIZER) if (model.place.words / name).is_file()]
+    for name, source in (("weights.safetensors", model.place.weights), *((n, model.place.words / n) for n in words)):
+        write_atomically(out / name, source.read_bytes())
+    written = [out / "weights.safetensors", *(out / name for name in words), *model.eyes.save(out / EYES)]
+    write_atomically(out / CARD, card(description))
+    files = {path.relative_to(out).as_posix(): sha256(path) for path in written}
+    said = {"form": FORM, "model": description, "files": files}
+    write_atomically(out / EXPORTED, json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+    return load(out)
+
+
+def described(place: Place) -> dict[str, Any]:
+    """What is known of the model: its method and settings, its data and their licence, what was measured."""
+    if place.root is None:
+        return dict(place.description)
+    prepared = json.loads((place.root / "prepared" / "manifest.json").read_text(encoding="utf-8"))
+    weights = place.folder.resolve()
+    cell = weights / "evaluation"
+    found = evaluated(cell if cell.is_dir() else place.root / "evaluation" / weights.name)
+    data = {key: prepared[key] for key in ("dataset", "images", "captions", "words") if key in prepared}
+    network = json.loads((place.eyes / "manifest.json").read_text(encoding="utf-8"))["network"]
+    return {
+        "name": found.get("method", weights.name),
+        "settings": {},
+        "version": version("saywhich"),
+        "network": network,
+        "data": {**data, **_licence(prepared["dataset"])},
+        **found,
+    }
+
+
+def _licence(dataset: str) -> Mapping[str, str]:
+    """The licence of a corpus as its card has it, and what the weights are under."""
+    if dataset == "scenes":
+        return {
+            "title": "drawn scenes",
+            "licence": "Apache-2.0: drawn and described by this code",
+            "weights": "apache-2.0",
+        }
+    if dataset in names():
+        found = load_card(dataset)
+        return {"title": found.title, "licence": found.licence, "citation": found.citation, "weights": "other"}
+    return {"title": dataset, "licence": "not stated: ask whoever owns the photos and captions", "weights": "other"}
+
+
+def card(description: Mapping[str, Any]) -> str:
+    """The model card: front matter as model hubs read it, and what a reader wants to know."""
+    pages = Environment(loader=PackageLoader("saywhich", "pages"), undefined=StrictUndefined, trim_blocks=True)
+    pages.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
+    return pages.get_template("card.md").render(
+        {"settings": {}, "signature": "", "metrics": [], "samples": [], "images": 0, **description}
+    )

@@ -1,0 +1,38 @@
+"""Exported models as models of MLflow, with a signature: `mlflow models serve -m …` serves them."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import requires
+from pathlib import Path
+
+import pipeline
+import saywhich
+from pipeline.tracking.sender import connect
+
+SERVED = Path(__file__).with_name("served.py")
+
+
+def log(folder: Path, name: str) -> str:
+    """Log the exported model in `folder` in a run of its own, with the code that reads it; its address in MLflow."""
+    import mlflow
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+
+    tracker = connect()
+    mlflow.set_tracking_uri(tracker.client.tracking_uri)
+    signature = ModelSignature(
+        Schema([ColSpec(DataType.binary, "image")]),
+        Schema([ColSpec(DataType.string, "caption")]),
+        ParamSchema([ParamSpec("beam", DataType.long, 5)]),
+    )
+    with mlflow.start_run(experiment_id=tracker.experiment, run_name=f"export@{name}"):
+        logged = mlflow.pyfunc.log_model(
+            name=re.sub(r"[/:.%\"']", "_", name),
+            python_model=str(SERVED),
+            artifacts={"model": str(folder)},
+            signature=signature,
+            code_paths=[str(Path(package.__file__ or "").parent) for package in (pipeline, saywhich)],
+            pip_requirements=[line for line in requires("saywhich") or [] if "extra ==" not in line],
+        )
+    return str(logged.model_uri)

@@ -1,0 +1,26 @@
+"""Check the names in params.yaml before they become paths and commands; every other stage waits for it.
+
+python -m stages.names → data/names.txt, which always says the same, so that nothing is made again for it.
+"""
+
+import sys
+from pathlib import Path
+
+from pipeline.config.names import named_mapping
+from pipeline.errors import UserError
+from pipeline.runtime.files import write_atomically
+
+
+def main() -> int:
+    """The exit status; 2 for a name that is not allowed."""
+    try:
+        named_mapping()
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    write_atomically(Path("data/names.txt"), "checked\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

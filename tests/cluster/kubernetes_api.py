@@ -1,0 +1,106 @@
+"""As much of Kubernetes' API as the executor calls: a job's pod is a process, its volume a folder of this machine."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+
+class Cluster:
+    """Jobs that were asked for, by name: their manifests and the processes that run them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.secrets: dict[str, dict[str, str]] = {}
+
+    def create(self, kind: str, body: dict[str, Any]) -> None:
+        name = body["metadata"]["name"]
+        if kind == "secrets":
+            self.secrets[name] = body.get("data") or {}
+            return
+        self.jobs[name] = body
+        (container,) = body["spec"]["template"]["spec"]["containers"]
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
+        for entry in container.get("env") or []:
+            at = entry["valueFrom"]["secretKeyRef"]
+            environment[entry["name"]] = base64.b64decode(self.secrets[at["name"]][at["key"]]).decode()
+        (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] != "workdir")
+        environment["PYTHONPATH"] = mount["mountPath"]  # as the image sets it
+        workdir = self.folder / name
+        workdir.mkdir()
+        with open(workdir / "log", "wb") as log:
+            command = [*container["command"], *container["args"]]
+            process = subprocess.Popen(command, cwd=workdir, env=environment, stdout=log, stderr=log)
+        self.processes[name] = process
+
+    def status(self, name: str) -> dict[str, Any]:
+        state = self.processes[name].poll()
+        counts = {"active": 1} if state is None else {"succeeded": 1} if state == 0 else {"failed": 1}
+        return self.jobs[name] | {"status": counts}
+
+
+@contextmanager
+def kubernetes_api(folder: Path) -> Iterator[tuple[Cluster, Path]]:
+    """The cluster, and a kubeconfig that names it."""
+    cluster = Cluster(folder)
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self, body: dict[str, Any], code: int = 200) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            kind = re.fullmatch(r"/(?:api|apis/batch)/v1/namespaces/\w+/(secrets|jobs)", self.path.partition("?")[0])
+            if kind is None:
+                return self.answer({"message": f"not known: {self.path}"}, 404)
+            cluster.create(kind[1], body)
+            self.answer(body, 201)
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path.endswith("/pods"):
+                return self.answer({"kind": "PodList", "apiVersion": "v1", "items": []})
+            self.answer(cluster.status(path.split("/jobs/")[1].split("/")[0]))
+
+        def do_DELETE(self) -> None:
+            if length := int(self.headers.get("Content-Length") or 0):
+                self.rfile.read(length)
+            self.answer({"kind": "Status", "status": "Success"})
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    here = {"name": "here", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [here],
+        "users": [{"name": "me", "user": {}}],
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        "current-context": "here",
+    }
+    (folder / "kubeconfig").write_text(json.dumps(config))
+    try:
+        yield cluster, folder / "kubeconfig"
+    finally:
+        server.shutdown()
+        for process in cluster.processes.values():
+            process.kill()
+            process.wait()

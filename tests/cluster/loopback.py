@@ -1,0 +1,231 @@
+"""Slurm, an MLflow server and an S3 store on this machine's loopback: no root, no systemd, no container.
+
+python tests/cluster/loopback.py COMMAND … runs a command (or a shell) with all of it up and named in its environment.
+"""
+
+from __future__ import annotations
+
+import getpass
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue")
+MODULES = ("moto", "boto3", "dvc_s3", "snakemake_executor_plugin_slurm")
+BUCKET = "saywhich"
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+
+
+def missing() -> list[str]:
+    """The programs and packages that are not installed."""
+    programs = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
+    return programs + [name for name in MODULES if importlib.util.find_spec(name) is None]
+
+
+def free_ports(n: int) -> list[int]:
+    """Ports of the loopback that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
+    ports = [listening.getsockname()[1] for listening in sockets]
+    for listening in sockets:
+        listening.close()
+    return ports
+
+
+def until(done: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    """Wait for what is `done`; TimeoutError after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {seconds:.0f} s")
+        time.sleep(0.1)
+
+
+@dataclass
+class Service:
+    """A process in the background, whose output goes to `log`."""
+
+    command: Sequence[str]
+    log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"PATH": PATH} | self.environment,
+                start_new_session=True,
+            )
+
+    def stop(self) -> None:
+        """End it and what it started."""
+        if self.process is None:
+            return
+        for signal in (15, 9):
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=10)
+        self.process = None
+
+
+class Slurm:
+    """slurmctld and one slurmd a node, all of them this machine, with `cpus` each; jobs run as this user."""
+
+    def __init__(self, folder: Path, nodes: int = 2, cpus: int = 2) -> None:
+        self.folder, self.nodes = folder, [f"n{k + 1}" for k in range(nodes)]
+        self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATH}
+        folder.mkdir(parents=True)
+        (folder / "key").write_bytes(os.urandom(1024))
+        (folder / "key").chmod(0o600)
+        for name in ("state", "spool"):
+            (folder / name).mkdir()
+        host, user, port = socket.gethostname().split(".")[0], getpass.getuser(), free_ports(nodes + 1)
+        lines = [
+            "ClusterName=loopback",
+            f"SlurmctldHost={host}(127.0.0.1)",
+            f"SlurmUser={user}",
+            f"SlurmdUser={user}",
+            f"AuthInfo=socket={folder}/munge.socket",
+            f"SlurmctldPort={port[0]}",
+            f"StateSaveLocation={folder}/state",
+            f"SlurmdSpoolDir={folder}/spool/%n",
+            f"SlurmctldPidFile={folder}/slurmctld.pid",
+            f"SlurmdPidFile={folder}/%n.pid",
+            "ProctrackType=proctrack/pgid",
+            "TaskPlugin=task/none",
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_CPU_Memory",
+            "SlurmdParameters=config_overrides",
+            "MpiDefault=none",
+            "ReturnToService=2",
+            "KillWait=10",  # seconds between SIGTERM and SIGKILL, where the time is up
+            "OverTimeLimit=0",
+            "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP",
+        ]
+        for name, at in zip(self.nodes, port[1:], strict=True):
+            node = f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={at}"
+            lines.append(f"{node} CPUs={cpus} RealMemory=16000 State=UNKNOWN")
+        (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
+        munge = ["--foreground", "--force", f"--key-file={folder}/key", f"--socket={folder}/munge.socket"]
+        munge += [f"--{name}-file={folder}/munge.{name}" for name in ("log", "pid", "seed")]
+        daemons = {"munged": munge, "slurmctld": ["-D"]} | {f"slurmd {name}": ["-D", "-N", name] for name in self.nodes}
+        self.services = {
+            name: Service([name.split()[0], *options], folder / f"{name.replace(' ', '-')}.out", self.environment)
+            for name, options in daemons.items()
+        }
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """What a Slurm command prints."""
+        done = subprocess.run(command, env=os.environ | self.environment, capture_output=True, text=True, check=False)
+        if check and done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def start(self) -> None:
+        self.services["munged"].start()
+        until((self.folder / "munge.socket").exists, "munged")
+        for name, service in self.services.items():
+            if name != "munged":
+                service.start()
+        until(lambda: self.run("sinfo", "-h", "-o", "%T %D", check=False) == f"idle {len(self.nodes)}", "Slurm's nodes")
+
+    def stop(self) -> None:
+        self.run("scancel", "--user", getpass.getuser(), check=False)
+        with suppress(TimeoutError):
+            until(lambda: not self.run("squeue", "-h", check=False), "the end of all jobs", 30.0)
+        for service in reversed(self.services.values()):
+            service.stop()
+
+
+def store(folder: Path, port: int) -> Service:
+    """An S3 server that keeps everything in memory."""
+    return Service([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], folder / "s3.log")
+
+
+def tracker(folder: Path, port: int, environment: Mapping[str, str]) -> Service:
+    """An MLflow server with SQLite behind it, whose artifacts go through it into the store."""
+    options = [
+        "--backend-store-uri",
+        f"sqlite:///{folder}/mlflow.db",
+        "--artifacts-destination",
+        f"s3://{BUCKET}/mlflow",
+    ]
+    options += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    return Service([sys.executable, "-m", "mlflow", "server", *options], folder / "mlflow.log", environment)
+
+
+def answers(url: str) -> bool:
+    """Whether something at `url` says yes."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@dataclass
+class Loopback:
+    """All of it: Slurm, the tracker and the store, and the environment that names them."""
+
+    slurm: Slurm
+    tracker: Service
+    store: Service
+    environment: dict[str, str]
+    s3: str  # the address of the store
+
+    def start_tracker(self) -> None:
+        self.tracker.start()
+        until(lambda: answers(f"{self.environment['MLFLOW_TRACKING_URI']}/health"), "the MLflow server", 120.0)
+
+
+@contextmanager
+def loopback(folder: Path, nodes: int = 2, cpus: int = 2) -> Iterator[Loopback]:
+    """All of it up within the block, its files in `folder`."""
+    at, tracking = free_ports(2)
+    s3 = f"http://127.0.0.1:{at}"
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    keys |= {"MLFLOW_S3_ENDPOINT_URL": s3, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    slurm = Slurm(folder / "slurm", nodes, cpus)
+    named = keys | slurm.environment | {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{tracking}"}
+    all_of_it = Loopback(slurm, tracker(folder, tracking, keys), store(folder, at), named, s3)
+    try:
+        all_of_it.store.start()
+        slurm.start()
+        until(lambda: answers(f"{s3}/moto-api/data.json"), "the S3 server")
+        request = urllib.request.Request(f"{s3}/{BUCKET}", method="PUT")
+        urllib.request.urlopen(request, timeout=10).close()
+        all_of_it.start_tracker()
+        yield all_of_it
+    finally:
+        slurm.stop()
+        all_of_it.tracker.stop()
+        all_of_it.store.stop()
+
+
+def main(command: Sequence[str]) -> int:
+    """The command's exit status."""
+    if lacking := missing():
+        print(f"not installed: {', '.join(lacking)}; see profiles/slurm/README.md", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as folder, loopback(Path(folder)) as up:
+        shell = [os.environ.get("SHELL", "/bin/sh")]
+        return subprocess.run([*command] or shell, env=os.environ | up.environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,128 @@
+"""The profile for Kubernetes, where a stand-in for its API runs each pod's command, and what a cluster would be given.
+
+No cluster and no container is run here: of the image's recipe only what can be read off it is held.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes_api import kubernetes_api
+from test_sweep import ADAPT, EVALUATE, LUO, PSST, SMALL, STAGES, TRAIN, all_of, ran, write_params
+
+client = pytest.importorskip("kubernetes.client", reason="not installed: kubernetes; profiles/slurm/README.md says how")
+
+ROOT = Path(__file__).parents[2]
+PROFILE = "profiles/kubernetes"
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]], str]:
+    """A grid of stand-ins for stages after it ran, the jobs that were asked for, and what Snakemake said."""
+    folder, cluster_folder = tmp_path_factory.mktemp("volume"), tmp_path_factory.mktemp("cluster")
+    for name in ("Snakefile", "profiles/environment.yaml"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    shutil.copytree(ROOT / PROFILE, folder / PROFILE)
+    shutil.copytree(ROOT / "docs/snakemake", folder / "docs/snakemake")
+    (folder / "pipeline").symlink_to(ROOT / "pipeline")
+    beside = "\n".join(line for line in EVALUATE.splitlines() if "METEOR" not in line and "addresses" not in line)
+    content = {
+        "dvc.yaml": STAGES,
+        "code.py": "1",
+        "methods/psst.py": "1",
+        "methods/luo.py": "1",
+        "stages/__init__.py": "",
+        "stages/train.py": TRAIN + "import os\nassert os.environ['MLFLOW_TRACKING_URI'] == 'http://tracker'\n",
+        "stages/adapt.py": ADAPT,
+        "stages/evaluate.py": beside,
+        "data/prepared/captions": "a dog",
+        "data/models/speaker.bin": "s",
+        "data/models/judge.bin": "j",
+    }
+    for name, text in content.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    write_params(folder)
+    with kubernetes_api(cluster_folder) as (cluster, kubeconfig):
+        # the volume is at another place than /saywhich
+        command = [sys.executable, "-m", "snakemake", "--workflow-profile", PROFILE, "--directory", str(folder)]
+        command += ["--shared-kubernetes-persistent-volumes", f"saywhich:{folder}"]
+        named = {"KUBECONFIG": str(kubeconfig), "MLFLOW_TRACKING_URI": "http://tracker"}
+        named["PYTHONPATH"] = os.pathsep.join([str(folder), str(folder / PROFILE)])
+        done = subprocess.run(command, cwd=folder, env=os.environ | named, capture_output=True, text=True, check=False)
+        logs = "\n".join(path.read_text() for path in cluster_folder.glob("*/log"))
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:] + logs[-2000:]
+        return folder, cluster.jobs, done.stderr
+
+
+def test_each_job_of_the_grid_is_a_pod_on_the_volume(grid):
+    folder, jobs, _ = grid
+    assert ran(folder) == all_of(LUO, PSST, SMALL)
+    assert (folder / "data/sweep/cells.json").exists()
+    assert len(jobs) == 10, "three cells of three jobs each, and what gathers them"
+
+
+def test_a_pod_asks_for_what_the_profile_says_and_may_use_no_more(grid):
+    asked = [job["spec"]["template"]["spec"]["containers"][0] for job in grid[1].values()]
+    assert {container["image"] for container in asked} == {"registry.example/saywhich:0.1.0"}
+    for container in asked:
+        assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"] == "8000M"
+        assert (
+            container["resources"]["requests"]["nvidia.com/gpu"] == container["resources"]["limits"]["nvidia.com/gpu"]
+        )
+    gpus = sorted(container["resources"]["limits"]["nvidia.com/gpu"] for container in asked)
+    assert gpus == ["0"] + ["1"] * 9
+    assert not any(container.get("securityContext") for container in asked), "none is privileged"
+
+
+def unknown(body: Any, kind: str, at: str = "") -> list[str]:
+    """The keys of a manifest that the API's types do not have, and the required ones that it lacks."""
+    if kind.startswith("list["):
+        return [line for n, part in enumerate(body) for line in unknown(part, kind[5:-1], f"{at}[{n}]")]
+    if kind.startswith("dict(") or not hasattr(client, kind):
+        return []
+    model = getattr(client, kind)
+    names = {outside: inside for inside, outside in model.attribute_map.items()}
+    found = [f"{at}.{key}" for key in body if key not in names]
+    for key, value in body.items():
+        if key in names:
+            found += unknown(value, model.openapi_types[names[key]], f"{at}.{key}")
+    return found
+
+
+def test_what_the_cluster_is_given_is_of_its_types():
+    parts = list(yaml.safe_load_all((ROOT / PROFILE / "cluster.yaml").read_text()))
+    assert [part["kind"] for part in parts] == ["PersistentVolumeClaim", "ServiceAccount", "Role", "RoleBinding", "Pod"]
+    assert [line for part in parts for line in unknown(part, f"V1{part['kind']}", part["kind"])] == []
+    assert unknown({"spec": {"container": []}}, "V1Pod", "Pod") == ["Pod.spec.container"], "it would be seen"
+    profile = yaml.safe_load((ROOT / PROFILE / "config.v9+.yaml").read_text())
+    claim, _, path = profile["shared-kubernetes-persistent-volumes"][0].partition(":")
+    pod = parts[-1]["spec"]
+    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim == parts[0]["metadata"]["name"]
+    assert pod["containers"][0]["volumeMounts"][0]["mountPath"] == path == profile["directory"]
+    assert pod["containers"][0]["image"] == profile["container-image"]
+    assert profile["shared-kubernetes-service-account-name"] == pod["serviceAccountName"]
+
+
+def test_the_image_is_made_from_what_is_here_and_does_not_run_as_root():
+    lines = re.sub(r"\\\n\s*", "", (ROOT / "Containerfile").read_text()).splitlines()
+    steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+    base = re.fullmatch(r"docker.io/library/python:(\d+)\.(\d+)-slim-bookworm", steps[0][1])
+    assert base
+    assert (int(base[1]), int(base[2])) >= (3, 11)
+    for instruction, rest in steps:
+        if instruction == "COPY":
+            assert all((ROOT / name).exists() for name in rest.split()[:-1])
+    users = [rest for instruction, rest in steps if instruction == "USER"]
+    assert users
+    assert users[-1] not in ("root", "0")
+    assert any("-c constraints.txt" in rest for instruction, rest in steps if instruction == "RUN")

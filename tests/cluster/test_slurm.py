@@ -1,0 +1,179 @@
+"""The grid on a real Slurm: what is killed goes on from its checkpoint, to the digests of one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from loopback import Loopback, Slurm, until
+from test_workflow import run, succeed
+from toy_grid import CELLS, digests, without_grid
+
+# No GPU here, and a look at jobs each second; all else is the profile's.
+GRID = ["snakemake", "--workflow-profile", "profiles/slurm", "--slurm-init-seconds-before-status-checks", "1"]
+GRID += ["--set-resources", *(f"{rule}:gpu=0" for rule in ("train", "adapt", "evaluate"))]
+THIS = "the grid on Slurm"  # the parent of its runs
+PATIENT = 900.0  # seconds, for machines with other work
+
+
+def job(slurm: Slurm, cell: str) -> tuple[str, str, str]:
+    """Id, state and node of the newest job that trains the cell; empty where there is none."""
+    named = f"rule_train_wildcards_{cell.replace('/', '_')}"
+    lines = slurm.run("squeue", "-h", "--states=all", "-o", "%A|%T|%N|%k", check=False).splitlines()
+    found = [line.split("|") for line in lines if line.endswith(named)]
+    number, state, node, _ = max(found, key=lambda fields: int(fields[0]), default=["", "", "", ""])
+    return number, state, node
+
+
+def trainings(folder: Path) -> dict[str, psutil.Process]:
+    """The processes that train cells of the repository at `folder`."""
+    found = {}
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        with suppress(psutil.Error, ValueError):
+            if "stages.train" in words and process.name().startswith("python") and process.cwd() == str(folder):
+                found[words[words.index("--out") + 1].removeprefix("data/cells/")] = process
+    return found
+
+
+def all_stopped_halfway(folder: Path) -> dict[str, psutil.Process]:
+    """All cells' processes, each stopped (SIGSTOP) once it has written a checkpoint."""
+    stopped: dict[str, psutil.Process] = {}
+
+    def have_begun() -> bool:
+        for cell, process in trainings(folder).items():
+            if cell not in stopped:
+                process.suspend()
+                stopped[cell] = process
+        return len(stopped) == len(CELLS)
+
+    until(have_begun, "three trainings at once", PATIENT)
+    for number, process in enumerate(stopped.values()):
+        process.resume()
+        until(lambda n=number: len({path.parent for path in checkpoints(folder)}) > n, "a checkpoint", PATIENT)
+        process.suspend()
+    return stopped
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    return list(folder.glob("data/checkpoints/*/step-*.safetensors"))
+
+
+@contextmanager
+def grid_at_work(folder: Path, settings: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Snakemake with the profile for Slurm; what it says is in grid.log."""
+    with open(folder / "grid.log", "w", encoding="utf-8") as log:
+        process = subprocess.Popen(GRID, cwd=folder, env=os.environ | settings, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def disturbed(up: Loopback, world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A grid on Slurm whose trainings were all stopped half way; and which cell in which way.
+
+    One job is cancelled. The node of another is drained, then taken down, and comes back. The time of the third is up:
+    SIGTERM, and seconds later SIGKILL. Meanwhile the MLflow server is away.
+    """
+    folder, slurm = without_grid(world, tmp_path_factory.mktemp("grid") / "world"), up.slurm
+    settings = up.environment | {"SAYWHICH_CHECKPOINT_SECONDS": "0.05", "SAYWHICH_PARENT_RUN": THIS}
+    with grid_at_work(folder, settings) as grid:
+        stopped = all_stopped_halfway(folder)
+        up.tracker.stop()
+        nodes = {cell: job(slurm, cell)[2] for cell in stopped}
+        alone = next(cell for cell, node in nodes.items() if list(nodes.values()).count(node) == 1)
+        cancelled, late = (cell for cell in stopped if cell != alone)
+        slurm.run("scontrol", "update", f"JobId={job(slurm, late)[0]}", "TimeLimit=1")
+        slurm.run("scancel", job(slurm, cancelled)[0])
+        stopped[cancelled].resume()
+        for state in ("drain", "down"):
+            slurm.run("scontrol", "update", f"NodeName={nodes[alone]}", f"State={state}", "Reason=test")
+        until(lambda: not stopped[alone].is_running(), "the end of what ran on the node", PATIENT)
+        slurm.run("scontrol", "update", f"NodeName={nodes[alone]}", "State=resume")
+        number = job(slurm, late)[0]
+        ends = ("COMPLETING", "TIMEOUT")
+        until(lambda: slurm.run("squeue", "-h", "--states=all", "-j", number, "-o", "%T") in ends, "its time", PATIENT)
+        stopped[late].resume()
+        up.start_tracker()
+        assert grid.wait() == 0, (folder / "grid.log").read_text(encoding="utf-8")[-4000:]
+    return folder, {"cancelled": cancelled, "node down": alone, "time is up": late}
+
+
+def test_what_was_stopped_ends_with_the_digests_of_one_machine(disturbed, world):
+    folder, stopped = disturbed
+    assert set(stopped.values()) == set(CELLS)
+    assert digests(folder) == digests(world)
+    assert not checkpoints(folder)
+
+
+def test_dvc_has_nothing_to_do_after_the_grid_ran_on_slurm(disturbed, up):
+    assert "up to date" in succeed(disturbed[0], "dvc", "status", **up.environment)
+
+
+def test_mlflow_lacks_nothing_though_its_server_was_away(disturbed, up):
+    from mlflow.tracking import MlflowClient
+
+    folder, _ = disturbed
+    succeed(folder, sys.executable, "-m", "pipeline.tracking", "sync", **up.environment)
+    spool = folder / "mlflow-spool"
+    until(lambda: not list(spool.glob("*/records.jsonl")), "the records to be sent", PATIENT)
+    client = MlflowClient(up.environment["MLFLOW_TRACKING_URI"])
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(experiments, f"tags.mlflow.parentRunId = '{THIS}'", max_results=100)
+    for cell in CELLS:
+        method, name = cell.split("/")
+        ends = {
+            stage: sorted(run.info.status for run in runs if run.info.run_name == f"{stage}@{method} {name}")
+            for stage in ("train", "adapt", "evaluate")
+        }
+        assert ends == {"train": ["FINISHED", "KILLED"], "adapt": ["FINISHED"], "evaluate": ["FINISHED"]}, cell
+        whole, killed = sorted(
+            (run for run in runs if run.info.run_name == f"train@{method} {name}"), key=lambda run: run.info.status
+        )
+        history = client.get_metric_history(whole.info.run_id, "learning_rate")
+        assert min(metric.step for metric in history) > 25, "it went on, and did not begin again"
+        assert max(metric.step for metric in history) == 800
+        artifacts = {artifact.path for artifact in client.list_artifacts(whole.info.run_id, "outputs")}
+        assert "outputs/weights.safetensors" in artifacts
+        assert killed.data.params["train.optimisation.epochs"] == "400"
+
+
+def test_a_training_on_two_nodes_is_that_of_one_process(up, world, tmp_path):
+    import torch
+    from safetensors.torch import load_file
+
+    settings = up.environment | {"SAYWHICH_TRACKING": "off"}
+    words = ["--method", "luo", "--set", "train.optimisation.epochs=3"]
+    words += ["--set", "train.optimisation.validate_every=3", "--set", "train.optimisation.batch=6"]
+    succeed(world, sys.executable, "-m", "stages.train", *words, "--out", str(tmp_path / "one"), **settings)
+    batch = ["sbatch", "--wait", "--nodes=2", "--time=60", f"--output={tmp_path}/two.log"]
+    script = [*batch, "profiles/slurm/several_nodes.sh", "train", *words, "--out", str(tmp_path / "two")]
+    done = run(world, *script, **settings, LOGLEVEL="INFO")
+    said = (tmp_path / "two.log").read_text(encoding="utf-8")
+    assert done.returncode == 0, said[-3000:]
+    assert "2 nodes: n1 n2" in said
+    assert "global_world_sizes=[2]" in said or "global_world_sizes=[2, 2]" in said
+    one, two = (load_file(tmp_path / name / "weights.safetensors") for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    for name in one:
+        torch.testing.assert_close(two[name], one[name], atol=1e-5, rtol=1e-4, msg=lambda text, n=name: f"{n}: {text}")
+    measured = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "two")]
+    assert measured[0] == pytest.approx(measured[1], abs=1e-3)
+
+
+def test_the_profile_says_what_a_cluster_needs():
+    profile = yaml.safe_load((Path(__file__).parents[2] / "profiles/slurm/config.v9+.yaml").read_text())
+    assert {"train", "adapt", "evaluate"} <= profile["set-resources"].keys()
+    assert profile["retries"] >= 1

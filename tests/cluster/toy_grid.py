@@ -1,0 +1,57 @@
+"""A toy world with a grid of three cells, in folders of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import yaml
+from test_workflow import KEPT, ROOT, succeed, toy_params
+
+CELLS = tuple(f"luo/lambda={value},seed=1" for value in (0.5, 0.6, 0.7))
+
+
+def params() -> dict:
+    """The toy world's, with cells that are trained for longer than it takes to stop them."""
+    toy = toy_params()
+    toy["methods"] = {name: toy["methods"][name] for name in ("mle", "luo")}
+    toy["train"]["optimisation"] |= {"epochs": 400, "validate_every": 400}
+    toy["methods"]["mle"] |= {"train": {"optimisation": {"epochs": 1, "validate_every": 1}}}
+    toy["methods"]["luo"]["lambda"] = 0.5  # what is the same is done once
+    toy["sweep"]["grid"] = {"luo": {"lambda": [0.5, 0.6, 0.7]}}
+    return toy
+
+
+def written(folder: Path) -> None:
+    """A repository of the toy world at `folder`, before anything ran."""
+    for name in KEPT:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    (folder / "params.yaml").write_text(yaml.safe_dump(params(), sort_keys=False))
+    (folder / ".gitignore").write_text("/data\n/mlflow*\n/mlartifacts\n.snakemake\n__pycache__\n")
+    succeed(folder, "git", "init", "-q")
+
+
+def committed(folder: Path) -> None:
+    for command in (["add", "-A"], ["commit", "-qm", "toy"]):
+        succeed(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", *command)
+
+
+def without_grid(world: Path, copy: Path) -> Path:
+    """A copy of the world whose grid has not run."""
+    shutil.copytree(world, copy, symlinks=True)
+    for name in ("data/cells", "data/sweep", "data/checkpoints", ".snakemake"):
+        shutil.rmtree(copy / name)
+    return copy
+
+
+def digests(world: Path) -> dict[str, str]:
+    """SHA-256 of what the cells were trained to and what they say, and of the gathered results."""
+    cells = world / "data/cells"
+    files = [*cells.rglob("weights.safetensors"), *cells.rglob("history.jsonl"), *cells.rglob("captions.parquet")]
+    files += (world / "data/sweep").iterdir()
+    return {str(path.relative_to(world)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}

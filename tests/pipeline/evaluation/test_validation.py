@@ -1,0 +1,42 @@
+"""Validation says aloud what its few numbers hide: a speaker that has collapsed, a listener that is dead."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.evaluation.validation import Validation
+
+CPU = torch.device("cpu")
+
+
+def validate(toy, agents, alone: bool = False) -> None:
+    speaker, cider = (None, None) if alone else (agents.speaker, toy.cider)
+    Validation(speaker, agents.listener, cider, lambda: [toy.batch()], CPU, unk=-1)()
+
+
+def test_agents_that_differ_by_image_are_not_warned_of(toy, capsys):
+    agents = toy.agents()
+    torch.nn.init.normal_(agents.speaker.logit.weight, std=3.0)
+    validate(toy, agents, alone=True)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("word", "said"), [(0, "says the same of all 8 images"), (3, "do not end before 6 words")])
+def test_a_speaker_that_says_the_same_or_does_not_end_is_said(toy, capsys, word, said):
+    agents = toy.agents()
+    with torch.no_grad():
+        agents.speaker.logit.bias[word] = 100.0
+    validate(toy, agents)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("part", "said"), [("gru", "hears the same in all captions"), ("image", "sees the same")])
+def test_a_dead_listener_is_said(toy, capsys, part, said):
+    agents = toy.agents()
+    with torch.no_grad():
+        for name, weight in agents.listener.named_parameters():
+            if name.startswith(part):
+                weight.fill_(float(name == "image.bias"))
+    validate(toy, agents, alone=True)
+    assert said in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""One process at a time, and none waits for a dead one."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.runtime.locks import alone
+
+ROOT = Path(__file__).parents[3]
+HOLDER = """
+import sys, time
+from pathlib import Path
+from pipeline.runtime.locks import alone
+with alone(Path("x.lock"), "work"):
+    print("in", flush=True)
+    sys.stdin.readline()
+    Path("left").touch()
+"""
+
+
+def holder(folder: Path) -> subprocess.Popen:
+    command = [sys.executable, "-c", HOLDER]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, cwd=folder, env={"PYTHONPATH": str(ROOT)}, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    )
+
+
+def test_the_second_says_so_and_waits(tmp_path):
+    first = holder(tmp_path)
+    assert first.stdout.readline() == "in\n"
+    second = holder(tmp_path)
+    assert "another process is at it" in second.stderr.readline()
+    first.communicate("\n")
+    assert second.stdout.readline() == "in\n"
+    second.communicate("\n")
+    assert not (tmp_path / "x.lock").exists()
+
+
+def test_a_killed_process_holds_nothing(tmp_path):
+    first = holder(tmp_path)
+    assert first.stdout.readline() == "in\n"
+    first.kill()
+    first.wait()
+    began = time.monotonic()
+    with alone(tmp_path / "x.lock", "work"):
+        assert time.monotonic() - began < 30
+
+
+def test_an_error_of_the_block_is_its_own(tmp_path):
+    with pytest.raises(OSError, match="no space"), alone(tmp_path / "x.lock", "work"):
+        raise OSError("no space")

@@ -1,0 +1,81 @@
+"""Requests to end: at once, after a step, and when the caller has died."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.runtime.notice import Stopped, heeded, postponed
+
+ROOT = Path(__file__).parents[3]
+STAGE = """
+import os, pathlib, time
+from pipeline.runtime.notice import Stopped, heeded
+try:
+    with heeded():
+        pathlib.Path("began").write_text(str(os.getpid()))
+        time.sleep(60)
+except Stopped as stopped:
+    pathlib.Path("ended").write_text(str(stopped))
+"""
+
+
+def kill_myself(*requests: signal.Signals) -> None:
+    for request in requests:
+        os.kill(os.getpid(), request)
+    time.sleep(60)
+
+
+def test_a_request_ends_work_at_once():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Stopped, match="SIGTERM"), heeded():
+        kill_myself(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_first_request_waits_and_the_second_does_not():
+    done = []
+    with pytest.raises(Stopped, match="SIGTERM"), heeded(), postponed() as asked:
+        done += [asked(), os.kill(os.getpid(), signal.SIGTERM), asked()]
+    assert done == [False, None, True]
+    with pytest.raises(Stopped, match="SIGINT"), heeded(), postponed():
+        kill_myself(signal.SIGTERM, signal.SIGINT)
+
+
+def wait_for(path: Path) -> str:
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < deadline, path
+        time.sleep(0.02)
+    return path.read_text()
+
+
+@pytest.mark.parametrize("killed", ["dvc", "snakemake"])
+def test_what_a_killed_caller_started_ends_too(tmp_path, killed):
+    """A caller by its name, a shell below it, and below that what stands for a stage."""
+    (tmp_path / "stage.py").write_text(STAGE)
+    (tmp_path / killed).write_text("import subprocess, sys; subprocess.run(sys.argv[1], shell=True)")
+    command = f"{sys.executable} stage.py; true"  # not the last command, so that the shell stays
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    caller = subprocess.Popen([sys.executable, killed, command], cwd=tmp_path, env=environment)
+    stage = int(wait_for(tmp_path / "began"))
+    caller.kill()
+    caller.wait()
+    assert wait_for(tmp_path / "ended") == "SIGTERM"
+    while os.path.exists(f"/proc/{stage}"):
+        time.sleep(0.02)
+
+
+def test_who_was_started_by_hand_outlives_the_terminal(tmp_path):
+    (tmp_path / "stage.py").write_text(STAGE.replace("sleep(60)", "sleep(2)"))
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    caller = subprocess.Popen(["/bin/sh", "-c", f"{sys.executable} stage.py; true"], cwd=tmp_path, env=environment)
+    wait_for(tmp_path / "began")
+    caller.kill()
+    caller.wait()
+    time.sleep(1.5)
+    assert not (tmp_path / "ended").exists()

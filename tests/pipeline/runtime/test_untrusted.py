@@ -1,0 +1,121 @@
+"""Files of others: paths, HDF5 arrays and .npy bytes that say what is not so."""
+
+import io
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.runtime.untrusted import array, dataset, inside, plain
+
+
+@pytest.mark.parametrize("name", ["../x.jpg", "a/../../x.jpg", "/etc/passwd", "C:\\x.jpg", "a\\..\\..\\x.jpg", "a\0b"])
+def test_a_name_that_leads_outside_is_refused(tmp_path, name):
+    with pytest.raises(UserError, match="leads outside"):
+        inside(tmp_path, name)
+
+
+def test_a_link_may_stay_inside_and_not_lead_outside(tmp_path):
+    (tmp_path / "images/part").mkdir(parents=True)
+    (tmp_path / "secret.jpg").touch()
+    (tmp_path / "images/part/a.jpg").touch()
+    (tmp_path / "images/b.jpg").symlink_to("part/a.jpg")
+    (tmp_path / "images/c.jpg").symlink_to("../secret.jpg")
+    (tmp_path / "images/all").symlink_to(tmp_path)
+    (tmp_path / "linked").symlink_to(tmp_path / "images")
+    assert inside(tmp_path / "images", "part/a.jpg").exists()
+    assert inside(tmp_path / "images", "b.jpg").exists()
+    assert inside(tmp_path / "linked", "part/a.jpg").exists()
+    for name in ("c.jpg", "all/secret.jpg"):
+        with pytest.raises(UserError, match="leads outside"):
+            inside(tmp_path / "images", name)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(UserError, match="is not a plain file"):
+            plain(path)
+    assert plain(tmp_path / "missing") == tmp_path / "missing"
+
+
+@pytest.fixture
+def hdf5(tmp_path):
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["x"] = np.arange(3.0)
+    (tmp_path / "raw").write_bytes(b"secret!!" * 3)
+    with h5py.File(tmp_path / "file.h5", "w") as file:
+        file["own"] = file["group/own"] = np.arange(3.0)
+        file["external"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "x")
+        file["soft"] = h5py.SoftLink("/own")
+        file["words"] = np.array([b"a"])
+        file.create_dataset("raw", (3,), "f8", external=[(str(tmp_path / "raw"), 0, 24)])
+        layout = h5py.VirtualLayout((3,), "f8")
+        layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "x", (3,))
+        file.create_virtual_dataset("virtual", layout)
+        file.create_dataset("endless", (2**40,), "f4")
+        file.create_dataset("packed", (2**30,), "u1", chunks=(2**26,), compression="gzip")
+        file.create_dataset("zeros", data=np.zeros(2**20), chunks=True, compression="gzip")
+    with h5py.File(tmp_path / "file.h5") as file:
+        yield file
+
+
+def test_arrays_of_the_file_itself_are_read(hdf5):
+    assert dataset(hdf5, "own")[:].tolist() == dataset(hdf5, "group/own")[:].tolist() == [0, 1, 2]
+    assert len(dataset(hdf5, "zeros")) == 2**20  # much smaller in the file, and small
+    for name in ("nothing", "own/x", "group/x"):
+        with pytest.raises(KeyError):
+            dataset(hdf5, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("external", "is a link"),
+        ("soft", "is a link"),
+        ("raw", "lies in another file"),
+        ("virtual", "lies in another file"),
+        ("words", "is not an array of numbers"),
+        ("group", "is not an array of numbers"),
+        ("endless", "says to have 4,398,046,511,104 bytes"),
+        ("packed", "says to have 1,073,741,824 bytes"),
+    ],
+)
+def test_arrays_of_other_files_and_of_sizes_that_are_not_there_are_refused(hdf5, name, message):
+    with pytest.raises(UserError, match=message):
+        dataset(hdf5, name)
+
+
+def npy(values: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, values, allow_pickle=True)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "values", [np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6).reshape(2, 3)), np.array(1.5)]
+)
+def test_an_array_is_what_numpy_wrote(values):
+    assert np.array_equal(array(npy(values)), values)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x93NUMPY",
+        npy(np.arange(3))[:-1],
+        npy(np.arange(3)) + b"x",
+        npy(np.array([object()])),
+        npy(np.arange(3)).replace(b"(3,)", b"(9,)"),
+        npy(np.arange(3)).replace(b"(3,), ", b"(-3,),"),
+        npy(np.arange(3)).replace(b"'<i8'", b"'<Q9'"),
+        npy(np.arange(3)).replace(b"{'descr'", b"((((((((("),
+        npy(np.arange(3)).replace(b"\x01\x00", b"\x09\x00", 1),
+    ],
+)
+def test_bytes_that_are_no_array_are_one_error(content):
+    with pytest.raises(ValueError):  # noqa: PT011
+        array(content)

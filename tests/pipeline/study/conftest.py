@@ -1,0 +1,97 @@
+"""A small run of three methods as the pipeline writes it: pictures, features, people's captions, a grid's captions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image as Picture
+
+from pipeline.analysis.results import read_results
+from pipeline.data.corpus import Caption, Corpus, Image
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.study.design import Design, Sheet
+from pipeline.study.make import make_study
+
+TRAIN, TEST = 24, 24
+METHODS = ("luo", "psst_multinomial", "st_multinomial")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A finished run in `root`; `make` makes a study of it."""
+
+    root: Path
+
+    def make(self, out: Path, design: Design, send: str | None = None) -> list[Sheet]:
+        results = read_results(self.root / "sweep", [])
+        prepared, features = Prepared.load(self.root / "prepared"), FeatureStore(self.root / "features" / "main")
+        return make_study(results, prepared, features, self.root / "images", out, design, "mle", send)
+
+
+def said(method: str, image: int, lam: float) -> str:
+    """The caption: ST and Luo say the same of every fourth image, PSST and ST of image 30."""
+    if image == 30 and method != "luo":
+        return "a word for thirty"
+    return f"a {method if image % 4 else method.replace('luo', 'st_multinomial')} caption of {image} at {lam:g}"
+
+
+@pytest.fixture(scope="session")
+def trial(tmp_path_factory) -> Trial:
+    root = tmp_path_factory.mktemp("trial")
+    images = []
+    for n in range(TRAIN + TEST):
+        text = f"A person wrote the words of picture {n}, at length."
+        words = tuple(text.rstrip(".").replace(",", "").lower().split())
+        images.append(Image(str(100 + n), f"{n}.jpg", "train" if n < TRAIN else "test", (Caption(text, words),)))
+        path = root / "images" / f"{n}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        Picture.new("RGB", (60, 40), (5 * n, 250 - 5 * n, 128)).save(path)
+    source = root / "annotations.json"
+    source.write_text("{}")
+    write_prepared(Corpus("trial", tuple(images), (source,)), root / "prepared", 0, 12)
+    pooled = np.random.default_rng(3).normal(size=(len(images), 6)).astype(np.float32)
+    pooled[TRAIN + 1 :: 2] = pooled[TRAIN::2] + 0.01  # test images 24 and 25, 26 and 27, … are alike
+    with FeatureWriter(root / "features" / "main", len(images), 6, (1, 2)) as writer:
+        writer.write(np.arange(len(images)), pooled, np.zeros((len(images), 1, 2), np.float32))
+    cells, rows = [], []
+    for method in METHODS:
+        for lam, cider, score in (
+            (0.1, 1.0, 60.0),
+            (0.5, 0.9, 75.0),
+            (0.9, 0.7, 90.0 if method == METHODS[1] else 80.0),
+        ):
+            cell, own = f"lambda={lam}", {"own": {"text_to_image": {"R@10": score}}}
+            numbers = {"images": TEST, "language": {"CIDEr": cider}, "judges": own}
+            about = {"method": method, "cell": cell, "settings": {"lambda": lam, "seed": 1}, "signature": "one"}
+            cells.append(about | {"val": numbers, "test": numbers})
+            for image in range(TRAIN, TRAIN + TEST):
+                row = {"method": method, "cell": cell, "split": "test", "image": image}
+                rows.append(row | {"caption": said(method, image, lam)})
+    (root / "sweep").mkdir()
+    (root / "sweep" / "cells.json").write_text(json.dumps(cells))
+    pq.write_table(pa.Table.from_pylist(rows), root / "sweep" / "captions.parquet")
+    return Trial(root)
+
+
+@pytest.fixture
+def all_right() -> Callable[[dict[str, Any], dict[str, Any]], list[dict[str, Any]]]:
+    """From a key and a sheet of it to the answers of a rater who always chooses the first option of the key."""
+
+    def answers(key: dict[str, Any], sheet: dict[str, Any]) -> list[dict[str, Any]]:
+        asked = [q for q in key["questions"] if q["qualification"] or q["name"] in sheet["questions"]]
+        return [
+            {"study": key["study"], "rater": sheet["sheet"], "question": q["name"], "chosen": q["options"][0]}
+            for q in asked
+            if q["task"] == sheet["task"]
+        ]
+
+    return answers

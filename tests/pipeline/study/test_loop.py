@@ -1,0 +1,264 @@
+"""The whole way: make a study, answer its pages in a browser, read the answers."""
+
+import json
+import re
+from argparse import ArgumentParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import yaml
+
+from pipeline.errors import UserError
+from pipeline.report.study_tables import study_tables
+from pipeline.study.design import SERVED, Design
+from saywhich.commands import study as command
+
+DESIGN = Design(pairs=4, raters=2, rounds=4, methods=("psst_multinomial", "st_multinomial"))
+RIGHT = {"psst_multinomial", "human"}  # methods whose captions synthetic raters understand, and like better
+
+
+@pytest.fixture(scope="module")
+def made(trial, tmp_path_factory):
+    out = tmp_path_factory.mktemp("study")
+    trial.make(out, DESIGN)
+    return out
+
+
+@pytest.fixture
+def key(made):
+    return json.loads((made / "key.json").read_text())
+
+
+@pytest.fixture
+def open_sheet(browser):
+    """Opens a sheet as a rater, in `page` if there is one already.
+
+    In the end fails for anything on the console, and for what is fetched from elsewhere.
+    """
+    contexts, wrong = [], []
+
+    def opened(path: Path, rater: str | None = "R1", query: str = "", page=None, **options):
+        page = page or fresh(path, options)
+        page.goto(path.as_uri() + query)
+        if rater is not None:
+            page.get_by_label("Your participant ID").fill(rater)
+            page.get_by_role("button", name="Begin").click()
+        return page
+
+    def fresh(path: Path, options):
+        contexts.append(context := browser.new_context(**options))
+        page = context.new_page()
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        folder = path.parent.as_uri()
+        page.on("request", lambda r: r.url.startswith((folder, "data:", "blob:")) or wrong.append(r.url))
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def content_of(page):
+    return json.loads(page.locator("#content").text_content())
+
+
+def answer(page, key, wrong=lambda question: False):
+    """Answer round after round by keyboard: the first option of the key, or the second where `wrong`."""
+    questions = {each["name"]: each for each in key["questions"]}
+    content = content_of(page)
+    for each in (*content["qualification"], *content["rounds"]):
+        if not page.locator("#round").is_visible():
+            return
+        question = questions[each["question"]]
+        chosen = question["options"][wrong(question)]
+        page.keyboard.press("ArrowRight" if each["shown"].index(chosen) else "ArrowLeft")
+
+
+def saved(page, folder: Path) -> Path:
+    with page.expect_download() as download:
+        page.get_by_text("Save the answers", exact=True).click()
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
+def misunderstood(question):
+    return not question["qualification"] and not RIGHT & set(question["methods"])
+
+
+def test_synthetic_raters_through_the_pages_are_read_as_skilled_as_they_are(made, key, open_sheet, tmp_path):
+    sheets = {sheet["sheet"]: sheet for sheet in key["sheets"]}
+    page = None
+    for name, sheet in sheets.items():
+        page = open_sheet(made / "pages" / f"{name}.html", f"rater of {name}", page=page)
+        answer(page, key, misunderstood)
+        assert page.locator("#code").inner_text() == sheet["completion_code"]
+        saved(page, tmp_path)
+    retrieval, naturalness = study_tables(made, [tmp_path])
+    share = {row[0]: row[3] for row in retrieval.rows}
+    assert share.keys() == {"st_multinomial", "psst_multinomial", "human"}
+    assert share["psst_multinomial"] == share["human"] == "100.0 [100.0, 100.0]"
+    assert share["st_multinomial"] == "0.0 [0.0, 0.0]"
+    assert {row[1] for row in retrieval.rows} == {"4"}
+    assert {row[2] for row in retrieval.rows} == {"8"}
+    (preferred,) = naturalness.rows
+    assert (preferred[0], preferred[3], preferred[5]) == ("psst_multinomial", "100.0 [100.0, 100.0]", "+100.0")
+    assert "α 1.00" in retrieval.notes[0]
+
+
+def first_sheet(made, task="retrieval"):
+    return made / "pages" / f"{task}-001.html"
+
+
+def test_who_fails_the_practice_is_sent_away_and_left_out(made, key, open_sheet, tmp_path):
+    page = open_sheet(first_sheet(made))
+    answer(page, key, lambda question: True)
+    sheet = next(each for each in key["sheets"] if each["sheet"] == "retrieval-001")
+    assert page.locator("#code").inner_text() == sheet["screen_out_code"]
+    path = saved(page, tmp_path)
+    assert len(path.read_text().splitlines()) == 10
+    assert study_tables(made, [path]) == []
+
+
+def test_a_closed_page_goes_on_where_it_was(made, key, open_sheet):
+    page = open_sheet(first_sheet(made))
+    page.locator("#options button").first.click()
+    page.reload()
+    page.get_by_label("Your participant ID").fill("R1")
+    page.keyboard.press("Enter")
+    assert page.locator("#progress").inner_text() == "Practice 2 of 10"
+
+
+def test_prolifics_participant_is_filled_in(made, open_sheet):
+    page = open_sheet(first_sheet(made), rater=None, query="?PROLIFIC_PID=5f3c")
+    assert page.get_by_label("Your participant ID").input_value() == "5f3c"
+
+
+def test_both_pictures_are_seen_named_and_reached_by_tab(made, open_sheet):
+    page = open_sheet(first_sheet(made))
+    assert page.evaluate("document.activeElement.id") == "asked"
+    images = page.locator("#options img")
+    images.last.evaluate("image => image.decode()")
+    assert images.evaluate_all("all => all.map(i => [i.alt, i.naturalWidth > 0])") == [
+        ["left image", True],
+        ["right image", True],
+    ]
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent || document.activeElement.firstChild.alt") == "left image"
+
+
+@pytest.fixture
+def collector():
+    """A server that keeps what is sent to /answers, and refuses all else; its address, and what it has got."""
+    got = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            got.extend([body] if self.path == "/answers" else [])
+            self.send_response(200 if self.path == "/answers" else 500)
+            self.send_header("Access-Control-Allow-Origin", "*")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", got
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(("path", "said"), [("answers", "The answers were sent."), ("refused", "could not be sent")])
+def test_answers_are_sent_where_that_was_asked(trial, browser, collector, tmp_path, path, said):
+    address, got = collector
+    trial.make(tmp_path, DESIGN, f"{address}/{path}")
+    key = json.loads((tmp_path / "key.json").read_text())
+    page = browser.new_context().new_page()
+    page.goto(first_sheet(tmp_path).as_uri())
+    page.get_by_label("Your participant ID").fill("R1")
+    page.keyboard.press("Enter")
+    answer(page, key)
+    page.get_by_text(said).wait_for()
+    (tmp_path / "sent.jsonl").write_text("".join(got))
+    assert page.locator("#answers").input_value() == "".join(got) or path == "refused"
+    assert len(study_tables(tmp_path, [tmp_path / "sent.jsonl"])) == (path == "answers")
+    page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone(made, open_sheet, scheme):
+    page = open_sheet(first_sheet(made, "naturalness"), viewport={"width": 360, "height": 700}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+def test_label_studios_export_is_read_like_the_pages_answers(made, key, tmp_path):
+    questions = {each["name"]: each for each in key["questions"]}
+    tasks = []
+    for path in sorted((made / "label_studio").glob("*.json")):
+        for n, task in enumerate(json.loads(path.read_text())):
+            question = questions[task["data"]["question"]]
+            left = task["data"]["left"].removeprefix(SERVED)
+            side = "left" if left == question["options"][misunderstood(question)] else "right"
+            result = [{"from_name": "chosen", "type": "choices", "value": {"choices": [side]}}]
+            made_by = {"completed_by": {"email": path.stem}, "result": result, "lead_time": 3.5 + n}
+            tasks.append({**task, "annotations": [made_by, {"was_cancelled": True, "result": []}]})
+    (tmp_path / "export.json").write_text(json.dumps(tasks))
+    retrieval, naturalness = study_tables(made, [tmp_path / "export.json"])
+    assert {row[0]: row[3].split()[0] for row in retrieval.rows}["psst_multinomial"] == "100.0"
+    assert {row[0]: row[3].split()[0] for row in naturalness.rows} == {"psst_multinomial": "100.0"}
+
+
+def test_answers_that_are_not_of_this_study_are_one_line(made, key, all_right, tmp_path):
+    path = tmp_path / "answers.jsonl"
+    good = all_right(key, key["sheets"][0])
+    path.write_text("".join(json.dumps(each) + "\n" for each in [*good, *good[:1]]))
+    assert any(
+        "1 answers to questions that the rater had answered before" in n for n in study_tables(made, [path])[0].notes
+    )
+    for change, said in (
+        ({"study": "other"}, "of the study other, and .*key.json is of"),
+        ({"chosen": "something"}, "no such question, or no such option"),
+    ):
+        path.write_text(json.dumps(good[0] | change) + "\n")
+        with pytest.raises(UserError, match=f"answers.jsonl, answer 1: {said}"):
+            study_tables(made, [path])
+    path.write_text("{\n")
+    with pytest.raises(UserError, match="line 1: not JSON"):
+        study_tables(made, [path])
+    with pytest.raises(UserError, match="no such file or folder of answers"):
+        study_tables(made, [tmp_path / "nowhere"])
+
+
+def say_which_study(*arguments: object) -> None:
+    parser = ArgumentParser()
+    command.add(parser)
+    assert command.run(parser.parse_args([str(each) for each in arguments])) == 0
+
+
+def test_the_command_makes_reads_and_plans(trial, all_right, tmp_path, capsys):
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    params["prepare"] |= {"root": str(trial.root), "images": "images"}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params, allow_unicode=True))
+    out = tmp_path / "study"
+    run = ["--data", trial.root, "--params", tmp_path / "params.yaml", "--out", out, "--pairs", 4, "--raters", 1]
+    say_which_study(*run)
+    assert re.search(r"\d+ pages, one for each rater", capsys.readouterr().out)
+    key = json.loads((out / "key.json").read_text())
+    (out / "answers").mkdir()
+    for sheet in key["sheets"]:
+        lines = "".join(json.dumps(each) + "\n" for each in all_right(key, sheet))
+        (out / "answers" / f"{sheet['sheet']}.jsonl").write_text(lines)
+    say_which_study("read", out / "answers", "--study", out)
+    assert "| psst_multinomial | " in re.sub(" +", " ", capsys.readouterr().out)
+    say_which_study("raters", "75", "72%")
+    plan = capsys.readouterr().out
+    assert "in 13%" in plan
+    assert " 3399 |" in plan  # as the document has it

@@ -1,0 +1,148 @@
+"""Statistics of votes against numbers worked out by hand, and skills that synthetic raters were given."""
+
+import numpy as np
+import pytest
+
+from pipeline.study.answers import Vote
+from pipeline.study.design import NATURALNESS, RETRIEVAL, Question
+from pipeline.study.majority import agreement, binomial, bradley_terry, differ, preferences, verdicts
+from pipeline.study.planning import majority_accuracy, pairs_needed, plans, power, skill_of
+
+PAPER = {"luo": 0.72, "st_multinomial": 0.69, "psst_multinomial": 0.75, "human": 0.85}  # Table 4
+
+
+def votes_on(subject, methods, *first, task=RETRIEVAL):
+    question = Question(f"{methods}{subject}", task, "a caption", ("a", "b"), subject, tuple(methods.split("+")))
+    return [Vote(question, f"rater {n}", bool(each), 1.0) for n, each in enumerate(first)]
+
+
+def synthetic(skills, pairs, raters, seed, task=RETRIEVAL):
+    """Votes of raters each of whom is right with the probability that `skills` has for the method."""
+    draw = np.random.default_rng(seed)
+    return [
+        vote
+        for method, skill in skills.items()
+        for pair in range(pairs)
+        for vote in votes_on(pair, method, *(draw.random(raters) < skill), task=task)
+    ]
+
+
+def test_majorities_single_votes_and_ties_by_hand():
+    votes = [*votes_on(1, "luo", 1, 1, 0), *votes_on(2, "luo", 0, 0, 1), *votes_on(3, "luo", 1, 0)]
+    (found,) = verdicts(votes, ["luo"])
+    assert found.images == 3
+    assert found.by_majority.value == pytest.approx(100 * (1 + 0 + 0.5) / 3)
+    assert found.by_vote.value == pytest.approx(100 * 4 / 8)
+    assert found.p == 1.0  # one of two decided majorities
+
+
+def test_a_caption_of_two_methods_counts_for_both():
+    found = verdicts(votes_on(1, "luo+st_multinomial", 1, 1, 1), ["luo", "st_multinomial", "psst_multinomial"])
+    assert [each.method for each in found] == ["luo", "st_multinomial"]
+    assert all(each.by_majority.value == 100 for each in found)
+
+
+def test_a_difference_is_over_the_same_images():
+    votes = [vote for n in range(6) for vote in votes_on(n, "luo", n < 5)]
+    votes += [vote for n in range(6) for vote in votes_on(n, "psst_multinomial", n == 5)]
+    left, right = verdicts(votes, ["luo", "psst_multinomial"])
+    gap, p = differ(left, right)
+    assert gap.value == pytest.approx(100 * 4 / 6)
+    assert p == pytest.approx(2 * (1 + 6) / 2**6)  # 5 of 6 images one way: P(≥ 5) twice
+    same, even = differ(left, left)
+    assert (same.interval, even) == ((0, 0), 1.0)
+
+
+def test_the_exact_binomial_test():
+    assert binomial(10, 10) == pytest.approx(2 / 1024)
+    assert binomial(0, 0) == 1.0
+
+
+def test_krippendorffs_alpha_by_hand():
+    """Four questions, two raters: three agree (a a, a a, b b), one does not (a b)."""
+    votes = [*votes_on(1, "x", 1, 1), *votes_on(2, "x", 1, 1), *votes_on(3, "x", 0, 0), *votes_on(4, "x", 1, 0)]
+    observed, expected = 2 / 8, 2 * 5 * 3 / (8 * 7)
+    assert agreement(votes) == pytest.approx(1 - observed / expected)
+    assert np.isnan(agreement(votes_on(1, "x", 1)))
+
+
+def test_votes_are_alike_where_images_differ_in_difficulty():
+    alike = [vote for n in range(10) for vote in votes_on(n, "x", *[n < 5] * 3)]
+    assert verdicts(alike, ["x"])[0].alikeness == pytest.approx(1.0)
+    (independent,) = verdicts(synthetic({"x": 0.7}, 2000, 5, 0), ["x"])
+    assert independent.alikeness == pytest.approx(0, abs=0.03)
+
+
+def test_bradley_terry_scores_of_two_are_log_odds():
+    wins = np.array([[0.0, 30], [10, 0]])
+    assert bradley_terry(wins) == pytest.approx([np.log(30.5 / 10.5), 0])
+
+
+def test_bradley_terry_scores_of_three_solve_the_likelihood_equations():
+    wins = np.array([[0.0, 12, 7], [5, 0, 9], [8, 4, 0]])
+    scores = bradley_terry(wins)
+    halves = wins + 0.5 - 0.5 * np.eye(3)
+    likely = 1 / (1 + np.exp(scores[None, :] - scores[:, None]))
+    assert halves.sum(1) == pytest.approx(((halves + halves.T) * likely).sum(1) - np.diag(halves + halves.T) * 0.5)
+    assert scores[-1] == 0
+
+
+def test_preferences_over_the_reference_and_their_intervals():
+    truth = {"psst_multinomial": 0.6, "luo": 0.45}
+    found = preferences(verdicts(synthetic(truth, 300, 5, 4, NATURALNESS), list(truth)))
+    for method, share in truth.items():
+        low, high = found[method].interval
+        assert low < np.log(share / (1 - share)) < high
+        assert high - low < 0.5
+
+
+def test_the_papers_accuracies_are_recovered_from_raters_of_that_skill():
+    skills = {method: skill_of(accuracy, 5) for method, accuracy in PAPER.items()}
+    measured, held = {method: [] for method in PAPER}, []
+    for seed in range(20):
+        for found in verdicts(synthetic(skills, 300, 5, seed), list(PAPER), resamples=300):
+            truths = ((found.by_majority, PAPER[found.method]), (found.by_vote, skills[found.method]))
+            held += [share.interval[0] <= 100 * truth <= share.interval[1] for share, truth in truths]
+            measured[found.method].append(found.by_majority.value)
+    assert 0.9 <= np.mean(held) <= 0.99  # of 160 intervals
+    for method, accuracy in PAPER.items():
+        assert np.mean(measured[method]) == pytest.approx(100 * accuracy, abs=2)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    skill = skill_of(0.72, 5)
+    held = []
+    for seed in range(200):
+        (found,) = verdicts(synthetic({"luo": skill}, 60, 5, seed), ["luo"], resamples=400)
+        low, high = found.by_majority.interval
+        held.append(low <= 72 <= high)
+    assert 0.9 <= np.mean(held) <= 0.99
+
+
+def test_the_accuracy_of_a_majority():
+    assert majority_accuracy(0.7, 1) == pytest.approx(0.7)
+    assert majority_accuracy(0.7, 3) == pytest.approx(3 * 0.7**2 * 0.3 + 0.7**3)
+    assert majority_accuracy(0.7, 2) == pytest.approx(0.7)  # ties count half
+    assert majority_accuracy(0.7, 5, alike=0.999) == pytest.approx(0.7, abs=0.002)
+    assert skill_of(majority_accuracy(0.64, 5, 0.2), 5, 0.2) == pytest.approx(0.64)
+
+
+def test_the_pairs_that_are_needed_are_found_by_simulation_too():
+    left, right = 0.8, 0.6
+    pairs = pairs_needed(left, right)
+    assert power(left, right, pairs) >= 0.8 > power(left, right, pairs - 1)
+    draw = np.random.default_rng(0)
+    wins = [
+        binomial(int((a & ~b).sum()), int((a ^ b).sum())) < 0.05
+        for a, b in (((draw.random(pairs) < left), (draw.random(pairs) < right)) for _ in range(1000))
+    ]
+    assert np.mean(wins) == pytest.approx(0.8, abs=0.06)  # the exact test is a little less sure
+
+
+def test_more_raters_a_pair_need_fewer_pairs():
+    found = plans(0.75, 0.72, 5, 0.0)
+    assert [plan.pairs for plan in found] == sorted((plan.pairs for plan in found), reverse=True)
+    (five,) = [plan for plan in found if plan.raters == 5]
+    assert five.accuracies == pytest.approx((0.75, 0.72))
+    assert five.votes == 2 * 5 * five.pairs
+    assert power(0.75, 0.72, 300) < 0.2  # the paper's 300 pairs could hardly have told these two apart

@@ -1,0 +1,132 @@
+"""What a study asks: which captions, which pairs, of whom, and what raters can see of it."""
+
+import csv
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.study.design import NATURALNESS, QUALIFICATION, RETRIEVAL, Design
+from pipeline.study.questions import mined
+
+METHODS = ("luo", "psst_multinomial", "st_multinomial")
+DESIGN = Design(pairs=10, raters=5, rounds=5)
+
+
+@pytest.fixture(scope="module")
+def made(trial, tmp_path_factory):
+    out = tmp_path_factory.mktemp("study")
+    return out, trial.make(out, DESIGN)
+
+
+def of_task(sheets, task):
+    return [sheet for sheet in sheets if sheet.task == task]
+
+
+def test_each_question_is_asked_of_five_raters_and_each_sheet_has_a_pair_once(made):
+    _, sheets = made
+    for task in (RETRIEVAL, NATURALNESS):
+        asked = [each.question.name for sheet in of_task(sheets, task) for each in sheet.rounds]
+        assert set(Counter(asked).values()) == {5}
+        for sheet in of_task(sheets, task):
+            subjects = [each.question.subject for each in sheet.rounds]
+            assert len(set(subjects)) == len(subjects) <= DESIGN.rounds
+            assert len(sheet.qualification) == QUALIFICATION
+
+
+def test_sides_are_counterbalanced_within_sheets_and_among_the_raters_of_a_question(made):
+    _, sheets = made
+    left = Counter()
+    for sheet in sheets:
+        lefts = [each.options == each.question.options for each in sheet.rounds]
+        assert abs(2 * sum(lefts) - len(lefts)) <= 1
+        left.update(each.question.name for each, first in zip(sheet.rounds, lefts, strict=True) if first)
+    names = {each.question.name for sheet in sheets for each in sheet.rounds}
+    assert {left[name] for name in names} == {2, 3}
+
+
+def test_every_method_and_a_person_caption_each_pair_and_equal_captions_are_asked_once(made):
+    _, sheets = made
+    questions = {each.question.name: each.question for sheet in of_task(sheets, RETRIEVAL) for each in sheet.rounds}
+    pairs = Counter()
+    for question in questions.values():
+        pairs.update((question.subject, method) for method in question.methods)
+    assert len(pairs) == 10 * 4
+    assert set(pairs.values()) == {1}
+    assert any(len(question.methods) > 1 for question in questions.values())
+    person = next(question for question in questions.values() if question.methods == ("human",))
+    assert person.shown == f"a person wrote the words of picture {person.subject} at length"
+
+
+def test_methods_are_compared_at_the_highest_cider_and_the_highest_score_that_all_reach(made):
+    out, _ = made
+    key = json.loads((out / "key.json").read_text())
+    assert key["tasks"]["retrieval"]["at"] == 1.0
+    assert {each["lambda"] for each in key["tasks"]["retrieval"]["methods"].values()} == {0.1}
+    assert key["tasks"]["naturalness"]["at"] == 80.0
+    lambdas = {method: each["lambda"] for method, each in key["tasks"]["naturalness"]["methods"].items()}
+    assert lambdas == {"luo": 0.9, "st_multinomial": 0.9, "psst_multinomial": 0.5}
+
+
+def test_captions_that_equal_the_references_are_not_asked(made):
+    _, sheets = made
+    asked = {each.question.name: each.question for sheet in of_task(sheets, NATURALNESS) for each in sheet.rounds}
+    for question in asked.values():
+        assert question.options[0] != question.options[1]
+        assert "st_multinomial" not in question.methods
+    images = Counter(method for question in asked.values() for method in question.methods)
+    subjects = {each.question.subject for sheet in of_task(sheets, RETRIEVAL) for each in sheet.rounds}
+    assert images["luo"] == len([image for image in subjects if image % 4])
+
+
+def test_pairs_are_the_most_similar_images_and_no_image_is_in_two():
+    pooled = np.array([[0.0, 0], [10, 0], [0, 0.1], [10, 0.1], [-5, 9], [-5, 9.1]])
+    pairs = mined(pooled, 10, seed=1)
+    assert sorted(map(sorted, pairs)) == [[0, 2], [1, 3], [4, 5]]
+    assert len(mined(pooled, 2, seed=1)) == 2
+
+
+def test_raters_see_no_method_no_right_answer_and_no_file_name(made):
+    out, _ = made
+    key = json.loads((out / "key.json").read_text())
+    captions = {q["shown"] for q in key["questions"]} | {o for q in key["questions"] for o in q["options"]}
+    for page in (out / "pages").glob("*.html"):
+        text = page.read_text()
+        content = json.loads(re.search(r'<script type="application/json" id="content">(.*?)</script>', text)[1])
+        assert all("right" not in each for each in content["rounds"])
+        for caption in captions:  # in the trial a caption says whose it is
+            text = text.replace(json.dumps(caption)[1:-1], "")
+        assert not any(method in text for method in METHODS)
+    pictures = {path.name for path in (out / "pages" / "images").iterdir()}
+    assert pictures == {name for name in pictures if re.fullmatch(r"[0-9a-f]{10}\.jpg", name)}
+
+
+def test_equal_inputs_give_equal_bytes_and_another_seed_another_study(trial, made, tmp_path):
+    out, _ = made
+    trial.make(tmp_path / "again", DESIGN)
+    files = sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file())
+    assert all((out / file).read_bytes() == (tmp_path / "again" / file).read_bytes() for file in files)
+    trial.make(tmp_path / "other", replace(DESIGN, seed=1))
+    assert (out / "key.json").read_bytes() != (tmp_path / "other" / "key.json").read_bytes()
+
+
+def test_prolific_has_a_page_and_codes_for_each_rater(made):
+    out, sheets = made
+    rows = list(csv.DictReader((out / "prolific.csv").open()))
+    assert len(rows) == len(sheets) == len({row["completion_code"] for row in rows})
+    for row in rows:
+        page, _, query = row["page"].partition("?")
+        assert (out / "pages" / page).exists()
+        assert query == "PROLIFIC_PID={{%PROLIFIC_PID%}}"
+        assert row["completion_code"] in (out / "pages" / page).read_text()
+
+
+def test_a_method_that_was_not_run_is_one_line(trial, tmp_path):
+    with pytest.raises(UserError, match=r"--methods nobody: no captions of it; there are luo, psst_multinomial"):
+        trial.make(tmp_path, replace(DESIGN, methods=("luo", "nobody")))
+    with pytest.raises(UserError, match="--reference mle: must be one of the methods"):
+        trial.make(tmp_path, replace(DESIGN, reference="mle"))

@@ -1,0 +1,151 @@
+import base64
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from saywhich_world import paint
+
+from saywhich.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def named(repository):
+    return ["--model", str(repository / "models/psst_multinomial")]
+
+
+def test_each_photo_is_captioned_and_a_broken_one_is_told(photos, named, capsys):
+    (photos / "broken.jpg").write_bytes(b"no photo")
+    (photos / ".hidden.jpg").write_bytes(b"not looked at")
+    (photos / "notes.txt").write_text("nor this")
+    (photos / "more").mkdir()
+    paint(photos / "more/d.png", 7)
+    assert main(["caption", ".", *named]) == 1
+    told = capsys.readouterr()
+    lines = [line.split("\t") for line in told.out.splitlines()]
+    assert [name for name, _ in lines] == ["a.jpg", "b.jpg", "c.jpg", "more/d.png"]
+    assert all(caption for _, caption in lines)
+    assert told.err.count("\n") == 1
+    assert told.err.startswith("broken.jpg: the image cannot be decoded")
+
+
+def test_a_table_and_json_lines_hold_ranks_and_candidates(photos, named, capsys):
+    assert main(["caption", "a.jpg", "b.jpg", "--among", ".", "--csv", "said.csv", *named]) == 0
+    rows = list(csv.DictReader(Path("said.csv").read_text().splitlines()))
+    assert [row["file"] for row in rows] == ["a.jpg", "b.jpg"]
+    assert all(1 <= int(row["rank"]) <= int(row["of"]) == 3 for row in rows)
+    assert main(["caption", "a.jpg", "--among", ".", "--beam", "3", "--jsonl", "said.jsonl", *named]) == 0
+    said = json.loads(Path("said.jsonl").read_text())
+    assert said["candidates"][0] == said["caption"]
+    assert len(said["candidates"]) == 3
+    assert (said["rank"] == 1) == (said["margin"] > 0)
+    assert capsys.readouterr().out == ""
+    assert main(["caption", "a.jpg", "--among", ".", *named]) == 0
+    rank = int(rows[0]["rank"])
+    assert capsys.readouterr().out == f"a.jpg\t{rows[0]['caption']}\t{rank}/3\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["caption", "nothing.jpg"], "nothing.jpg: no such photo or folder"),
+        (["caption", "empty"], "empty: no photos (.avif, "),
+        (["caption", "a.jpg", "--model", "nowhere"], "nowhere: no trained model; train one (make repro)"),
+        (["caption", "a.jpg", "--beam", "0"], "beam 0, samples None: give 1 or more"),
+        (["find", "a dog", "a.jpg", "--top", "0"], "--top 0: give 1 or more"),
+    ],
+)
+def test_a_mistake_is_one_line(photos, named, capsys, arguments, line):
+    (photos / "empty").mkdir()
+    assert main([*arguments, *([] if "--model" in arguments else named)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(line)
+    assert told.count("\n") == 1
+
+
+def test_found_photos_come_best_first_and_on_a_page(photos, named, model, capsys):
+    assert main(["find", "a red boat", ".", "--top", "2", "--html", "found.html", *named]) == 0
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    expected = model.find("a red boat", names, top=2)
+    assert capsys.readouterr().out == "".join(f"{each.score:.3f}\t{names[each.index]}\n" for each in expected)
+    page = Path("found.html").read_text()
+    assert page.index(names[expected[0].index]) < page.index(names[expected[1].index])
+    assert page.count("data:image/jpeg;base64,") == 2
+    assert main(["find", "a zebra", ".", *named]) == 0
+    assert "never heard: zebra" in capsys.readouterr().err
+
+
+def test_a_second_search_looks_at_what_is_new_or_changed_alone(photos, named, monkeypatch, capsys):
+    from saywhich import looking
+
+    looked = []
+    own = looking.Photos.look
+
+    def watched(self, paths):
+        looked.extend(Path(path).name for path in paths)
+        return own(self, paths)
+
+    def found():
+        looked.clear()
+        assert main(["find", "a dog", ".", *named]) == 0
+        return sorted(line.split("\t")[1] for line in capsys.readouterr().out.splitlines()), sorted(looked)
+
+    monkeypatch.setattr(looking.Photos, "look", watched)
+    assert found() == (["a.jpg", "b.jpg", "c.jpg"], ["a.jpg", "b.jpg", "c.jpg"])
+    assert found() == (["a.jpg", "b.jpg", "c.jpg"], [])
+    paint(photos / "d.jpg", 5)
+    paint(photos / "b.jpg", 6, (30, 70))
+    (photos / "c.jpg").unlink()
+    assert found() == (["a.jpg", "b.jpg", "d.jpg"], ["b.jpg", "d.jpg"])
+    os.utime("a.jpg")  # touched, and the same to the network
+    assert found()[1] == ["a.jpg"]
+    assert sorted(path.name for path in photos.iterdir()) == ["a.jpg", "b.jpg", "d.jpg"]
+
+
+def test_scores_from_the_cache_are_those_that_were_computed(photos, named, capsys):
+    for _ in range(2):
+        assert main(["find", "a red dog", ".", *named]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == lines[3:]
+
+
+def test_a_cut_off_cache_is_filled_again(photos, named, capsys):
+    for _ in range(2):
+        assert main(["find", "a red dog", ".", *named]) == 0
+        (file,) = Path(os.environ["XDG_CACHE_HOME"]).rglob("vectors")
+        with open(file, "r+b") as vectors:
+            vectors.truncate(45)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == lines[3:]
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(photos, named, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert main(["find", "a dog", ".", *named]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_a_search_with_a_filled_cache_does_not_wait_for_pytorch(photos, named, repository):
+    code = "import sys; from saywhich.cli import main; main(sys.argv[1:]); print('torch' in sys.modules)"
+    command = [sys.executable, "-c", code, "find", "a dog", ".", *named]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    for imported in ("True", "False"):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == imported
+
+
+def test_nothing_that_a_photo_says_of_itself_is_on_the_page(photos, named):
+    exif = Image.Exif()
+    exif[0x010E] = "taken at home"
+    Image.open("a.jpg").save("a.jpg", exif=exif)
+    assert main(["find", "a dog", "a.jpg", "--html", "found.html", *named]) == 0
+    page = Path("found.html").read_text()
+    copy = page.split("data:image/jpeg;base64,")[1].split('"')[0]
+    assert b"taken at home" not in base64.b64decode(copy)

@@ -1,0 +1,159 @@
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from saywhich_world import make_repository
+
+import saywhich
+from pipeline.errors import UserError
+from saywhich.cli import main
+from saywhich.evaluated import evaluated
+from saywhich.export import export
+
+ROOT = Path(__file__).parents[2]
+
+
+def evaluate(folder: Path, images: int = 40) -> None:
+    """What the evaluate stage would have written, for a test split of which every other caption finds its image."""
+    folder.mkdir(parents=True)
+    test = [i >= 4 for i in range(images + 4)]
+    found = [1 + i % 2 for i in range(images + 4)]
+    columns = {
+        "split": ["test" if each else "val" for each in test],
+        "file": [f"{i}.png" for i in range(images + 4)],
+        "caption": [f"a dog {i}" for i in range(images + 4)],
+        "CIDEr": [0.5 + 0.01 * i for i in range(images + 4)],
+        "rank_own": found,
+        "neighbourhood_own": [0 if i < 8 else rank for i, rank in enumerate(found)],
+    }
+    pq.write_table(pa.table(columns), folder / "captions.parquet")
+    galleries = {"neighbourhood": {"R@1": 50.0}}
+    numbers = {
+        "images": images,
+        "language": {"CIDEr": float(np.mean(columns["CIDEr"][4:]))},
+        "judges": {"own": {"text_to_image": {"R@10": 100.0}, "galleries": galleries}},
+    }
+    said = {
+        "method": "psst_multinomial",
+        "settings": {"lambda": 0.01, "seed": 1},
+        "signature": "data=toy|decode=beam:2",
+    }
+    (folder / "metrics.json").write_text(json.dumps({**said, "val": {}, "test": numbers}))
+
+
+@pytest.fixture
+def trained(tmp_path, photos):
+    data = make_repository(tmp_path / "trained", project=5, vector="mean_and_max", mirrored=True)
+    evaluate(data / "evaluation/psst_multinomial")
+    return data / "models/psst_multinomial"
+
+
+def test_the_exported_model_says_the_same_elsewhere(trained, photos, tmp_path):
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    before = saywhich.load(trained)
+    said, scores = before.caption(names), before.score(["a dog"], names)
+    export(trained, tmp_path / "out")
+    shutil.move(tmp_path / "out", tmp_path / "elsewhere")
+    shutil.rmtree(tmp_path / "trained")
+    after = saywhich.load(tmp_path / "elsewhere")
+    assert after.caption(names) == said
+    np.testing.assert_array_equal(after.score(["a dog"], names), scores)
+    kinds = {path.suffix for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()}
+    assert kinds == {".safetensors", ".json", ".md"}, "nothing in it can be executed"
+    again = export(tmp_path / "elsewhere", tmp_path / "again")
+    assert again.caption(names) == said
+
+
+def test_the_card_says_what_it_is_and_what_was_measured(trained, tmp_path):
+    export(trained, tmp_path / "out")
+    _, front, text = (tmp_path / "out/README.md").read_text().split("---\n", 2)
+    said = yaml.safe_load(front)
+    assert said["library_name"] == "saywhich"
+    assert said["pipeline_tag"] == "image-to-text"
+    assert said["datasets"] == ["toy"]
+    (result,) = said["model-index"][0]["results"]
+    values = {metric["name"]: metric["value"] for metric in result["metrics"]}
+    assert values == {"CIDEr": 0.735, "R@1 near, own listener": 50.0, "R@10, own listener": 100.0}
+    assert "lambda 0.01" in text
+    assert "`data=toy|decode=beam:2`" in text
+    assert "not stated: ask whoever owns the photos" in text
+    assert "a dog 4" in text
+    assert re.search(r"\| CIDEr \| 0\.735 \| 0\.(69|70)\d to 0\.7[67]\d \|", text)
+
+
+def test_intervals_are_those_of_the_mean(tmp_path):
+    evaluate(tmp_path / "evaluation", images=400)
+    metrics = {metric["name"]: metric for metric in evaluated(tmp_path / "evaluation")["metrics"]}
+    near = metrics["R@1 near, own listener"]
+    deviation = 50 / np.sqrt(396)  # of a share of one half among the images that have a neighbourhood
+    assert near["value"] == 50
+    assert near["high"] - near["low"] == pytest.approx(2 * 1.96 * deviation, rel=0.1)
+    assert metrics["R@10, own listener"]["low"] == metrics["R@10, own listener"]["high"] == 100
+    assert evaluated(tmp_path / "nothing") == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["weights.safetensors", "vocabulary.json", "features/network.safetensors", "features/scale.safetensors"]
+)
+def test_a_file_that_is_not_what_was_exported_is_one_line(trained, tmp_path, name, capsys):
+    export(trained, tmp_path / "out")
+    file = tmp_path / "out" / name
+    content = bytearray(file.read_bytes())
+    content[-2] ^= 1
+    file.write_bytes(content)
+    assert main(["caption", "a.jpg", "--model", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"{file}: the SHA-256 is ")
+    assert told.count("\n") == 1
+    file.unlink()
+    with pytest.raises(UserError, match="missing; copy the whole folder"):
+        saywhich.load(tmp_path / "out")
+
+
+def test_a_folder_that_holds_something_else_stays_as_it_is(trained, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/diary.txt").write_text("mine")
+    assert main(["export", str(trained), str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == f"{tmp_path / 'out'}: holds something else; give another folder, or remove it\n"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["diary.txt"]
+    for _ in range(2):  # a second time over the first
+        assert main(["export", str(trained), str(tmp_path / "model")]) == 0
+
+
+def test_a_model_that_was_not_evaluated_says_so(trained, tmp_path):
+    shutil.rmtree(trained.parents[1] / "evaluation")
+    export(trained, tmp_path / "out")
+    assert "This model was not evaluated." in (tmp_path / "out/README.md").read_text()
+
+
+def test_mlflow_serves_the_exported_model(trained, photos, tmp_path):
+    """In a process of its own: MLflow leaves its settings behind."""
+    home = trained.parents[2]
+    code = """
+import sys, json, mlflow, pandas as pd
+from saywhich.cli import main
+assert main(["export", "data/models/psst_multinomial", "out"]) == 0
+import saywhich
+uri = next(line.split()[1] for line in open("said") if line.startswith("MLflow:"))
+mlflow.set_tracking_uri("sqlite:///mlflow.db")
+served = mlflow.pyfunc.load_model(uri)
+assert served.metadata.signature.inputs.input_names() == ["image"]
+table = pd.DataFrame({"image": [open(name, "rb").read() for name in sys.argv[1:]]})
+said = served.predict(table, params={"beam": 3})["caption"].tolist()
+assert said == [str(each) for each in saywhich.load("out").caption(sys.argv[1:], beam=3)], said
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "SAYWHICH_"))}
+    environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    with open(home / "said", "w") as out:
+        command = [sys.executable, "-u", "-c", code, *(str(photos / f"{name}.jpg") for name in "ab")]
+        done = subprocess.run(command, cwd=home, env=environment, stdout=out, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -1,0 +1,135 @@
+import doctest
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from saywhich_world import Images, make_model, make_repository
+
+import saywhich
+import saywhich.model
+from pipeline.data.feature_store import FeatureStore
+from pipeline.errors import UserError
+from pipeline.evaluation.judges import judge_of, spoken
+from pipeline.models.weights import load_agent
+
+
+@pytest.mark.parametrize("options", [{}, {"project": 5, "vector": "mean_and_max", "mirrored": True}])
+def test_a_photo_is_seen_as_the_features_stage_saw_it(tmp_path, options):
+    data = make_repository(tmp_path, **options)
+    model = saywhich.load(data / "models/psst_multinomial")
+    sight = model.see([data / "images" / f"{i}.png" for i in range(12)])
+    store = FeatureStore(data / "features/main")
+    pooled, regions, mask = store.read(np.arange(12))
+    np.testing.assert_allclose(sight.pooled.numpy(), pooled, atol=2e-3)
+    np.testing.assert_allclose(sight.regions.numpy(), regions, atol=2e-3)
+    assert (sight.mask.numpy() == mask).all()
+    judge = judge_of(load_agent(data / "models/psst_multinomial/weights.safetensors", "listener"), store, model.device)
+    torch.testing.assert_close(sight.vectors, judge.look(torch.arange(12)).cpu(), atol=2e-3, rtol=0)
+
+
+def test_a_path_an_image_and_an_array_are_the_same_photo(model, photos):
+    with Image.open("a.jpg") as image:
+        forms = ["a.jpg", photos / "a.jpg", image.copy(), np.asarray(image)]
+    texts = [caption.text for caption in model.caption(forms)]
+    assert len(set(texts)) == 1
+    assert texts[0].split()
+    assert set(texts[0].split()) < set(Images.vocabulary.words) - {"UNK"}
+    grey = np.asarray(Image.open("a.jpg").convert("L"))
+    assert model.see([grey]).contents != model.see(["a.jpg"]).contents
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((4, 4, 3)), np.zeros((4, 4, 2), np.uint8), np.zeros(4, np.uint8)])
+def test_an_array_that_is_no_photo_is_one_line(model, wrong):
+    with pytest.raises(UserError, match="is no photo: give uint8"):
+        model.caption([wrong])
+
+
+def test_scores_are_the_listener_s_and_find_sorts_by_them(model, photos):
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    scores = model.score(["a dog", "the red boat on the beach"], names)
+    judge = model._judge()
+    heard = judge.hear(spoken(["a dog", "the red boat on the beach"], model.vocabulary, 6))
+    np.testing.assert_allclose(scores, (heard @ model.see(names).vectors.T).numpy(), atol=1e-6)
+    found = model.find("A dog!", names, top=2)
+    assert [each.index for each in found] == (-scores[0]).argsort()[:2].tolist()
+    assert found[0].score == pytest.approx(scores[0].max())
+    assert len(model.find("a dog", names, top=None)) == 3
+
+
+def test_among_takes_the_candidate_with_the_largest_margin(model, photos):
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    said = model.caption(names, samples=8, among=names, seed=3)
+    plain = model.caption(names, samples=8, seed=3)
+    for i, (caption, drawn) in enumerate(zip(said, plain, strict=True)):
+        assert sorted(caption.candidates) == sorted(drawn.candidates)
+        scores = model.score(list(drawn.candidates), names)
+        margins = scores[:, i] - np.delete(scores, i, 1).max(1)
+        assert caption.margin == pytest.approx(margins.max(), abs=1e-6)
+        assert caption.text == caption.candidates[0] == drawn.candidates[margins.argmax()]
+        assert caption.of == 3, "the photo itself is one of the three"
+        assert (caption.rank == 1) == (caption.margin > 0)
+    assert model.caption(["a.jpg"], samples=4, among=["b.jpg"])[0].of == 2
+    alone = model.caption(["a.jpg"], samples=4, among=["a.jpg", np.asarray(Image.open("a.jpg"))])[0]
+    assert (alone.rank, alone.of) == (1, 1)
+
+
+def test_what_is_drawn_depends_on_the_seed(model, photos):
+    def drawn(seed):
+        return [caption.candidates for caption in model.caption(["a.jpg", "b.jpg"], samples=6, seed=seed)]
+
+    assert drawn(1) == drawn(1)
+    assert drawn(1)[1:] == [caption.candidates for caption in model.caption(["b.jpg"], samples=6, seed=1)]
+    assert drawn(1) != drawn(2)
+
+
+def test_no_image_is_no_caption(model):
+    assert model.caption([]) == []
+    assert model.score(["a dog"], []).shape == (1, 0)
+
+
+def test_the_examples_of_the_docs_are_true(repository, photos, model):
+    (photos / "data").symlink_to(repository)
+    for module in (saywhich, saywhich.model):
+        tests = doctest.DocTestFinder().find(module, globs={"model": model, "saywhich": saywhich})
+        results = [doctest.DocTestRunner().run(test) for test in tests]
+        assert sum(result.attempted for result in results) > 1
+        assert not any(result.failed for result in results)
+
+
+def test_what_cannot_be_loaded_is_one_line(repository, tmp_path):
+    with pytest.raises(UserError, match="no trained model; train one"):
+        saywhich.load(tmp_path / "nowhere")
+    weights = (repository / "models/psst_multinomial/weights.safetensors").read_bytes()
+    (tmp_path / "weights.safetensors").write_bytes(weights)
+    with pytest.raises(UserError, match="neither an exported model"):
+        saywhich.load(tmp_path)
+
+
+def test_a_network_s_file_that_is_another_one_is_told(tmp_path):
+    data = make_repository(tmp_path)
+    file = data / "features/main/detector.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(UserError, match=r"detector.safetensors: the SHA-256 is .* as written"):
+        saywhich.load(data / "models/psst_multinomial")
+
+
+def test_imported_features_have_no_eyes(tmp_path):
+    data = make_repository(tmp_path)
+    (data / "features/main/manifest.json").write_text(json.dumps({"imported": "x", "shape": {"P": 3}}))
+    with pytest.raises(UserError, match="these features were imported"):
+        saywhich.load(data / "models/psst_multinomial")
+
+
+@pytest.mark.parametrize("encoder", ["gru", "bag"])
+def test_an_ear_without_pytorch_hears_what_the_listener_hears(tmp_path, encoder):
+    from saywhich.hearing import Ear
+    from saywhich.places import place_of
+
+    data = make_repository(tmp_path)
+    folder = make_model(data, encoder, 3, encoder)
+    model, ear = saywhich.load(folder), Ear.of(place_of(folder))
+    texts = ["a dog", "", "Red boat, on THE beach", "zebra", "a a a a a a", "a a a a a a a a dog"]
+    np.testing.assert_allclose(np.stack([ear(text) for text in texts]), model.hear(texts).numpy(), atol=1e-6)
+    assert ear.unknown("a Zebra on the moon") == ["zebra", "moon"]

@@ -1,0 +1,73 @@
+"""A repository's data folder with a small model in it, made by the project's own functions, and photos beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from pipeline.data.feature_store import FeatureWriter
+from pipeline.features.extract import extract
+from pipeline.features.extractor import NetworkSettings
+from pipeline.models.att2in import Att2in
+from pipeline.models.listener import Listener
+from pipeline.models.weights import save_agents
+from pipeline.vocabulary import Vocabulary
+
+WORDS = ("a", "dog", "boat", "on", "the", "beach", "red", "UNK")
+DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 0, "mirrored": False}
+
+
+class Images:
+    """Twelve images of which nine train, each with one caption."""
+
+    vocabulary = Vocabulary(WORDS)
+
+    def __len__(self):
+        return 12
+
+    def rows(self, split):
+        return np.arange(9) if split == "train" else np.arange(9, 12)
+
+    def file(self, image):
+        return f"{image}.png"
+
+    def references(self, images):
+        return np.tile(np.array([[[1, 2, 0]]], np.int32), (len(images), 1, 1))
+
+
+def paint(path: Path, seed: int, size: tuple[int, int] = (40, 50)) -> Path:
+    """A picture of four coloured quarters."""
+    quarters = np.random.default_rng(seed).integers(0, 256, (2, 2, 3), np.uint8)
+    Image.fromarray(quarters).resize(size, Image.Resampling.NEAREST).save(path)
+    return path
+
+
+def make_model(data: Path, name: str, seed: int, encoder: str = "gru", words: tuple[str, ...] = WORDS) -> Path:
+    """A speaker and a listener that learned nothing, for the features that are in `data`; their folder."""
+    shape = json.loads((data / "features/main/manifest.json").read_text())["shape"]
+    torch.manual_seed(seed)
+    speaker = Att2in(len(words), shape["D"], words=6, hidden=8, attention=6, max_words=6)
+    listener = Listener(len(words), shape["P"], words=6, hidden=10, encoder=encoder)
+    torch.nn.init.normal_(listener.word.weight)
+    save_agents(data / "models" / name / "weights.safetensors", {"speaker": speaker, "listener": listener})
+    return data / "models" / name
+
+
+def make_repository(folder: Path, **options: object) -> Path:
+    """Images, features with what `options` of `extract` say, and the model `psst_multinomial`; its folder data."""
+    data = folder / "data"
+    (data / "images").mkdir(parents=True)
+    for i in range(12):
+        paint(data / "images" / f"{i}.png", i)
+    (data / "prepared").mkdir()
+    (data / "prepared/vocabulary.json").write_text(Images.vocabulary.dump())
+    (data / "prepared/manifest.json").write_text(json.dumps({"dataset": "toy", "settings": {"max_words": 6}}))
+    settings = NetworkSettings("word_detector", 32, vector=options.pop("vector", None))
+    out, work = data / "features/main", folder / "work"
+    extract(Images(), data / "images", out, FeatureWriter, work, settings, batch=5, detector=DETECTOR, **options)
+    make_model(data, "psst_multinomial", 0)
+    return data

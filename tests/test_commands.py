@@ -1,0 +1,76 @@
+"""Every command in the documents exists: targets of make, profiles, modules, files, stages, commands of saywhich."""
+
+import re
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("profiles/*.md"), *ROOT.glob("results/*.md")]
+BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+STAGES = set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
+RECORDS = {"observatory", "benchmarks"}  # PROFILE of make record that are no profiles
+
+
+def commands(path: Path) -> list[list[str]]:
+    """The words of each command in a document's blocks of shell."""
+    lines = "\n".join(BLOCK.findall(path.read_text(encoding="utf-8"))).replace("\\\n", " ").splitlines()
+    parts = [part for line in lines for part in re.split(r"&&|;|\|", re.sub(r"(^| )#.*", "", line))]
+    return [words for part in parts if (words := shlex.split(part))]
+
+
+def wrong(words: list[str], written: set[str]) -> str | None:
+    """What a command names that is not there; `written`: profiles that the document makes before."""
+    while words and re.fullmatch(r"[A-Z_]+=\S+", words[0]):
+        words = words[1:]
+    if not words:
+        return None
+    program, *rest = words
+    if program == "make":
+        settings = dict(word.split("=", 1) for word in rest if "=" in word)
+        unknown = {word for word in rest if "=" not in word} - TARGETS
+        profile = settings.get("PROFILE", "scenes").partition("@")[0]
+        if profile not in RECORDS | written and not (ROOT / "profiles" / f"{profile}.yaml").exists():
+            unknown.add(f"PROFILE={profile}")
+        return ", ".join(unknown) or None
+    if program == "python" and rest[0] == "-m" and rest[1] != "pytest":
+        return None if find_spec(rest[1]) else rest[1]
+    if program == "python" and rest[0] == "-m":
+        return next((word for word in rest[2:] if "/" in word and not (ROOT / word.partition("::")[0]).exists()), None)
+    if program == "snakemake":
+        files = [rest[n + 1] for n, word in enumerate(rest) if word in ("-s", "--workflow-profile", "--profile")]
+        return next((file for file in files if not (ROOT / file).exists()), None)
+    if words[:2] == ["dvc", "repro"]:
+        stages = [word.partition("@")[0] for word in rest[1:] if not word.startswith("-")]
+        return next((stage for stage in stages if stage not in STAGES), None)
+    if program == "saywhich" and find_spec("saywhich.cli"):
+        return None if find_spec(f"saywhich.commands.{rest[0]}") else rest[0]
+    return None
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_command_of_the_documents_exists(path):
+    found, written = [], set()
+    for words in commands(path):
+        if words[0] == "cp" and (made := re.fullmatch(r"profiles/(\w+)\.yaml", words[-1])):
+            written.add(made[1])
+        if missing := wrong(words, written):
+            found.append(f"{shlex.join(words)}: {missing}")
+    assert found == []
+
+
+def test_a_command_that_is_not_there_is_noticed():
+    for line, missing in (
+        ("make nothing", "nothing"),
+        ("make repro PROFILE=nowhere", "PROFILE=nowhere"),
+        ("python -m stages.nothing", "stages.nothing"),
+        ("python -m pytest tests/nothing.py -k x", "tests/nothing.py"),
+        ("SAYWHICH_PROCESSES=4 dvc repro nothing@mle", "nothing"),
+        ("snakemake -s nothing.smk --cores 2", "nothing.smk"),
+    ):
+        assert wrong(shlex.split(line), set()) == missing
+    assert sum(len(commands(path)) for path in DOCUMENTS) > 50
