@@ -295,8 +295,18 @@ CONTRAST = """() => {
 def test_text_stands_out_from_its_ground(open_page, scheme):
     page = open_page(color_scheme=scheme)
     found = page.evaluate(CONTRAST)
-    assert len(found) > 500
+    assert len(found) > 400
     assert [(round(ratio, 2), text) for ratio, text in found if ratio < 4.5] == []
+
+
+@pytest.mark.parametrize("screen", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_wrong_with_everything_unfolded(open_page, screen, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = open_page(viewport=screen, color_scheme=scheme, bypass_csp=True)
+    page.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
+    found = axe.Axe().run(page)
+    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found.response["violations"]] == []
 
 
 def test_dark_mode_is_dark(open_page):
