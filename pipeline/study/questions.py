@@ -70,7 +70,7 @@ def mined(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, int]]:
     Targets are drawn at random; each one's distractor is the most similar image that is still free.
     """
     order = similar_distractors(torch.from_numpy(pooled), len(pooled) - 1).tolist()
-    free, pairs = set(range(len(pooled))), []
+    free, pairs = set(range(len(pooled))), list[tuple[int, int]]()
     for target in np.random.default_rng([seed, len(pooled)]).permutation(len(pooled)).tolist():
         if target not in free or len(free) < 2 or len(pairs) == count:
             continue
