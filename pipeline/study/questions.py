@@ -69,12 +69,13 @@ def mined(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, int]]:
 
     Targets are drawn at random; each one's distractor is the most similar image that is still free.
     """
-    order = similar_distractors(torch.from_numpy(pooled), len(pooled) - 1).tolist()
-    free, pairs = set(range(len(pooled))), []
+    near = min(len(pooled), 2 * count) - 1  # among so many one is always free: fewer are in other pairs
+    order = similar_distractors(torch.from_numpy(pooled), near)
+    free, pairs = set(range(len(pooled))), list[tuple[int, int]]()
     for target in np.random.default_rng([seed, len(pooled)]).permutation(len(pooled)).tolist():
         if target not in free or len(free) < 2 or len(pairs) == count:
             continue
-        distractor = next(other for other in order[target] if other in free)
+        distractor = next(other for other in order[target].tolist() if other in free)
         free -= {target, distractor}
         pairs.append((target, distractor))
     return pairs

@@ -34,6 +34,8 @@ def test_majorities_single_votes_and_ties_by_hand():
     assert found.by_majority.value == pytest.approx(100 * (1 + 0 + 0.5) / 3)
     assert found.by_vote.value == pytest.approx(100 * 4 / 8)
     assert found.p == 1.0  # one of two decided majorities
+    (found,) = verdicts([v for n in range(7) for v in votes_on(n, "luo", 1, n > 0)], ["luo"])
+    assert found.p == pytest.approx(2 / 2**6)  # the tie does not count
 
 
 def test_a_caption_of_two_methods_counts_for_both():
