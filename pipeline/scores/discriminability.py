@@ -16,10 +16,17 @@ from pipeline.runtime import ranks
 from pipeline.types import Batch, Message
 
 
+def by_encoder(listener: Listener, message: Message, batch: Batch) -> Tensor:
+    """(P, S, B, B) cosines: [p, s, i, k] of caption s of image i with image k by the p-th of the listener's encoders,
+    B images of the whole batch."""
+    heard = ranks.gathered(listener.hear(message).view(len(batch), message.samples, -1)).transpose(0, 1)  # (S, B, P·H)
+    seen, parts = ranks.gathered(listener.see(batch.pooled)), listener.parts
+    return parts * torch.stack([h @ v.T for h, v in zip(heard.chunk(parts, 2), seen.chunk(parts, 1), strict=True)])
+
+
 def similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:
     """(S, B, B) cosines: [s, i, k] of caption s of image i with image k, B images of the whole batch."""
-    heard = ranks.gathered(listener.hear(message).view(len(batch), message.samples, -1)).transpose(0, 1)  # (S, B, H)
-    return heard @ ranks.gathered(listener.see(batch.pooled)).T
+    return by_encoder(listener, message, batch).mean(0)
 
 
 def _per_caption(by_sample: Tensor) -> Tensor:
@@ -56,7 +63,8 @@ class Hinge:
 class InfoNCE:
     """Log-probability of the image given the caption plus that of the caption given the image, among the batch.
 
-    Cosines are divided by `temperature` (van den Oord et al. 2018; CLIP).
+    Cosines are divided by `temperature` (van den Oord et al. 2018; CLIP). Of a pair each encoder has its own, and the
+    score is their mean: each learns all it can, and together they find more than if they had learned as one.
     """
 
     listener: Listener
@@ -64,10 +72,10 @@ class InfoNCE:
     differentiable = True
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        logits = similarities(self.listener, message, batch) / self.temperature
-        image = logits.log_softmax(2).diagonal(dim1=1, dim2=2)
-        caption = logits.log_softmax(1).diagonal(dim1=1, dim2=2)
-        return _per_caption(image + caption)
+        logits = by_encoder(self.listener, message, batch) / self.temperature
+        image = logits.log_softmax(3).diagonal(dim1=2, dim2=3)
+        caption = logits.log_softmax(2).diagonal(dim1=2, dim2=3)
+        return _per_caption((image + caption).mean(0))
 
 
 class Recovering(nn.Module):

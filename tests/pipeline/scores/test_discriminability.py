@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pipeline.estimators.rollouts import human
+from pipeline.models.listener import Listener
 from pipeline.models.unroll import speak
 from pipeline.scores.discriminability import Dropping, Hinge, InfoNCE, Recovering, similarities
 
@@ -49,6 +50,18 @@ def test_info_nce_is_two_cross_entropies(toy):
     target = torch.arange(8)
     expected = torch.nn.functional.cross_entropy(logits, target) + torch.nn.functional.cross_entropy(logits.T, target)
     torch.testing.assert_close(-InfoNCE(agents.listener, 0.1)(message, batch).mean(), expected)
+
+
+def test_each_encoder_of_a_pair_has_its_own_info_nce(toy):
+    batch = toy.batch()
+    pair = Listener(toy.agents().listener.vocabulary, batch.pooled.shape[1], words=4, hidden=6, encoder="pair")
+    message, target, found = human(batch), torch.arange(8), []
+    heard, seen = pair.hear(message), pair.see(batch.pooled)
+    for part in (slice(0, 6), slice(6, 12)):
+        cosines = torch.nn.functional.cosine_similarity(heard[:, None, part], seen[None, :, part], dim=2)
+        losses = [torch.nn.functional.cross_entropy(logits / 0.1, target) for logits in (cosines, cosines.T)]
+        found.append(sum(losses))
+    torch.testing.assert_close(-InfoNCE(pair, 0.1)(message, batch).mean(), (found[0] + found[1]) / 2)
 
 
 def _collapse(listener):
