@@ -108,6 +108,7 @@ def write_report(
         "rho": rho_panels(results, comparison),
         "drift": [drift] if drift else [],
         "training": rewarded.training_panels(results, histories),
+        "discriminator": rewarded.discriminator_panels(results, histories),
         "plane": gradients.plane_panels(observed) if observed else [],
         "claim": gradients.claim_panels(observed) if observed else [],
     }

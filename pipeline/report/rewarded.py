@@ -87,36 +87,20 @@ def histories(choices: Iterable[Choice], swept: Path, models: Iterable[Path]) ->
 
 
 def training_panels(results: Results, found: Mapping[str, History]) -> list[Panel]:
-    """Recall on the validation split by the retriever and by a judge, CIDEr, and how often the discriminator is right.
+    """Recall on the validation split by the retriever and by a judge, against the epochs of training.
 
-    Against the epochs of training. Where the first grows and the second does not, the reward is hacked. Without a judge
-    the second is the listener's.
+    Where the first grows and the second does not, the reward is hacked. Without a judge the second is the listener's.
     """
-    style, panels = styles(results), []
     k = results.score.partition(" ")[0].removeprefix("R@")
     judged = any(JUDGED + k in entry for history in found.values() for entry in history)
     seen = (JUDGED + k, "By the judge, which does not") if judged else (HEARD + k, "By a listener that does not")
-    recall, share = f"R@{k}, validation split →", "share in % →"
-    for key, title, up, scale in (
-        (REWARDED + k, "By the retriever that rewards", recall, 1.0),
-        (*seen, recall, 1.0),
-        (CIDER, "CIDEr", "CIDEr, validation split →", 1.0),
-        (RIGHT, "The discriminator is right", share, 100.0),
-    ):
-        lines = []
-        for place, (method, history) in enumerate(found.items()):
-            spots = [
-                Spot(
-                    entry["epoch"],
-                    scale * entry[key],
-                    f"{published(method)}, epoch {entry['epoch']:g}: {scale * entry[key]:.{3 if key == CIDER else 1}f}",
-                )
-                for entry in history
-                if key in entry
-            ]
-            lines.append(Series(published(method), style.get(method, Style(place, place)), tuple(spots)))
-        panels.append(Panel(key, title, "epochs of training →", up, tuple(lines)))
-    return [panel for panel in panels if not panel.empty]
+    up, shown = f"R@{k}, validation split →", ((REWARDED + k, "By the retriever that rewards"), seen)
+    return _panels(results, found, [(key, title, up, 1.0) for key, title in shown])
+
+
+def discriminator_panels(results: Results, found: Mapping[str, History]) -> list[Panel]:
+    """How often the discriminator is right, in %, against the epochs of training."""
+    return _panels(results, found, [(RIGHT, "The discriminator is right", "share of captions in % →", 100.0)])
 
 
 def training_csv(found: Mapping[str, History]) -> str:
@@ -125,6 +109,21 @@ def training_csv(found: Mapping[str, History]) -> str:
     keys = ["epoch", "step", CIDER, *recalls, RIGHT, "discriminability/score", "naturalness/score"]
     rows = [{"method": method, **entry} for method, history in found.items() for entry in history]
     return as_csv(["method", *keys], [{key: row.get(key) for key in ("method", *keys)} for row in rows])
+
+
+def _panels(
+    results: Results, found: Mapping[str, History], shown: Sequence[tuple[str, str, str, float]]
+) -> list[Panel]:
+    """One panel for each key of the histories, with its title, the words at its axis and what a number is times."""
+    style, panels = styles(results), []
+    for key, title, up, scale in shown:
+        lines = []
+        for place, (method, history) in enumerate(found.items()):
+            known = [(entry["epoch"], scale * entry[key]) for entry in history if key in entry]
+            spots = [Spot(epoch, value, f"{published(method)}, epoch {epoch:g}: {value:.1f}") for epoch, value in known]
+            lines.append(Series(published(method), style.get(method, Style(place, place)), tuple(spots)))
+        panels.append(Panel(key, title, "epochs of training →", up, tuple(lines)))
+    return [panel for panel in panels if not panel.empty]
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.report.hacked import hacked
 from pipeline.report.page import write_report
-from pipeline.report.rewarded import histories, rewarded_table, training_csv, training_panels
+from pipeline.report.rewarded import discriminator_panels, histories, rewarded_table, training_csv, training_panels
 
 RECALLS = {"mle": (60.0, 50.0), "wtf_rl": (75.0, 58.0), "rl": (80.0, 49.0)}  # R@10 by the retriever, by the judge
 
@@ -86,11 +86,12 @@ def test_the_figure_has_what_was_validated_and_in_per_cent(rewarded):
     found = histories(choose_all(results, ReportSettings()), rewarded.sweep / "history.jsonl", models(rewarded))
     assert list(found) == ["wtf_rl", "rl"]
     panels = training_panels(results, found)
+    panels += discriminator_panels(results, found)
     assert [panel.title for panel in panels] == [
-        "By the retriever that rewards", "By the judge, which does not", "CIDEr", "The discriminator is right",
+        "By the retriever that rewards", "By the judge, which does not", "The discriminator is right",
     ]  # fmt: skip
     assert [[(spot.x, spot.y) for spot in panel.series[0].spots] for panel in panels] == [
-        [(1, 63.0), (2, 64.0)], [(1, 55.0), (2, 55.0)], [(1, 1.0), (2, 1.0)], [(1, 75.0), (2, 75.0)],
+        [(1, 63.0), (2, 64.0)], [(1, 55.0), (2, 55.0)], [(1, 75.0), (2, 75.0)],
     ]  # the first is the mean over two seeds  # fmt: skip
     assert [spot.y for spot in panels[0].series[1].spots] == [51.0, 52.0]
     rows = list(csv.DictReader(training_csv(found).splitlines()))
