@@ -167,11 +167,11 @@ def done(tmp_path_factory) -> Path:
     write_params(folder)
     result = snakemake(folder)
     assert result.returncode == 0, result.stdout
-    assert ran(folder) == all_of("psst/lambda=0.1,rho=0.25,seed=1", "psst/lambda=1e-05,rho=0.25,seed=1", LUO)
+    assert ran(folder) == all_of("psst/lambda=0.1_rho=0.25_seed=1", "psst/lambda=1e-05_rho=0.25_seed=1", LUO)
     return folder
 
 
-PSST, SMALL, LUO = "psst/lambda=0.1,rho=0.25,seed=1", "psst/lambda=1e-05,rho=0.25,seed=1", "luo/lambda=0.9,seed=1"
+PSST, SMALL, LUO = "psst/lambda=0.1_rho=0.25_seed=1", "psst/lambda=1e-05_rho=0.25_seed=1", "luo/lambda=0.9_seed=1"
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_one_more_value_runs_the_new_cell_only(folder):
     )
     result = snakemake(folder)
     assert result.returncode == 0, result.stdout
-    assert ran(folder) == all_of("luo/lambda=0.8,seed=1")
+    assert ran(folder) == all_of("luo/lambda=0.8_seed=1")
     assert len(json.loads((folder / "data/sweep/cells.json").read_text())) == 4
 
 
@@ -333,7 +333,7 @@ def test_a_failing_cell_shows_its_log_and_the_stage_fails_in_one_line(folder):
     (folder / "broken").unlink()
     result = subprocess.run(stage, cwd=folder, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert ran(folder) == sorted(["train luo/lambda=0.7,seed=1", *all_of("luo/lambda=0.7,seed=1")])
+    assert ran(folder) == sorted(["train luo/lambda=0.7_seed=1", *all_of("luo/lambda=0.7_seed=1")])
 
 
 def test_the_report_is_written_offline(folder):

@@ -204,7 +204,7 @@ def test_one_more_lambda_runs_the_new_cell_and_the_method_s_own_takes_the_method
     assert sorted((cell["method"], cell["settings"]["lambda"]) for cell in results) == [
         ("luo", 0.5), ("luo", 0.7), ("luo", 0.9), ("psst_multinomial", 0.002),
     ]  # fmt: skip
-    cell = folder / "data/cells/luo/lambda=0.9,seed=1"
+    cell = folder / "data/cells/luo/lambda=0.9_seed=1"
     for stage, own, its in (
         ("train", "models/luo", "."),
         ("adapt", "models/luo/adapted", "adapted"),
@@ -212,7 +212,7 @@ def test_one_more_lambda_runs_the_new_cell_and_the_method_s_own_takes_the_method
     ):
         assert f"done before, in data/{own}" in (cell / f"{stage}.log").read_text()
         assert digests(folder / "data" / own).items() <= digests(cell / its).items()
-    assert "done before" not in (folder / "data/cells/luo/lambda=0.7,seed=1/train.log").read_text()
+    assert "done before" not in (folder / "data/cells/luo/lambda=0.7_seed=1/train.log").read_text()
 
 
 def test_a_method_of_ten_lines_is_in_curves_tables_and_report_without_another_edit(folder):

@@ -39,8 +39,11 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Such as lambda=0.005,rho=0.25,seed=1; within a method it names the cell and its folder."""
-        return ",".join(f"{key}={_word(value)}" for key, value in {**self.settings, "seed": self.seed}.items())
+        """Such as lambda=0.005_rho=0.25_seed=1; within a method it names the cell and its folder.
+
+        It has no comma: Snakemake would take one for the next wildcard when it submits the cell to a cluster.
+        """
+        return "_".join(f"{key}={_word(value)}" for key, value in {**self.settings, "seed": self.seed}.items())
 
     @property
     def folder(self) -> Path:

@@ -41,7 +41,7 @@ def free_ports(n: int) -> list[int]:
     return ports
 
 
-def until(done: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+def until(done: Callable[[], object], what: str, seconds: float = 300.0) -> None:
     """Wait for what is `done`; TimeoutError after so many seconds."""
     deadline = time.monotonic() + seconds
     while not done():
@@ -147,7 +147,7 @@ class Slurm:
     def stop(self) -> None:
         self.run("scancel", "--user", getpass.getuser(), check=False)
         with suppress(TimeoutError):
-            until(lambda: not self.run("squeue", "-h", check=False), "the end of all jobs", 30.0)
+            until(lambda: not self.run("squeue", "-h", check=False), "the end of all jobs", 60.0)
         for service in reversed(self.services.values()):
             service.stop()
 
@@ -190,7 +190,7 @@ class Loopback:
 
     def start_tracker(self) -> None:
         self.tracker.start()
-        until(lambda: answers(f"{self.environment['MLFLOW_TRACKING_URI']}/health"), "the MLflow server", 120.0)
+        until(lambda: answers(f"{self.environment['MLFLOW_TRACKING_URI']}/health"), "the MLflow server", 600.0)
 
 
 @contextmanager

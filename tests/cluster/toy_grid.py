@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 from test_workflow import KEPT, ROOT, succeed, toy_params
 
-CELLS = tuple(f"luo/lambda={value},seed=1" for value in (0.5, 0.6, 0.7))
+CELLS = tuple(f"luo/lambda={value}_seed=1" for value in (0.5, 0.6, 0.7))
 
 
 def params() -> dict:
@@ -45,7 +45,7 @@ def without_grid(world: Path, copy: Path) -> Path:
     """A copy of the world whose grid has not run."""
     shutil.copytree(world, copy, symlinks=True)
     for name in ("data/cells", "data/sweep", "data/checkpoints", ".snakemake"):
-        shutil.rmtree(copy / name)
+        shutil.rmtree(copy / name, ignore_errors=True)
     return copy
 
 

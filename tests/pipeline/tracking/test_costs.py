@@ -11,8 +11,8 @@ def run(name: str, seconds: float, processor: float | None = None, megabytes: fl
 
 def test_runs_of_a_stage_are_one_row_and_what_was_not_recorded_is_a_dash():
     runs = [
-        run("train@luo lambda=0.5,seed=1", 3000, 2900, 1500),
-        run("train@psst lambda=0.1,seed=1", 1000, 900, 2500),
+        run("train@luo lambda=0.5_seed=1", 3000, 2900, 1500),
+        run("train@psst lambda=0.1_seed=1", 1000, 900, 2500),
         run("train@psst", 2000, 1800),
         run("pretrain@speaker", 50),
     ]

@@ -251,13 +251,13 @@ def test_how_a_run_ends(spooled, error, status):
 def test_children_find_their_parent(spooled, database, monkeypatch):
     with recorder.run("sweep") as parent:
         monkeypatch.setenv("SAYWHICH_PARENT_RUN", parent.environment["SAYWHICH_PARENT_RUN"])
-        monkeypatch.setenv("SAYWHICH_CELL", "lambda=0.1,seed=1")
+        monkeypatch.setenv("SAYWHICH_CELL", "lambda=0.1_seed=1")
         with recorder.run("train@luo"):
             pass
     assert sync() == 0
     recorded = runs()
     parent_id = recorded["sweep"].info.run_id
-    assert recorded["train@luo lambda=0.1,seed=1"].data.tags["mlflow.parentRunId"] == parent_id
+    assert recorded["train@luo lambda=0.1_seed=1"].data.tags["mlflow.parentRunId"] == parent_id
     assert "mlflow.parentRunId" not in recorded["sweep"].data.tags
     monkeypatch.delenv("SAYWHICH_CELL")
     monkeypatch.setenv("SAYWHICH_PARENT_RUN", parent_id)  # an id of MLflow's own is as good

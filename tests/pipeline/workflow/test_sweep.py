@@ -16,26 +16,35 @@ def test_cells_are_the_product_of_options_and_seeds():
     }
     cells = sweep.cells(params)
     assert [cell.name for cell in cells] == [
-        "lambda=0.1,mix=token,eos=true,seed=1",
-        "lambda=0.1,mix=token,eos=true,seed=2",
-        "lambda=0.2,mix=token,eos=true,seed=1",
-        "lambda=0.2,mix=token,eos=true,seed=2",
+        "lambda=0.1_mix=token_eos=true_seed=1",
+        "lambda=0.1_mix=token_eos=true_seed=2",
+        "lambda=0.2_mix=token_eos=true_seed=1",
+        "lambda=0.2_mix=token_eos=true_seed=2",
         "seed=1",
         "seed=2",
     ]
-    assert cells[0].folder == Path("data/cells/a/lambda=0.1,mix=token,eos=true,seed=1")
+    assert cells[0].folder == Path("data/cells/a/lambda=0.1_mix=token_eos=true_seed=1")
     assert " ".join(cells[0].options) == (
         '--method a --set methods.a.lambda=0.1 --set methods.a.mix="token" --set methods.a.eos=true --seed 1'
     )
+
+
+def test_a_cell_is_known_by_its_name_when_a_cluster_hands_it_to_another_snakemake():
+    from snakemake.target_jobs import parse_target_jobs_cli_args
+    from snakemake_interface_executor_plugins.utils import TargetSpec, encode_target_jobs_cli_args
+
+    cell = sweep.Cell("a", {"lambda": 1e-05, "mix": "token, or not", "eos": True}, 7)
+    job = TargetSpec("train", {"method": cell.method, "cell": cell.name})
+    assert parse_target_jobs_cli_args(encode_target_jobs_cli_args([job])) == [job]
 
 
 def test_a_method_may_have_several_grids_and_seeds_of_its_own():
     grid = {"a": [{"lambda": [0.1, 0.2]}, {"lambda": [0.1], "rho": [0.5], "seed": [7]}], "b": {"seed": [3]}}
     cells = sweep.cells({"methods": {"a": {}, "b": {}}, "sweep": {"seeds": [1], "grid": grid}})
     assert [(cell.method, cell.name) for cell in cells] == [
-        ("a", "lambda=0.1,seed=1"),
-        ("a", "lambda=0.2,seed=1"),
-        ("a", "lambda=0.1,rho=0.5,seed=7"),
+        ("a", "lambda=0.1_seed=1"),
+        ("a", "lambda=0.2_seed=1"),
+        ("a", "lambda=0.1_rho=0.5_seed=7"),
         ("b", "seed=3"),
     ]
 
@@ -46,7 +55,7 @@ def test_a_method_may_have_several_grids_and_seeds_of_its_own():
         ({"c": {}}, "sweep.grid.c: no such method"),
         ({"a": {"lambda": 0.1}}, r"sweep.grid.a.lambda: must be a list"),
         ({"a": {"lambda": []}}, r"sweep.grid.a.lambda: must be a list"),
-        ({"a": {"lambda": [0.1, 0.10]}}, r"a lambda=0.1,seed=1 is there twice"),
+        ({"a": {"lambda": [0.1, 0.10]}}, r"a lambda=0.1_seed=1 is there twice"),
     ],
 )
 def test_a_wrong_grid_is_one_line(grid, line):
