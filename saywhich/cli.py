@@ -15,6 +15,7 @@ COMMANDS = {
     "caption": "say what makes each photo this one",
     "find": "find photos by words",
     "export": "write a trained model into a folder that works anywhere",
+    "serve": "a page for photos of one's own, on this machine",
 }
 
 

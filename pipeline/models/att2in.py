@@ -84,13 +84,16 @@ class Att2in(Decoder):
         return h, replace(state, h=h, c=c)
 
     def attend(self, query: Tensor, state: Att2inState) -> Tensor:
-        """What a query (n, A) attends to (n, H): the sum of regions by their shares.
+        """What a query (n, A) attends to (n, H): the sum of regions by their shares."""
+        return torch.bmm(self.shares(query, state).unsqueeze(1), state.regions).squeeze(1)
+
+    def shares(self, query: Tensor, state: Att2inState) -> Tensor:
+        """(n, R): how much a query (n, A) attends to each region, 1 in all.
 
         Scores are `weight` (A,) · tanh(key + query), shares their softmax over the regions there are.
         """
         scores = torch.tanh(state.keys + query.unsqueeze(1)) @ self.weight.weight[0]
-        shares = scores.masked_fill(~state.mask, -torch.inf).softmax(-1)
-        return torch.bmm(shares.unsqueeze(1), state.regions).squeeze(1)
+        return scores.masked_fill(~state.mask, -torch.inf).softmax(-1)
 
     def read(self, batch: Batch, seen: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
         """The words are known, so all of them are heard at once."""

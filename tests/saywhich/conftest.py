@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
-from saywhich_world import make_repository, paint
+from saywhich_world import make_model, make_repository, paint
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +34,27 @@ def model(repository):
     import saywhich
 
     return saywhich.load(repository / "models/psst_multinomial")
+
+
+@pytest.fixture(scope="session")
+def server(repository, tmp_path_factory):
+    """The page of two models with twelve sample photos, in a thread; its address."""
+    import uvicorn
+
+    import saywhich
+    from saywhich.page import app_of
+    from saywhich.uploads import Limits
+
+    make_model(repository, "other", 1)
+    models = {name: saywhich.load(repository / "models" / name) for name in ("psst_multinomial", "other")}
+    samples = sorted((repository / "images").iterdir())
+    app = app_of(models, samples, Limits(megabytes=1, megapixels=1, photos=12, seconds=60))
+    running = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=running.run, daemon=True)
+    thread.start()
+    while not running.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{running.servers[0].sockets[0].getsockname()[1]}"
+    running.should_exit = True
+    thread.join()

@@ -1,0 +1,178 @@
+"use strict";
+// The page of `saywhich serve`: photos are kept in this window; requests carry them and nothing stays behind.
+const $ = (id) => document.getElementById(id);
+const MODELS = document.body.dataset.models.split(" ").filter(Boolean);
+const MOST = Number(document.body.dataset.most), SAMPLES = Number(document.body.dataset.samples);
+const LARGEST = 1280; // pixels of the longer side of what is sent
+let photos = []; // {name, url, data}
+let asked = 0; // the number of the last request for captions: an older answer is dropped
+let round = null;
+const rounds = [];
+
+const made = (tag, properties = {}, ...inside) => {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...inside);
+  return node;
+};
+const say = (text) => { $("status").textContent = text; };
+
+async function post(address, body) {
+  const answer = await fetch(address, {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+  });
+  const content = await answer.json();
+  if (!answer.ok) throw new Error(typeof content.detail === "string" ? content.detail : "the request was refused");
+  return content;
+}
+
+// Drawn again at most 1,280 pixels large: a place or a time that the file holds does not leave the window.
+async function read(file, name) {
+  const image = await createImageBitmap(file);
+  const share = Math.min(1, LARGEST / Math.max(image.width, image.height));
+  const canvas = made("canvas", { width: Math.round(image.width * share), height: Math.round(image.height * share) });
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  const small = canvas.width * canvas.height < 400_000;
+  const url = small ? canvas.toDataURL("image/png") : canvas.toDataURL("image/jpeg", 0.92);
+  return { name, url, data: url.slice(url.indexOf(",") + 1) };
+}
+
+async function add(files) {
+  const wrong = [];
+  for (const file of files) {
+    if (photos.length >= MOST) { wrong.push(`at most ${MOST} photos`); break; }
+    try { photos.push(await read(file, file.name)); } catch { wrong.push(`${file.name}: not a photo`); }
+  }
+  await refresh(wrong);
+}
+
+async function refresh(wrong = []) {
+  for (const id of ["captions", "search", "clear"]) $(id).hidden = !photos.length;
+  $("play").hidden = photos.length < 2;
+  $("photos").replaceChildren();
+  $("found").replaceChildren();
+  if (!photos.length) { say(wrong.join("; ")); return; }
+  const mine = ++asked, among = $("among").checked;
+  say(`${photos.length} photos: the models look at them …`);
+  try {
+    const answer = await post("caption", { photos: photos.map((p) => p.data), among });
+    if (mine !== asked) return;
+    $("photos").replaceChildren(...answer.photos.map(article));
+    say([`${photos.length} photos, each captioned by ${MODELS.length} models.`, ...wrong].join(" "));
+  } catch (error) { if (mine === asked) say(error.message); }
+}
+
+function article(captions, number) {
+  const look = made("div", { className: "look" });
+  look.setAttribute("aria-hidden", "true");
+  const figure = made("figure", {}, made("img", { src: photos[number].url, alt: photos[number].name }), look);
+  const texts = made("div", {}, ...captions.map((said) => block(said, number, look)));
+  return made("article", {}, figure, texts);
+}
+
+function block(said, number, look) {
+  const text = made("p", { className: "text" });
+  text.style.margin = "0";
+  said.words.forEach((word, i) => {
+    if (!said.attention) { text.append(word, " "); return; }
+    const button = made("button", { type: "button", className: "word", textContent: word });
+    const show = () => draw(look, said, i), hide = () => look.replaceChildren();
+    for (const [event, act] of [["mouseenter", show], ["focus", show], ["mouseleave", hide], ["blur", hide]]) button.addEventListener(event, act);
+    text.append(button, " ");
+  });
+  const first = said.retrieved.slice(0, 5).map((found) => made("li", { className: found === number ? "right" : "" },
+    made("img", { src: photos[found].url, alt: (found === number ? "the right photo: " : "") + photos[found].name })));
+  const rank = made("li", { textContent: `found at place ${said.rank} of ${photos.length}:` });
+  return made("div", { className: "said" }, made("h3", { textContent: said.model }), text, made("ul", { className: "thumbs" }, rank, ...first));
+}
+
+function draw(look, said, word) {
+  const shares = said.attention[word], most = Math.max(...shares), side = Math.round(Math.sqrt(shares.length));
+  look.classList.toggle("boxes", Boolean(said.boxes));
+  look.style.gridTemplate = said.boxes ? "" : `repeat(${side}, 1fr) / repeat(${side}, 1fr)`;
+  look.replaceChildren(...shares.map((share, k) => {
+    const cell = made("i");
+    cell.style.opacity = String(0.85 * share / most);
+    if (said.boxes) {
+      const [left, top, right, bottom] = said.boxes[k].map((x) => 100 * x);
+      Object.assign(cell.style, { left: `${left}%`, top: `${top}%`, width: `${right - left}%`, height: `${bottom - top}%` });
+    }
+    return cell;
+  }));
+}
+
+async function search(event) {
+  event.preventDefault();
+  try {
+    const answer = await post("find", { text: $("text").value, photos: photos.map((p) => p.data), model: $("listener").value });
+    $("found").replaceChildren(...answer.found.slice(0, 10).map(({ photo, score }) =>
+      made("li", {}, made("img", { src: photos[photo].url, alt: photos[photo].name }), `${photos[photo].name} · ${score.toFixed(2)}`)));
+    say(answer.unknown.length ? `Words that it has never heard: ${answer.unknown.join(", ")}.` : `The best is ${photos[answer.found[0].photo].name}.`);
+  } catch (error) { say(error.message); }
+}
+
+const shuffled = (list) => list.map((x) => [Math.random(), x]).sort((a, b) => a[0] - b[0]).map(([, x]) => x);
+
+async function play() {
+  $("choices").replaceChildren();
+  $("riddle").textContent = "The speaker thinks …";
+  const shown = shuffled(photos).slice(0, 10), target = Math.floor(Math.random() * shown.length), model = $("speaker").value;
+  try {
+    const data = shown.map((p) => p.data);
+    const [said] = (await post("caption", { photos: data, models: [model], among: true })).photos[target];
+    round = { model, caption: said.caption, photos: shown.map((p) => p.name), target, listener: said.retrieved[0], began: performance.now() };
+    $("riddle").textContent = `“${said.caption}”`;
+    $("choices").replaceChildren(...shown.map((photo, i) => {
+      const button = made("button", { type: "button", onclick: () => choose(i) }, made("img", { src: photo.url, alt: "" }), String(i + 1));
+      button.setAttribute("aria-label", `photo ${i + 1}, ${photo.name}`);
+      return button;
+    }));
+    $("choices").firstElementChild.focus();
+  } catch (error) { $("riddle").textContent = error.message; }
+}
+
+function choose(answer) {
+  if (!round || "answer" in round || answer >= round.photos.length) return;
+  round.answer = answer;
+  round.seconds = Math.round((performance.now() - round.began) / 100) / 10;
+  rounds.push(round);
+  const buttons = [...$("choices").children];
+  buttons[round.target].classList.add("right");
+  if (answer !== round.target) buttons[answer].classList.add("wrong");
+  const right = (who) => rounds.filter((each) => each[who] === each.target).length;
+  const yours = answer === round.target ? "Right." : `No, it was photo ${round.target + 1}.`;
+  const listener = round.listener === round.target ? "The listener found it." : "The listener did not find it.";
+  $("score").textContent = `${yours} ${listener} You: ${right("answer")} of ${rounds.length}; the listener: ${right("listener")} of ${rounds.length}.`;
+  $("save").hidden = false;
+  $("next").focus();
+}
+
+function save() {
+  const lines = rounds.map(({ began, ...each }) => JSON.stringify(each) + "\n");
+  const url = URL.createObjectURL(new Blob(lines, { type: "application/jsonl" }));
+  made("a", { href: url, download: "rounds.jsonl" }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+async function samples() {
+  const numbers = shuffled([...Array(SAMPLES).keys()]).slice(0, 10);
+  const files = await Promise.all(numbers.map(async (n) => [await (await fetch(`samples/${n}`)).blob(), `sample ${n + 1}`]));
+  photos = await Promise.all(files.map(([file, name]) => read(file, name)));
+  await refresh();
+}
+
+$("files").addEventListener("change", (event) => { add(event.target.files); });
+$("among").addEventListener("change", () => refresh());
+$("clear").addEventListener("click", () => { photos = []; $("files").value = ""; refresh(); $("files").focus(); });
+$("try")?.addEventListener("click", samples);
+$("search").querySelector("form").addEventListener("submit", search);
+$("next").addEventListener("click", play);
+$("save").addEventListener("click", save);
+for (const event of ["dragover", "dragleave", "drop"]) $("drop").addEventListener(event, (e) => {
+  e.preventDefault();
+  $("drop").classList.toggle("over", event === "dragover");
+  if (event === "drop") add(e.dataTransfer.files);
+});
+document.addEventListener("keydown", (event) => {
+  if (!/^[0-9]$/.test(event.key) || event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+  choose(event.key === "0" ? 9 : Number(event.key) - 1);
+});

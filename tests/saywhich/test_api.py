@@ -1,0 +1,171 @@
+"""The HTTP API of the page, over HTTP."""
+
+import base64
+import http.client
+import io
+import json
+import struct
+import urllib.error
+import urllib.request
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import saywhich
+from pipeline.errors import UserError
+from saywhich.attention import attention
+from saywhich.model import batch_of
+from saywhich.uploads import Limits, decoded
+
+
+def sent(address, body=None, **headers):
+    """The answer's status and content."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address, data, {"Content-Type": "application/json", **headers})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+@pytest.fixture
+def three(photos):
+    return [base64.b64encode((photos / f"{name}.jpg").read_bytes()).decode() for name in "abc"]
+
+
+def test_captions_are_those_of_the_models(server, three, model, repository, photos):
+    status, content = sent(f"{server}/caption", {"photos": three})
+    assert status == 200
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    other = saywhich.load(repository / "models/other")
+    for i, said in enumerate(json.loads(content)["photos"]):
+        assert [each["model"] for each in said] == ["psst_multinomial", "other"]
+        assert said[0]["caption"] == model.caption(names)[i].text
+        assert said[1]["caption"] == other.caption(names)[i].text
+        scores = model.score([said[0]["caption"]], names)[0]
+        assert said[0]["retrieved"] == np.argsort(-scores, kind="stable").tolist()
+        assert said[0]["rank"] == 1 + said[0]["retrieved"].index(i)
+        shares = np.array(said[0]["attention"])
+        assert shares.shape == (len(said[0]["words"]), 4)
+        np.testing.assert_allclose(shares.sum(1), 1, atol=1e-3)
+
+
+def test_attention_is_what_the_speaker_used(model, photos):
+    """A speaker that is made to see the attended region alone goes on as it did."""
+    sight = model.see(["a.jpg"])
+    tokens = torch.tensor([[1, 2, 0, 0, 0, 0]])
+    shares = attention(model.speaker, batch_of(sight, tokens))
+    assert shares.shape == (1, 6, 4)
+    seen = model.speaker.see(batch_of(sight))
+    keys = model.speaker.key(seen)
+    scores = torch.tanh(keys + model.speaker.query(torch.zeros(1, 8)).unsqueeze(1)) @ model.speaker.weight.weight[0]
+    torch.testing.assert_close(shares[:, 0], scores.softmax(-1).detach())
+
+
+def test_among_tells_each_photo_from_the_others(server, three, model, photos):
+    status, content = sent(f"{server}/caption", {"photos": three, "among": True, "models": ["other"], "samples": 5})
+    assert status == 200
+    assert [len(said) for said in json.loads(content)["photos"]] == [1, 1, 1]
+
+
+def test_photos_are_found_by_words(server, three, model, photos):
+    status, content = sent(f"{server}/find", {"text": "a red zebra", "photos": three, "model": "psst_multinomial"})
+    found = json.loads(content)
+    assert (status, found["unknown"]) == (200, ["zebra"])
+    expected = model.find("a red zebra", ["a.jpg", "b.jpg", "c.jpg"])
+    assert [each["photo"] for each in found["found"]] == [each.index for each in expected]
+
+
+def test_the_api_describes_itself(server):
+    status, content = sent(f"{server}/openapi.json")
+    paths = json.loads(content)["paths"]
+    assert status == 200
+    assert "post" in paths["/caption"]
+    assert "post" in paths["/find"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "detail"),
+    [
+        ({"photos": [base64.b64encode(b"no photo").decode()]}, 422, "photo 1: not a photo that can be decoded"),
+        ({"photos": ["aGk="] * 13}, 422, "13 photos; at most 12 at once"),
+        ({"photos": ["aGk="], "models": ["gpt"]}, 422, "no model gpt; there are psst_multinomial, other"),
+    ],
+)
+def test_what_is_refused_says_why(server, body, status, detail):
+    found, content = sent(f"{server}/caption", body)
+    assert found == status
+    assert json.loads(content)["detail"].startswith(detail)
+
+
+@pytest.mark.parametrize(("length", "status"), [("2000000", 413), (None, 411)])
+def test_a_request_that_is_too_large_is_refused_before_it_is_read(server, length, status):
+    connection = http.client.HTTPConnection(server.removeprefix("http://"))
+    connection.putrequest("POST", "/caption")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader(*(("Content-Length", length) if length else ("Transfer-Encoding", "chunked")))
+    connection.endheaders()
+    assert connection.getresponse().status == status
+    connection.close()
+
+
+def test_another_site_s_name_for_this_machine_is_refused(server):
+    assert sent(f"{server}/", Host="evil.example")[0] == 400
+    status, _ = sent(f"{server}/../conftest.py")
+    assert status == 404
+    assert sent(f"{server}/samples/99")[0] == 404
+
+
+def test_a_photo_of_too_many_pixels_is_not_decoded():
+    """A file of a few bytes that claims to be huge."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 10_000, 9_000, 8, 2, 0, 0, 0))
+    with pytest.raises(UserError, match="more than 50 megapixels"):
+        decoded(b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", b""), Limits())
+
+
+def test_what_a_photo_says_of_itself_is_not_kept(server):
+    exif = Image.Exif()
+    exif[0x010E] = "taken at home"
+    content = io.BytesIO()
+    Image.new("RGB", (30, 20), "red").save(content, "JPEG", exif=exif)
+    assert b"taken at home" in content.getvalue()
+    image = decoded(content.getvalue(), Limits())
+    assert (image.size, image.info, dict(image.getexif())) == ((30, 20), {}, {})
+    assert b"tEXt" not in sent(f"{server}/samples/0")[1]
+
+
+def test_work_that_takes_too_long_is_given_up(model, photos, three):
+    import asyncio
+
+    from saywhich.page import app_of
+
+    app = app_of({"model": model}, limits=Limits(seconds=0))
+    said = []
+
+    async def call():
+        body = json.dumps({"photos": three[:1]}).encode()
+        headers = [
+            (b"host", b"localhost"),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+        ]
+        scope = {"type": "http", "method": "POST", "path": "/caption", "headers": headers, "query_string": b""}
+
+        async def receive():
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message):
+            said.append(message)
+
+        await app({**scope, "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http"}, receive, send)
+
+    asyncio.run(call())
+    assert said[0]["status"] == 504

@@ -1,0 +1,140 @@
+"""The page in a browser: Chromium without a window, photos dropped in as a person would."""
+
+import json
+import shutil
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 760}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip(f"no browser on PATH: none of {', '.join(NAMES)}")
+    with playwright.sync_playwright() as driver:
+        # A container's root may not have Chromium's sandbox; the page is our own.
+        chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser, server):
+    """Opens the page; in the end fails for anything on the console and for any request beyond this server."""
+    contexts, wrong = [], []
+
+    def opened(**options):
+        context = browser.new_context(**{"viewport": WIDE, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(120_000)
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        here = ("data:", "blob:", f"{server}/")
+        page.on("request", lambda request: request.url.startswith(here) or wrong.append(request.url))
+        page.goto(server)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def captioned(page, photos, count=3):
+    """The page with photos a, b and c, captioned."""
+    page.set_input_files("#files", [str(photos / f"{name}.jpg") for name in "abc"[:count]])
+    page.get_by_text(f"{count} photos, each captioned by 2 models.").wait_for()
+    return page
+
+
+def test_photos_are_captioned_by_all_models_side_by_side(open_page, photos):
+    page = captioned(open_page(), photos)
+    assert page.locator("article").count() == 3
+    first = page.locator("article").first
+    assert first.locator("h3").all_inner_texts() == ["psst_multinomial", "other"]
+    assert all(text.strip() for text in first.locator(".text").all_inner_texts())
+    assert first.locator(".thumbs").first.locator("img").count() == 3
+    assert page.locator(".thumbs .right").count() == 6
+
+
+def test_a_word_shows_where_the_speaker_looked(open_page, photos):
+    page = captioned(open_page(), photos)
+    look = page.locator("article .look").first
+    assert look.locator("i").count() == 0
+    page.locator("article .word").first.focus()
+    shares = look.locator("i").evaluate_all("cells => cells.map(cell => Number(cell.style.opacity))")
+    assert len(shares) == 4
+    assert max(shares) == 0.85
+    page.keyboard.press("Tab")
+    page.locator("#text").focus()
+    assert look.locator("i").count() == 0
+
+
+def test_a_file_that_is_no_photo_is_told_and_the_rest_goes_on(open_page, photos):
+    (photos / "notes.jpg").write_text("no photo")
+    page = open_page()
+    page.set_input_files("#files", [str(photos / "notes.jpg"), str(photos / "a.jpg"), str(photos / "b.jpg")])
+    page.get_by_text("notes.jpg: not a photo").wait_for()
+    assert page.locator("article").count() == 2
+
+
+def test_photos_are_searched_by_words(open_page, photos):
+    page = captioned(open_page(), photos)
+    page.get_by_label("What does the photo show?").fill("a red zebra")
+    page.keyboard.press("Enter")
+    page.locator("#found li").first.wait_for()
+    assert page.locator("#found li").count() == 3
+    assert page.get_by_role("status").first.inner_text() == "Words that it has never heard: zebra."
+
+
+def test_the_game_is_played_by_keyboard_and_its_rounds_are_saved(open_page):
+    page = open_page(accept_downloads=True)
+    page.get_by_role("button", name="Take ten samples").click()
+    page.get_by_text("10 photos, each captioned by 2 models.").wait_for()
+    for played in (1, 2):
+        page.get_by_role("button", name="New round").click()
+        page.locator("#choices button").first.wait_for()
+        assert page.locator("#choices button").count() == 10
+        assert page.locator("#riddle").inner_text().startswith("“")
+        page.keyboard.press("3")
+        assert f"of {played}; the listener:" in page.locator("#score").inner_text()
+        assert page.locator("#choices .right").count() == 1
+        page.keyboard.press("4")  # it was answered already
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save the rounds").click()
+    rounds = [json.loads(line) for line in download.value.path().read_text().splitlines()]
+    assert [each["answer"] for each in rounds] == [2, 2]
+    score = page.locator("#score").inner_text()
+    assert f"You: {sum(each['target'] == 2 for each in rounds)} of 2" in score
+    assert f"the listener: {sum(each['target'] == each['listener'] for each in rounds)} of 2" in score
+    assert all(each["model"] == "psst_multinomial" and len(each["photos"]) == 10 for each in rounds)
+
+
+def test_all_can_be_removed_and_the_focus_is_not_lost(open_page, photos):
+    page = captioned(open_page(), photos)
+    page.get_by_role("button", name="Remove all").click()
+    assert page.locator("article").count() == 0
+    assert page.evaluate("document.activeElement.id") == "files"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_wider_than_a_phone_in_either_colours(open_page, photos, scheme):
+    page = captioned(open_page(viewport=NARROW, color_scheme=scheme), photos)
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+    ground = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    text = page.evaluate("getComputedStyle(document.body).color")
+    assert (text == "rgb(0, 0, 0)") == (scheme == "light"), (ground, text)
+
+
+def test_every_control_has_a_name_and_every_image_a_description(open_page, photos):
+    page = captioned(open_page(), photos)
+    unnamed = """all => all.filter(each => !(each.labels && each.labels.length) && !each.textContent.trim()
+        && !each.getAttribute("aria-label")).map(each => each.outerHTML)"""
+    assert page.locator("button, input, select").evaluate_all(unnamed) == []
+    assert page.locator("article img:not([alt])").count() == 0
