@@ -40,7 +40,7 @@ def _retrieval_table(answers: Answers) -> Table | None:
         Column(f"− {name}", show=lambda each: _shown(gaps[each.method][0], sign=True) if each is not base else None),
         Column("p", show=lambda each: _p(p_values[each.method]) if each is not base else None),
         Column("single vote right, %", show=lambda each: _shown(each.by_vote)),
-        Column("votes alike", show=lambda each: number(each.alikeness, 2)),
+        Column("votes alike", show=lambda each: signed(number(each.alikeness, 2))),
     ]
     caption = f"Which of two similar images is a caption of? Methods of similar {told['alike_in']}, {told['at']:.3f}"
     return _table("study_retrieval", caption, columns, found, answers, RETRIEVAL, "McNemar's exact test against it")
@@ -61,7 +61,7 @@ def _naturalness_table(answers: Answers) -> Table | None:
         Column("minus that for the reference", show=lambda each: signed(f"{2 * each.by_majority.value - 100:+.1f}")),
         Column("single vote, %", show=lambda each: _shown(each.by_vote)),
         Column("Bradley–Terry score", show=lambda each: _shown(scores[each.method], 2, sign=True)),
-        Column("votes alike", show=lambda each: number(each.alikeness, 2)),
+        Column("votes alike", show=lambda each: signed(number(each.alikeness, 2))),
     ]
     caption = (
         f"Which of two captions is better written, the method's or that of {published(reference)}? "
