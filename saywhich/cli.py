@@ -16,6 +16,7 @@ COMMANDS = {
     "find": "find photos by words",
     "export": "write a trained model into a folder that works anywhere",
     "serve": "a page for photos of one's own, on this machine",
+    "study": "let people judge captions, and read what they say",
 }
 
 
