@@ -49,6 +49,23 @@ def test_places_are_linear_in_the_values_and_shared_by_the_panels():
             assert group.find("title").text == group.get("aria-label")
 
 
+def test_panels_that_measure_something_else_have_a_scale_of_their_own():
+    far = replace(RISING, spots=(Spot(0.0, 400.0, "far"), Spot(4.0, 0.0, "near")))
+    alone = points(parsed([ONE])[0], 0)
+    assert points(parsed([ONE, replace(OTHER, series=(far,))])[0], 0) != alone
+    assert points(parsed([ONE, replace(OTHER, up="more →", series=(far,))])[0], 0) == alone
+
+
+def test_beyond_one_axes_may_be_logarithmic_and_they_show_what_they_must():
+    line = replace(RISING, spots=tuple(Spot(x, 1.0, f"{x}") for x in (1.0, 10.0, 100.0)))
+    one, ten, hundred = points(parsed([Panel("a", "A", "x", "y", (line,), logarithmic=True)])[0], 0)
+    assert hundred[0] - ten[0] == pytest.approx(ten[0] - one[0], rel=0.01)
+    shown = Panel("a", "A", "x", "y", (line,), logarithmic=True, shows=((0.0,), ()))
+    from_zero = points(parsed([shown])[0], 0)
+    assert from_zero[0][0] > one[0]
+    assert from_zero[2][0] == pytest.approx(hundred[0], abs=5)
+
+
 def test_bars_seeds_ring_and_band_are_drawn_with_their_line():
     (svg,) = parsed([ONE])
     groups = [group for group in svg.iter("g") if group.get("data-line") == "1"]

@@ -10,6 +10,7 @@ import pytest
 from pipeline.errors import UserError
 from pipeline.report.export import markdown
 from pipeline.report.gradients import claim_panels, observatory_csv, observatory_tables, plane_panels, read_observatory
+from pipeline.report.names import colours, estimator_colour
 
 
 def test_a_row_an_estimator_with_its_accuracy_and_what_precision_costs(observed):
@@ -53,6 +54,17 @@ def test_noise_against_bias_for_one_sample_and_for_many(observed):
     assert {series.label: series.spots for series in many.series}["PSST-Multinomial"][0].y == pytest.approx(
         (6 / 16) ** 0.5
     )
+
+
+def test_an_estimator_has_the_colour_of_its_method_in_all_figures(observed):
+    wanted = colours(["reinforce", "st_gumbel", "psst_multinomial"])
+    for panel in (*plane_panels(read_observatory(observed)), *claim_panels(read_observatory(observed))):
+        found = {series.label: series.style.colour for series in panel.series}
+        assert found["PSST-Multinomial"] == wanted["psst_multinomial"]
+        assert found.get("ST-Gumbel", wanted["st_gumbel"]) == wanted["st_gumbel"]
+        assert found.get("REINFORCE, greedy, centred", wanted["reinforce"]) == wanted["reinforce"]
+        assert panel.shows == ((0, 1), (0, 1)), "no error, and one as large as the true gradient"
+    assert (estimator_colour("PSST-Gumbel-Rao"), estimator_colour("Gumbel-Rao, k = 10")) == (10, 6)
 
 
 def test_the_claim_is_a_line_among_the_others(observed):
