@@ -62,16 +62,30 @@ def grid(folder: Path, cells: int, seconds: float) -> None:
     )
 
 
-def snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple[float, float]:
-    """Seconds, and the most gigabytes that a process of it held."""
+def snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple[float, float, float]:
+    """Seconds, processor seconds, and the most gigabytes that a process so far held."""
     command = [sys.executable, "-m", "snakemake", *options]
-    began = time.monotonic()
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(
         command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise SystemExit(done.stderr[-2000:])
-    return time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+    return time.monotonic() - began, processor, used.ru_maxrss / 2**20
+
+
+def plans(scratch: Path, sizes: list[int]) -> None:
+    """What it takes to plan grids of these sizes, the smallest first, as each job of a cluster does for its cell."""
+    row = table("Planning a grid", "cells", "jobs", "processor, s", "ms a job", "memory, GB", first=8)
+    for cells in sorted(sizes):
+        doing(f"a plan of {cells} cells")
+        grid(scratch / f"plan_{cells}", cells, 0.0)
+        options = ("--cores", "1", "--dry-run", "--quiet", "all")
+        _, processor, memory = snakemake(scratch / f"plan_{cells}", *options, environment={})
+        jobs = 3 * cells + 1
+        row(cells, jobs, f"{processor:.1f}", f"{1000 * processor / jobs:.1f}", f"{memory:.2f}")
 
 
 def main() -> None:
@@ -79,9 +93,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="that each job waits")
     parser.add_argument("--cells", type=int, default=4)
     parser.add_argument("--sizes", type=int, nargs="*", default=[10, 100, 1000], help="cells of grids that are planned")
+    parser.add_argument("--plans", action="store_true", help="only plan, without Slurm")
     options = parser.parse_args()
+    if options.plans:
+        with tempfile.TemporaryDirectory() as scratch:
+            return plans(Path(scratch), options.sizes)
     sys.path.append(str(ROOT / "tests/cluster"))
-    from loopback import PATH, Slurm, missing
+    from loopback import Slurm, missing
 
     if lacking := missing():
         raise SystemExit(f"not installed: {', '.join(lacking)}; profiles/slurm/README.md says how")
@@ -91,7 +109,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         slurm = Slurm(Path(scratch) / "slurm", nodes=1, cpus=max(WORKERS))
         slurm.start()
-        look = ["--slurm-init-seconds-before-status-checks", "1", "--default-resources", "mem_mb=100", "runtime=60"]
+        look = [
+            "--slurm-status-command",
+            "squeue",
+            "--slurm-init-seconds-before-status-checks",
+            "1",
+            "--default-resources",
+            "mem_mb=100",
+            "runtime=60",
+        ]
         no_gpu = ["--set-resources", *(f"{rule}:gpu=0" for rule in ("train", "adapt", "evaluate"))]
         try:
             for where in ("one machine", "Slurm"):
@@ -103,19 +129,13 @@ def main() -> None:
                     how = ["--cores", str(workers)]
                     if where == "Slurm":
                         how = ["--workflow-profile", "profiles/slurm", "--jobs", str(workers), *look, *no_gpu]
-                    took, _ = snakemake(folder, *how, environment=slurm.environment)
+                    took, *_ = snakemake(folder, *how, environment=slurm.environment)
                     alone = alone or took
                     besides = (took * workers - work) / jobs
                     row(where, workers, f"{took:.0f}", f"{alone / took:.2f}", f"{besides:.1f}")
         finally:
             slurm.stop()
-        row = table("Planning a grid", "cells", "jobs", "s", "s a job", "memory, GB", first=8)
-        for cells in options.sizes:
-            doing(f"a plan of {cells} cells")
-            folder = Path(scratch) / f"plan_{cells}"
-            grid(folder, cells, 0.0)
-            took, memory = snakemake(folder, "--cores", "1", "--dry-run", "--quiet", "all", environment={"PATH": PATH})
-            row(cells, 3 * cells + 1, f"{took:.1f}", f"{took / (3 * cells + 1):.4f}", f"{memory:.2f}")
+        plans(Path(scratch), options.sizes)
 
 
 if __name__ == "__main__":

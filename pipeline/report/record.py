@@ -22,7 +22,7 @@ from pipeline.runtime.files import sha256, write_atomically
 OTHERS = {  # data/<name> has them; profiles: data/report
     "observatory": "make observatory",
     "benchmarks": "make bench",
-    "cluster": "make bench-cluster",
+    "cluster": "python benchmarks/cluster.py",
     "observatory_scenes": "make observatory TRAINED=data",
     "observatory_flickr8k": "make observatory TRAINED=data",
 }

@@ -88,8 +88,13 @@ class Slurm:
 
     def __init__(self, folder: Path, nodes: int = 2, cpus: int = 2) -> None:
         self.folder, self.nodes = folder, [f"n{k + 1}" for k in range(nodes)]
-        self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATH}
-        folder.mkdir(parents=True)
+        path = f"{folder / 'bin'}{os.pathsep}{PATH}"
+        self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": path}
+        (folder / "bin").mkdir(parents=True)
+        # Snakemake's jobs call srun without Slurm's variables, and find slurm.conf in /etc on a cluster
+        srun = shutil.which("srun", path=PATH)
+        (folder / "bin/srun").write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {srun} "$@"\n')
+        (folder / "bin/srun").chmod(0o755)
         (folder / "key").write_bytes(os.urandom(1024))
         (folder / "key").chmod(0o600)
         for name in ("state", "spool"):
