@@ -11,7 +11,7 @@
 # make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks, or any @MACHINE
 # make documents                  the documents' tables and figures, of results/
 # make verify                     whether every output, DVC's copies and the cells are what was written; reads all bytes
-# make torture [KILLS=200]        kills every stage of a toy world at random; its results are to be those of an undisturbed one
+# make torture [KILLS=200]        ends stages of a toy world at random instants; run again, they are to give the same bits
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make setup [TORCH=cu128]        install only; PyTorch is that for the CPU where no GPU is found, TORCH names another
 # make fmt | clean                format the code and write what stages depend on; drop checkpoints, grid cells and tool caches
@@ -70,7 +70,7 @@ verify: $(INSTALLED)
 	@python -m pipeline.workflow.verify
 
 torture: $(INSTALLED)
-	@python -m pytest -q tests/test_torture.py --kills $(or $(KILLS),200)
+	@SAYWHICH_KILLS=$(or $(KILLS),200) python -m pytest -q tests/test_workflow.py -k killed_at_random
 
 data: $(INSTALLED)
 	@python -m stages.fetch $(if $(DATASET),--dataset $(DATASET))

@@ -24,11 +24,11 @@ from pipeline.features.imported import import_features
 from pipeline.readers import read_corpus
 from pipeline.runtime.untrusted import array
 
-CASES = int(os.environ.get("SAYWHICH_FUZZ_CASES", "60"))  # of each kind
+CASES = int(os.environ.get("SAYWHICH_FUZZ_CASES", "40"))  # of each kind
 quick = settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 odd = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just("\ud800"), st.just("../x"),
-    st.just(10**5000), st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.none(), max_size=2),
+    st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.none(), max_size=2),
 )  # fmt: skip
 GOOD = {
     "karpathy": {
@@ -73,7 +73,7 @@ def changed(draw, form: str) -> str:
         if not isinstance(inner, dict | list) or not inner or draw(st.integers(0, 4)) == 0:
             break
         where = inner
-    where[key] = draw(odd.filter(lambda value: value != 10**5000))
+    where[key] = draw(odd)
     return json.dumps(data)
 
 
