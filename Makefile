@@ -16,7 +16,7 @@
 # make documents                  the documents' tables and figures, of results/
 # make docs                       the documents as a site, in site/
 # make verify                     whether every output, DVC's copies and the cells are what was written; reads all bytes
-# make torture [KILLS=200]        kills every stage of a toy world at random; its results are to be those of an undisturbed one
+# make torture [KILLS=200]        ends stages of a toy world at random instants; run again, they are to give the same bits
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make setup [TORCH=cu128]        install only; PyTorch is that for the CPU where no GPU is found, TORCH names another
 # make fmt | clean                format the code and write what stages depend on; drop checkpoints, grid cells and tool caches
@@ -89,7 +89,7 @@ verify: $(INSTALLED)
 	@python -m pipeline.workflow.verify
 
 torture: $(INSTALLED)
-	@python -m pytest -q tests/test_torture.py --kills $(or $(KILLS),200)
+	@SAYWHICH_KILLS=$(or $(KILLS),200) python -m pytest -q tests/test_workflow.py -k killed_at_random
 
 data: $(INSTALLED)
 	@python -m stages.fetch $(if $(DATASET),--dataset $(DATASET))

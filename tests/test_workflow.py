@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -338,6 +339,48 @@ def test_a_killed_training_ends_with_the_same_bits(world, tmp_path):
     succeed(world[0], *command, "--out", str(tmp_path / "killed"), **settings)
     assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
     assert not list((world[0] / "data/checkpoints").glob("*/step-*")), "checkpoints of a finished run are removed"
+
+
+KILLS = int(os.environ.get("SAYWHICH_KILLS", "10"))
+KILLED = {
+    "draw": ("--dataset", "scenes"),
+    "prepare": (),
+    "features": ("--features", "judge"),
+    "pretrain": ("--role", "listener"),
+    "evaluate": ("--method", "luo"),
+}
+
+
+@pytest.mark.parametrize(("name", "options"), KILLED.items())
+def test_a_stage_that_is_killed_at_random_gives_the_same_files_when_it_is_run_again(world, tmp_path, name, options):
+    """SIGKILL and a scheduler's SIGTERM in turn, at any instant of the stage's time; then the same command again."""
+    command = [sys.executable, "-m", f"stages.{name}", *options]
+    settings = {"SAYWHICH_TRACKING": "off", "SAYWHICH_CHECKPOINT_SECONDS": "0", "OMP_NUM_THREADS": "1"}
+    began = time.monotonic()
+    succeed(world[0], *command, "--out", str(tmp_path / "whole"), **settings)
+    seconds, whole = time.monotonic() - began, digests_below(tmp_path / "whole")
+    assert whole
+    instants = random.Random(f"{name} {KILLS}")
+    for number in range(max(1, KILLS // len(KILLED))):
+        out = tmp_path / f"killed{number}"
+        environment = {**os.environ, **settings}
+        request = (signal.SIGKILL, signal.SIGTERM)[number % 2]
+        with subprocess.Popen(
+            [*command, "--out", str(out)], cwd=world[0], env=environment, stderr=subprocess.PIPE, text=True
+        ) as process:
+            time.sleep(instants.uniform(0, seconds))
+            process.send_signal(request)
+            said = process.communicate()[1]
+        assert process.returncode in (0, 143, -request), said
+        assert process.returncode != 143 or "ended by SIGTERM; the same command goes on from here" in said
+        succeed(world[0], *command, "--out", str(out), **settings)
+        assert digests_below(out) == whole
+        assert not list(tmp_path.glob(".*.part")), "what a killed process left is gone after the next run"
+
+
+def digests_below(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".part")]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
 
 
 def test_a_mistake_is_one_line_and_nothing_is_written(world, tmp_path):

@@ -14,27 +14,70 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import AliasEvent
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 
 Path_ = tuple[str, ...]
+DEEPEST = 64  # levels: the parser's time grows with their square
 UNIONS = (Union, types.UnionType)
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The content of the YAML 1.2 document `text`, as DVC reads it; a mistake is a UserError with line and column."""
+    """The content of the YAML 1.2 document `text`, as DVC reads it; a mistake is a UserError with line and column.
+
+    Aliases are one: a few lines of them can stand for gigabytes.
+    """
     try:
-        return YAML(typ="safe", pure=True).load(text)
+        if _depth(text) > DEEPEST:
+            raise UserError(f"{where}: nested more than {DEEPEST} levels deep")
+        if "&" in text and "*" in text:
+            _refuse_aliases(text, where)
+        content = YAML(typ="safe", pure=True).load(text)
+        _refuse_odd(content, where)
+        return content
+    except UserError:
+        raise
     except MarkedYAMLError as error:
         mark, problem = error.problem_mark or error.context_mark, str(error.problem or error.context)
     except YAMLError as error:
         mark, problem = None, str(error)
+    except Exception as error:  # nested too deeply; tags, keys and numbers that Python cannot make
+        mark, problem = None, f"{type(error).__name__}: {reason(error)}"
     if again := re.match('found duplicate key "(.*?)" with value', problem):
         problem = f"the key {again[1]} is given twice"
     elif "'\\t'" in problem:
         problem = "a tab; indent with blanks"
     place = f"{where}, line {mark.line + 1}, column {mark.column + 1}" if mark else where
     raise UserError(f"{place}: {' '.join(problem.split())}")
+
+
+def _refuse_odd(value: Any, where: str) -> None:
+    """Refuse keys that are no words or numbers, and numbers that nothing can hold."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        raise UserError(f"{where}: a whole number of {value.bit_length() // 3} digits or so is too large")
+    for key in value if isinstance(value, dict) else ():
+        if not isinstance(key, str | int | float | None):
+            raise UserError(f"{where}: the key {shown(key)} is to be a word")
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _refuse_odd(inner, where)
+
+
+def _depth(text: str) -> int:
+    """How deeply brackets and dashes of `text` are nested, quoted ones counted, too."""
+    deepest = depth = 0
+    for found in re.finditer(r"[\[{]|[\]}]|(?:[-?] ){8,}", text):
+        word = found[0]
+        depth += (word in "[{") - (word in "]}")
+        deepest = max(deepest, depth, len(word) // 2)
+    return deepest
+
+
+def _refuse_aliases(text: str, where: str) -> None:
+    for event in YAML(typ="safe", pure=True).parse(text):
+        if isinstance(event, AliasEvent):
+            line = event.start_mark.line + 1
+            raise UserError(f"{where}, line {line}: *{event.anchor} repeats another value; write that out")
 
 
 def compose(text: str, where: str) -> Any:

@@ -7,6 +7,7 @@ of the images; a process that was killed goes on from there. Then the store is w
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 import sys
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.features.clip import OPEN_CLIP, ClipNetwork
 from pipeline.features.detection import DETECTOR, FasterRCNN
 from pipeline.features.detector_training import Lesson, train_detector
@@ -38,7 +39,7 @@ from pipeline.features.projection import Fitted, Projection, Scale
 from pipeline.features.rows import Rows
 from pipeline.features.weights import UnreachableWeightsError
 from pipeline.features.word_detector import Captions, WordDetectorNetwork, Words, squashed
-from pipeline.runtime.files import write_atomically
+from pipeline.runtime.files import allocate, write_atomically
 from pipeline.runtime.untrusted import inside
 from pipeline.vocabulary import Vocabulary
 
@@ -187,18 +188,23 @@ def _trained_detector(
     on_epoch: Callable[[int, dict[str, float]], None],
 ) -> torch.nn.Module:
     """The detector, trained now, or by an extraction that was killed."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     path = work / "detector.safetensors"
     if path.exists():
         trained = lesson.network(detector["width"])
-        trained.load_state_dict(load_file(path))
-        return trained
+        try:
+            trained.load_state_dict(load_file(path))
+            return trained
+        except (SafetensorError, RuntimeError, OSError) as error:
+            tqdm.write(f"warning: {path}: cannot be read ({reason(error)}), so it is trained again", file=sys.stderr)
     training, settings = images.rows("train"), dict(detector)
     own = settings.pop("seed")
     with tempfile.TemporaryDirectory(prefix=".pixels-", dir=work) as scratch:
-        shape = (len(images), 3, image_size, image_size)  # a sparse file: only the training split is in it
-        pixels = np.memmap(Path(scratch) / "pixels", np.uint8, "w+", shape=shape)
+        shape = (len(images), 3, image_size, image_size)
+        allocate(Path(scratch) / "pixels", math.prod(shape))  # a full disk is an error here, and not while it is used
+        pixels = np.memmap(Path(scratch) / "pixels", np.uint8, "r+", shape=shape)
         for rows, tensors in _loaded(load, partial(squashed, size=image_size), _parts(training, batch)):
             pixels[rows] = torch.stack(tensors).numpy()
         trained = train_detector(

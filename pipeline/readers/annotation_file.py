@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
+from pipeline.runtime.untrusted import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,10 @@ class JsonFile:
             self.data: dict[str, Any] = json.loads(self.text)
         except json.JSONDecodeError as error:
             raise UserError(f"{file}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits; nested too deeply
+            raise UserError(f"{file}: not JSON that can be read ({reason(error)})") from None
+        if half := _half_character(self.text):
+            raise UserError(f"{file}, line {half}: half a character (\\ud800 … \\udfff without its other half)")
         if not isinstance(self.data, dict):
             raise UserError(f"{file}, line 1: the file is to be one JSON object, not {show(self.data)}")
 
@@ -91,6 +96,8 @@ class Once:
 
     def add(self, name: Any, place: Place) -> None:
         """Raises UserError where `name` has been added before."""
+        if not isinstance(name, str | int):
+            place.fail(f"{self.what} is to be a number or a text, not {show(name)}")
         if name in self.seen:
             first = self.seen[name]
             where = str(first) if first.file == place.file else f"{first.file}, {first}"
@@ -101,7 +108,7 @@ class Once:
 def read_text(file: Path) -> str:
     """A UTF-8 file's text, its line ends as they are, without a byte order mark."""
     try:
-        return file.read_bytes().decode("utf-8-sig")
+        return plain(file).read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{file}: the annotation file is missing") from None
     except OSError as error:
@@ -109,6 +116,15 @@ def read_text(file: Path) -> str:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UserError(f"{file}, line {line}: the file cannot be read: not UTF-8; save it as UTF-8 text") from None
+
+
+def _half_character(text: str) -> int:
+    """The first line with an escape of half a character alone, which no UTF-8 file can hold; 0: none."""
+    halves = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})?(\\u[dD][c-fC-F][0-9a-fA-F]{2})?")
+    if not re.search(r"\\u[dD][89a-fA-F]", text):
+        return 0
+    alone = (found for found in halves.finditer(text) if (found[1] is None) != (found[2] is None))
+    return next((text.count("\n", 0, found.start()) + 1 for found in alone), 0)
 
 
 def show(value: Any) -> str:

@@ -37,7 +37,7 @@ def _captions(file: Path) -> dict[str, dict[int, Caption]]:
     """Image → number → caption."""
     said: dict[str, dict[int, Caption]] = {}
     for row, line in _lines(file):
-        parts = re.fullmatch(r"([^\t]+)#(\d+)\t(.*)", line)
+        parts = re.fullmatch(r"([^\t]+)#(\d{1,9})\t(.*)", line)
         if parts is None:
             row.fail(f"a line is `image.jpg#0`, a tab and the caption, not {show(line)}")
         name, number = parts[1], int(parts[2])

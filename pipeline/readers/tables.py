@@ -45,6 +45,10 @@ def texts_of(table: Path) -> Iterator[tuple[Row, dict[str, str]]]:
         if name in names:
             try:
                 columns[name] = content[name].cast(pa.string()).to_pylist()
+            except UnicodeDecodeError:
+                raise UserError(
+                    f"{table}: the column {name} holds bytes that are not UTF-8; write it as texts"
+                ) from None
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 kind = content[name].type
                 raise UserError(f"{table}: the column {name} is to hold texts, not {kind}") from None

@@ -15,6 +15,7 @@ from pipeline.data.dialogs import Dialogs, Words
 from pipeline.errors import UserError
 from pipeline.readers.annotation_file import JsonFile, Once, Row, show
 from pipeline.readers.checks import caption_of
+from pipeline.runtime.untrusted import plain
 
 HELD_OUT = 1000  # dialogs at the end of train that are the validation split where there is no file of it (v0.9)
 
@@ -85,6 +86,11 @@ class _Reader:
         data = JsonFile(file).data.get("data")
         if not isinstance(data, dict) or not {"questions", "answers", "dialogs"} <= data.keys():
             raise UserError(f"{file}, line 1: no `data` with `questions`, `answers` and `dialogs`, as VisDial has it")
+        for name, kind in (("questions", str), ("answers", str), ("dialogs", dict)):
+            if not isinstance(data[name], list) or not all(isinstance(one, kind) for one in data[name]):
+                raise UserError(
+                    f"{file}: `{name}` of `data` is to be a list, each {'a text' if kind is str else 'a dialog'}"
+                )
         questions, answers = ([tokenise(text) for text in data[name]] for name in ("questions", "answers"))
         question_of, answer_of = self.questions.add(questions), self.answers.add(answers)
         first = len(self.images)
@@ -92,7 +98,7 @@ class _Reader:
             place = _Dialog(file, number, "dialog")
             try:
                 self._dialog(dialog, place, question_of, answer_of)
-            except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+            except (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError) as error:
                 if isinstance(error, UserError):
                     raise
                 place.fail(f"not a dialog of VisDial's form ({type(error).__name__}: {str(error)[:80]})")
@@ -133,7 +139,7 @@ class _Reader:
 
     def _relevant(self, file: Path, rows: Mapping[str, int]) -> None:
         try:
-            entries = json.loads(file.read_text(encoding="utf-8"))
+            entries = json.loads(plain(file).read_text(encoding="utf-8"))
             for number, entry in enumerate(entries):
                 place = Row(file, number + 1, "entry")
                 row, at = rows.get(str(entry["image_id"])), entry["round_id"] - 1
@@ -147,7 +153,9 @@ class _Reader:
                     self.right[row, at] = entry["answers"]
         except FileNotFoundError:
             raise UserError(f"{file}: the file of relevances is missing") from None
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, UserError):
+                raise
             raise UserError(f"{file}: not VisDial's dense annotations ({type(error).__name__}: {error})") from None
 
     def dialogs(self) -> Dialogs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from pipeline.report.names import published
 from pipeline.report.result_tables import GALLERIES
 from pipeline.report.tables import Table, aligned, once
 
+FORMULAS = tuple("=+-@\t\r")
 WIDTH = 108  # characters a line of the notes
 NUMBERS = ("value", "low", "high", "spread", "seeds")
 
@@ -27,7 +29,7 @@ def markdown(tables: Sequence[Table], rule: str = "", failed: Sequence[str] = ()
     parts = [_bullets(first)] if first else []
     for table in once(tables, [rule]):
         heads = [published(f"{column.group} {column.label}".strip()) for column in table.columns]
-        rows = [[published(row[0]), *row[1:]] for row in table.rows]
+        rows = [[as_text(cell) for cell in (published(row[0]), *row[1:])] for row in table.rows]
         right = [not column.text for column in table.columns]
         parts += [f"**{published(table.caption)}**", aligned(heads, rows, right, least=2)]
         notes = [*([f"**Warning:** {table.warning}"] if table.warning else []), *table.notes]
@@ -111,10 +113,21 @@ def _numbers(found: Estimate) -> dict[str, Any]:
 
 
 def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """The columns `head` of `rows` as CSV, empty where a row lacks one."""
+    """The columns `head` of `rows` as CSV, empty where a row lacks one; no text is a formula to a spreadsheet."""
     import pandas as pd
 
-    return pd.DataFrame(rows, columns=head, dtype=object).to_csv(index=False, lineterminator="\n")
+    cells = [{name: _no_formula(value) for name, value in row.items()} for row in rows]
+    return pd.DataFrame(cells, columns=head, dtype=object).to_csv(index=False, lineterminator="\n")
+
+
+def as_text(cell: str) -> str:
+    """A cell of Markdown that shows tags, links and pictures in a text, such as a caption, as they are written."""
+    return re.sub(r"<(?=[A-Za-z/!?])|(?<=\])\(", r"\\\g<0>", re.sub(r"[\r\n]+", " ", cell))
+
+
+def _no_formula(value: Any) -> Any:
+    """A text that a spreadsheet would compute gets an apostrophe, by which it is one; numbers stay."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in FORMULAS else value
 
 
 def _bullets(notes: Sequence[str]) -> str:

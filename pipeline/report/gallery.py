@@ -24,7 +24,7 @@ from pipeline.analysis.judges import ADAPTED
 from pipeline.analysis.results import SYMBOLS, Point, Results, named
 from pipeline.analysis.selection import Choice, ReportSettings
 from pipeline.analysis.tradeoff import curves
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.report.drawing import Style
 from pipeline.report.figures import styles
 from pipeline.runtime.untrusted import inside
@@ -274,8 +274,10 @@ def opened(path: Path, longest: int) -> Image:
         with Image.open(path) as image:
             image.draft("RGB", (longest, longest))  # a JPEG is decoded no larger than needed
             picture = ImageOps.exif_transpose(image).convert("RGB")
-    except OSError as error:
-        raise UserError(f"{path}: the image cannot be read ({error}); put it back or prepare the data again.") from None
+    except Exception as error:  # decoders of damaged files raise nearly anything
+        raise UserError(
+            f"{path}: the image cannot be read ({reason(error)}); put it back or prepare the data again."
+        ) from None
     picture.thumbnail((longest, longest))
     return picture
 

@@ -42,6 +42,17 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
+def allocate(path: Path, size: int) -> None:
+    """Make a file of `size` zeros whose place on the disk is there; OSError where it is not.
+
+    A memory map of a sparse file would end the process where a page finds no place.
+    """
+    with open(path, "wb") as file:
+        if hasattr(os, "posix_fallocate") and size:
+            os.posix_fallocate(file.fileno(), 0, size)
+        file.truncate(size)
+
+
 def clear_parts(folder: Path) -> None:
     """Remove the half-written files in `folder` that a killed process left there."""
     for part in folder.glob(".*.part"):

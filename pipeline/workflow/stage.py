@@ -46,6 +46,17 @@ OUT = {
     "report": "report",
 }
 TRAINS = ("pretrain", "retriever", "train", "adapt")  # may run as several processes
+DISK = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk is full for you",
+    errno.EROFS: "nothing can be written there",
+    errno.EACCES: "this may not be read or written",
+    errno.EPERM: "this may not be read or written",
+    errno.ENOTDIR: "a file is where a folder is to be",
+    errno.EEXIST: "a file is where a folder is to be",
+    errno.EISDIR: "a folder is where a file is to be",
+    errno.EIO: "the disk cannot be read or written",
+}
 INSTANCE = {
     "draw": "dataset",
     "features": "features",
@@ -146,9 +157,9 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
         print(error, file=sys.stderr)
         return 2
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in DISK:
             raise
-        print(f"{name}: the disk is full ({error}); make room and run it again", file=sys.stderr)
+        print(f"{name}: {DISK[error.errno]} ({error}); mend that and run it again", file=sys.stderr)
         return 2
     except notice.Stopped as stopped:
         print(f"{name}: ended by {stopped}; the same command goes on from here", file=sys.stderr)

@@ -2,10 +2,13 @@ import csv
 import io
 from itertools import chain
 
+import pytest
+
 from pipeline.analysis.compare import compare
 from pipeline.analysis.judges import recall_by
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all, rule
+from pipeline.report import export
 from pipeline.report.comparison_tables import compact_comparison, comparison_tables
 from pipeline.report.export import comparison_csv, curve_csv, markdown, rho_csv
 from pipeline.report.result_tables import compact_tables, galleries_table, results_table
@@ -130,3 +133,26 @@ def test_a_warning_stands_first_below_its_table(world, cells, control):
     parts = table_md(world).split("\n\n")
     below = parts[parts.index("**More metrics at the chosen λ**") + 2]
     assert below.startswith("- **Warning:** These rows were measured under 2 protocols")
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("<script>alert(1)</script>", r"\<script>alert(1)\</script>"),
+        ("<!-- a --><img src=x onerror=alert(1)>", r"\<!-- a -->\<img src=x onerror=alert(1)>"),
+        ("[x](javascript:alert(1))", r"[x]\(javascript:alert(1))"),
+        ("![x](http://far.example/y)", r"![x]\(http://far.example/y)"),
+        ("p < .001, a | b", "p < .001, a | b"),
+        ("one\n\n# two", "one # two"),
+    ],
+)
+def test_markup_in_a_cell_is_shown_as_it_is_written(written, shown):
+    assert export.as_text(written) == shown
+
+
+def test_no_cell_is_a_formula_to_a_spreadsheet():
+    texts = ['=HYPERLINK("http://far.example")', "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "a=b", "", "luo"]
+    rows = [{"method": text, "value": -0.5} for text in texts]
+    read = list(csv.reader(io.StringIO(export.as_csv(["method", "value"], rows), newline="")))[1:]
+    assert [row[0] for row in read] == [*(f"'{text}" for text in texts[:6]), "a=b", "", "luo"]
+    assert {row[1] for row in read} == {"-0.5"}

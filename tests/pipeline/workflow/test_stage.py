@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 from whole_profiles import profile_text
 
 from pipeline.errors import UserError
+from pipeline.runtime.files import write_atomically
 from pipeline.workflow import stage as door
 from pipeline.workflow.stage import main
 
@@ -74,6 +78,46 @@ def test_a_full_disk_is_one_line(workplace, capsys):
     told = capsys.readouterr().err
     assert told.startswith("prepare: the disk is full (")
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "out/x"), "this may not be read or written"),
+        (OSError(errno.EROFS, "Read-only file system", "out/x"), "nothing can be written there"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded", "out/x"), "the disk is full for you"),
+    ],
+)
+def test_a_folder_that_takes_nothing_is_one_line(workplace, capsys, error, said):
+    def run(stage):
+        raise error
+
+    assert main("prepare", run, []) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"prepare: {said} ([Errno ")
+    assert "out/x" in told
+    assert told.count("\n") == 1
+
+
+def test_an_output_folder_that_is_a_file_is_one_line(workplace, capsys):
+    (workplace / "taken").touch()
+
+    def run(stage):
+        write_atomically(stage.out / "x", "x")
+
+    assert main("prepare", run, ["--out", "taken"]) == 2
+    assert capsys.readouterr().err.startswith("prepare: a file is where a folder is to be")
+    assert main("prepare", run, ["--out", "taken/below"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("request_", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stage_that_is_asked_to_end_says_so(workplace, capsys, request_, status):
+    def run(stage):
+        os.kill(os.getpid(), request_)
+
+    assert main("prepare", run, []) == status
+    assert capsys.readouterr().err == f"prepare: ended by {request_.name}; the same command goes on from here\n"
 
 
 def test_an_interrupted_stage_ends_with_130(workplace, capsys):

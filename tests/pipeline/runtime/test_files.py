@@ -1,0 +1,34 @@
+"""Files that are whole or absent, and digests that do not see what a killed process left."""
+
+import errno
+import os
+import time
+
+import pytest
+
+from pipeline.runtime.files import allocate, clear_parts, digest
+
+
+def test_what_a_killed_process_left_is_in_no_digest_and_goes_when_it_is_old(tmp_path):
+    (tmp_path / "a").write_text("a")
+    before = digest(tmp_path)
+    for name in (".a.12345678.part", ".b.12345678.part"):
+        (tmp_path / name).write_text("half")
+    assert digest(tmp_path) == before
+    old = time.time() - 3600
+    os.utime(tmp_path / ".a.12345678.part", (old, old))
+    clear_parts(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".b.12345678.part", "a"]
+
+
+def test_the_place_for_a_file_is_taken_at_once_or_refused(tmp_path, monkeypatch):
+    allocate(tmp_path / "x", 2**20)
+    status = (tmp_path / "x").stat()
+    assert (status.st_size, status.st_blocks * 512 >= 2**20) == (2**20, True)
+
+    def full(file, start, size):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        allocate(tmp_path / "y", 2**20)

@@ -1,0 +1,211 @@
+"""Inputs that nobody would write: a data set, settings or arrays, or one line that names the file; nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.config.reading import parse_yaml
+from pipeline.data.corpus import Corpus
+from pipeline.data.feature_store import FeatureWriter
+from pipeline.errors import UserError
+from pipeline.features.imported import import_features
+from pipeline.readers import read_corpus
+from pipeline.runtime.untrusted import array
+
+CASES = int(os.environ.get("SAYWHICH_FUZZ_CASES", "40"))  # of each kind
+quick = settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+odd = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just("\ud800"), st.just("../x"),
+    st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.none(), max_size=2),
+)  # fmt: skip
+GOOD = {
+    "karpathy": {
+        "images": [
+            {"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": [{"raw": "a ball", "sentid": i}]}
+            for i, split in enumerate(("train", "val", "test"))
+        ]
+    },
+    "visdial": {
+        "data": {
+            "questions": ["is it red"], "answers": ["yes", "no"],
+            "dialogs": [{"image_id": 1, "caption": "a ball", "dialog": [
+                {"question": 0, "answer": 1, "answer_options": [0, 1], "gt_index": 1}]}],
+        }
+    },
+}  # fmt: skip
+
+
+def read(folder: Path, form: str) -> Corpus | str:
+    """The data set, or the one line why there is none."""
+    problem = None
+    named = {"karpathy": "a.json", "visdial": {"train": "a.json", "val": "a.json", "test": "a.json"}}
+    more = {"dialogs": {"rounds": None, "options": None}} if form == "visdial" else {}
+    try:
+        return read_corpus("x", form, folder, named[form], None, **more)
+    except UserError as error:
+        problem = str(error)
+    assert "\n" not in problem
+    assert "a.json" in problem
+    return problem
+
+
+@st.composite
+def changed(draw, form: str) -> str:
+    """An annotation file with one value of another kind, somewhere."""
+    data = json.loads(json.dumps(GOOD[form]))
+    where: object = data
+    while True:
+        keys = list(where) if isinstance(where, dict) else list(range(len(where)))
+        key = draw(st.sampled_from(keys))
+        inner = where[key]
+        if not isinstance(inner, dict | list) or not inner or draw(st.integers(0, 4)) == 0:
+            break
+        where = inner
+    where[key] = draw(odd)
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize("form", GOOD)
+def test_a_value_of_another_kind_is_read_or_named(tmp_path_factory, form):
+    folder = tmp_path_factory.mktemp("fuzz")
+
+    @quick
+    @given(changed(form))
+    def check(text: str) -> None:
+        (folder / "a.json").write_text(text)
+        read(folder, form)
+
+    check()
+
+
+@pytest.mark.parametrize("form", GOOD)
+def test_bytes_that_were_flipped_cut_or_doubled_are_read_or_named(tmp_path_factory, form):
+    folder, whole = tmp_path_factory.mktemp("fuzz"), json.dumps(GOOD[form]).encode()
+
+    @quick
+    @given(st.integers(0, len(whole) - 1), st.binary(max_size=3), st.integers(0, 9))
+    def check(at: int, instead: bytes, gone: int) -> None:
+        (folder / "a.json").write_bytes(whole[:at] + instead + whole[at + gone :])
+        read(folder, form)
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "not JSON"),
+        ('{"images": ' + "[" * 50_000 + "]" * 50_000 + "}", "not JSON"),
+        ('{"images": ' + "9" * 5000 + "}", "not JSON"),
+        (json.dumps(GOOD["karpathy"]).replace("a ball", "a \\ud800 ball"), "line 1: half a character"),
+        (json.dumps(GOOD["karpathy"]).replace("a ball", "a \\udc00 ball"), "line 1: half a character"),
+        (json.dumps(GOOD["karpathy"]).replace('"imgid": 0', '"imgid": [0]'), "image id is to be a number or a text"),
+        (json.dumps(GOOD["karpathy"]).replace('"sentid": 0', '"sentid": {}'), "sentence id is to be a number or"),
+    ],
+)
+def test_annotations_that_no_reader_can_hold_are_one_line(tmp_path, text, said):
+    (tmp_path / "a.json").write_text(text)
+    assert said in read(tmp_path, "karpathy")
+
+
+def test_whole_characters_by_escapes_are_read(tmp_path):
+    text = json.dumps(GOOD["karpathy"]).replace("a ball", "a \\ud83d\\ude00 \\\\ud800 ball")
+    (tmp_path / "a.json").write_text(text)
+    corpus = read(tmp_path, "karpathy")
+    assert isinstance(corpus, Corpus), corpus
+    assert corpus.images[0].captions[0].text == "a 😀 \\ud800 ball"
+
+
+def test_a_pipe_in_place_of_annotations_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.json")
+    assert "is not a plain file" in read(tmp_path, "karpathy")
+
+
+def test_a_parquet_table_of_bytes_that_are_no_text_is_one_line(tmp_path):
+    wrong = pa.array([b"\xff\xfe"] * 6, pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"file": wrong, "caption": wrong, "split": wrong}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet"):
+        read_corpus("x", "folder", tmp_path, "a.parquet", None)
+
+
+PAIRS = zip("abcdefghijk", "bcdefghijkl", strict=True)
+BOMB = "a: &a [x, x, x]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in PAIRS)
+MEANT_BY_NOBODY = [
+    BOMB,
+    "? [1, 2]\n: x",
+    "a: !!int abc",
+    "a: !!timestamp x",
+    "a: !!python/x 1",
+    "a: " + "9" * 5000,
+    "[" * 20_000,
+    "- " * 20_000,
+]
+
+
+@pytest.mark.parametrize("text", MEANT_BY_NOBODY)
+def test_settings_that_nobody_can_mean_are_one_line(text):
+    with pytest.raises(UserError, match=r"^params\.yaml.*$"):
+        parse_yaml(text, "params.yaml")
+
+
+@quick
+@given(st.text(st.sampled_from("ab:-[]{}&*!?|>'\"#%@`,. \n\t019~"), max_size=40))
+def test_any_settings_are_read_or_one_line(text):
+    problem = ""
+    try:
+        parse_yaml(text, "params.yaml")
+    except UserError as error:
+        problem = str(error)
+    assert "\n" not in problem
+
+
+@quick
+@given(st.integers(0, 130), st.binary(min_size=1, max_size=4))
+def test_any_array_is_read_or_one_error(at, instead):
+    stream = io.BytesIO()
+    np.save(stream, np.arange(2.0))
+    whole = stream.getvalue()
+    with suppress(ValueError):
+        array(whole[:at] + instead + whole[at + len(instead) :])
+
+
+def features_of(folder: Path, form: str, regions: Path) -> str:
+    with pytest.raises(UserError) as error:
+        import_features(["1"], folder / "out", FeatureWriter, form=form, regions=str(regions), regions_kept=3)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_features_that_say_to_be_gigabytes_are_refused(tmp_path):
+    (tmp_path / "npy").mkdir()
+    stream = io.BytesIO()
+    np.save(stream, np.zeros((1, 4), np.float32))
+    with zipfile.ZipFile(tmp_path / "npy/1.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("feat.npy", bytes(2**26 + 1))
+    assert (tmp_path / "npy/1.npz").stat().st_size < 2**20
+    assert "feat.npy says to have more than" in features_of(tmp_path, "npy_folders", tmp_path / "npy")
+    with zipfile.ZipFile(tmp_path / "npy/1.npz", "w") as archive:
+        archive.writestr("feat.npy", stream.getvalue())
+    content = bytearray((tmp_path / "npy/1.npz").read_bytes())
+    for at in (content.index(b"PK\x03\x04") + 8, content.index(b"PK\x01\x02") + 10):
+        content[at] = 99  # a compression that nobody knows
+    (tmp_path / "npy/1.npz").write_bytes(content)
+    assert "cannot be read" in features_of(tmp_path, "npy_folders", tmp_path / "npy")
+    (tmp_path / "npy/1.npz").unlink()
+    os.mkfifo(tmp_path / "npy/1.npz")
+    assert "is not a plain file" in features_of(tmp_path, "npy_folders", tmp_path / "npy")
+    with open(tmp_path / "endless.tsv", "wb") as file:
+        file.truncate(2**27)  # one line
+    assert "line 1: longer than" in features_of(tmp_path, "tsv", tmp_path / "endless.tsv")
