@@ -6,15 +6,16 @@ import asyncio
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from threading import Event, Lock
+from typing import Annotated, Any, TypeVar, cast
 
 import torch
+from anyio import to_thread
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import JSONResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 
 from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
@@ -94,7 +95,7 @@ def app_of(
     models: Mapping[str, Model], samples: Sequence[Path] = (), limits: Limits | None = None, hosts: Sequence[str] = ()
 ) -> FastAPI:
     """The application: `models` by name, photos `samples` to try it with, names of `hosts` beside this machine's."""
-    limit, one_at_a_time = limits or Limits(), asyncio.Semaphore(1)
+    limit, one_at_a_time = limits or Limits(), Lock()
     app = FastAPI(title="saywhich", docs_url=None, redoc_url=None)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", *hosts])
 
@@ -111,10 +112,17 @@ def app_of(
         return response
 
     async def timed(work: Callable[[], Result]) -> Result:
+        given_up = Event()
+
+        def alone() -> Result | None:
+            with one_at_a_time:
+                return None if given_up.is_set() else work()
+
         try:
-            async with asyncio.timeout(limit.seconds), one_at_a_time:
-                return await run_in_threadpool(work)
+            async with asyncio.timeout(limit.seconds):
+                return cast(Result, await to_thread.run_sync(alone, abandon_on_cancel=True))
         except TimeoutError:
+            given_up.set()
             raise HTTPException(504, f"longer than {limit.seconds:g} seconds; send fewer photos") from None
         except UserError as error:
             raise HTTPException(422, str(error)) from None

@@ -25,6 +25,7 @@ def add(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Serve until it is interrupted."""
     import uvicorn
+    from PIL import Image
 
     import saywhich
     from saywhich.page import app_of
@@ -35,6 +36,9 @@ def run(options: Namespace) -> int:
     if not folders:
         raise UserError(f"{MODELS}: no trained model; train one (make repro), or name one with --model")
     models = {folder.resolve().name: saywhich.load(folder) for folder in folders}
+    for model in models.values():  # numba compiles at first use: not in the first request
+        model.caption([Image.new("RGB", (64, 64))], samples=2)
+        model.caption([Image.new("RGB", (64, 64))])
     photos = files([options.photos]) if options.photos else []
     photos = random.Random(0).sample(photos, min(SAMPLES, len(photos)))
     print(f"http://{options.host}:{options.port}: {', '.join(models)}", flush=True)

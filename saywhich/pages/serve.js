@@ -65,7 +65,7 @@ function article(captions, number) {
   const look = made("div", { className: "look" });
   look.setAttribute("aria-hidden", "true");
   const figure = made("figure", {}, made("img", { src: photos[number].url, alt: photos[number].name }), look);
-  const texts = made("div", {}, ...captions.map((said) => block(said, number, look)));
+  const texts = made("div", { className: "texts" }, ...captions.map((said) => block(said, number, look)));
   return made("article", {}, figure, texts);
 }
 

@@ -47,8 +47,10 @@ def server(repository, tmp_path_factory):
 
     make_model(repository, "other", 1)
     models = {name: saywhich.load(repository / "models" / name) for name in ("psst_multinomial", "other")}
+    for model in models.values():  # what is compiled at first use
+        model.caption([repository / "images/0.png"])
     samples = sorted((repository / "images").iterdir())
-    app = app_of(models, samples, Limits(megabytes=1, megapixels=1, photos=12, seconds=60))
+    app = app_of(models, samples, Limits(megabytes=1, megapixels=1, photos=12, seconds=600))
     running = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()

@@ -1,10 +1,12 @@
 """The HTTP API of the page, over HTTP."""
 
+import asyncio
 import base64
 import http.client
 import io
 import json
 import struct
+import threading
 import urllib.error
 import urllib.request
 import zlib
@@ -17,7 +19,8 @@ from PIL import Image
 import saywhich
 from pipeline.errors import UserError
 from saywhich.attention import attention
-from saywhich.model import batch_of
+from saywhich.model import Model, batch_of
+from saywhich.page import app_of
 from saywhich.uploads import Limits, decoded
 
 
@@ -142,21 +145,22 @@ def test_what_a_photo_says_of_itself_is_not_kept(server):
     assert b"tEXt" not in sent(f"{server}/samples/0")[1]
 
 
-def test_work_that_takes_too_long_is_given_up(model, photos, three):
-    import asyncio
+def test_work_that_takes_too_long_is_given_up(model, photos, three, monkeypatch):
+    """The answer comes while the work is still going on."""
+    go, done = threading.Event(), threading.Event()
 
-    from saywhich.page import app_of
+    def slow(self, images):
+        go.wait(60)
+        done.set()
+        raise UserError("late")
 
-    app = app_of({"model": model}, limits=Limits(seconds=0))
+    monkeypatch.setattr(Model, "see", slow)
     said = []
 
-    async def call():
+    async def call(app):
         body = json.dumps({"photos": three[:1]}).encode()
-        headers = [
-            (b"host", b"localhost"),
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-        ]
+        length = str(len(body)).encode()
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", length)]
         scope = {"type": "http", "method": "POST", "path": "/caption", "headers": headers, "query_string": b""}
 
         async def receive():
@@ -164,8 +168,11 @@ def test_work_that_takes_too_long_is_given_up(model, photos, three):
 
         async def send(message):
             said.append(message)
+            assert not done.is_set()
 
         await app({**scope, "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http"}, receive, send)
+        go.set()
 
-    asyncio.run(call())
+    asyncio.run(call(app_of({"model": model}, limits=Limits(seconds=0.05))))
     assert said[0]["status"] == 504
+    assert done.wait(60)
