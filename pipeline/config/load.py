@@ -182,8 +182,8 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
     listeners = [name for name, kind in kinds.items() if kind in ((DiscriminatorSettings,) if talks else LISTENS)]
     if params.retriever:
         named = (("model", params.retriever.model), ("judge", params.retriever.judge))
-        for key, name in named if params.retriever.judge else named[:1]:
-            _check_known(str(name), [] if talks else listeners, "listener of pretrain", "retriever", key)
+        for key, listener in named if params.retriever.judge else named[:1]:
+            _check_known(str(listener), [] if talks else listeners, "listener of pretrain", "retriever", key)
         speakers = [name for name, kind in kinds.items() if kind is SpeakerSettings]
         _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
     judges = [OWN_LISTENER, ADAPTED_LISTENER, *listeners]

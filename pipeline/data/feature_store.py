@@ -262,7 +262,7 @@ def _checksums(*values: np.ndarray) -> np.ndarray:
     for i, row in enumerate(zip(*values, strict=True)):
         crc = 0
         for value in row:
-            crc = zlib.crc32(np.ascontiguousarray(value), crc)
+            crc = zlib.crc32(np.ascontiguousarray(value).data, crc)
         found[i] = crc
     return found
 
