@@ -50,8 +50,8 @@ def trained_panels(found: Mapping[str, Any]) -> list[Panel]:
             rows = [row for row in found["rows"] if row["name"] == called]
             spots = [Spot(row[x], row[y] ** power, f"{_words(row)}, {x} {row[x]:.2f}") for row in rows]
             series.append(Series(called, styles[called], tuple(spots)))
-        shown = {"level": (1, 1), "level_words": AS_LONG, "shows": ENDS, "logarithmic": True}
-        return Panel(name, title, across, up, tuple(series), **shown)
+        lines = tuple(series)
+        return Panel(name, title, across, up, lines, "", (1, 1), AS_LONG, shows=ENDS, logarithmic=True)
 
     bias, noise = "← less bias: |mean − truth| / |truth|", "← less noise: deviation of a step / |truth|"
     same, length = "cosine with the truth →", "length: |mean| / |truth|"
