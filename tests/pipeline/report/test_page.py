@@ -243,9 +243,7 @@ def charts(page):
 def test_the_page_holds_the_curves_the_tables_and_the_gallery(html):
     page = Reader(html)
     text = " ".join("".join(page.texts).split())
-    assert (
-        len(charts(page)) == 2 + 12 + 1
-    )  # the large one for two screens, CIDEr and three other metrics by three judges, and drift
+    assert len(charts(page)) == 2 + 12 + 1  # the large one for two screens, four metrics by three judges, drift
     points = [attributes for attributes in page.all("g") if attributes.get("class") == "point"]
     assert len(points) == 9 * 15
     label = "PSST-Multinomial, λ 0.005, ρ 0.25, seeds 1 2, CIDEr 0.945±0.007, R@10 86.5±0.7, chosen on validation"
@@ -276,9 +274,7 @@ def test_the_page_of_today_holds_every_section(full):
         "settings",
     ]
     assert [link["href"][1:] for link in page.all("a") if link["href"] != "#main"][: len(sections)] == sections
-    assert (
-        len(charts(page)) == 2 + 4 * 4 + 1 + 2
-    )  # the large one twice, four metrics by four judges, drift, ρ by two judges
+    assert len(charts(page)) == 2 + 4 * 4 + 1 + 2  # the large one twice, four metrics by four judges, drift, ρ by two
     ids = {attributes.get("id") for attributes in page.all("caption")}
     names = {
         "results",
