@@ -66,7 +66,7 @@ KNOWN: dict[str, tuple[str, int]] = {
     "psst_rerank": ("PSST-Multinomial, re-ranked", 1),
     "luo_rerank": ("Luo et al., re-ranked", 3),
 }
-WORDS = {"pretrained", "psst", "guidance", "reinforce", "mixer", "cider", "wtf", "rl"}  # of sentences, too
+WORDS = {"pretrained", "psst", "guidance", "cider", "wtf", "rl"}  # of sentences, too
 
 _BEGINS = re.compile(rf"(frozen_)?\b({'|'.join(KNOWN)})\b(?!/)")  # a path is no name
 _WITHIN = re.compile(rf"(?<![\w./=`@-])(frozen_)?({'|'.join(KNOWN.keys() - WORDS)})(?![\w/=`])")

@@ -99,7 +99,7 @@ def test_all_files_are_written_and_equal_inputs_give_equal_bytes(full_world, ful
 
 def test_without_scores_of_captions_and_the_adapted_listener_there_is_a_page(plain_report, html):
     assert sorted(path.name for path in plain_report.iterdir()) == FILES
-    assert "No intervals for mle" in html
+    assert "No intervals for MLE" in html
     assert 'id="rho"' not in html
     assert 'id="crossed-caption"' not in html
 
@@ -129,7 +129,7 @@ def test_without_image_files_the_page_has_everything_but_the_pictures(full_world
     html = (tmp_path / "report.html").read_text()
     assert "there are no image files (prepare.images is null)" in section(html, "gallery")
     assert "<img" not in html
-    assert "psst_multinomial" in section(html, "results")
+    assert "PSST-Multinomial" in section(html, "results")
     assert (tmp_path / "gallery.png").stat().st_size > 0
     assert not (tmp_path / "along.png").exists()
 
@@ -243,12 +243,12 @@ def charts(page):
 def test_the_page_holds_the_curves_the_tables_and_the_gallery(html):
     page = Reader(html)
     text = " ".join("".join(page.texts).split())
-    assert len(charts(page)) == 1 + 12 + 1  # the large one, CIDEr and three other metrics by three judges, and drift
+    assert len(charts(page)) == 2 + 12 + 1  # the large one for two screens, four metrics by three judges, drift
     points = [attributes for attributes in page.all("g") if attributes.get("class") == "point"]
-    assert len(points) == 9 * 14
+    assert len(points) == 9 * 15
     label = "PSST-Multinomial, λ 0.005, ρ 0.25, seeds 1 2, CIDEr 0.945±0.007, R@10 86.5±0.7, chosen on validation"
     assert sum(point["aria-label"] == label for point in points) == 1
-    assert "0.912, 95% of that of mle" in text
+    assert "0.912, 95% of that of MLE" in text
     assert "SPICE was not computed: its parser's files are missing" in text
     assert "human captions" in text
     assert "report.min_cider_share" in text
@@ -274,7 +274,7 @@ def test_the_page_of_today_holds_every_section(full):
         "settings",
     ]
     assert [link["href"][1:] for link in page.all("a") if link["href"] != "#main"][: len(sections)] == sections
-    assert len(charts(page)) == 1 + 4 * 4 + 1 + 2  # the large one, four metrics by four judges, drift, ρ by two judges
+    assert len(charts(page)) == 2 + 4 * 4 + 1 + 2  # the large one twice, four metrics by four judges, drift, ρ by two
     ids = {attributes.get("id") for attributes in page.all("caption")}
     names = {
         "results",
