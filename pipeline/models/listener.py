@@ -19,8 +19,9 @@ EPSILON = 1e-7
 class Listener(nn.Module):
     """Image by one linear map, caption by a GRU's last state (`bag`: by the mean of its words), both of length 1.
 
-    `pair`: both, each with a map of the image; the cosine is the mean of theirs. It sees the vectors of the set of
-    features that it names. It hears words, or distributions over them as mixtures of its embeddings (`message.said`).
+    `pair`: both, each with its own words and its own map of the image; the cosine is the mean of theirs. It sees the
+    vectors of the set of features that it names. It hears words, or distributions over them as mixtures of its
+    embeddings (`message.said`).
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Listener(nn.Module):
             "features": features,
         }
         self.image = nn.Linear(image_size, self.parts * hidden)
-        self.word = nn.Embedding(vocabulary + 2, words)
+        self.word = nn.Embedding(vocabulary + 2, self.parts * words)
         self.gru = nn.GRU(words, hidden, batch_first=True) if encoder != "bag" else None
         self.bag = nn.Linear(words, hidden) if encoder != "gru" else None
         nn.init.xavier_uniform_(self.image.weight)
@@ -61,13 +62,14 @@ class Listener(nn.Module):
         words = table.rows(message.tokens.flatten())
         if message.said is not None:
             words = message.said.heard(words, table.mixture, table.straight_through)
-        words, heard = words.view(*message.tokens.shape, -1), []
+        begin = table.rows(torch.full_like(message.tokens[:1, 0], self.vocabulary + 1)).expand(len(message), -1)
+        words = torch.cat([begin.unsqueeze(1), words.view(*message.tokens.shape, -1)], 1)  # (N, T+1, parts · E)
+        own, heard = words.chunk(self.parts, 2), []
         if self.gru is not None:
-            begin = table.rows(torch.full_like(message.tokens[:1, 0], self.vocabulary + 1)).expand(len(words), 1, -1)
-            heard.append(_last_state(self.gru, torch.cat([begin, words], 1), message.mask.sum(1)))
+            heard.append(_last_state(self.gru, own[0].contiguous(), message.mask.sum(1)))
         if self.bag is not None:
             weight = message.mask.unsqueeze(-1).to(words.dtype)
-            heard.append(self.bag((words * weight).sum(1) / weight.sum(1)))
+            heard.append(self.bag((own[-1][:, 1:] * weight).sum(1) / weight.sum(1)))
         return self._unit(torch.cat(heard, 1))
 
     def _unit(self, x: Tensor) -> Tensor:

@@ -57,7 +57,8 @@ def test_the_cosine_of_a_pair_is_the_mean_of_its_parts():
     for place, encoder in enumerate(("gru", "bag")):
         part, half = Listener(5, 4, words=3, hidden=6, encoder=encoder), slice(6 * place, 6 * place + 6)
         own = {name: value for name, value in state.items() if name in part.state_dict()}
-        part.load_state_dict(own | {name: state[name][half] for name in ("image.weight", "image.bias")})
+        own |= {name: state[name][half] for name in ("image.weight", "image.bias")}
+        part.load_state_dict(own | {"word.weight": state["word.weight"][:, 3 * place : 3 * place + 3]})
         cosines.append(part.hear(said) @ part.see(images).T)
     torch.testing.assert_close(pair.hear(said) @ pair.see(images).T, (cosines[0] + cosines[1]) / 2)
     assert not torch.allclose(*cosines)
