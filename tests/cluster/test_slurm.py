@@ -15,7 +15,9 @@ import pytest
 import yaml
 from loopback import Loopback, Slurm, until
 from test_workflow import run, succeed
-from toy_grid import CELLS, digests, without_grid
+from toy_grid import CELLS, EPOCHS, STEPS, digests, without_grid
+
+from pipeline.training.loop import LOG_EVERY
 
 # No GPU here, and a look at jobs each second; all else is the profile's.
 GRID = ["snakemake", "--workflow-profile", "profiles/slurm", "--slurm-init-seconds-before-status-checks", "1"]
@@ -64,7 +66,28 @@ def all_stopped_halfway(folder: Path) -> dict[str, psutil.Process]:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    return list(folder.glob("data/checkpoints/*/step-*.safetensors"))
+    """Those after losses were first logged."""
+    return [path for path in folder.glob("data/checkpoints/*/step-*") if int(path.name.split("-")[1]) > LOG_EVERY]
+
+
+def go_on(process: psutil.Process) -> None:
+    """Let a stopped process get the signals that wait for it."""
+    with suppress(psutil.NoSuchProcess):
+        process.resume()
+
+
+def lose_node(slurm: Slurm, node: str, number: str, folder: Path) -> None:
+    """What a failing machine does: it is drained, then gone with all of its processes, and comes back empty."""
+    slurm.run("scontrol", "update", f"NodeName={node}", "State=drain", "Reason=test")
+    slurm.services[f"slurmd {node}"].stop()
+    for process in psutil.process_iter(["cmdline"]):
+        with suppress(psutil.Error):
+            of_the_job = process.environ().get("SLURM_JOB_ID") == number and process.cwd() == str(folder)
+            if of_the_job or " ".join(process.info["cmdline"] or []).startswith(f"slurmstepd: [{number}."):
+                process.kill()
+    slurm.run("scontrol", "update", f"NodeName={node}", "State=down", "Reason=test")
+    slurm.services[f"slurmd {node}"].start()
+    slurm.run("scontrol", "update", f"NodeName={node}", "State=resume")
 
 
 @contextmanager
@@ -84,7 +107,7 @@ def grid_at_work(folder: Path, settings: dict[str, str]) -> Iterator[subprocess.
 def disturbed(up: Loopback, world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """A grid on Slurm whose trainings were all stopped half way; and which cell in which way.
 
-    One job is cancelled. The node of another is drained, then taken down, and comes back. The time of the third is up:
+    One job is cancelled. The node of another is drained, then lost, and comes back. The time of the third is up:
     SIGTERM, and seconds later SIGKILL. Meanwhile the MLflow server is away.
     """
     folder, slurm = without_grid(world, tmp_path_factory.mktemp("grid") / "world"), up.slurm
@@ -93,29 +116,26 @@ def disturbed(up: Loopback, world: Path, tmp_path_factory: pytest.TempPathFactor
         stopped = all_stopped_halfway(folder)
         up.tracker.stop()
         nodes = {cell: job(slurm, cell)[2] for cell in stopped}
-        alone = next(cell for cell, node in nodes.items() if list(nodes.values()).count(node) == 1)
-        cancelled, late = (cell for cell in stopped if cell != alone)
+        lost = next(cell for cell, node in nodes.items() if list(nodes.values()).count(node) == 1)
+        cancelled, late = (cell for cell in stopped if cell != lost)
         slurm.run("scontrol", "update", f"JobId={job(slurm, late)[0]}", "TimeLimit=1")
         slurm.run("scancel", job(slurm, cancelled)[0])
-        stopped[cancelled].resume()
-        for state in ("drain", "down"):
-            slurm.run("scontrol", "update", f"NodeName={nodes[alone]}", f"State={state}", "Reason=test")
-        until(lambda: not stopped[alone].is_running(), "the end of what ran on the node", PATIENT)
-        slurm.run("scontrol", "update", f"NodeName={nodes[alone]}", "State=resume")
+        go_on(stopped[cancelled])
+        lose_node(slurm, nodes[lost], job(slurm, lost)[0], folder)
         number = job(slurm, late)[0]
         ends = ("COMPLETING", "TIMEOUT")
         until(lambda: slurm.run("squeue", "-h", "--states=all", "-j", number, "-o", "%T") in ends, "its time", PATIENT)
-        stopped[late].resume()
+        go_on(stopped[late])
         up.start_tracker()
         assert grid.wait() == 0, (folder / "grid.log").read_text(encoding="utf-8")[-4000:]
-    return folder, {"cancelled": cancelled, "node down": alone, "time is up": late}
+    return folder, {"cancelled": cancelled, "node lost": lost, "time is up": late}
 
 
 def test_what_was_stopped_ends_with_the_digests_of_one_machine(disturbed, world):
     folder, stopped = disturbed
     assert set(stopped.values()) == set(CELLS)
     assert digests(folder) == digests(world)
-    assert not checkpoints(folder)
+    assert not list(folder.glob("data/checkpoints/*/step-*"))
 
 
 def test_dvc_has_nothing_to_do_after_the_grid_ran_on_slurm(disturbed, up):
@@ -143,11 +163,11 @@ def test_mlflow_lacks_nothing_though_its_server_was_away(disturbed, up):
             (run for run in runs if run.info.run_name == f"train@{method} {name}"), key=lambda run: run.info.status
         )
         history = client.get_metric_history(whole.info.run_id, "learning_rate")
-        assert min(metric.step for metric in history) > 25, "it went on, and did not begin again"
-        assert max(metric.step for metric in history) == 800
+        assert min(metric.step for metric in history) > LOG_EVERY, "it went on, and did not begin again"
+        assert max(metric.step for metric in history) == STEPS
         artifacts = {artifact.path for artifact in client.list_artifacts(whole.info.run_id, "outputs")}
         assert "outputs/weights.safetensors" in artifacts
-        assert killed.data.params["train.optimisation.epochs"] == "400"
+        assert killed.data.params["train.optimisation.epochs"] == str(EPOCHS)
 
 
 def test_a_training_on_two_nodes_is_that_of_one_process(up, world, tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 from test_workflow import KEPT, ROOT, succeed, toy_params
 
+EPOCHS, STEPS = 100, 200  # of a cell's training
 CELLS = tuple(f"luo/lambda={value}_seed=1" for value in (0.5, 0.6, 0.7))
 
 
@@ -16,7 +17,7 @@ def params() -> dict:
     """The toy world's, with cells that are trained for longer than it takes to stop them."""
     toy = toy_params()
     toy["methods"] = {name: toy["methods"][name] for name in ("mle", "luo")}
-    toy["train"]["optimisation"] |= {"epochs": 400, "validate_every": 400}
+    toy["train"]["optimisation"] |= {"epochs": EPOCHS, "validate_every": EPOCHS}
     toy["methods"]["mle"] |= {"train": {"optimisation": {"epochs": 1, "validate_every": 1}}}
     toy["methods"]["luo"]["lambda"] = 0.5  # what is the same is done once
     toy["sweep"]["grid"] = {"luo": {"lambda": [0.5, 0.6, 0.7]}}
