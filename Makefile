@@ -11,6 +11,7 @@
 # make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks, or any @MACHINE
 # make documents                  the documents' tables and figures, of results/
 # make ui                         MLflow's pages on http://127.0.0.1:5000
+# make serve [PHOTOS=folder]      captions, search and a game for photos of one's own, on http://127.0.0.1:8000
 # make setup [TORCH=cu128]        install only; PyTorch is that for the CPU where no GPU is found, TORCH names another
 # make fmt | clean                format the code and write what stages depend on; drop checkpoints, grid cells and tool caches
 
@@ -23,7 +24,7 @@ TORCH ?= auto
 PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test bench observatory repro results compare record documents data profile ui clean
+.PHONY: setup fmt check test bench observatory repro results compare record documents data profile serve ui clean
 
 BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
@@ -91,6 +92,11 @@ fmt: $(INSTALLED)
 ui: $(INSTALLED)
 	@mlflow db upgrade sqlite:///mlflow.db
 	MLFLOW_DISABLE_TELEMETRY=true mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port 5000
+
+# The drawn scenes are there to try it with, where they are and nothing else is named.
+PHOTOS ?= $(wildcard data/raw/scenes/images)
+serve: $(INSTALLED)
+	@saywhich serve $(if $(PHOTOS),--photos "$(PHOTOS)")
 
 clean:
 	rm -rf data/checkpoints data/cells .snakemake .pytest_cache .ruff_cache .import_linter_cache .hypothesis dvc_plots
