@@ -18,6 +18,7 @@
 # make verify                     whether every output, DVC's copies and the cells are what was written; reads all bytes
 # make torture [KILLS=200]        ends stages of a toy world at random instants; run again, they are to give the same bits
 # make ui                         MLflow's pages on http://127.0.0.1:5000
+# make serve [PHOTOS=folder]      captions, search and a game for photos of one's own, on http://127.0.0.1:8000
 # make setup [TORCH=cu128]        install only; PyTorch is that for the CPU where no GPU is found, TORCH names another
 # make fmt | clean                format the code and write what stages depend on; drop checkpoints, grid cells and tool caches
 
@@ -30,7 +31,7 @@ TORCH ?= auto
 PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test test-cluster foretell costs bench bench-cluster observatory repro results compare record documents docs data profile ui clean verify torture
+.PHONY: setup fmt check test test-cluster foretell costs bench bench-cluster observatory repro results compare record documents docs data profile ui clean verify torture serve
 
 BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
@@ -122,6 +123,11 @@ fmt: $(INSTALLED)
 ui: $(INSTALLED)
 	@mlflow db upgrade sqlite:///mlflow.db
 	MLFLOW_DISABLE_TELEMETRY=true mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port 5000
+
+# The drawn scenes are there to try it with, where they are and nothing else is named.
+PHOTOS ?= $(wildcard data/raw/scenes/images)
+serve: $(INSTALLED)
+	@saywhich serve $(if $(PHOTOS),--photos "$(PHOTOS)")
 
 clean:
 	rm -rf data/checkpoints data/cells .snakemake .pytest_cache .ruff_cache .import_linter_cache .hypothesis dvc_plots

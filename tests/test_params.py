@@ -159,6 +159,9 @@ STRICT = [
     ("pretrain.speaker.optimisation.select=rsum", "pretrain.speaker.optimisation", "rsum", "last | cider"),
     ("pretrain.speaker.image_dropout=1.0", "pretrain.speaker.image_dropout", "1.0", "at least 0, below 1"),
     ("methods.luo.gamma=-1", "methods.luo.gamma", "-1", "a number, at least 0"),
+    ("methods.luo.rerank={samples: 0}", "methods.luo.rerank.samples", "0", "a whole number, at least 1"),
+    ("methods.luo.rerank=20", "methods.luo.rerank", "20", "a mapping with the keys samples"),
+    ("sweep.grid.luo.rerank=[{sample: 3}]", "rerank", "sample", "did you mean samples?"),
     ("methods.luo.gamma=1.5", "methods.luo.gamma", "1.5", "set pretrain.speaker.image_dropout to 0.1"),
     ("sweep.grid.luo.gamma=[1, 2]", "sweep.grid.luo.gamma", "2", "set pretrain.speaker.image_dropout to 0.1"),
     ("pretrain.speaker.dropout=1.0", "pretrain.speaker.dropout", "1.0", "at least 0, below 1"),
@@ -330,7 +333,7 @@ def test_a_block_holds_the_defaults_of_its_composition(params):
     given = ["methods.psst_multinomial.lambda=0.005", "methods.mine={from: psst, method: psst_multinomial, lambda: 1}"]
     blocks = load(params, given).methods
     defaults = {"from": "psst", "method": "psst_multinomial", "speaker": "speaker", "mix": "caption"}
-    defaults |= {"feed": "distribution", "train": {}}
+    defaults |= {"feed": "distribution", "train": {}, "rerank": None}
     assert blocks["psst_multinomial"] == {"lambda": 0.005, "rho": 0.75, "gamma": 1.0, **defaults}
     assert blocks["mine"] == {"lambda": 1.0, "rho": 0.25, "gamma": 1.0, **defaults}
 
@@ -361,6 +364,18 @@ def test_a_speaker_is_guided_where_a_null_image_is_learned(params):
     assert load(params, ["methods.guidance={from: guidance, gamma: 1.5}"]).methods["guidance"]["image_dropout"] == 0.1
     with pytest.raises(UserError, match=r"guidance\.gamma = 1\.5 needs a null image"):
         load(params, ["methods.guidance={from: guidance, gamma: 1.5, image_dropout: 0.0}"])
+
+
+def test_captions_are_chosen_among_several_at_evaluation(params):
+    given = ["methods.luo.rerank={samples: 20}", "sweep.grid={luo: {rerank: [{samples: 1}, {samples: 5}]}}"]
+    loaded = load(params, given)
+    settings = method_settings(loaded.for_stage("evaluate", "luo", dvc_yaml=ROOT / "dvc.yaml"), "luo")
+    assert settings.rerank == 20
+    assert settings.shown["rerank"] == {"samples": 20}
+    assert "rerank" not in settings.arguments
+    plain = method_settings(load(params).for_stage("evaluate", "luo", dvc_yaml=ROOT / "dvc.yaml"), "luo")
+    assert plain.rerank is None
+    assert "rerank" not in plain.shown
 
 
 REWARDS = [

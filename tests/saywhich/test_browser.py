@@ -58,7 +58,9 @@ def test_photos_are_captioned_by_all_models_side_by_side(open_page, photos):
     assert page.locator("article").count() == 3
     first = page.locator("article").first
     assert first.locator("h3").all_inner_texts() == ["psst_multinomial", "other"]
-    assert all(text.strip() for text in first.locator(".text").all_inner_texts())
+    assert first.locator(".text").first.inner_text().strip(), (
+        "the other speaker, which learned nothing, may say nothing"
+    )
     assert first.locator(".thumbs").first.locator("img").count() == 3
     assert page.locator(".thumbs .right").count() == 6
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pipeline.analysis.judges import recall_by
-from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.results import named, read_results, with_frozen_speakers
 from pipeline.errors import UserError
 
 
@@ -67,6 +67,22 @@ def test_a_guided_method_says_of_all_its_runs_how_far_they_are_guided(world, gui
         "mle": "lambda", "guidance": "gamma", "luo": "lambda"
     }  # fmt: skip
     assert (results.varying("guidance"), results.varying("luo")) == ([], ["gamma"])
+    assert len({run.protocol for run in results.runs}) == 1
+
+
+def test_captions_that_a_listener_chose_are_a_curve_along_their_number(world, make_cell, control):
+    cells = [make_cell("mle_rerank", 0.9, 60.0, **{"lambda": 0.0, "seed": 1}) for _ in range(3)]
+    for entry, samples in zip(cells, (20, 1, 5), strict=True):
+        entry["settings"]["rerank"] = {"samples": samples}
+        entry["cell"] = f"rerank=samples-{samples},seed=1"
+        entry["signature"] += f"|rerank=samples:{samples},among:split"
+    single = json.loads(json.dumps(cells[0]))
+    world.write([*cells, control], [single])
+    results = read_results(world.sweep, [world.root / "evaluation" / "mle_rerank"])
+    assert [point.settings["rerank"] for point in results.of("mle_rerank")] == [1, 5, 20]
+    assert (results.dial("mle_rerank"), results.dial("mle")) == ("rerank", "lambda")
+    assert results.varying("mle_rerank") == []
+    assert named(results.of("mle_rerank")[2], "rerank") == "n 20"
     assert len({run.protocol for run in results.runs}) == 1
 
 

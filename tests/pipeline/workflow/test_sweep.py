@@ -38,6 +38,13 @@ def test_a_cell_is_known_by_its_name_when_a_cluster_hands_it_to_another_snakemak
     assert parse_target_jobs_cli_args(encode_target_jobs_cli_args([job])) == [job]
 
 
+def test_a_cell_is_called_by_what_is_below_its_options():
+    params = {"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": {"a": {"rerank": [{"samples": 5}]}}}}
+    (cell,) = sweep.cells(params)
+    assert cell.name == "rerank=samples-5,seed=1"
+    assert cell.options == ["--method", "a", "--set", 'methods.a.rerank={"samples": 5}', "--seed", "1"]
+
+
 def test_a_method_may_have_several_grids_and_seeds_of_its_own():
     grid = {"a": [{"lambda": [0.1, 0.2]}, {"lambda": [0.1], "rho": [0.5], "seed": [7]}], "b": {"seed": [3]}}
     cells = sweep.cells({"methods": {"a": {}, "b": {}}, "sweep": {"seeds": [1], "grid": grid}})
