@@ -41,7 +41,7 @@ def test_a_cell_is_known_by_its_name_when_a_cluster_hands_it_to_another_snakemak
 def test_a_cell_is_called_by_what_is_below_its_options():
     params = {"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": {"a": {"rerank": [{"samples": 5}]}}}}
     (cell,) = sweep.cells(params)
-    assert cell.name == "rerank=samples-5,seed=1"
+    assert cell.name == "rerank=samples-5_seed=1"
     assert cell.options == ["--method", "a", "--set", 'methods.a.rerank={"samples": 5}', "--seed", "1"]
 
 
