@@ -15,7 +15,7 @@ from pipeline.report.names import published
 from pipeline.report.result_tables import GALLERIES
 from pipeline.report.tables import Table, aligned, once
 
-FORMULAS = tuple("=+-@\t\r")
+FORMULAS = tuple("=+-@\t")
 WIDTH = 108  # characters a line of the notes
 NUMBERS = ("value", "low", "high", "spread", "seeds")
 
@@ -127,7 +127,10 @@ def as_text(cell: str) -> str:
 
 def _no_formula(value: Any) -> Any:
     """A text that a spreadsheet would compute gets an apostrophe, by which it is one; numbers stay."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in FORMULAS else value
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r", " ")  # alone, it would end a row
+    return f"'{text}" if text.lstrip(" ").startswith(FORMULAS) else text
 
 
 def _bullets(notes: Sequence[str]) -> str:

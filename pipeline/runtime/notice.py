@@ -38,7 +38,9 @@ def heeded() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, _heed) for number in REQUESTS}
+    # what nohup and a shell's & have made this process ignore stays ignored
+    numbers = [number for number in REQUESTS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _heed) for number in numbers}
     over = threading.Event()
     if links := _links():
         threading.Thread(target=_watch, args=(links, over), daemon=True).start()

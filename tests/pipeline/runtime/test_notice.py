@@ -37,6 +37,16 @@ def test_a_request_ends_work_at_once():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_what_is_ignored_from_the_beginning_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with heeded():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_the_first_request_waits_and_the_second_does_not():
     done = []
     with pytest.raises(Stopped, match="SIGTERM"), heeded(), postponed() as asked:
