@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from pipeline.config.reading import read_mapping
+from pipeline.config.names import named_mapping
 from pipeline.errors import UserError
 from pipeline.workflow.sweep import Cell, cells
 
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--overhead", type=float, default=0.0, help="seconds a job takes besides (BENCHMARKS.md)")
     options = parser.parse_args(arguments)
     try:
-        params = read_mapping(Path("params.yaml"))
+        params = named_mapping()
         if min(options.machines, options.cores) < 1:
             raise UserError("--machines and --cores: whole numbers, 1 or more")
         seconds = (params.get("sweep") or {}).get("seconds")
