@@ -52,7 +52,7 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
     columns += [measured(name, ("language", name), 3, "Language metrics") for name in measured_language(results)]
     columns += [
         measured("Self-BLEU", ("diversity", "Self-BLEU"), 3, "Diversity"),
-        measured(results.score, results.by(judge), 1, results.judges[judge].title),
+        *(measured(f"{results.score} {by}", results.by(by)) for by in (retriever, judge)),
         Column("only the reward sees", show=only),
     ]
     notes = [
@@ -114,14 +114,18 @@ def training_csv(found: Mapping[str, History]) -> str:
 def _panels(
     results: Results, found: Mapping[str, History], shown: Sequence[tuple[str, str, str, float]]
 ) -> list[Panel]:
-    """One panel for each key of the histories, with its title, the words at its axis and what a number is times."""
+    """One panel for each key of the histories, with its title, the words at its axis and what a number is times.
+
+    Of each method that was looked at more than once.
+    """
     style, panels = styles(results), []
     for key, title, up, scale in shown:
         lines = []
         for place, (method, history) in enumerate(found.items()):
             known = [(entry["epoch"], scale * entry[key]) for entry in history if key in entry]
             spots = [Spot(epoch, value, f"{published(method)}, epoch {epoch:g}: {value:.1f}") for epoch, value in known]
-            lines.append(Series(published(method), style.get(method, Style(place, place)), tuple(spots)))
+            if len(spots) > 1:
+                lines.append(Series(published(method), style.get(method, Style(place, place)), tuple(spots)))
         panels.append(Panel(key, title, "epochs of training →", up, tuple(lines)))
     return [panel for panel in panels if not panel.empty]
 
