@@ -257,7 +257,7 @@ def test_the_command_makes_reads_and_plans(trial, all_right, tmp_path, capsys):
         lines = "".join(json.dumps(each) + "\n" for each in all_right(key, sheet))
         (out / "answers" / f"{sheet['sheet']}.jsonl").write_text(lines)
     say_which_study("read", out / "answers", "--study", out)
-    assert "| psst_multinomial | " in re.sub(" +", " ", capsys.readouterr().out)
+    assert "| PSST-Multinomial | " in re.sub(" +", " ", capsys.readouterr().out)
     say_which_study("raters", "75", "72%")
     plan = capsys.readouterr().out
     assert "in 13%" in plan

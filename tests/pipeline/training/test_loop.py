@@ -211,6 +211,7 @@ def test_an_exploding_gradient_is_said_once(toy, capsys):
     assert "speaker/gradient_norm is 4e+04 before step 0, and was 290 at most" in said
 
 
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGINT])
 def test_asked_to_end_a_run_saves_its_step_and_goes_on_to_the_same_bits(toy, tmp_path, request_):
     whole, _ = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)

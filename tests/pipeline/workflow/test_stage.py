@@ -111,6 +111,7 @@ def test_an_output_folder_that_is_a_file_is_one_line(workplace, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(("request_", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_stage_that_is_asked_to_end_says_so(workplace, capsys, request_, status):
     def run(stage):
