@@ -127,7 +127,7 @@ def test_the_dag_runs_from_drawing_to_the_report(world):
     assert stages.index("sweep") < stages.index("cross") < stages.index("report")
     for name in ("report.html", "table.md", "tables.md", "curve.png", "curve.csv", "comparison.csv"):
         assert (folder / "data/report" / name).stat().st_size > 100
-    assert "psst_multinomial" in (folder / "data/report/table.md").read_text()
+    assert "PSST-Multinomial" in (folder / "data/report/table.md").read_text()
     assert "**What a reader sees, test split**" in (folder / "data/report/tables.md").read_text()
 
 
