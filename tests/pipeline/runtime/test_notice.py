@@ -47,6 +47,7 @@ def test_what_is_ignored_from_the_beginning_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.usefixtures("signals")
 def test_the_first_request_waits_and_the_second_does_not():
     done = []
     with pytest.raises(Stopped, match="SIGTERM"), heeded(), postponed() as asked:
