@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from dvc.repo import Repo
 from safetensors.torch import load_file, save_file
 from test_workflow import ROOT, change, toy_params
