@@ -27,7 +27,11 @@ KNOWN = {
         ("dynamic_img_pad", "dynamic_img_size", "global_pool", "img_size", "num_classes", "output_stride", "pad_type")
     ),
     "torchvision": frozenset(
-        ("box_nms_thresh", "image_mean", "image_std", "max_size", "min_size", "num_classes", "rpn_nms_thresh")
+        (
+            *("image_mean", "image_std", "max_size", "min_size", "num_classes"),
+            *("box_detections_per_img", "box_nms_thresh", "box_score_thresh"),
+            *("rpn_nms_thresh", "rpn_post_nms_top_n_test", "rpn_pre_nms_top_n_test", "rpn_score_thresh"),
+        )
     ),
 }
 
