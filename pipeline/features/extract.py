@@ -13,9 +13,9 @@ import shutil
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -205,8 +205,9 @@ def _trained_detector(
         shape = (len(images), 3, image_size, image_size)
         allocate(Path(scratch) / "pixels", math.prod(shape))  # a full disk is an error here, and not while it is used
         pixels = np.memmap(Path(scratch) / "pixels", np.uint8, "r+", shape=shape)
-        for rows, tensors in _loaded(load, partial(squashed, size=image_size), _parts(training, batch)):
-            pixels[rows] = torch.stack(tensors).numpy()
+        with closing(_loaded(load, partial(squashed, size=image_size), _parts(training, batch))) as loaded:
+            for rows, tensors in loaded:
+                pixels[rows] = torch.stack(tensors).numpy()
         trained = train_detector(
             pixels, lesson, training, **settings, seed=seed + own, device=device, on_epoch=on_epoch
         )
@@ -219,12 +220,13 @@ def _compute(
 ) -> None:
     """Write the features of those `batches` that are not in `rows` yet."""
     missing = [part for part in batches if not rows.holds(int(part[0]))]
-    for part, tensors in _loaded(load, network.prepare, missing):
-        seen = network([tensor.flip(-1) for tensor in tensors] if mirrored else tensors)
-        finite = rows.write(int(part[0]), seen)
-        if not finite.all():
-            name = images.file(int(part[~finite][0]))
-            raise UserError(f"{name}: a feature is infinite or NaN in half precision; use another network")
+    with closing(_loaded(load, network.prepare, missing)) as loaded:  # its threads end here, whatever happens
+        for part, tensors in loaded:
+            seen = network([tensor.flip(-1) for tensor in tensors] if mirrored else tensors)
+            finite = rows.write(int(part[0]), seen)
+            if not finite.all():
+                name = images.file(int(part[~finite][0]))
+                raise UserError(f"{name}: a feature is infinite or NaN in half precision; use another network")
 
 
 def _join(
@@ -270,7 +272,7 @@ def _regions(seen: Mapping[str, np.ndarray], most: int) -> Tensor:
 
 def _loaded(
     load: Load, prepare: Callable[[Any], Tensor], parts: Sequence[np.ndarray]
-) -> Iterator[tuple[np.ndarray, list[Tensor]]]:
+) -> Generator[tuple[np.ndarray, list[Tensor]], None, None]:
     """Images in batches of the rows `parts`, loaded in threads while the consumer works on those before."""
     with (
         ThreadPoolExecutor(os.cpu_count()) as pool,

@@ -16,8 +16,9 @@ import re
 import threading
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -75,52 +76,52 @@ def import_features(
     paths = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
     sources: dict[str, Digests] = {"regions": {}}
     read = {"tsv": _of_tsv, "detections": _of_detections, "npy_folders": _of_folders, "visdial": _of_visdial}[form]
-    found = read(ids, paths, sources["regions"])
-    vectors = None
-    if pooled is not None:
-        sources["pooled"] = {}
-        vectors = _Folder(Path(pooled), sources["pooled"])
-    pairs = (_checked(image, ids[image.row], vectors, regions_kept) for image in found)
-    first, vector = next(pairs)
-    size, length = first.regions.shape[1], len(vector)
-    images, cut, which = chain([(first, vector)], pairs), 0, FIRST
-    with (
-        writer(out, len(ids), length, (regions_kept, size), first.boxes is not None, False) as store,
-        tqdm(total=len(ids), desc="images", unit="", disable=None) as bar,
-    ):
-        while some := sorted(islice(images, AT_ONCE), key=lambda pair: pair[0].row):
-            kept = np.zeros((len(some), regions_kept, size), np.float32)
-            boxes = None if first.boxes is None else np.zeros((len(some), regions_kept, 4), np.float32)
-            for i, (image, vector) in enumerate(some):
-                if image.regions.shape[1] != size or len(vector) != length:
-                    raise UserError(
-                        f"{image.file}: image {ids[image.row]} has regions of {image.regions.shape[1]} and a vector of "
-                        f"{len(vector)} numbers, but image {ids[first.row]} of {size} and {length}"
-                    )
-                chosen = np.arange(min(len(image.regions), regions_kept))
-                if len(image.regions) > regions_kept:
-                    cut += 1
-                    if image.confidence is not None:
-                        which = CONFIDENT
-                        chosen = np.sort(np.argsort(-image.confidence, kind="stable")[:regions_kept])
-                kept[i, : len(chosen)] = image.regions[chosen]
-                if boxes is not None and image.boxes is not None:
-                    boxes[i, : len(chosen)] = image.boxes[chosen]
-            store.write(
-                np.array([image.row for image, _ in some]),
-                np.stack([vector for _, vector in some]),
-                kept,
-                np.array([min(len(image.regions), regions_kept) for image, _ in some]),
-                boxes,
+    with closing(read(ids, paths, sources["regions"])) as found:  # its threads end here, whatever happens
+        vectors = None
+        if pooled is not None:
+            sources["pooled"] = {}
+            vectors = _Folder(Path(pooled), sources["pooled"])
+        pairs = (_checked(image, ids[image.row], vectors, regions_kept) for image in found)
+        first, vector = next(pairs)
+        size, length = first.regions.shape[1], len(vector)
+        images, cut, which = chain([(first, vector)], pairs), 0, FIRST
+        with (
+            writer(out, len(ids), length, (regions_kept, size), first.boxes is not None, False) as store,
+            tqdm(total=len(ids), desc="images", unit="", disable=None) as bar,
+        ):
+            while some := sorted(islice(images, AT_ONCE), key=lambda pair: pair[0].row):
+                kept = np.zeros((len(some), regions_kept, size), np.float32)
+                boxes = None if first.boxes is None else np.zeros((len(some), regions_kept, 4), np.float32)
+                for i, (image, vector) in enumerate(some):
+                    if image.regions.shape[1] != size or len(vector) != length:
+                        raise UserError(
+                            f"{image.file}: image {ids[image.row]} has regions of {image.regions.shape[1]} and a vector "
+                            f"of {len(vector)} numbers, but image {ids[first.row]} of {size} and {length}"
+                        )
+                    chosen = np.arange(min(len(image.regions), regions_kept))
+                    if len(image.regions) > regions_kept:
+                        cut += 1
+                        if image.confidence is not None:
+                            which = CONFIDENT
+                            chosen = np.sort(np.argsort(-image.confidence, kind="stable")[:regions_kept])
+                    kept[i, : len(chosen)] = image.regions[chosen]
+                    if boxes is not None and image.boxes is not None:
+                        boxes[i, : len(chosen)] = image.boxes[chosen]
+                store.write(
+                    np.array([image.row for image, _ in some]),
+                    np.stack([vector for _, vector in some]),
+                    kept,
+                    np.array([min(len(image.regions), regions_kept) for image, _ in some]),
+                    boxes,
+                )
+                bar.update(len(some))
+            store.manifest.update(
+                network="imported",
+                form=form,
+                sources={part: _described(digests) for part, digests in sources.items()},
+                pooled="the mean of an image's regions" if pooled is None else "as imported",
+                regions_kept={"most": regions_kept, "which": which, "images_with_more": cut},
             )
-            bar.update(len(some))
-        store.manifest.update(
-            network="imported",
-            form=form,
-            sources={part: _described(digests) for part, digests in sources.items()},
-            pooled="the mean of an image's regions" if pooled is None else "as imported",
-            regions_kept={"most": regions_kept, "which": which, "images_with_more": cut},
-        )
 
 
 def _checked(image: Found, id_: str, vectors: _Folder | None, kept: int) -> tuple[Found, np.ndarray]:
@@ -146,7 +147,7 @@ def _require_numbers(values: np.ndarray, dimensions: int, where: str, wanted: st
         raise UserError(f"{where} {values.shape} {values.dtype}, but {wanted} floating-point numbers are needed")
 
 
-def _of_folders(ids: Sequence[str], folders: Sequence[Path], digests: Digests) -> Iterator[Found]:
+def _of_folders(ids: Sequence[str], folders: Sequence[Path], digests: Digests) -> Generator[Found, None, None]:
     folder = _Folder(folders[0], digests)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(0, len(ids), AT_ONCE):
@@ -154,7 +155,7 @@ def _of_folders(ids: Sequence[str], folders: Sequence[Path], digests: Digests) -
                 yield Found(row, str(file), features)
 
 
-def _of_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Iterator[Found]:
+def _of_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[Found, None, None]:
     """The first undamaged line of each image; in the published files some images have two, one of them damaged."""
     rows = {id_.encode(): row for row, id_ in enumerate(ids)}
     read = np.zeros(len(ids), bool)
@@ -201,7 +202,7 @@ def _line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
     return features.reshape(count, -1), np.clip(boxes / sides, 0, 1)
 
 
-def _of_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Iterator[Found]:
+def _of_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[Found, None, None]:
     import h5py
 
     file = files[0]
@@ -229,7 +230,7 @@ def _of_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) 
     digests[str(file)] = sha256(file)
 
 
-def _of_visdial(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Iterator[Found]:
+def _of_visdial(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[Found, None, None]:
     import h5py
 
     file, params = files
