@@ -95,8 +95,8 @@ def import_features(
                 for i, (image, vector) in enumerate(some):
                     if image.regions.shape[1] != size or len(vector) != length:
                         raise UserError(
-                            f"{image.file}: image {ids[image.row]} has regions of {image.regions.shape[1]} and a vector "
-                            f"of {len(vector)} numbers, but image {ids[first.row]} of {size} and {length}"
+                            f"{image.file}: image {ids[image.row]} has regions of {image.regions.shape[1]} and a "
+                            f"vector of {len(vector)} numbers, but image {ids[first.row]} of {size} and {length}"
                         )
                     chosen = np.arange(min(len(image.regions), regions_kept))
                     if len(image.regions) > regions_kept:
