@@ -1,26 +1,12 @@
 """The page in a browser: Chromium without a window, photos dropped in as a person would."""
 
 import json
-import shutil
 
 import pytest
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 760}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = next((found for name in NAMES if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip(f"no browser on PATH: none of {', '.join(NAMES)}")
-    with playwright.sync_playwright() as driver:
-        # A container's root may not have Chromium's sandbox; the page is our own.
-        chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
