@@ -157,12 +157,11 @@ def test_sixty_real_photos_end_with_captions_of_words_by_which_they_are_found(re
             rows.writerows((image["filename"], said["raw"]) for said in image["sentences"][:3])
     params = profile("folder")
     weights = str(real_data / "weights" / "mobilenetv2_100_imagenet.safetensors")  # of timm's with pad_type same
-    half = [0.5, 0.5, 0.5]
     params["features"]["main"] |= {
         "weights": weights,
         "options": {"pad_type": "same"},
-        "mean": half,
-        "std": half,
+        "mean": [0.5] * 3,
+        "std": [0.5] * 3,
         "detector": None,
     }
     params["evaluate"] |= {"metrics": ["CIDEr"], "judges": {"own": "own", "judge": "judge"}}

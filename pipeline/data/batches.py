@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Literal
@@ -72,7 +72,7 @@ class Batches:
         """Batches per epoch."""
         return sum(len(shown) // self.batch for shown in self.showings)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def epoch(self, epoch: int, start: int = 0) -> Generator[Batch]:
         """The batches of an epoch from number `start` on; `step` counts on over epochs."""
         shuffle, drop, turn = (_generator(self.seed, epoch, stream) for stream in (ORDER, UNSEEN, SIDE))
         captions, each = self._captions(epoch), []

@@ -5,7 +5,7 @@ Word 1 fits every image, each other word names one image. Reference captions are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 import torch
@@ -34,7 +34,7 @@ class Lessons:
     def __len__(self) -> int:
         return len(SAID)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def epoch(self, epoch: int, start: int = 0) -> Generator[Batch]:
         """The batches of an epoch from number `start` on."""
         names = torch.arange(len(self.batch)).unsqueeze(1) + COMMON + 1
         for number in range(start, len(SAID)):

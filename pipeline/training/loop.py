@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -34,7 +35,7 @@ class EpochBatches(Protocol):
 
     def __len__(self) -> int: ...
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]: ...
+    def epoch(self, epoch: int, start: int = 0) -> Generator[Batch]: ...
 
 
 @dataclass
@@ -106,24 +107,25 @@ class Training:
             for epoch in range(self.step // total, self.settings.epochs):
                 if self.settings.has_saturated(self.history):
                     break
-                for batch in self.batches.epoch(epoch, self.step % total):
-                    self._learn(batch.to(self.device))
-                    bar.update()
-                    if self.step % LOG_EVERY == 0 or self.step % total == 0:
-                        self._look(bar)
-                    if self.step % total == 0:
-                        self._end_epoch(epoch)
-                    elif self.settings.ends_part(self.step, total):
-                        part = {"epoch": round(self.step / total, 3), "step": self.step}
-                        self.history.append(part | self.latest | self._validated())
-                    asked = asked_to_end()
-                    due = asked or time.monotonic() - saved >= every_seconds
-                    if checkpoints is not None and not ranks.rank() and due:
-                        self._check_finite()
-                        checkpoints.save(self.step, *self._state())
-                        saved = time.monotonic()
-                    if asked:
-                        return self.history
+                with closing(self.batches.epoch(epoch, self.step % total)) as batches:
+                    for batch in batches:
+                        self._learn(batch.to(self.device))
+                        bar.update()
+                        if self.step % LOG_EVERY == 0 or self.step % total == 0:
+                            self._look(bar)
+                        if self.step % total == 0:
+                            self._end_epoch(epoch)
+                        elif self.settings.ends_part(self.step, total):
+                            part = {"epoch": round(self.step / total, 3), "step": self.step}
+                            self.history.append(part | self.latest | self._validated())
+                        asked = asked_to_end()
+                        due = asked or time.monotonic() - saved >= every_seconds
+                        if checkpoints is not None and not ranks.rank() and due:
+                            self._check_finite()
+                            checkpoints.save(self.step, *self._state())
+                            saved = time.monotonic()
+                        if asked:
+                            return self.history
         if self.best:
             self._load_agents(self.best)
         self._check_finite()
