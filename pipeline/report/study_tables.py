@@ -11,14 +11,40 @@ from pipeline.report.tables import Column, Table, number, signed
 from pipeline.study.answers import Answers, read_answers
 from pipeline.study.design import NATURALNESS, PEOPLE, RETRIEVAL, Task
 from pipeline.study.majority import Share, Verdict, agreement, differ, preferences, verdicts
+from pipeline.study.played import Played, found, read_played
 
 ANSWERS = "answers"  # the folder of a study where the report looks for them
 
 
 def study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:
-    """The tables of the answers in `paths` to the questions of the folder `study`, of each task that has votes."""
+    """The tables of the answers in `paths` to the questions of the folder `study`, of each task that has votes.
+
+    Rounds of the game, which need no study, have a table of their own.
+    """
+    if games := read_played(paths):
+        return [_game_table(games)]
     answers = read_answers(study, paths)
     return [table for table in (_retrieval_table(answers), _naturalness_table(answers)) if table]
+
+
+def _game_table(games: Sequence[Played]) -> Table:
+    def percent(each: Played, who: str) -> str:
+        value, low, high = found(getattr(each, who))
+        return f"{value:.1f} [{low:.1f}, {high:.1f}]"
+
+    columns = [Column(name) for name in ("rounds", "photos", "you, %", "the listener, %", "p", "your seconds")]
+    rows: list[list[str]] = []
+    for each in games:
+        both = [percent(each, who) for who in ("person", "listener")]
+        counted = [str(len(each.person)), f"{each.photos:.1f}"]
+        rows.append([each.model, *counted, *both, _p(each.p), f"{each.seconds:.1f}"])
+    notes = [
+        "Right photos, in percent, with exact 95% intervals over rounds; p: McNemar's exact test of person against "
+        "listener on the same rounds; photos: in a round, the mean; seconds: the median."
+    ]
+    return Table(
+        "game", "Who finds the photo that a caption is of?", [Column("Model", text=True), *columns], rows, notes
+    )
 
 
 def _retrieval_table(answers: Answers) -> Table | None:

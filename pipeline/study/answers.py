@@ -49,19 +49,17 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
     questions = {each["name"]: each for each in key["questions"]}
     of_rater: dict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
     again = 0
-    for path in _files(paths):
-        for line, answer in _answers(path):
-            where = f"{path}, answer {line}"
-            if not isinstance(answer, dict) or not {"study", "rater", "question", "chosen"} <= answer.keys():
-                raise UserError(f"{where}: not an answer of a study's page")
-            if answer["study"] != key["study"]:
-                raise UserError(f"{where}: of the study {answer['study']}, and {study / KEY} is of {key['study']}")
-            asked = questions.get(answer["question"])
-            if asked is None or answer["chosen"] not in asked["options"]:
-                raise UserError(f"{where}: no such question, or no such option of it; the file was changed")
-            given = of_rater[str(answer["rater"]), asked["task"]]
-            again += answer["question"] in given
-            given.setdefault(answer["question"], answer)
+    for where, answer in given_answers(paths):
+        if not isinstance(answer, dict) or not {"study", "rater", "question", "chosen"} <= answer.keys():
+            raise UserError(f"{where}: not an answer of a study's page")
+        if answer["study"] != key["study"]:
+            raise UserError(f"{where}: of the study {answer['study']}, and {study / KEY} is of {key['study']}")
+        asked = questions.get(answer["question"])
+        if asked is None or answer["chosen"] not in asked["options"]:
+            raise UserError(f"{where}: no such question, or no such option of it; the file was changed")
+        given = of_rater[str(answer["rater"]), asked["task"]]
+        again += answer["question"] in given
+        given.setdefault(answer["question"], answer)
     votes, failed = [], []
     for (rater, task), given in of_rater.items():
         asked_of = [(_question(questions[name]), answer) for name, answer in given.items()]
@@ -78,6 +76,13 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
     notes = [f"{few}: {', '.join(failed)}."] if failed else []
     notes += [f"{again} answers to questions that the rater had answered before are left out."] if again else []
     return Answers(key, tuple(votes), tuple(notes))
+
+
+def given_answers(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
+    """Where it stands, and the answer, of all answers in the files and folders `paths`."""
+    for path in _files(paths):
+        for number, answer in _answers(path):
+            yield f"{path}, answer {number}", answer
 
 
 def _question(entry: Mapping[str, Any]) -> Question:

@@ -7,7 +7,8 @@ const LARGEST = 1280; // pixels of the longer side of what is sent
 let photos = []; // {name, url, data}
 let asked = 0; // the number of the last request for captions: an older answer is dropped
 let round = null;
-const rounds = [];
+const rounds = []; // as they are saved: in the form of a study's answers
+const SHEET = Math.random().toString(36).slice(2);
 
 const made = (tag, properties = {}, ...inside) => {
   const node = Object.assign(document.createElement(tag), properties);
@@ -119,7 +120,9 @@ async function play() {
   try {
     const data = shown.map((p) => p.data);
     const [said] = (await post("caption", { photos: data, models: [model], among: true })).photos[target];
-    round = { model, caption: said.caption, photos: shown.map((p) => p.name), target, listener: said.retrieved[0], began: performance.now() };
+    const names = shown.map((p, i) => `${i + 1} ${p.name}`); // two photos may have one name
+    round = { study: "play", sheet: SHEET, task: "play", rater: SHEET, question: String(rounds.length + 1), asked: said.caption,
+      shown: names, right: names[target], listener: names[said.retrieved[0]], model, began: performance.now() };
     $("riddle").textContent = `“${said.caption}”`;
     $("choices").replaceChildren(...shown.map((photo, i) => {
       const button = made("button", { type: "button", onclick: () => choose(i) }, made("img", { src: photo.url, alt: "" }), String(i + 1));
@@ -131,17 +134,18 @@ async function play() {
 }
 
 function choose(answer) {
-  if (!round || "answer" in round || answer >= round.photos.length) return;
-  round.answer = answer;
+  if (!round || "chosen" in round || answer >= round.shown.length) return;
+  round.chosen = round.shown[answer];
   round.seconds = Math.round((performance.now() - round.began) / 100) / 10;
   rounds.push(round);
   const buttons = [...$("choices").children];
-  buttons[round.target].classList.add("right");
-  if (answer !== round.target) buttons[answer].classList.add("wrong");
-  const right = (who) => rounds.filter((each) => each[who] === each.target).length;
-  const yours = answer === round.target ? "Right." : `No, it was photo ${round.target + 1}.`;
-  const listener = round.listener === round.target ? "The listener found it." : "The listener did not find it.";
-  $("score").textContent = `${yours} ${listener} You: ${right("answer")} of ${rounds.length}; the listener: ${right("listener")} of ${rounds.length}.`;
+  const target = round.shown.indexOf(round.right);
+  buttons[target].classList.add("right");
+  if (answer !== target) buttons[answer].classList.add("wrong");
+  const right = (who) => rounds.filter((each) => each[who] === each.right).length;
+  const yours = answer === target ? "Right." : `No, it was photo ${target + 1}.`;
+  const listener = round.listener === round.right ? "The listener found it." : "The listener did not find it.";
+  $("score").textContent = `${yours} ${listener} You: ${right("chosen")} of ${rounds.length}; the listener: ${right("listener")} of ${rounds.length}.`;
   $("save").hidden = false;
   $("next").focus();
 }

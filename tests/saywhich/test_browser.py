@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from pipeline.study.played import read_played
+
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
 
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 760}
@@ -81,7 +83,7 @@ def test_photos_are_searched_by_words(open_page, photos):
     assert page.get_by_role("status").first.inner_text() == "Words that it has never heard: zebra."
 
 
-def test_the_game_is_played_by_keyboard_and_its_rounds_are_saved(open_page):
+def test_the_game_is_played_by_keyboard_and_its_rounds_are_saved(open_page, tmp_path):
     page = open_page(accept_downloads=True)
     page.get_by_role("button", name="Take ten samples").click()
     page.get_by_text("10 photos, each captioned by 2 models.").wait_for()
@@ -97,11 +99,15 @@ def test_the_game_is_played_by_keyboard_and_its_rounds_are_saved(open_page):
     with page.expect_download() as download:
         page.get_by_role("button", name="Save the rounds").click()
     rounds = [json.loads(line) for line in download.value.path().read_text().splitlines()]
-    assert [each["answer"] for each in rounds] == [2, 2]
+    assert [each["chosen"] for each in rounds] == [each["shown"][2] for each in rounds]
     score = page.locator("#score").inner_text()
-    assert f"You: {sum(each['target'] == 2 for each in rounds)} of 2" in score
-    assert f"the listener: {sum(each['target'] == each['listener'] for each in rounds)} of 2" in score
-    assert all(each["model"] == "psst_multinomial" and len(each["photos"]) == 10 for each in rounds)
+    assert f"You: {sum(each['right'] == each['chosen'] for each in rounds)} of 2" in score
+    assert f"the listener: {sum(each['right'] == each['listener'] for each in rounds)} of 2" in score
+    assert all(each["model"] == "psst_multinomial" and len(each["shown"]) == 10 for each in rounds)
+    saved = tmp_path / "rounds.jsonl"
+    download.value.save_as(saved)
+    (played,) = read_played([saved])  # as saywhich study read does
+    assert f"You: {sum(played.person)} of 2; the listener: {sum(played.listener)} of 2" in score
 
 
 def test_all_can_be_removed_and_the_focus_is_not_lost(open_page, photos):
