@@ -1,9 +1,14 @@
+import base64
 import json
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -136,24 +141,44 @@ def test_a_model_that_was_not_evaluated_says_so(trained, tmp_path):
 
 
 def test_mlflow_serves_the_exported_model(trained, photos, tmp_path):
-    """In a process of its own: MLflow leaves its settings behind."""
-    home = trained.parents[2]
-    code = """
-import sys, json, mlflow, pandas as pd
-from saywhich.cli import main
-assert main(["export", "data/models/psst_multinomial", "out"]) == 0
-import saywhich
-uri = next(line.split()[1] for line in open("said") if line.startswith("MLflow:"))
-mlflow.set_tracking_uri("sqlite:///mlflow.db")
-served = mlflow.pyfunc.load_model(uri)
-assert served.metadata.signature.inputs.input_names() == ["image"]
-table = pd.DataFrame({"image": [open(name, "rb").read() for name in sys.argv[1:]]})
-said = served.predict(table, params={"beam": 3})["caption"].tolist()
-assert said == [str(each) for each in saywhich.load("out").caption(sys.argv[1:], beam=3)], said
-"""
+    """By the commands that the docs show, in processes of their own: MLflow leaves its settings behind."""
+    home, names = trained.parents[2], [photos / f"{name}.jpg" for name in "ab"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "SAYWHICH_"))}
     environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    with open(home / "said", "w") as out:
-        command = [sys.executable, "-u", "-c", code, *(str(photos / f"{name}.jpg") for name in "ab")]
-        done = subprocess.run(command, cwd=home, env=environment, stdout=out, stderr=subprocess.PIPE, text=True)
+    environment |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"}
+    exported = [sys.executable, "-m", "saywhich", "export", "data/models/psst_multinomial", "out"]
+    done = subprocess.run(exported, cwd=home, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+    uri = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("MLflow:"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serve = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local", "-p", str(port)]
+    environment["MLFLOW_TRACKING_URI"] = "sqlite:///mlflow.db"
+    images = [[base64.b64encode(name.read_bytes()).decode()] for name in names]
+    body = {"dataframe_split": {"columns": ["image"], "data": images}, "params": {"beam": 3}}
+    with open(tmp_path / "log", "w") as log:
+        server = subprocess.Popen(serve, cwd=home, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/ping", server, tmp_path / "log")
+        question = urllib.request.Request(
+            f"http://127.0.0.1:{port}/invocations", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(question, timeout=60) as answer:
+            said = [each["caption"] for each in json.load(answer)["predictions"]]
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+    assert said == [str(each) for each in saywhich.load(home / "out").caption(names, beam=3)]
+
+
+def wait_for(address, server, log, seconds=120):
+    """Until the server answers; fails with its log where it ends or does not."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(log.read_text()[-3000:])
