@@ -79,15 +79,18 @@ def serve(spool: Path) -> None:
         while True:
             with _locked(spool / f"sender-{ours}.lock", wait=False):
                 busy = time.monotonic()
-                while time.monotonic() - busy < IDLE:
-                    if _begin(spool, ours, threads) or any(thread.is_alive() for thread in threads.values()):
+                # asked after, not before, the look at what there is to do: between two looks the machine may have slept
+                while _begin(spool, ours, threads) or _at_work(threads) or time.monotonic() - busy < IDLE:
+                    if _at_work(threads):
                         busy = time.monotonic()
                     time.sleep(POLL)
-                for thread in threads.values():
-                    thread.join()
             # a run that began just before the lock was free counts on this process
             if not _begin(spool, ours, threads):
                 return
+
+
+def _at_work(threads: Mapping[Path, Thread]) -> bool:
+    return any(thread.is_alive() for thread in threads.values())
 
 
 def _begin(spool: Path, ours: str, threads: dict[Path, Thread]) -> bool:

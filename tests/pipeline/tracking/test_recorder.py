@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 
 import psutil
@@ -331,6 +332,29 @@ def test_a_sender_ends_when_there_is_nothing_to_send(spooled, database, monkeypa
     sender.serve(Path("mlflow-spool"))
     assert runs()["first"].info.status == "FINISHED"
     assert waiting() == []
+
+
+def test_runs_that_begin_after_the_machine_slept_do_not_wait_for_those_before(spooled, database, monkeypatch):
+    """A grid lasts, its cells end: between two looks of the sender more time may pass than it stays without work."""
+    monkeypatch.setattr(sender, "IDLE", 0.0)
+    serving = Thread(target=sender.serve, args=(Path("mlflow-spool"),))
+    with recorder.run("grid"):
+        serving.start()
+        wait_until(lambda: "grid" in runs())
+        with recorder.run("cell"):
+            pass
+        wait_until(lambda: len(waiting()) == 1)
+        assert runs()["cell"].info.status == "FINISHED"
+        assert serving.is_alive()
+    serving.join(60)
+    assert waiting() == []
+
+
+def wait_until(true, seconds=60):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_sending_twice_leaves_one_run_with_each_metric_once(spooled, database):
