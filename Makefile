@@ -58,7 +58,7 @@ foretell: $(INSTALLED)
 		$(if $(MEMORY),--memory $(MEMORY)) $(if $(OVERHEAD),--overhead $(OVERHEAD))
 
 costs: $(INSTALLED)
-	@python -m pipeline.tracking costs
+	@mkdir -p data/costs; python -m pipeline.tracking costs | tee data/costs/costs.md
 
 bench: $(INSTALLED)
 	@mkdir -p data/benchmarks; export OMP_NUM_THREADS=1; \

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import warnings
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -26,7 +28,9 @@ def log(folder: Path, name: str) -> str:
         Schema([ColSpec(DataType.string, "caption")]),
         ParamSchema([ParamSpec("beam", DataType.long, 5)]),
     )
-    with mlflow.start_run(experiment_id=tracker.experiment, run_name=f"export@{name}"):
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    with mlflow.start_run(experiment_id=tracker.experiment, run_name=f"export@{name}"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="(?s).*input example was not provided")  # a photo of nobody's
         logged = mlflow.pyfunc.log_model(
             name=re.sub(r"[/:.%\"']", "_", name),
             python_model=str(SERVED),

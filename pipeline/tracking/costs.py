@@ -18,8 +18,8 @@ COLUMNS = ("stage", "runs", "median, s", "longest, s", "processor, s", "peak mem
 
 
 def page() -> str:
-    """A table in Markdown, a row for each stage of the experiment's finished runs."""
-    return table(finished())
+    """A table in Markdown with its caption, a row for each stage of the experiment's finished runs."""
+    return f"**What stages take**\n\n{table(finished())}"
 
 
 def finished() -> Iterator[Mapping[str, Any]]:
