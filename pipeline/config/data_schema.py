@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from pipeline.config.section import Name, Section, Text
 from pipeline.ranges import Count, Each, Natural, Positive, Share, different
 from pipeline.scenes.world import NEIGHBOURS
+
+
+def _divided(images: int, val: int, test: int, what: str) -> None:
+    if val + test >= images:
+        raise ValueError(f"val {val} and test {test} leave nothing of images {images} to train on")
+    if val % NEIGHBOURS or test % NEIGHBOURS:
+        raise ValueError(
+            f"val {val} or test {test} would divide a neighbourhood of {NEIGHBOURS} {what}: "
+            f"choose multiples of {NEIGHBOURS}"
+        )
 
 
 class Scenes(Section):
@@ -21,13 +31,29 @@ class Scenes(Section):
     dialogs: bool = False
 
     def _check(self) -> None:
-        if self.val + self.test >= self.images:
-            raise ValueError(f"val {self.val} and test {self.test} leave nothing of images {self.images} to train on")
-        if self.val % NEIGHBOURS or self.test % NEIGHBOURS:
-            raise ValueError(
-                f"val {self.val} or test {self.test} would divide a neighbourhood of {NEIGHBOURS} scenes: "
-                f"choose multiples of {NEIGHBOURS}"
-            )
+        _divided(self.images, self.val, self.test, "scenes")
+
+
+class Films(Section):
+    """How many films to draw, how large (pixels a side), and of how many frames each."""
+
+    images: Count
+    size: Annotated[int, Field(ge=32)]
+    frames: Annotated[int, Field(ge=4, le=100)]
+    val: Count
+    test: Count
+
+    def _check(self) -> None:
+        _divided(self.images, self.val, self.test, "films")
+
+
+class Draw(TypedDict, total=False):
+    """What is drawn: nothing, scenes or films."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    scenes: Scenes
+    films: Films
 
 
 class Shares(Section):
