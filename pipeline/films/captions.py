@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.films import words as w
 from pipeline.films.facts import Event, Film
-from pipeline.films.world import INSIDE_FACING, OTHER
+from pipeline.films.world import OTHER
 from pipeline.scenes.captions import (
     MOODS,
     Claim,
@@ -45,10 +45,16 @@ class Telling(NamedTuple):
         """Actor `i`, as a noun with an article."""
         return noun_phrase(self.film.scene, self.details, i, self.rng)
 
+    def pair(self, a: int, b: int) -> tuple[Part, Part]:
+        """Two actors, of which the second one is another where words do not tell them apart."""
+        first, second = self.noun(a), self.noun(b)
+        same = first.text == second.text
+        return first, replace(second, text=f"another {second.text.split(maxsplit=1)[1]}") if same else second
+
     def verb(self, i: int, which: Sequence[int], form: Callable[[str], str]) -> Part:
         """What actor `i` does in these of its events, joined in their order."""
         events, thing = self.film.events[i], self.film.scene.things[i]
-        texts = [_words(self.film, i, n, self.rng) for n in which]
+        texts = [_words(self.film, i, n, self.rng, alone=n == which[0]) for n in which]
         claims = [Claim("event", events[n].what, i) for n in which]
         claims += [
             Claim("side", events[n].side, i) for n, text in zip(which, texts, strict=True) if "{" in _sided(text)
@@ -126,25 +132,25 @@ def _of_both(telling: Telling) -> Description:
     if rng.random() > 0.35 + 0.6 * telling.mood.second:
         return _of_one(telling, 0 if rng.random() < 0.75 else 1)
     a, b = (1, 0) if film.order == "reversed" or (film.order == "together" and rng.random() < 0.3) else (0, 1)
-    first, second = telling.noun(a), telling.noun(b)
-    # what leaves and what comes may be much: of each the last event, or all where there is one
+    first, second = telling.pair(a, b)
     chosen = [_some(telling, i) for i in (a, b)]
-    verbs = [telling.verb(i, which, w.finite) for i, which in zip((a, b), chosen, strict=True)]
     place, weather = _surroundings(telling, [a, b], 0.6)
     if film.order == "together":
         events = [[film.events[i][n] for n in which] for i, which in zip((a, b), chosen, strict=True)]
         at_once = max(of[0].start for of in events) < min(of[-1].end for of in events)
         joint = pick(rng, ("while", "while", "and", "as")) if at_once else "and"
-        claims = (Claim("order", "together", a, b),) if joint in ("while", "as") else ()
-        return sentence(first, verbs[0], Part(joint, claims), second, verbs[1], place, weather)
-    claim = (Claim("order", "then", a, b),)
-    form = pick(rng, ("and then", "and then", "before", "first", "after"))
-    if form == "first":
-        return sentence(Part("first"), first, verbs[0], Part("and then", claim), second, verbs[1], place, weather)
-    if form == "after":
+        order = Part(joint, (Claim("order", "together", a, b),) if joint != "and" else ())
+    else:
+        order = Part(pick(rng, ("and then", "and then", "before", "first", "after")), (Claim("order", "then", a, b),))
+        chosen[0] = chosen[0][:1] if order.text == "after" else chosen[0]
+    verbs = [telling.verb(i, which, w.finite) for i, which in zip((a, b), chosen, strict=True)]
+    if order.text == "first":
+        then = replace(order, text="and then")
+        return sentence(Part("first"), first, verbs[0], then, second, verbs[1], place, weather)
+    if order.text == "after":
         done = replace(verbs[0], text=f"{verbs[0].text},")
-        return sentence(Part("after", claim), first, done, second, verbs[1], place, weather)
-    return sentence(first, verbs[0], Part(form, claim), second, verbs[1], place, weather)
+        return sentence(order, first, done, second, verbs[1], place, weather)
+    return sentence(first, verbs[0], order, second, verbs[1], place, weather)
 
 
 def _some(telling: Telling, i: int) -> Sequence[int]:
@@ -156,7 +162,7 @@ def _some(telling: Telling, i: int) -> Sequence[int]:
 
 def _of_meeting(telling: Telling) -> Description:
     rng, a, b = telling.rng, *_pair(telling)
-    first, second = telling.noun(a), telling.noun(b)
+    first, second = telling.pair(a, b)
     place, weather = _surroundings(telling, [a, b])
     meet = (Claim("story", "meet", a, b),)
     form = pick(rng, ("meet", "meets", "in", "sides"))
@@ -176,7 +182,7 @@ def _of_meeting(telling: Telling) -> Description:
 
 def _of_passing(telling: Telling) -> Description:
     rng, a, b = telling.rng, *_pair(telling)
-    first, second = telling.noun(a), telling.noun(b)
+    first, second = telling.pair(a, b)
     place, weather = _surroundings(telling, [a, b])
     passing = (Claim("story", "pass", a, b),)
     form = pick(rng, ("pass", "passes", "while", "way"))
@@ -193,7 +199,7 @@ def _of_passing(telling: Telling) -> Description:
 
 def _of_following(telling: Telling) -> Description:
     rng, film = telling.rng, telling.film
-    first, second = telling.noun(0), telling.noun(1)  # the second follows the first
+    first, second = telling.pair(0, 1)  # the second follows the first
     place, weather = _surroundings(telling, [0, 1])
     follow = (Claim("story", "follow", 1, 0),)
     side = film.events[0][0].side
@@ -226,12 +232,12 @@ def _surroundings(telling: Telling, of: Sequence[int], share: float = 1.0) -> tu
     return place, weather
 
 
-def _words(film: Film, i: int, n: int, rng: np.random.Generator) -> str:
-    """How event `n` of actor `i` is told, with gaps for the verb and the sides."""
+def _words(film: Film, i: int, n: int, rng: np.random.Generator, alone: bool) -> str:
+    """How event `n` of actor `i` is told, with gaps for the verb and the sides; `alone`: nothing has been told of it."""
     event, category = film.events[i][n], film.scene.things[i].category
-    if event.what == "leave":
-        return pick(rng, w.LEAVE_ON if film.events[i][0].what in INSIDE_FACING else w.LEAVE)
-    told = {"enter": w.ENTER, "cross": w.CROSS, "return": w.RETURN}
+    entered = film.events[i][0].what == "enter" and not alone
+    leave = w.LEAVE_ON if entered else w.LEAVE
+    told = {"enter": w.ENTER, "cross": w.CROSS, "return": w.RETURN if entered else w.LEAVE, "leave": leave}
     return pick(rng, told.get(event.what) or w.ACT_WORDS.get(f"{category}:{event.what}") or w.ACT_WORDS[event.what])
 
 

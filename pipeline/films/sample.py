@@ -19,7 +19,6 @@ from pipeline.films.world import (
     ACT,
     ALONE,
     GAITS,
-    INSIDE_FACING,
     LENGTH,
     OTHER,
     RUN,
@@ -134,7 +133,9 @@ def _parts(
         base = {
             "water": rng.uniform(horizon + 0.12, max(shore - 0.03, horizon + 0.14)),
             "air": rng.uniform(0.50, 0.58),
-            "ground": rng.uniform(0.88, 0.95) if near else rng.uniform(max(0.72, shore + 0.07), 0.82),
+            "ground": rng.uniform(0.90, 0.96)
+            if near
+            else rng.uniform(max(0.72, shore + 0.05), max(0.82, shore + 0.08)),
         }[place]
         x = rng.uniform(0.36, 0.64) if len(names) == 1 else rng.uniform(0.24, 0.34)
         x = 1 - x if len(names) > 1 and (i == 1) != mirrored else x
@@ -248,7 +249,7 @@ def _events(rng: np.random.Generator, part: Part, span: tuple[float, float]) -> 
         travels = _travels((what,))
         if travels:
             # `side` is where it comes from; who was there from the beginning leaves to it
-            away = what == "leave" and part.plan[0] in INSIDE_FACING
+            away = what == "leave" and part.plan[0] == "enter"
             where, gait = (OTHER[side] if away else side), part.gait
         else:
             where, gait = "", ""

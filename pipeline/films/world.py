@@ -44,7 +44,6 @@ MOVING: dict[str, tuple[str, ...]] = {  # by gait: poses that alternate, of whic
 }
 LENGTH = {"cross": 1.0, "enter": 0.6, "return": 0.7, "leave": 0.6, "stop": 0.3, "turn": 0.3}  # relative; of others:
 ACT, RUN = 0.45, 0.75  # an act's length, and the factor of whoever runs
-INSIDE_FACING = ("enter", "return")  # before these an actor is not in the picture
 
 Plan = tuple[str, ...]
 """What one actor does, in order; which sides it uses is another fact."""
