@@ -233,7 +233,7 @@ def _surroundings(telling: Telling, of: Sequence[int], share: float = 1.0) -> tu
 
 
 def _words(film: Film, i: int, n: int, rng: np.random.Generator, alone: bool) -> str:
-    """How event `n` of actor `i` is told, with gaps for the verb and the sides; `alone`: nothing has been told of it."""
+    """How event `n` of actor `i` is told, with gaps for verb and sides; `alone`: nothing has been told of it before."""
     event, category = film.events[i][n], film.scene.things[i].category
     entered = film.events[i][0].what == "enter" and not alone
     leave = w.LEAVE_ON if entered else w.LEAVE
