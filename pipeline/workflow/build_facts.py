@@ -12,8 +12,8 @@ from pipeline.scenes.facts import FACTS, Scene, atmosphere, read_facts
 LABELS = ("category", "colour", "pose", "pattern", "size", "count")  # of an object
 
 
-def objects(prepared: Prepared) -> list[Annotated]:
-    """The annotations of all images, in order; UserError for images that were not drawn."""
+def objects(prepared: Prepared, frames: int | None = None) -> list[Annotated]:
+    """The annotations of all images, in order, or of `frames` of each film; UserError for those not drawn."""
     path = prepared.folder / FACTS
     if not path.exists():
         raise UserError(
