@@ -57,9 +57,9 @@ class Known:
     """Of an image of one grey value g: vector (g, 1), and as many regions (g, number) as its first pixel says."""
 
     pooled_size, regions_shape, has_boxes = 2, (3, 2), True
-    description = {"network": "known"}
 
     def __init__(self):
+        self.description = {"network": "known"}
         self.batches, self.prepared = [], 0
 
     def prepare(self, image):
@@ -165,7 +165,9 @@ def test_vectors_of_times_are_standardised_and_when_is_not_projected(drawn, tmp_
     assert projected.manifest["scale"]["file"] == "scale.safetensors"
     vectors = projected.pooled(np.arange(9)).astype(float)
     np.testing.assert_allclose(vectors.mean(0), 0, atol=1e-2)
-    assert np.isclose(vectors.std(0), 1, atol=2e-2).mean() > 0.9, "but for what is constant"
+    varies = vectors.std(0) > 0  # over films; small networks have dead units
+    assert varies.mean() > 0.5
+    np.testing.assert_allclose(vectors.std(0)[varies], 1, atol=2e-2)
     saved = load_file(tmp_path / "projected" / "projection.safetensors")
     assert saved["components"].shape == (3, 16)
     regions, reduced = (store.read(np.arange(12))[1].astype(float) for store in (whole, projected))
@@ -191,11 +193,11 @@ def test_films_of_different_lengths_have_as_many_frames_as_their_rate_gives(draw
 
 
 def test_an_object_detector_learns_from_the_annotations_of_frames(drawn, tmp_path):
-    class Asked(list):
-        asked = set()
+    asked = set()
 
+    class Asked(list):
         def __getitem__(self, row):
-            self.asked.add(row)
+            asked.add(row)
             return super().__getitem__(row)
 
     known = Asked([Annotated((f"frame {i % 4}",), (((0, 0, 0.5, 1), ("a thing",)),)) for i in range(48)])
@@ -204,5 +206,5 @@ def test_an_object_detector_learns_from_the_annotations_of_frames(drawn, tmp_pat
     extract(
         *drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=8, detector=detector, objects=known
     )
-    assert known.asked == set(range(36)), "of the training split, each frame"
+    assert asked == set(range(36)), "of the training split, each frame"
     assert FeatureStore(tmp_path / "out").manifest["network"] == "object_detector"
