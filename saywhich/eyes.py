@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from pipeline.errors import UserError
 from pipeline.features.extract import OBJECT_DETECTOR, OWN, open_network
 from pipeline.features.extractor import Extractor, NetworkSettings, Seen
+from pipeline.features.films import COLUMNS, of_films
 from pipeline.features.hub import PREFIX as CAPTIONER
 from pipeline.features.object_detector import ObjectDetector
 from pipeline.features.projection import Fitted, Projection, Scale
@@ -66,7 +67,7 @@ class Eyes:
         if "scale" in tensors:
             scale = Scale(**tensors["scale"])
         network = _network(folder, manifest, weights, device)
-        return cls(network, Fitted(projection, scale), manifest, folder)
+        return cls(network, Fitted(projection, scale, COLUMNS if manifest.get("frames") else 0), manifest, folder)
 
     @property
     def mirrored(self) -> bool:
@@ -131,12 +132,14 @@ def _network(folder: Path, manifest: Mapping[str, Any], weights: str | None, dev
         cells=manifest.get("cells"),
         boxes=manifest.get("boxes"),
         vector=manifest.get("vector"),
+        frames=manifest.get("frames"),
+        rate=manifest.get("rate"),
     )
     source = manifest["weights"]
     if name in OWN:
         file = source.get("file") or source["source"]
         state = _checked(folder, {"file": file, "sha256": source["sha256"]})
-        return WordDetectorNetwork(_detector(name, state), settings, device)
+        return of_films(WordDetectorNetwork(_detector(name, state), settings, device), settings)
     if source.get("source") == HUB or name.startswith(CAPTIONER):
         return open_network(settings, device)
     path = folder / source["source"]

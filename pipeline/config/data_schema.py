@@ -214,6 +214,9 @@ class Features(Section):
     """The network that extracts features: word_detector, object_detector (of drawn scenes), fasterrcnn_resnet50_fpn_v2,
     torchvision/… (its classifiers), open_clip/….… (network and weights), hub/… (a captioner's), any of timm, or
     imported: features of another network.
+
+    With `frames` images are films: that many frames spread evenly, or, with `rate` a second, at most that many. `batch`
+    counts frames. The vector is their mean; `vector: times` has them side by side, which tells their order.
     """
 
     network: Text
@@ -226,7 +229,9 @@ class Features(Section):
     project: Count | None = None
     cells: Count | None = None
     mirrored: bool = False
-    vector: Literal["mean_and_max"] | None = None
+    vector: Literal["mean_and_max", "times"] | None = None
+    frames: Annotated[int, Field(ge=1, le=64)] | None = None
+    rate: Positive | None = None
     boxes: Boxes | None = None
     detector: Detector | None = None
     imported: Imported | None = None
@@ -253,5 +258,16 @@ class Features(Section):
             raise ValueError(f"network {self.network} takes boxes: {{fixed: 36}}, say, and cells: null")
         if not detects and self.boxes is not None:
             raise ValueError(f"network {self.network} detects nothing: boxes: null")
-        if self.vector and (own or detects or self.network.startswith("hub/")):
-            raise ValueError(f"network {self.network} takes vector: null")
+        if self.vector == "mean_and_max" and (own or detects or self.network.startswith("hub/")):
+            raise ValueError(f"network {self.network} does not take vector: mean_and_max")
+        self._check_frames()
+
+    def _check_frames(self) -> None:
+        if self.frames is None and (self.rate is not None or self.vector == "times"):
+            raise ValueError("rate and vector: times are for films, which need frames")
+        if self.rate is not None and self.vector == "times":
+            raise ValueError("vector: times needs as many frames of every film: rate: null")
+        if self.frames is not None and (self.mirrored or (self.detector is not None and self.detector.mirrored)):
+            raise ValueError("mirrored: a film's captions say where things go, and its mirror image goes the other way")
+        if self.frames is not None and self.network.startswith("hub/"):
+            raise ValueError(f"network {self.network} takes frames: null: a captioner sees one image")
