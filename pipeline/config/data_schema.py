@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from pipeline.config.section import Name, Section, Text
 from pipeline.ranges import Count, Each, Natural, Positive, Share, different
@@ -47,13 +47,11 @@ class Films(Section):
         _divided(self.images, self.val, self.test, "films")
 
 
-class Draw(TypedDict, total=False):
+class Draw(Section):
     """What is drawn: nothing, scenes or films."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
-
-    scenes: Scenes
-    films: Films
+    scenes: Scenes | None = None
+    films: Films | None = None
 
 
 class Shares(Section):
