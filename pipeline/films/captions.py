@@ -98,7 +98,7 @@ def _write(film: Film, rng: np.random.Generator) -> Description:
     if film.story == "both":
         return _of_both(telling)
     if film.story != "solo":
-        return {"meet": _of_meeting, "pass": _of_passing, "follow": _of_following}[film.story](telling)
+        return JOINT[film.story](telling)
     return _of_one(telling, 0)
 
 
@@ -199,9 +199,10 @@ def _of_passing(telling: Telling) -> Description:
 
 def _of_following(telling: Telling) -> Description:
     rng, film = telling.rng, telling.film
-    first, second = telling.pair(0, 1)  # the second follows the first
-    place, weather = _surroundings(telling, [0, 1])
-    follow = (Claim("story", "follow", 1, 0),)
+    a, b = (0, 1) if film.story == "follow" else (1, 0)
+    first, second = telling.pair(a, b)
+    place, weather = _surroundings(telling, [a, b])
+    follow = (Claim("story", "follow", b, a),)
     side = film.events[0][0].side
     from_to = Part()
     if rng.random() < 0.75:
@@ -213,10 +214,13 @@ def _of_following(telling: Telling) -> Description:
         )
     if form == "followed":
         return sentence(first, Part("is followed by", follow), second, from_to, place, weather)
-    verb = telling.verb(0, [0], w.finite)
+    verb = telling.verb(a, [0], w.finite)
     if form == "and":
         return sentence(first, verb, Part("and", follow), second, Part("follows"), place, weather)
     return sentence(first, verb, Part("with", follow), second, Part("behind"), place, weather)
+
+
+JOINT = {"meet": _of_meeting, "pass": _of_passing, "follow": _of_following, "lead": _of_following}
 
 
 def _pair(telling: Telling) -> tuple[int, int]:

@@ -50,8 +50,8 @@ class Film:
     """All facts that captions are judged by.
 
     `scene` holds the setting and, as its things, the actors as they are at the beginning. story: solo; of two actors
-    meet, follow or pass, the first one being from `side`, or both: each does something of its own, at once (together)
-    or one after the other (in order, reversed).
+    meet, pass, follow (the second one the first) or lead (the first one follows), or both: each does something of its
+    own, at once (together) or one after the other (in order, reversed).
     """
 
     scene: Scene

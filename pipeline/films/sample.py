@@ -32,8 +32,9 @@ from pipeline.scenes.facts import DIGITS, Scene, Thing, pick, stream
 from pipeline.scenes.sample import scenery
 from pipeline.scenes.world import CATEGORIES, CONDITIONS, NEIGHBOURS, PATTERNS, SETTINGS, SIZES
 
-STORIES = {"solo": 0.5, "both": 0.27, "joint": 0.23}  # of neighbourhoods; joint: meet, follow and pass
-JOINT = ("meet", "follow", "pass")
+STORIES = {"solo": 0.5, "both": 0.27, "joint": 0.23}  # of neighbourhoods; joint: meet, follow, lead and pass
+JOINT = ("meet", "follow", "lead", "pass")
+BEHIND = {"follow": ((0.0, 0.8), (0.2, 1.0)), "lead": ((0.2, 1.0), (0.0, 0.8))}  # when each crosses
 ORDERS = ("together", "in_order", "reversed")
 STARTS_INSIDE = 0.45  # of the actors
 SCALE = {1: 0.82, 2: 0.66}  # of drawings, by the number of actors
@@ -164,7 +165,6 @@ def _varied(rng: np.random.Generator, cast: Cast, setting: str) -> list[Varied]:
             Varied("side", 0, SIDES),
             Varied("gait", 0, GAITS[cast.parts[0].thing.category]),
         ]
-        options += [Varied("gait", 1, GAITS[cast.parts[1].thing.category])]
     weights = [LIKELY[option.what] * (0.7 if option.of == 1 else 1.0) for option in options]
     first, second = pick(rng, options, weights), pick(rng, options, weights)
     if (first.what, first.of) == (second.what, second.of) or first.what == second.what == "colour":
@@ -182,6 +182,10 @@ def _varied(rng: np.random.Generator, cast: Cast, setting: str) -> list[Varied]:
         return []
     a, b = (len(fact.values) for fact in facts)
     numbers = [(n, m) for n, m in ((2, 4), (4, 2), (3, 3)) if n <= a and m <= b]
+    if "colour" in (first.what, second.what):  # which is the lesser difference: of two values
+        numbers = (
+            [(2, 4)] if first.what == "colour" and b >= 4 else [(4, 2)] if second.what == "colour" and a >= 4 else []
+        )
     if not numbers:
         return []
     chosen = zip(facts, pick(rng, numbers), strict=True)
@@ -208,7 +212,7 @@ def _changed(cast: Cast, varied: Sequence[Varied], values: Sequence[Any]) -> Cas
 def _film(rng: np.random.Generator, scene: Scene, cast: Cast) -> Film:
     """The film in which these do what they do, each at a random pace."""
     if cast.story in JOINT:
-        cast, spans = _together(cast), ((0.0, 0.8), (0.2, 1.0)) if cast.story == "follow" else ((0.0, 1.0),) * 2
+        cast, spans = _together(cast), BEHIND.get(cast.story, ((0.0, 1.0),) * 2)
     else:
         spans = {"in_order": ((0.0, 0.5), (0.5, 1.0)), "reversed": ((0.5, 1.0), (0.0, 0.5))}.get(
             cast.order, ((0.0, 1.0),) * len(cast.parts)
@@ -219,15 +223,15 @@ def _film(rng: np.random.Generator, scene: Scene, cast: Cast) -> Film:
 
 
 def _together(cast: Cast) -> Cast:
-    """Plans and sides of two that meet, follow or pass; the first one comes from its `side`."""
+    """Plans and sides of two that meet, follow each other or pass; the first one comes from its `side`."""
     first, second = cast.parts
-    side = first.side if cast.story == "follow" else OTHER[first.side]
+    side = first.side if cast.story in BEHIND else OTHER[first.side]
     plan = ("enter",) if cast.story == "meet" else ("cross",)
     # each stops on the side that it comes from
     x = abs(first.track.x - 0.5) * 0.75
     places = (0.5 - x, 0.5 + x) if first.side == "left" else (0.5 + x, 0.5 - x)
     tracks = [p.track._replace(x=round(at, DIGITS)) for p, at in zip((first, second), places, strict=True)]
-    gait = first.gait if cast.story == "follow" and first.gait in GAITS[second.thing.category] else second.gait
+    gait = first.gait if cast.story in BEHIND and first.gait in GAITS[second.thing.category] else second.gait
     return replace(
         cast,
         parts=(

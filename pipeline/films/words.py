@@ -23,13 +23,13 @@ ENTER = (  # a text without a side claims none
 CROSS = (
     *("{v} from {side} to {other}", "{v} from {side} to {other}", "{v} from the {side} to the {other}"),
     *("{v} across from {side} to {other}", "{v} through the picture from {side} to {other}"),
-    *("{v} across the picture", "{v} by", "{v} past to the {other}"),
+    *("{v} across the picture", "{v} past", "{v} past to the {other}"),
 )
 LEAVE = (
     *("{v} away to the {side}", "{v} off to the {side}", "{v} out to the {side}", "leave[s] to the {side}"),
     *("leave[s] on the {side}", "disappear[s] to the {side}", "{v} away", "leave[s]"),
 )
-LEAVE_ON = ("{v} on to the {side}", "{v} on to the {side}", "leave[s] on the other side", "{v} on")  # after it came in
+LEAVE_ON = ("{v} on to the {side}", "{v} on to the {side}", "leave[s] on the other side")  # after it came in
 RETURN = (
     *("turn[s] back", "turn[s] back to the {side}", "go[es] back to the {side}", "{v} back to the {side}"),
     *("{v} back again", "leave[s] on the same side"),

@@ -50,7 +50,7 @@ def test_each_object_has_the_labels_of_its_thing_in_the_order_of_the_prepared_im
 
 
 def test_images_that_were_not_drawn_are_refused(tmp_path):
-    with pytest.raises(UserError, match="object_detector learns the facts of drawn scenes; choose another"):
+    with pytest.raises(UserError, match="object_detector learns the facts of drawn scenes or films; choose another"):
         objects(prepared(tmp_path, 0))
     random = r"images without a neighbourhood; with these images optimisation\.order must be random"
     with pytest.raises(UserError, match=random):
