@@ -47,6 +47,7 @@ def run(stage: Stage) -> None:
         expected,
         plain["corrupt"],
         plain["dialogs"] and {key: plain["dialogs"].pop(key) for key in ("rounds", "options")},
+        plain["missing"] or 0.0,
     )
     with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
         (stage.out / SEAL).unlink(missing_ok=True)

@@ -84,6 +84,7 @@ FORMS = {
         "format visdial takes dialogs: and annotations {train: file, test: file}, with val, captions and "
         "{split}_relevance if need be, or {data: visdial_data.h5, params: visdial_params.json}, and no more"
     ),
+    "tgif": "format tgif takes annotations: {captions: table, train: list, val: …, test: …} and no more",
     "folder": "format folder takes annotations: table, and shares (no splits) where that has no column split",
 }
 
@@ -113,7 +114,7 @@ class Prepare(Section):
     """Where the images and captions are, and how words are counted."""
 
     dataset: Name
-    format: Literal["karpathy", "coco", "cocotalk", "flickr8k", "folder", "visdial"]
+    format: Literal["karpathy", "coco", "cocotalk", "flickr8k", "folder", "tgif", "visdial"]
     root: Text
     annotations: Text | Annotated[tuple[Text, ...], Field(strict=False, min_length=1)] | dict[File, Text]
     dialogs: Talks | None = None
@@ -127,12 +128,13 @@ class Prepare(Section):
     document_frequencies: Text | None = None
     expect: Expect | None = None
     corrupt: Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(different)] = ()
+    missing: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     def _check(self) -> None:
         match self.format, self.annotations:
             case ("karpathy" | "folder", str()):
                 fits = self.splits is None
-            case ("flickr8k", dict(named)):
+            case ("flickr8k" | "tgif", dict(named)):
                 fits = self.splits is None and set(named) == {"captions", "train", "val", "test"}
             case ("cocotalk", dict(named)):
                 fits = self.splits is None and set(named) - {"captions"} == {"json", "labels"}
@@ -148,6 +150,8 @@ class Prepare(Section):
         fits = fits and (self.dialogs is None) == (self.format != "visdial")
         if not fits or (self.shares is not None and self.format != "folder"):
             raise ValueError(FORMS[self.format])
+        if self.missing is not None and (self.format in ("folder", "visdial") or self.images is None):
+            raise ValueError("missing is the share of image files that may be missing, not of format folder or visdial")
         if self.tokenizer is not None and self.format == "cocotalk":
             raise ValueError("tokenizer reads captions as they were written, which format cocotalk does not have")
         counted = isinstance(self.annotations, dict) and "params" in self.annotations

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 CONTAINERS = {".mp4": "mov", ".m4v": "mov", ".mov": "mov", ".webm": "matroska", ".mkv": "matroska"}  # PyAV's names
-ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")  # Pillow's; other formats have pages or views, not frames
+ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")  # Pillow's names
 MOST_FRAMES = 10_000  # of a film: more than five minutes at 30 a second
 MOST_PIXELS = 4 * 10**9  # of a film: a minute at 1920×1080, 30 a second
 MOST_OF_A_FRAME = 2**25  # pixels: 8K
@@ -39,6 +39,11 @@ class Timeline(NamedTuple):
 def is_film(path: Path) -> bool:
     """Whether a file is a film by its name; an animated image is told apart only when it is opened."""
     return path.suffix.lower() in CONTAINERS
+
+
+def is_animated(image: Image.Image) -> bool:
+    """Whether an image that Pillow opened has frames; other formats have pages, or views of one moment."""
+    return image.format in ANIMATED and bool(getattr(image, "is_animated", False))
 
 
 def places(
@@ -109,7 +114,7 @@ def _image_timeline(path: Path) -> Timeline:
 
     lasts: list[int] = []
     with Image.open(path) as image:
-        if image.format not in ANIMATED or not getattr(image, "is_animated", False):
+        if not is_animated(image):
             image.load()
             return Timeline([UNSTATED])
         while True:
