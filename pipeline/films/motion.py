@@ -40,11 +40,10 @@ def moment(thing: Thing, track: Track, events: tuple[Event, ...], time: float) -
             facing, there = ("right" if end > start else "left"), going or event.what == "enter"
             shown, step = poses(thing.category, event.gait), int(part * abs(end - start) * STEPS)
             pose = shown[step % len(shown)] if going else rest(thing.category)
-            base = track.base
             if event.gait == "fly":
-                base -= FLIGHT * {"enter": 1 - part, "leave": part, "return": part}.get(event.what, 1.0)
-            elif event.gait in ("walk", "run") and going and step % 2:
-                base -= BOB
+                base = track.base - FLIGHT * {"enter": 1 - part, "leave": part, "return": part}.get(event.what, 1.0)
+            elif event.gait in ("walk", "run"):
+                base = track.base - (BOB if going and step % 2 else 0.0)
         elif event.what in POSED:
             pose = POSED[event.what] if part > 0.3 else rest(thing.category)
         elif event.what == "turn":

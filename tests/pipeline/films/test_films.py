@@ -201,6 +201,14 @@ def test_acts_change_pose_place_and_facing() -> None:
     assert after("sink", balloon, 0.4)[1] == pytest.approx(0.9 + 0.12)
 
 
+def test_a_balloon_floats_on_where_it_has_sunk_to() -> None:
+    balloon = Thing("balloon", "red", "plain", "medium", 1, "flying", "air", "left")
+    events = (Event("sink", "", "", 0.1, 0.3), Event("leave", "left", "float", 0.4, 0.8))
+    track = INSIDE._replace(base=0.5)
+    found = [moment(balloon, track, events, time) for time in (0.35, 0.5)]
+    assert [now.base for now in found if now] == [pytest.approx(0.74)] * 2
+
+
 def test_what_was_told_is_over_within_the_film(neighbourhoods: list[tuple[Film, ...]]) -> None:
     for films in neighbourhoods:
         for film in films:
