@@ -37,7 +37,7 @@ from pipeline.ranges import Each, NonNegative
 from pipeline.training.optimisation import Optimisation
 
 OWN_LISTENER, ADAPTED_LISTENER = "own", "adapted"  # judges that a method trains
-SYMBOLIC_JUDGE = "symbolic"  # of drawn scenes
+SYMBOLIC_JUDGE = "symbolic"  # of drawn scenes and films
 # who speaks to whom: a listener, the discriminator of dialogs
 SPEAKS: dict[type[Section], type[Section]] = {
     ListenerSettings: SpeakerSettings,
@@ -187,7 +187,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
         speakers = [name for name, kind in kinds.items() if kind is SpeakerSettings]
         _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
     judges = [OWN_LISTENER, ADAPTED_LISTENER, *listeners]
-    judges += [SYMBOLIC_JUDGE] if params.draw.scenes and not talks else []
+    judges += [SYMBOLIC_JUDGE] if (params.draw.scenes or params.draw.films) and not talks else []
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
     if near := params.evaluate.near:

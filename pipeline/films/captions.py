@@ -171,9 +171,9 @@ def _of_meeting(telling: Telling) -> Description:
         return sentence(first, Part("and"), second, Part(pick(rng, w.MEET), meet), place, weather)
     if form == "meets":
         way = telling.verb(a, [0], w.participle) if rng.random() < 0.6 else Part()
-        return sentence(first, way, Part("meets", meet), second, place, weather)
+        return sentence(first, way, Part(w.MEETS, meet), second, place, weather)
     if form == "in":
-        return sentence(first, telling.verb(a, [0], w.finite), Part("and meets", meet), second, place, weather)
+        return sentence(first, telling.verb(a, [0], w.finite), Part(f"and {w.MEETS}", meet), second, place, weather)
     sides = (Claim("side", side, a), Claim("side", OTHER[side], b))
     verb = pick(rng, w.GAIT_VERBS[telling.film.events[a][0].gait])
     come = Part(f"{w.finite(verb)} in from the {side}", (*meet, *sides[:1]))
@@ -189,7 +189,7 @@ def _of_passing(telling: Telling) -> Description:
     if form == "pass":
         return sentence(first, Part("and"), second, Part(pick(rng, w.PASS), passing), place, weather)
     if form == "passes":
-        return sentence(first, telling.verb(a, [0], w.finite), Part("and passes", passing), second, place, weather)
+        return sentence(first, telling.verb(a, [0], w.finite), Part(f"and {w.PASSES}", passing), second, place, weather)
     if form == "while":
         verbs = [telling.verb(i, [0], w.finite) for i in (a, b)]
         return sentence(first, verbs[0], Part("while", passing), second, verbs[1], weather)
@@ -209,11 +209,9 @@ def _of_following(telling: Telling) -> Description:
         from_to = Part(f"from {side} to {OTHER[side]}", (Claim("side", side, 0), Claim("side", side, 1)))
     form = pick(rng, ("follows", "follows", "followed", "and", "behind"))
     if form == "follows":
-        return sentence(
-            second, Part(pick(rng, ("follows", "follows", "goes after")), follow), first, from_to, place, weather
-        )
+        return sentence(second, Part(pick(rng, w.FOLLOW), follow), first, from_to, place, weather)
     if form == "followed":
-        return sentence(first, Part("is followed by", follow), second, from_to, place, weather)
+        return sentence(first, Part(w.FOLLOWED, follow), second, from_to, place, weather)
     verb = telling.verb(a, [0], w.finite)
     if form == "and":
         return sentence(first, verb, Part("and", follow), second, Part("follows"), place, weather)

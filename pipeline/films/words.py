@@ -34,7 +34,6 @@ RETURN = (
     *("turn[s] back", "turn[s] back to the {side}", "go[es] back to the {side}", "{v} back to the {side}"),
     *("{v} back again", "leave[s] on the same side"),
 )
-LANDS = "land[s]"
 ACT_WORDS: dict[str, tuple[str, ...]] = {  # a category before a colon has its own
     "jump": ("jump[s]", "jump[s]", "jump[s] into the air", "leap[s] up"),
     "ball:jump": ("bounce[s]", "bounce[s] once", "bounce[s] up"),
@@ -54,7 +53,10 @@ ACT_WORDS: dict[str, tuple[str, ...]] = {  # a category before a colon has its o
 }
 MEET = ("meet", "meet", "come together", "meet in the middle")
 PASS = ("pass each other", "pass each other", "go past each other", "cross paths")
-FILMS = ("a film of", "a short film of", "a clip of", "a video of")
+FOLLOW = ("follows", "follows", "goes after")
+MEETS, PASSES, FOLLOWED = "meets", "passes", "is followed by"
+STORIES = {"meet": (*MEET, MEETS), "pass": (*PASS, PASSES, "comes the other way"), "follow": (*FOLLOW, FOLLOWED)}
+FILMS = ("a film of", "an animation of", "a clip of", "a video of")
 IRREGULAR = {"run": "running", "sit": "sitting", "stop": "stopping", "hop": "hopping", "fl": "flying", "lie": "lying"}
 IRREGULAR |= {"race": "racing", "come": "coming", "drive": "driving", "leave": "leaving", "wave": "waving"}
 IRREGULAR |= {"graze": "grazing", "bounce": "bouncing", "rise": "rising", "dive": "diving"}
