@@ -92,8 +92,8 @@ class Others:
 class Model:
     """A speaker, its own listener and their eyes, on the CPU or an accelerator; what it says depends on nothing else.
 
-    Images are paths, images of Pillow, or arrays (H, W, 3) of uint8; of a model that was trained on films paths of films,
-    too, and an image is a film in which nothing moves.
+    Images are paths, images of Pillow, or arrays (H, W, 3) of uint8; of a model of films, paths of films, too:
+    an image is one in which nothing moves.
     """
 
     speaker: Decoder
@@ -154,7 +154,7 @@ class Model:
         return joined(parts) if parts else self._nothing()
 
     def prepare(self, photo: Photo) -> Tensor:
-        """A photo as the network's input (3, S, S), of a model of films frames (F, 3, S, S); UserError as `as_image`."""
+        """A photo as the network's input (3, S, S), or the frames (F, 3, S, S) of a film; errors as of `as_image`."""
         if self.eyes.frames is None or not isinstance(photo, str | Path):
             return self.eyes.prepare(as_image(photo))
         try:
