@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,8 +74,13 @@ class Eyes:
         """Whether listeners look at an image and its mirror image."""
         return bool(self.manifest.get("mirrored"))
 
-    def prepare(self, image: Image.Image) -> Tensor:
-        """An RGB image as the network's input (3, H, W)."""
+    @property
+    def frames(self) -> int | None:
+        """How many frames of a film are looked at, at most; None: still images are."""
+        return self.manifest.get("frames")
+
+    def prepare(self, image: Image.Image | Iterable[Image.Image]) -> Tensor:
+        """An RGB image as the network's input (3, H, W); where films are looked at, the frames of one (F, 3, H, W)."""
         return self.network.prepare(image)
 
     def __call__(self, prepared: Sequence[Tensor], mirrored: bool = False) -> Seen:

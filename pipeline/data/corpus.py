@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from pipeline.data.dialogs import Dialogs
 from pipeline.errors import UserError, reason
-from pipeline.runtime.films import is_animated, is_film, watch
+from pipeline.runtime.films import moves, watch
 from pipeline.runtime.untrusted import inside
 from pipeline.vocabulary import Vocabulary
 
@@ -108,17 +108,12 @@ def _image_problem(path: Path) -> str | None:
     try:
         if path.stat().st_size == 0:
             return f"{path}: the image file is empty (zero bytes); fetch it again"
-        if is_film(path):
+        if moves(path):
             watch(path)
             return None
         with Pillow.open(path) as image:
-            moves = is_animated(image)
-            if not moves:
-                # faster, and all bytes are read
-                image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))
-                image.load()
-        if moves:
-            watch(path)
+            image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))  # faster, and all bytes are read
+            image.load()
     except FileNotFoundError:
         return f"{path}: the image is missing; the annotations name it"
     except UserError as error:

@@ -70,11 +70,11 @@ class Films:
         """The network's own."""
         return getattr(self.network, "model", None)
 
-    def prepare(self, film: Image.Image | Iterable[Image.Image]) -> Tensor:
+    def prepare(self, image: Image.Image | Iterable[Image.Image]) -> Tensor:
         """The frames of a film, or a still image as one, as the network's input (F, 3, H, W)."""
         tensors: list[Tensor] = []
         before = None
-        for frame in film if isinstance(film, Iterable) else repeat(film, self.frames):
+        for frame in image if isinstance(image, Iterable) else repeat(image, self.frames):
             tensors.append(tensors[-1] if frame is before else self.network.prepare(frame))
             before = frame
         return torch.stack(tensors)

@@ -66,11 +66,11 @@ def save_gif(path: Path, frames: list[Image.Image]) -> None:
     palette = np.array(strip.getpalette(), np.int64).reshape(-1, 3)
     shown = [strip.crop((0, n * size[1], size[0], (n + 1) * size[1])) for n in range(len(frames))]
     # Pillow would join equal frames into a longer one, so the second one has its corner in the next colour
-    corner = shown[0].getpixel((0, 0))
+    corner = shown[0].tobytes()[0]
     distance = ((palette - palette[corner]) ** 2).sum(1)
     distance[corner] = distance.max() + 1
     next_to_it = int(distance.argmin())
     for before, frame in pairwise(shown):
         if frame.tobytes() == before.tobytes():
-            frame.putpixel((0, 0), next_to_it if before.getpixel((0, 0)) == corner else corner)
+            frame.putpixel((0, 0), next_to_it if before.tobytes()[0] == corner else corner)
     shown[0].save(path, "GIF", save_all=True, append_images=shown[1:], duration=DURATION, loop=0, optimize=False)

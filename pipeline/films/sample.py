@@ -34,7 +34,10 @@ from pipeline.scenes.world import CATEGORIES, CONDITIONS, NEIGHBOURS, PATTERNS, 
 
 STORIES = {"solo": 0.5, "both": 0.27, "joint": 0.23}  # of neighbourhoods; joint: meet, follow, lead and pass
 JOINT = ("meet", "follow", "lead", "pass")
-BEHIND = {"follow": ((0.0, 0.8), (0.2, 1.0)), "lead": ((0.2, 1.0), (0.0, 0.8))}  # when each crosses
+Spans = tuple[tuple[float, float], ...]
+"""From when to when each actor does what it does."""
+BEHIND: dict[str, Spans] = {"follow": ((0.0, 0.8), (0.2, 1.0)), "lead": ((0.2, 1.0), (0.0, 0.8))}
+IN_TURN: dict[str, Spans] = {"in_order": ((0.0, 0.5), (0.5, 1.0)), "reversed": ((0.5, 1.0), (0.0, 0.5))}
 ORDERS = ("together", "in_order", "reversed")
 STARTS_INSIDE = 0.45  # of the actors
 SCALE = {1: 0.82, 2: 0.66}  # of drawings, by the number of actors
@@ -141,7 +144,7 @@ def _parts(
         x = rng.uniform(0.36, 0.64) if len(names) == 1 else rng.uniform(0.24, 0.34)
         x = 1 - x if len(names) > 1 and (i == 1) != mirrored else x
         unit = category.unit * SIZES[size] * SCALE[len(names)]
-        track = Track(*(round(float(v), DIGITS) for v in (x, base, unit)), inside)
+        track = Track(round(float(x), DIGITS), round(float(base), DIGITS), round(unit, DIGITS), inside)
         plans = inside_plans(name, setting) if inside else outside_plans(name, setting)
         parts.append(Part(thing, track, pick(rng, plans), pick(rng, SIDES), pick(rng, GAITS[name])))
     return tuple(parts)
@@ -212,11 +215,8 @@ def _changed(cast: Cast, varied: Sequence[Varied], values: Sequence[Any]) -> Cas
 def _film(rng: np.random.Generator, scene: Scene, cast: Cast) -> Film:
     """The film in which these do what they do, each at a random pace."""
     if cast.story in JOINT:
-        cast, spans = _together(cast), BEHIND.get(cast.story, ((0.0, 1.0),) * 2)
-    else:
-        spans = {"in_order": ((0.0, 0.5), (0.5, 1.0)), "reversed": ((0.5, 1.0), (0.0, 0.5))}.get(
-            cast.order, ((0.0, 1.0),) * len(cast.parts)
-        )
+        cast = _together(cast)
+    spans = BEHIND.get(cast.story) or IN_TURN.get(cast.order) or ((0.0, 1.0),) * len(cast.parts)
     events = tuple(_events(rng, part, span) for part, span in zip(cast.parts, spans, strict=True))
     things = tuple(part.thing for part in cast.parts)
     return Film(replace(scene, things=things), cast.story, cast.order, tuple(p.track for p in cast.parts), events)

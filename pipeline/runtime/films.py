@@ -46,6 +46,19 @@ def is_animated(image: Image.Image) -> bool:
     return image.format in ANIMATED and bool(getattr(image, "is_animated", False))
 
 
+def moves(path: Path) -> bool:
+    """Whether a file is a film or an animated image; of what cannot be opened it is not known."""
+    from PIL import Image
+
+    if is_film(path):
+        return True
+    try:
+        with Image.open(path) as image:
+            return is_animated(image)
+    except Exception:  # decoders of damaged files raise nearly anything
+        return False
+
+
 def places(
     lasts: Sequence[float], frames: int, rate: float | None = None, second: Fraction = Fraction(1000)
 ) -> list[int]:
