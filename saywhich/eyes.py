@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from pipeline.errors import UserError
 from pipeline.features.extract import OBJECT_DETECTOR, OWN, open_network
 from pipeline.features.extractor import Extractor, NetworkSettings, Seen
+from pipeline.features.films import COLUMNS, of_films
 from pipeline.features.hub import PREFIX as CAPTIONER
 from pipeline.features.object_detector import ObjectDetector
 from pipeline.features.projection import Fitted, Projection, Scale
@@ -66,15 +67,20 @@ class Eyes:
         if "scale" in tensors:
             scale = Scale(**tensors["scale"])
         network = _network(folder, manifest, weights, device)
-        return cls(network, Fitted(projection, scale), manifest, folder)
+        return cls(network, Fitted(projection, scale, COLUMNS if manifest.get("frames") else 0), manifest, folder)
 
     @property
     def mirrored(self) -> bool:
         """Whether listeners look at an image and its mirror image."""
         return bool(self.manifest.get("mirrored"))
 
-    def prepare(self, image: Image.Image) -> Tensor:
-        """An RGB image as the network's input (3, H, W)."""
+    @property
+    def frames(self) -> int | None:
+        """How many frames of a film are looked at, at most; None: still images are."""
+        return self.manifest.get("frames")
+
+    def prepare(self, image: Image.Image | Iterable[Image.Image]) -> Tensor:
+        """An RGB image as the network's input (3, H, W); where films are looked at, the frames of one (F, 3, H, W)."""
         return self.network.prepare(image)
 
     def __call__(self, prepared: Sequence[Tensor], mirrored: bool = False) -> Seen:
@@ -131,12 +137,14 @@ def _network(folder: Path, manifest: Mapping[str, Any], weights: str | None, dev
         cells=manifest.get("cells"),
         boxes=manifest.get("boxes"),
         vector=manifest.get("vector"),
+        frames=manifest.get("frames"),
+        rate=manifest.get("rate"),
     )
     source = manifest["weights"]
     if name in OWN:
         file = source.get("file") or source["source"]
         state = _checked(folder, {"file": file, "sha256": source["sha256"]})
-        return WordDetectorNetwork(_detector(name, state), settings, device)
+        return of_films(WordDetectorNetwork(_detector(name, state), settings, device), settings)
     if source.get("source") == HUB or name.startswith(CAPTIONER):
         return open_network(settings, device)
     path = folder / source["source"]

@@ -11,7 +11,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
-from pipeline.features.images import open_image
+from pipeline.features.moving import first_frame, moving_copy
 from pipeline.runtime.files import write_atomically
 
 SHOWN = 360  # pixels of a small copy's longer side
@@ -24,7 +24,8 @@ def write_page(out: Path, text: str, found: Sequence[tuple[Path, float]]) -> Non
             "name": file.name,
             "address": file.resolve().as_uri(),
             "score": f"{score:.3f}",
-            "small": small_copy(open_image(file)),
+            "small": small_copy(first_frame(file)),
+            "moving": moving_copy(file, SHOWN),
         }
         for file, score in found
     ]

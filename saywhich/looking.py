@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from pipeline.errors import UserError
 from saywhich.model import AT_ONCE
-from saywhich.photos import as_image, loaded
+from saywhich.photos import loaded
 from saywhich.vectors import Gallery, Looked, gallery
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Photos:
 
     def seen(self, files: Sequence[Path]) -> Iterator[tuple[list[Path], Sight]]:
         """Those that can be read, in batches, and what they are to the model; a line on stderr for each other one."""
-        for part in loaded(files, lambda file: self.model.eyes.prepare(as_image(file)), AT_ONCE):
+        for part in loaded(files, self.model.prepare, AT_ONCE):
             there = [(file, tensor) for file, tensor in part if isinstance(tensor, Tensor)]
             for _, error in part:
                 if isinstance(error, UserError):

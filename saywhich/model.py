@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from pipeline.errors import UserError
 from pipeline.evaluation.judges import ListenerJudge, Spoken, spoken
 from pipeline.evaluation.rerank import most_telling
 from pipeline.features.extractor import Seen
+from pipeline.features.films import open_film
 from pipeline.models.decoder import Decoder
 from pipeline.models.decoding import decoding
 from pipeline.models.listener import Listener
@@ -90,7 +92,8 @@ class Others:
 class Model:
     """A speaker, its own listener and their eyes, on the CPU or an accelerator; what it says depends on nothing else.
 
-    Images are paths, images of Pillow, or arrays (H, W, 3) of uint8.
+    Images are paths, images of Pillow, or arrays (H, W, 3) of uint8; of a model of films, paths of films, too:
+    an image is one in which nothing moves.
     """
 
     speaker: Decoder
@@ -143,12 +146,21 @@ class Model:
     def see(self, images: Sequence[Photo]) -> Sight:
         """What M images are to this model; UserError for the first that cannot be read."""
         parts = []
-        for part in loaded(images, lambda photo: self.eyes.prepare(as_image(photo)), AT_ONCE):
+        for part in loaded(images, self.prepare, AT_ONCE):
             for _, tensor in part:
                 if isinstance(tensor, UserError):
                     raise tensor
             parts.append(self.look([tensor for _, tensor in part if isinstance(tensor, Tensor)]))
         return joined(parts) if parts else self._nothing()
+
+    def prepare(self, photo: Photo) -> Tensor:
+        """A photo as the network's input (3, S, S), or the frames (F, 3, S, S) of a film; errors as of `as_image`."""
+        if self.eyes.frames is None or not isinstance(photo, str | Path):
+            return self.eyes.prepare(as_image(photo))
+        try:
+            return self.eyes.prepare(open_film(Path(photo), self.eyes.frames, self.eyes.manifest.get("rate")))
+        except FileNotFoundError:
+            raise UserError(f"{photo}: no such photo") from None
 
     def others(self, images: Sequence[Photo]) -> Others:
         """N images as those among which others are told apart."""
@@ -156,7 +168,7 @@ class Model:
         return Others(seen.vectors, seen.contents)
 
     def look(self, prepared: Sequence[Tensor]) -> Sight:
-        """What M images (3, S, S) that `eyes.prepare` made are to this model."""
+        """What M images, as `prepare` makes them, are to this model."""
         seen = self.eyes(prepared)
         mirrored = self.eyes(prepared, mirrored=True) if self.eyes.mirrored else None
         judge = self._judge(seen, mirrored)

@@ -19,9 +19,9 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
 from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
+from pipeline.features.moving import first_frame
 from saywhich.attention import attention
 from saywhich.model import Model, Others, Sight, batch_of, best
-from saywhich.photos import as_image
 from saywhich.uploads import Limits, decoded
 
 PAGES = Path(__file__).with_name("pages")
@@ -173,7 +173,7 @@ def app_of(
         if not 0 <= number < len(samples):
             raise HTTPException(404, "no such photo")
         content = io.BytesIO()
-        image = as_image(samples[number])
+        image = first_frame(samples[number])
         image.thumbnail((1280, 1280))
         image.info.clear()
         image.save(content, "PNG")
@@ -208,6 +208,8 @@ def _said(name: str, model: Model, sight: Sight, asked: ToCaption) -> list[Said]
         for row, said in zip(tokens, words, strict=True):
             row[: len(said)] = torch.tensor(model.vocabulary.encode(said))
         shares = attention(model.speaker.cpu(), batch_of(sight, tokens))
+        if shares is not None and model.eyes.frames is not None and sight.boxes is None:  # a photo is one moment
+            shares = shares.unflatten(2, (model.eyes.frames, -1)).sum(2)
     scores = model.hear(texts) @ sight.vectors.T
     result = []
     for i, (text, said) in enumerate(zip(texts, words, strict=True)):

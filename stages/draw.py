@@ -1,7 +1,7 @@
 """Draw the embedded data set.
 
 python -m stages.draw --dataset scenes → data/raw/scenes: images, captions in Karpathy's and COCO's form, facts,
-and dialogs in VisDial's form where they are asked for.
+and dialogs in VisDial's form where they are asked for; --dataset films → data/raw/films: the same of moving pictures.
 """
 
 import sys
@@ -10,16 +10,15 @@ from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
-    """Draw the scenes that params.yaml asks for."""
-    from pipeline.scenes.write import draw
+    """Draw the scenes or films that params.yaml asks for."""
+    from pipeline.films.write import draw as draw_films
+    from pipeline.scenes.write import draw as draw_scenes
     from pipeline.tracking import recorder
 
     assert stage.instance is not None
-    settings = stage.params.draw[stage.instance]
+    settings, draw = stage.params.draw[stage.instance], {"scenes": draw_scenes, "films": draw_films}[stage.instance]
     with recorder.run(stage.title, stage.params.plain()) as record:
-        draw(
-            stage.out, settings.images, settings.size, settings.val, settings.test, stage.seed, dialogs=settings.dialogs
-        )
+        draw(stage.out, seed=stage.seed, **settings.plain())
         record.outputs([stage.out])
 
 

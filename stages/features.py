@@ -55,7 +55,7 @@ def run(stage: Stage) -> None:
                 stage.root / "checkpoints" / "features" / stage.key(read),
                 NetworkSettings(**{name: value for name, value in network.items() if value is not None}),
                 **settings,
-                objects=objects(prepared) if section.network == "object_detector" else (),
+                objects=objects(prepared, section.frames) if section.network == "object_detector" else (),
                 seed=stage.seed,
                 device=stage.device,
                 on_epoch=lambda epoch, report: record.metrics(report, epoch),

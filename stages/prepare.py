@@ -20,6 +20,7 @@ def run(stage: Stage) -> None:
     from pipeline.data.prepared import Prepared, write_prepared
     from pipeline.data.prepared_dialogs import Lengths, write_dialogs
     from pipeline.data.tokens import Tokens
+    from pipeline.films.facts import FACTS as FILM_FACTS
     from pipeline.metrics.cider import MAX_ID, document_frequencies
     from pipeline.metrics.frequency_file import read_document_frequencies
     from pipeline.readers import read_corpus
@@ -46,6 +47,7 @@ def run(stage: Stage) -> None:
         expected,
         plain["corrupt"],
         plain["dialogs"] and {key: plain["dialogs"].pop(key) for key in ("rounds", "options")},
+        plain["missing"] or 0.0,
     )
     with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
         (stage.out / SEAL).unlink(missing_ok=True)
@@ -61,8 +63,9 @@ def run(stage: Stage) -> None:
         if corpus.dialogs is not None:
             known = Prepared.load(stage.out).vocabulary
             write_dialogs(corpus.dialogs, known, Lengths(**plain["dialogs"]), stage.out)
-        if (root / FACTS).exists():
-            write_atomically(stage.out / FACTS, (root / FACTS).read_bytes())
+        for facts in (FACTS, FILM_FACTS):
+            if (root / facts).exists():
+                write_atomically(stage.out / facts, (root / facts).read_bytes())
         prepared = Prepared.load(stage.out)
         seen = [prepared.captions(image) for image in prepared.rows("train")]
         if counted is None:

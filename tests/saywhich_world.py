@@ -46,6 +46,18 @@ def paint(path: Path, seed: int, size: tuple[int, int] = (40, 50)) -> Path:
     return path
 
 
+def film(path: Path, seed: int, frames: int = 4, backwards: bool = False) -> Path:
+    """An animated GIF or PNG of so many such pictures, 100 ms each."""
+    pictures = []
+    for number in range(frames):
+        with Image.open(paint(path.with_suffix(".frame.png"), 1000 * (seed + 1) + number)) as image:
+            pictures.append(image.copy())
+    path.with_suffix(".frame.png").unlink()
+    pictures = pictures[::-1] if backwards else pictures
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=100)
+    return path
+
+
 def make_model(data: Path, name: str, seed: int, encoder: str = "gru", words: tuple[str, ...] = WORDS) -> Path:
     """A speaker and a listener that learned nothing, for the features that are in `data`; their folder."""
     shape = json.loads((data / "features/main/manifest.json").read_text())["shape"]
@@ -66,7 +78,15 @@ def make_repository(folder: Path, **options: object) -> Path:
     (data / "prepared").mkdir()
     (data / "prepared/vocabulary.json").write_text(Images.vocabulary.dump())
     (data / "prepared/manifest.json").write_text(json.dumps({"dataset": "toy", "settings": {"max_words": 6}}))
-    settings = NetworkSettings("word_detector", 32, vector=options.pop("vector", None))
+    settings = NetworkSettings(
+        "word_detector",
+        32,
+        vector=options.pop("vector", None),
+        frames=options.pop("frames", None),
+        rate=options.pop("rate", None),
+    )
+    for i in range(12) if settings.frames else ():
+        film(data / "images" / f"{i}.png", i)
     out, work = data / "features/main", folder / "work"
     extract(Images(), data / "images", out, FeatureWriter, work, settings, batch=5, detector=DETECTOR, **options)
     make_model(data, "psst_multinomial", 0)

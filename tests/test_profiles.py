@@ -85,6 +85,7 @@ def test_scenes_is_the_default_profile():
         "scenes_results",
         "scenes_transformer",
         "scenes_wtf",
+        "tgif",
         "visdial",
     ]
     assert profile("scenes")["prepare"]["dataset"] == "scenes"

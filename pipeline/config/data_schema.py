@@ -11,6 +11,16 @@ from pipeline.ranges import Count, Each, Natural, Positive, Share, different
 from pipeline.scenes.world import NEIGHBOURS
 
 
+def _divided(images: int, val: int, test: int, what: str) -> None:
+    if val + test >= images:
+        raise ValueError(f"val {val} and test {test} leave nothing of images {images} to train on")
+    if val % NEIGHBOURS or test % NEIGHBOURS:
+        raise ValueError(
+            f"val {val} or test {test} would divide a neighbourhood of {NEIGHBOURS} {what}: "
+            f"choose multiples of {NEIGHBOURS}"
+        )
+
+
 class Scenes(Section):
     """How many scenes to draw, how large (pixels a side), and whether there is a dialog about each."""
 
@@ -21,13 +31,27 @@ class Scenes(Section):
     dialogs: bool = False
 
     def _check(self) -> None:
-        if self.val + self.test >= self.images:
-            raise ValueError(f"val {self.val} and test {self.test} leave nothing of images {self.images} to train on")
-        if self.val % NEIGHBOURS or self.test % NEIGHBOURS:
-            raise ValueError(
-                f"val {self.val} or test {self.test} would divide a neighbourhood of {NEIGHBOURS} scenes: "
-                f"choose multiples of {NEIGHBOURS}"
-            )
+        _divided(self.images, self.val, self.test, "scenes")
+
+
+class Films(Section):
+    """How many films to draw, how large (pixels a side), and of how many frames each."""
+
+    images: Count
+    size: Annotated[int, Field(ge=32)]
+    frames: Annotated[int, Field(ge=4, le=100)]
+    val: Count
+    test: Count
+
+    def _check(self) -> None:
+        _divided(self.images, self.val, self.test, "films")
+
+
+class Draw(Section):
+    """What is drawn: nothing, scenes or films."""
+
+    scenes: Scenes | None = None
+    films: Films | None = None
 
 
 class Shares(Section):
@@ -60,6 +84,7 @@ FORMS = {
         "format visdial takes dialogs: and annotations {train: file, test: file}, with val, captions and "
         "{split}_relevance if need be, or {data: visdial_data.h5, params: visdial_params.json}, and no more"
     ),
+    "tgif": "format tgif takes annotations: {captions: table, train: list, val: …, test: …} and no more",
     "folder": "format folder takes annotations: table, and shares (no splits) where that has no column split",
 }
 
@@ -89,7 +114,7 @@ class Prepare(Section):
     """Where the images and captions are, and how words are counted."""
 
     dataset: Name
-    format: Literal["karpathy", "coco", "cocotalk", "flickr8k", "folder", "visdial"]
+    format: Literal["karpathy", "coco", "cocotalk", "flickr8k", "folder", "tgif", "visdial"]
     root: Text
     annotations: Text | Annotated[tuple[Text, ...], Field(strict=False, min_length=1)] | dict[File, Text]
     dialogs: Talks | None = None
@@ -103,12 +128,13 @@ class Prepare(Section):
     document_frequencies: Text | None = None
     expect: Expect | None = None
     corrupt: Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(different)] = ()
+    missing: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     def _check(self) -> None:
         match self.format, self.annotations:
             case ("karpathy" | "folder", str()):
                 fits = self.splits is None
-            case ("flickr8k", dict(named)):
+            case ("flickr8k" | "tgif", dict(named)):
                 fits = self.splits is None and set(named) == {"captions", "train", "val", "test"}
             case ("cocotalk", dict(named)):
                 fits = self.splits is None and set(named) - {"captions"} == {"json", "labels"}
@@ -124,6 +150,8 @@ class Prepare(Section):
         fits = fits and (self.dialogs is None) == (self.format != "visdial")
         if not fits or (self.shares is not None and self.format != "folder"):
             raise ValueError(FORMS[self.format])
+        if self.missing is not None and (self.format in ("folder", "visdial") or self.images is None):
+            raise ValueError("missing is the share of image files that may be missing, not of format folder or visdial")
         if self.tokenizer is not None and self.format == "cocotalk":
             raise ValueError("tokenizer reads captions as they were written, which format cocotalk does not have")
         counted = isinstance(self.annotations, dict) and "params" in self.annotations
@@ -188,6 +216,9 @@ class Features(Section):
     """The network that extracts features: word_detector, object_detector (of drawn scenes), fasterrcnn_resnet50_fpn_v2,
     torchvision/… (its classifiers), open_clip/….… (network and weights), hub/… (a captioner's), any of timm, or
     imported: features of another network.
+
+    With `frames` images are films: that many frames spread evenly, or, with `rate` a second, at most that many. `batch`
+    counts frames. The vector is their mean; `vector: times` has them side by side, which tells their order.
     """
 
     network: Text
@@ -200,7 +231,9 @@ class Features(Section):
     project: Count | None = None
     cells: Count | None = None
     mirrored: bool = False
-    vector: Literal["mean_and_max"] | None = None
+    vector: Literal["mean_and_max", "times"] | None = None
+    frames: Annotated[int, Field(ge=1, le=64)] | None = None
+    rate: Positive | None = None
     boxes: Boxes | None = None
     detector: Detector | None = None
     imported: Imported | None = None
@@ -227,5 +260,16 @@ class Features(Section):
             raise ValueError(f"network {self.network} takes boxes: {{fixed: 36}}, say, and cells: null")
         if not detects and self.boxes is not None:
             raise ValueError(f"network {self.network} detects nothing: boxes: null")
-        if self.vector and (own or detects or self.network.startswith("hub/")):
-            raise ValueError(f"network {self.network} takes vector: null")
+        if self.vector == "mean_and_max" and (own or detects or self.network.startswith("hub/")):
+            raise ValueError(f"network {self.network} does not take vector: mean_and_max")
+        self._check_frames()
+
+    def _check_frames(self) -> None:
+        if self.frames is None and (self.rate is not None or self.vector == "times"):
+            raise ValueError("rate and vector: times are for films, which need frames")
+        if self.rate is not None and self.vector == "times":
+            raise ValueError("vector: times needs as many frames of every film: rate: null")
+        if self.frames is not None and (self.mirrored or (self.detector is not None and self.detector.mirrored)):
+            raise ValueError("mirrored: a film's captions say where things go, and its mirror image goes the other way")
+        if self.frames is not None and self.network.startswith("hub/"):
+            raise ValueError(f"network {self.network} takes frames: null: a captioner sees one image")

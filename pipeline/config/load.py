@@ -37,7 +37,7 @@ from pipeline.ranges import Each, NonNegative
 from pipeline.training.optimisation import Optimisation
 
 OWN_LISTENER, ADAPTED_LISTENER = "own", "adapted"  # judges that a method trains
-SYMBOLIC_JUDGE = "symbolic"  # of drawn scenes
+SYMBOLIC_JUDGE = "symbolic"  # of drawn scenes and films
 # who speaks to whom: a listener, the discriminator of dialogs
 SPEAKS: dict[type[Section], type[Section]] = {
     ListenerSettings: SpeakerSettings,
@@ -132,7 +132,7 @@ def _params(raw: dict[str, Any]) -> Params:
     _check_null_image(params, blocks)
     for name in params.evaluate.baselines if blocks else ():
         _check_known(name, blocks, "method", "evaluate", "baselines")
-        if not params.draw:
+        if params.draw.scenes is None:
             needed = "needs the facts of drawn scenes; take evaluate.baselines out"
             raise _MistakeError(("evaluate", "baselines", name), f"evaluate.baselines.{name} {needed}")
     rankers = [name for name, kind in kinds.items() if kind is DiscriminatorSettings]
@@ -141,8 +141,8 @@ def _params(raw: dict[str, Any]) -> Params:
         for who in beside:
             _check_known(who, [*rankers, *(PRIORS if rankers else ())], "discriminator", "evaluate", "beside", name)
     for name, section in params.features.items():
-        if section.network == "object_detector" and not params.draw:
-            needed = "object_detector learns the facts of drawn scenes; choose another network"
+        if section.network == "object_detector" and not (params.draw.scenes or params.draw.films):
+            needed = "object_detector learns the facts of drawn scenes or films; choose another network"
             raise _MistakeError(("features", name, "network"), f"features.{name}.network: {needed}")
     for key, names in (("control", [params.report.control]), ("frozen", params.report.frozen)):
         for name in names if blocks else ():
@@ -187,13 +187,17 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
         speakers = [name for name, kind in kinds.items() if kind is SpeakerSettings]
         _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
     judges = [OWN_LISTENER, ADAPTED_LISTENER, *listeners]
-    judges += [SYMBOLIC_JUDGE] if params.draw and not talks else []
+    judges += [SYMBOLIC_JUDGE] if (params.draw.scenes or params.draw.films) and not talks else []
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
     if near := params.evaluate.near:
         taken = {"listener", *params.evaluate.judges.values()}  # who judges, rewards or learns with a speaker
         taken |= {params.retriever.model} if params.retriever else set()
-        known = ["features", *(["facts"] if params.draw else []), *(name for name in listeners if name not in taken)]
+        known = [
+            "features",
+            *(["facts"] if params.draw.scenes or params.draw.films else []),
+            *(name for name in listeners if name not in taken),
+        ]
         _check_known(near.by, known, "retriever", "evaluate", "near", "by")
 
 

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 from pipeline.analysis.selection import ReportSettings
 from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.composition.objective import Objective
-from pipeline.config.data_schema import MAIN, Features, Prepare, Scenes
+from pipeline.config.data_schema import MAIN, Draw, Features, Prepare
 from pipeline.config.reading import read_mapping
 from pipeline.config.section import Given, Name, Section, Text
 from pipeline.config.views import View, listed_keys
@@ -300,7 +300,7 @@ class Params(Section):
     """The parameter file. `load` checks the blocks of `pretrain` and `methods` and fills in their defaults."""
 
     seed: Natural
-    draw: dict[Literal["scenes"], Scenes]
+    draw: Draw
     prepare: Prepare
     features: dict[Name, Features]
     pretrain: dict[Name, dict[str, Any]]

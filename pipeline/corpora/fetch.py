@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -116,7 +117,7 @@ def _check(card: Card, out: Path, downloads: Path, say: Say) -> str:
                 f"{folder}: {files:,} files of {size:,} bytes are there, and {marker['files']:,} of "
                 f"{marker['bytes']:,} were unpacked; remove the folder and run this again"
             )
-        least = archive.needed or archive.files
+        least = math.ceil((archive.needed or archive.files) * (1 - archive.missing))
         if files < least:
             there = f"{files:,} files are there, and {least:,} are needed"
             raise UserError(f"{folder}: {there}; complete it, or move it away and run this again")

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from pipeline.data.dialogs import Dialogs
 from pipeline.errors import UserError, reason
+from pipeline.runtime.films import moves, watch
 from pipeline.runtime.untrusted import inside
 from pipeline.vocabulary import Vocabulary
 
@@ -48,7 +49,7 @@ class Corpus:
     images: tuple[Image, ...]
     sources: tuple[Path, ...]  # the annotation files it was read from
     restval: int | None = None  # images of train that the file calls restval; None in forms without such a split
-    skipped: tuple[Image, ...] = ()  # annotated, but known to be corrupt, and cannot be decoded
+    skipped: tuple[Image, ...] = ()  # annotated, but known to be corrupt, and cannot be decoded; or missing
     vocabulary: Vocabulary | None = None  # of the annotations, where they have one
     cut: int | None = None  # words after which the annotations' captions were cut
     dialogs: Dialogs | None = None  # one about each image
@@ -69,23 +70,35 @@ def tokenise(text: str) -> tuple[str, ...]:
     return tuple(re.findall(f"{letters}(?:['’]{letters})*", text))
 
 
-def check_images(images: Path, files: Iterable[str], corrupt: Collection[str] = ()) -> list[str]:
-    """Decode every image once, in threads; UserError names the first that is missing or cannot be decoded.
+def check_images(
+    images: Path, files: Collection[str], corrupt: Collection[str] = (), missing: float = 0.0
+) -> list[str]:
+    """Decode every image once, in threads, films to their last frame; those that are left out are returned.
 
-    Those of `corrupt` that cannot be decoded are returned instead, with a warning on stderr.
+    These are those of `corrupt` that cannot be decoded, and a share `missing` of all, at most, that are not there or
+    cannot be decoded, with a warning on stderr. UserError names the first image beyond that.
     """
-    skipped = []
+    skipped: list[str] = []
+    lost: list[str] = []
+    total = len(files)
     with ThreadPoolExecutor(os.cpu_count()) as pool, tqdm(desc="checking images", unit="", disable=None) as bar:
-        files = iter(files)
-        while some := list(itertools.islice(files, 512)):
+        remaining = iter(files)
+        while some := list(itertools.islice(remaining, 512)):
             problems = pool.map(lambda file: _image_problem(inside(images, file)), some)
             for file, problem in zip(some, problems, strict=True):
                 if problem and file not in corrupt:
-                    raise UserError(problem)
-                if problem:
+                    lost.append(problem)
+                    if len(lost) > missing * total:
+                        most = f"; with it {len(lost)} of {total} are left out, more than the share prepare.missing"
+                        raise UserError(problem + (f"{most}, {missing:g}" if missing else ""))
+                    skipped.append(file)
+                elif problem:
                     tqdm.write(f"warning: skipped, as it is known to be corrupt: {problem}", file=sys.stderr)
                     skipped.append(file)
             bar.update(len(some))
+    if lost:
+        said = f"warning: {len(lost)} of {total} images are missing or cannot be decoded, and left out: {lost[0]}"
+        tqdm.write(said + (f"; and {len(lost) - 1} more" if len(lost) > 1 else ""), file=sys.stderr)
     return skipped
 
 
@@ -95,11 +108,16 @@ def _image_problem(path: Path) -> str | None:
     try:
         if path.stat().st_size == 0:
             return f"{path}: the image file is empty (zero bytes); fetch it again"
+        if moves(path):
+            watch(path)
+            return None
         with Pillow.open(path) as image:
             image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))  # faster, and all bytes are read
             image.load()
     except FileNotFoundError:
         return f"{path}: the image is missing; the annotations name it"
+    except UserError as error:
+        return str(error)
     except Exception as error:  # decoders of damaged files raise nearly anything
         if _is_heic(path):
             return f"{path}: a HEIC photo, which cannot be read here; convert it to JPEG and name that file"

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
-from pipeline.evaluation.symbolic import scenes_of
+from pipeline.evaluation.symbolic import facts_of
 from pipeline.metrics.retrieval import random_distractors
 from pipeline.scenes.captions import describe
 from pipeline.scenes.facts import Scene
@@ -32,7 +32,7 @@ def template(prepared: Prepared, store: FeatureStore, facts: Mapping[str, Scene]
 
     def captions(rows: np.ndarray, said: Sequence[str]) -> list[str]:
         train = prepared.rows("train")
-        scenes = scenes_of(prepared, facts, train)
+        scenes = facts_of(prepared, facts, train)
         known, wanted = store.pooled(train), store.pooled(rows)
         places = read_out(known, [scene.setting for scene in scenes], wanted)
         weather = read_out(known, [f"{scene.weather} {scene.light}" for scene in scenes], wanted)
@@ -68,7 +68,7 @@ def oracle(prepared: Prepared, facts: Mapping[str, Scene]) -> Baseline:
     def captions(rows: np.ndarray, said: Sequence[str]) -> list[str]:
         written = (
             describe(scene, ANNOTATOR, row, SENTENCES)
-            for scene, row in zip(scenes_of(prepared, facts, rows), rows.tolist(), strict=True)
+            for scene, row in zip(facts_of(prepared, facts, rows), rows.tolist(), strict=True)
         )
         return [" ".join(max(some, key=lambda caption: len(caption.claims)).tokens) for some in written]
 

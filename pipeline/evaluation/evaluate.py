@@ -25,7 +25,7 @@ from pipeline.evaluation.near import NEAR, Near
 from pipeline.evaluation.rerank import Reranked
 from pipeline.evaluation.several import Sets, Several, measured
 from pipeline.evaluation.signature import Reward, signature
-from pipeline.evaluation.symbolic import scenes_of
+from pipeline.evaluation.symbolic import facts_of
 from pipeline.metrics.diversity import self_bleu
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.decoder import Decoder
@@ -137,7 +137,7 @@ class Evaluation:
         )
 
     def _about(self, rows: np.ndarray, pooled: torch.Tensor) -> About:
-        scenes = scenes_of(self.prepared, self.facts, rows) if self.facts else []
+        scenes = facts_of(self.prepared, self.facts, rows) if self.facts else []
         near = {NEAR: self.near(rows)} if self.near else {}
         texts = [self.prepared.texts(row) for row in rows]
         return About(rows, texts, scenes, near, near | galleries(pooled))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
+from pipeline.films.facts import FACTS as FILM_FACTS
 from pipeline.metrics.retrieval import similar_distractors
 from pipeline.scenes.facts import FACTS
 
@@ -20,13 +21,14 @@ NEAR = "neighbourhood"  # the gallery's name
 
 
 def by_facts(prepared: Prepared) -> Near:
-    """The scenes of the image's neighbourhood; where none were drawn, those of the same place, weather and light.
+    """The scenes or films of its neighbourhood; where none were drawn, those of the same place, weather and light.
 
     Raises UserError where the facts of an image are missing.
     """
-    path = prepared.folder / FACTS
-    if not path.exists():
-        raise UserError(f"{path}: missing; evaluate.near.by = facts needs the facts of drawn scenes")
+    paths = [prepared.folder / name for name in (FACTS, FILM_FACTS)]
+    path = next((path for path in paths if path.exists()), None)
+    if path is None:
+        raise UserError(f"{paths[0]}: missing; evaluate.near.by = facts needs the facts of drawn scenes or films")
     records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     groups: dict[str, Hashable] = {str(record["imgid"]): _group(record) for record in records}
 

@@ -1,8 +1,9 @@
-"""A judge without eyes and without training: it knows the facts of drawn scenes, and weighs what captions claim."""
+"""A judge without eyes and without training: it knows the facts of what was drawn, and weighs what captions claim."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -11,14 +12,21 @@ from torch import Tensor
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import Spoken
-from pipeline.scenes.claims import Claims
-from pipeline.scenes.facts import Scene
 
+T = TypeVar("T")
 STEP = 2.0**-12  # weights are multiples of this, so that their sums are exact and equal ones tie
 
 
-def scenes_of(prepared: Prepared, facts: Mapping[str, Scene], rows: np.ndarray) -> list[Scene]:
-    """The scenes of the images `rows`. Raises UserError where `facts`, by the images' ids, lacks one."""
+class Truths(Protocol):
+    """Of which of M images the claims of captions are true: those of drawn scenes or films (claims.py)."""
+
+    def of(self, caption: str) -> Mapping[Any, np.ndarray]:
+        """Each claim of the caption, and of which images it is true, (M,) bool."""
+        ...
+
+
+def facts_of(prepared: Prepared, facts: Mapping[str, T], rows: np.ndarray) -> list[T]:
+    """What is known of the images `rows`. Raises UserError where `facts`, by the images' ids, lacks one."""
     names = prepared.ids.take(rows).to_pylist()
     missing = next((name for name in names if name not in facts), None)
     if missing is not None:
@@ -27,15 +35,14 @@ def scenes_of(prepared: Prepared, facts: Mapping[str, Scene], rows: np.ndarray) 
 
 
 class SymbolicJudge:
-    """Scores a caption on an image by its claims (scenes/parser.py): each adds its weight, or if false subtracts it.
+    """Scores a caption on an image by its claims: each adds its weight, or if false subtracts it.
 
-    A weight is how surprising it is that the claim is true: −log of the share of the training scenes of which it is (a
-    half is added to their number).
+    A weight is how surprising it is that the claim is true: −log of the share of the images `train` of which it is (a
+    half is added to their number). `claims` are those of all images of the prepared data set, in order.
     """
 
-    def __init__(self, prepared: Prepared, facts: Mapping[str, Scene]) -> None:
-        self._claims = Claims(scenes_of(prepared, facts, np.arange(len(prepared))))
-        self._train = prepared.rows("train")
+    def __init__(self, claims: Truths, train: np.ndarray) -> None:
+        self._claims, self._train = claims, train
 
     def vectors(self, said: Spoken, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The scores (N, M) themselves, and one unit vector (M, M) for each image."""

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +31,7 @@ from pipeline.features.clip import OPEN_CLIP, ClipNetwork
 from pipeline.features.detection import DETECTOR, FasterRCNN
 from pipeline.features.detector_training import Lesson, train_detector
 from pipeline.features.extractor import Extractor, NetworkSettings
+from pipeline.features.films import COLUMNS, OfFrames, of_films, open_film
 from pipeline.features.hub import PREFIX as CAPTIONER
 from pipeline.features.hub import HubNetwork
 from pipeline.features.images import open_image
@@ -37,7 +39,7 @@ from pipeline.features.networks import TORCHVISION, TimmNetwork, TorchvisionNetw
 from pipeline.features.object_detector import Annotated, Objects
 from pipeline.features.projection import Fitted, Projection, Scale
 from pipeline.features.rows import Rows
-from pipeline.features.weights import UnreachableWeightsError
+from pipeline.features.weights import HUB, UnreachableWeightsError
 from pipeline.features.word_detector import Captions, WordDetectorNetwork, Words, squashed
 from pipeline.runtime.files import allocate, write_atomically
 from pipeline.runtime.untrusted import inside
@@ -107,10 +109,11 @@ def extract(
     The network is word_detector or object_detector, which is first trained on the training split by the settings
     `detector` (epochs, width, learning_rate, batch, mirrored, and a seed that is added to `seed`), on captions or on
     `objects`, the annotations of all images; or one that `open_network` knows; where its weights cannot be fetched and
-    there are settings `detector`, a word_detector takes its place, with a warning on stderr. `project` reduces the
-    regions by a PCA fitted on the training split; a vector of mean and maximum is standardised there. With `mirrored`
-    the mirror images are seen, too. `writer` opens the store. The weights of the detector, of the projection and of the
-    scale are written beside it.
+    there are settings `detector`, a word_detector takes its place, with a warning on stderr. With `settings.frames` the
+    images are films: `batch` counts frames, a detector learns from each frame, and `objects` are annotations of frames,
+    a film's one after another. `project` reduces the regions by a PCA fitted on the training split; a vector of mean
+    and maximum or of times is standardised there. With `mirrored` the mirror images are seen, too. `writer` opens the
+    store. The weights of the detector, of the projection and of the scale are written beside it.
 
     Batches that are complete in the folder `work`, which belongs to this extraction alone, are not computed again, and
     the folder is removed at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into
@@ -120,10 +123,13 @@ def extract(
     """
     work.mkdir(parents=True, exist_ok=True)
 
+    frames, look = settings.frames or 1, partial(open_film, frames=settings.frames or 1, rate=settings.rate)
+    batch = max(batch // frames, 1)
+
     def load(row: int, prepare: Callable[[Any], Tensor]) -> Tensor:
         path = inside(root, images.file(row))
         try:
-            return prepare(open_image(path))
+            return prepare(open_image(path) if settings.frames is None else look(path))
         except FileNotFoundError:
             raise UserError(f"{path}: the image is missing; it was there when the data were prepared") from None
 
@@ -136,20 +142,24 @@ def extract(
             if detector is None:
                 raise
             tqdm.write(f"warning: {error}. {INSTEAD}", file=sys.stderr)
-            settings = NetworkSettings(WORD_DETECTOR, settings.image_size, cells=settings.cells)
+            vector = "times" if settings.vector == "times" else None
+            settings = replace(
+                settings, network=WORD_DETECTOR, weights=HUB, options={}, mean=None, std=None, boxes=None, vector=vector
+            )
             kept = work / WORD_DETECTOR
             kept.mkdir(exist_ok=True)
     if settings.network in OWN:
         assert detector is not None
         if shard is not None:
             raise UserError(f"features.network: {settings.network} is trained first; run the stage without --shard")
-        lesson: Lesson = Words(images, len(images.vocabulary) - 1)  # UNK is no word
+        captions = images if frames == 1 else OfFrames(images, frames)
+        lesson: Lesson = Words(captions, len(images.vocabulary) - 1)  # UNK is no word
         if settings.network == OBJECT_DETECTOR:
             lesson = Objects(objects)
         trained = _trained_detector(
-            images, lesson, load, kept, detector, settings.image_size, batch, seed, device, on_epoch
+            images, lesson, load, kept, detector, settings.image_size, frames, batch, seed, device, on_epoch
         )
-        network = WordDetectorNetwork(trained, settings, device)
+        network = of_films(WordDetectorNetwork(trained, settings, device), settings)
         network.description["detector"] = dict(detector)
     sides = [Rows(kept, batch), *([Rows(kept / "mirrored", batch)] if mirrored else [])]
     number, shards = shard or (1, 1)
@@ -163,16 +173,18 @@ def extract(
     if settings.network in OWN:
         network.description["weights"] = _save(out / "detector.safetensors", trained.state_dict())
     network.description |= {"cells": settings.cells, "project": project, "vector": settings.vector}
-    _join(images, sides, network, out, writer, project, scaled=settings.vector == "mean_and_max")
+    _join(images, sides, network, out, writer, project, settings.vector is not None, COLUMNS if settings.frames else 0)
     shutil.rmtree(work)
 
 
 def open_network(settings: NetworkSettings, device: torch.device | str = "cpu") -> Extractor:
-    """The network of a name: torchvision/…, open_clip/…, hub/…, fasterrcnn_resnet50_fpn_v2, or any of timm."""
+    """The network of a name: torchvision/…, open_clip/…, hub/…, fasterrcnn_resnet50_fpn_v2, or any of timm; with
+    `settings.frames` it sees films.
+    """
     kinds: dict[str, Callable[..., Extractor]]
     kinds = {DETECTOR: FasterRCNN, TORCHVISION: TorchvisionNetwork, OPEN_CLIP: ClipNetwork, CAPTIONER: HubNetwork}
     kind = next((kind for prefix, kind in kinds.items() if settings.network.startswith(prefix)), TimmNetwork)
-    return kind(settings, device)
+    return of_films(kind(settings, device), settings)
 
 
 def _trained_detector(
@@ -182,12 +194,13 @@ def _trained_detector(
     work: Path,
     detector: Mapping[str, Any],
     image_size: int,
+    frames: int,
     batch: int,
     seed: int,
     device: torch.device | str,
     on_epoch: Callable[[int, dict[str, float]], None],
 ) -> torch.nn.Module:
-    """The detector, trained now, or by an extraction that was killed."""
+    """The detector, trained now, or by an extraction that was killed; frame f of film i is image i · `frames` + f."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -199,18 +212,23 @@ def _trained_detector(
             return trained
         except (SafetensorError, RuntimeError, OSError) as error:
             tqdm.write(f"warning: {path}: cannot be read ({reason(error)}), so it is trained again", file=sys.stderr)
-    training, settings = images.rows("train"), dict(detector)
+    settings, training = dict(detector), []
     own = settings.pop("seed")
+
+    def small(seen: Any) -> Tensor:
+        return torch.stack([squashed(frame, image_size) for frame in (seen if isinstance(seen, Iterable) else [seen])])
+
     with tempfile.TemporaryDirectory(prefix=".pixels-", dir=work) as scratch:
-        shape = (len(images), 3, image_size, image_size)
+        shape = (len(images) * frames, 3, image_size, image_size)
         allocate(Path(scratch) / "pixels", math.prod(shape))  # a full disk is an error here, and not while it is used
         pixels = np.memmap(Path(scratch) / "pixels", np.uint8, "r+", shape=shape)
-        with closing(_loaded(load, partial(squashed, size=image_size), _parts(training, batch))) as loaded:
+        with closing(_loaded(load, small, _parts(images.rows("train"), batch))) as loaded:
             for rows, tensors in loaded:
-                pixels[rows] = torch.stack(tensors).numpy()
-        trained = train_detector(
-            pixels, lesson, training, **settings, seed=seed + own, device=device, on_epoch=on_epoch
-        )
+                for row, tensor in zip(rows, tensors, strict=True):
+                    training.append(row * frames + np.arange(len(tensor)))
+                    pixels[training[-1]] = tensor.numpy()
+        rows = np.concatenate(training)
+        trained = train_detector(pixels, lesson, rows, **settings, seed=seed + own, device=device, on_epoch=on_epoch)
     _save(path, trained.state_dict())
     return trained
 
@@ -237,8 +255,11 @@ def _join(
     writer: OpenWriter,
     project: int | None,
     scaled: bool,
+    passed: int,
 ) -> None:
-    """Write the store from all rows, of mirror images behind the others, regions projected where `project` says so."""
+    """Write the store from all rows, of mirror images behind the others, regions projected where `project` says so,
+    but for their last `passed` columns.
+    """
     most, size = network.regions_shape
     description, projection, scale = network.description, None, None
     if scaled:
@@ -246,16 +267,19 @@ def _join(
         saved = _save(out / "scale.safetensors", {"mean": scale.mean, "deviation": scale.deviation})
         description = {**description, "scale": saved}
     if project is not None:
-        projection = Projection.fit((_regions(rows, most) for rows in _training(sides[0], images)), project)
+        projection = Projection.fit(
+            (_regions(rows, most)[:, : size - passed] for rows in _training(sides[0], images)), project
+        )
         saved = _save(out / "projection.safetensors", {"mean": projection.mean, "components": projection.components})
         description = {**description, "projection": {**saved, "explained": round(projection.explained, 6)}}
-    fitted, shape, mirrored = Fitted(projection, scale), (most, project or size), len(sides) > 1
+        size = project + passed
+    fitted, shape, mirrored = Fitted(projection, scale, passed), (most, size), len(sides) > 1
     with writer(out, len(images), network.pooled_size, shape, network.has_boxes, mirrored) as store:
         store.manifest.update(description)
         for side, rows in enumerate(sides):
             for part in _parts(np.arange(len(images)), CHUNK):
                 seen = rows.read(part)
-                if fitted != Fitted():
+                if projection is not None or scale is not None:
                     count = torch.from_numpy(seen["region_count"])
                     pooled, regions = fitted(_single(seen["pooled"]), _single(seen["regions"]), count)
                     seen |= {"pooled": pooled.numpy(), "regions": regions.numpy()}

@@ -23,7 +23,8 @@ class NetworkSettings:
 
     `options` go to the library that builds the network. `mean` and `std` (RGB) replace the network's own. A map is
     averaged to `cells` × `cells`; `boxes` is how many regions a detector finds. `vector`: an image's vector is the
-    mean and the maximum of its map's cells, not the network's own.
+    mean and the maximum of its map's cells, not the network's own. `frames`: of films, at most so many, at `rate` a
+    second or spread evenly; `vector: times` has their vectors side by side.
     """
 
     network: str
@@ -34,7 +35,9 @@ class NetworkSettings:
     std: Sequence[float] | None = None
     cells: int | None = None
     boxes: Mapping[str, Any] | None = None
-    vector: Literal["mean_and_max"] | None = None
+    vector: Literal["mean_and_max", "times"] | None = None
+    frames: int | None = None
+    rate: float | None = None
 
     @property
     def normalisation(self) -> dict[str, tuple[float, ...]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.errors import UserError, reason
+from pipeline.runtime.films import is_film
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -17,13 +18,15 @@ def open_image(path: Path) -> Image.Image:
     """An image file as RGB, rotated by its EXIF orientation; of an animation the first frame.
 
     Transparent pixels are drawn on white; 16-bit grey is scaled to 8 bits. Raises FileNotFoundError where there is no
-    file, and UserError where it is empty, cut off, larger than Pillow admits, or cannot be shown as RGB.
+    file, and UserError where it is empty, cut off, larger than Pillow admits, a film, or cannot be shown as RGB.
     """
     from PIL import Image
 
     try:
         if path.stat().st_size == 0:
             raise UserError(f"{path}: the image file is empty (zero bytes)")
+        if is_film(path):
+            raise UserError(f"{path}: a film, of which nothing here sees more than one image; set features.main.frames")
         with Image.open(path) as image:
             image.load()
             return shown(image)

@@ -74,10 +74,14 @@ class Scale:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What becomes of a network's features by what was fitted; None: they stay as they are."""
+    """What becomes of a network's features by what was fitted; None: they stay as they are.
+
+    The last `passed` columns of regions, which say when a region is seen, are not projected.
+    """
 
     projection: Projection | None = None
     scale: Scale | None = None
+    passed: int = 0
 
     def __call__(self, pooled: Tensor, regions: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """Vectors (B, P) and regions (B, R, D), of which `count` (B,) exist → (B, P) and (B, R, k), 0 where none is."""
@@ -85,5 +89,6 @@ class Fitted:
             pooled = self.scale(pooled)
         if self.projection is not None:
             exist = torch.arange(regions.shape[1]) < count.unsqueeze(1)
-            regions = self.projection(regions) * exist.unsqueeze(2)
+            size = regions.shape[2] - self.passed
+            regions = torch.cat([self.projection(regions[..., :size]), regions[..., size:]], 2) * exist.unsqueeze(2)
         return pooled, regions

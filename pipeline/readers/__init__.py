@@ -14,10 +14,11 @@ from pipeline.readers.cocotalk import read_cocotalk, with_whole_captions
 from pipeline.readers.flickr8k import read_flickr8k
 from pipeline.readers.folder import read_folder
 from pipeline.readers.karpathy import read_karpathy
+from pipeline.readers.tgif import read_tgif
 from pipeline.readers.visdial import Expected, read_visdial, with_captions_of
 from pipeline.readers.visdial_h5 import read_visdial_h5
 
-__all__ = ["read_coco", "read_cocotalk", "read_corpus", "read_flickr8k", "read_folder", "read_karpathy"]
+__all__ = ["read_coco", "read_cocotalk", "read_corpus", "read_flickr8k", "read_folder", "read_karpathy", "read_tgif"]
 
 
 def read_corpus(
@@ -31,6 +32,7 @@ def read_corpus(
     expected: Mapping[str, int] | None = None,
     corrupt: Collection[str] = (),
     dialogs: Mapping[str, int | None] | None = None,
+    missing: float = 0.0,
 ) -> Corpus:
     """Read a corpus of the form `form`, call it `name` and check it (`checked`).
 
@@ -51,6 +53,8 @@ def read_corpus(
     elif form == "flickr8k" and isinstance(annotations, Mapping):
         lists = {split: root / annotations[split] for split in SPLITS}
         corpus = read_flickr8k(root / annotations["captions"], lists)
+    elif form == "tgif" and isinstance(annotations, Mapping):
+        corpus = read_tgif(root / annotations["captions"], {split: root / annotations[split] for split in SPLITS})
     elif form == "cocotalk" and isinstance(annotations, Mapping):
         corpus = read_cocotalk(root / annotations["json"], root / annotations["labels"])
         if "captions" in annotations:
@@ -61,7 +65,7 @@ def read_corpus(
         corpus = read_folder(root / annotations, images, shares)
     else:
         raise UserError(f"{root}: annotations are not of the shape that the form {form} takes")
-    return replace(checked(corpus, images, expected, corrupt), name=name)
+    return replace(checked(corpus, images, expected, corrupt, missing), name=name)
 
 
 def _read_visdial(root: Path, annotations: Mapping[str, str], expected: Expected) -> Corpus:

@@ -118,6 +118,13 @@ def read_text(file: Path) -> str:
         raise UserError(f"{file}, line {line}: the file cannot be read: not UTF-8; save it as UTF-8 text") from None
 
 
+def lines_of(file: Path) -> Iterator[tuple[Row, str]]:
+    """The lines of a text file that are not blank, each with its place."""
+    for number, line in enumerate(read_text(file).split("\n"), 1):
+        if line.strip():
+            yield Row(file, number, "line"), line.rstrip("\r")
+
+
 def _half_character(text: str) -> int:
     """The first line with an escape of half a character alone, which no UTF-8 file can hold; 0: none."""
     halves = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})?(\\u[dD][c-fC-F][0-9a-fA-F]{2})?")

@@ -25,19 +25,21 @@ def caption_of(text: str, words: Any, place: Place) -> Caption:
 
 
 def checked(
-    corpus: Corpus, images: Path | None, expected: Mapping[str, int] | None = None, corrupt: Collection[str] = ()
+    corpus: Corpus,
+    images: Path | None,
+    expected: Mapping[str, int] | None = None,
+    corrupt: Collection[str] = (),
+    missing: float = 0.0,
 ) -> Corpus:
     """Count the images of each split and decode every image below the folder `images`, None: of no image.
 
     `expected` are images per split, as annotated; those of `corrupt`, files that are published broken, that cannot be
-    decoded are skipped. Raises UserError for an empty split, other counts, a file
-    outside the folder, by its name or as a link, and any other image that is missing or cannot be decoded.
+    decoded are skipped, and so is a share `missing` of all images, at most, that are not there or cannot be decoded.
+    Raises UserError for an empty split, other counts, a file outside the folder, by its name or as a link, and any
+    other image that is missing or cannot be decoded.
     """
-    counts, expected = corpus.counts(), expected or {}
-    if empty := [split for split, count in counts.items() if count == 0]:
-        raise UserError(
-            f"{corpus.sources[-1]}: no image is in the split {empty[0]}; each of {', '.join(SPLITS)} needs one"
-        )
+    expected = expected or {}
+    counts = _counted(corpus)
     if wrong := [split for split in SPLITS if counts[split] != expected.get(split, counts[split])]:
         said = ", ".join(f"{split} has {counts[split]} images and {expected[split]} are expected" for split in wrong)
         hint = "is it the right file? If it is, correct prepare.expect"
@@ -58,9 +60,21 @@ def checked(
         raise UserError(f"{corpus.sources[0]}: image {nameless} has no file name; without image files set images: null")
     if not images.is_dir():
         raise UserError(f"{images}: the folder of images does not exist")
-    skipped = set(check_images(images, (image.file for image in corpus.images), corrupt))
-    return replace(
+    skipped = set(check_images(images, [image.file for image in corpus.images], corrupt, missing))
+    left = replace(
         corpus,
         images=tuple(image for image in corpus.images if image.file not in skipped),
         skipped=tuple(image for image in corpus.images if image.file in skipped),
     )
+    _counted(left)
+    return left
+
+
+def _counted(corpus: Corpus) -> dict[str, int]:
+    """Images in each split; UserError where one has none."""
+    counts = corpus.counts()
+    if empty := [split for split, count in counts.items() if count == 0]:
+        raise UserError(
+            f"{corpus.sources[-1]}: no image is in the split {empty[0]}; each of {', '.join(SPLITS)} needs one"
+        )
+    return counts

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.data.corpus import Caption, Corpus, Image
-from pipeline.readers.annotation_file import Once, Row, read_text, show
+from pipeline.readers.annotation_file import Once, lines_of, show
 from pipeline.readers.checks import caption_of
 
 
@@ -24,7 +24,7 @@ def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
     once = Once("image")
     read = []
     for split, file in lists.items():
-        for row, name in _lines(file):
+        for row, name in lines_of(file):
             name = name.strip()
             once.add(name, row)
             if name not in said:
@@ -36,7 +36,7 @@ def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
 def _captions(file: Path) -> dict[str, dict[int, Caption]]:
     """Image → number → caption."""
     said: dict[str, dict[int, Caption]] = {}
-    for row, line in _lines(file):
+    for row, line in lines_of(file):
         parts = re.fullmatch(r"([^\t]+)#(\d{1,9})\t(.*)", line)
         if parts is None:
             row.fail(f"a line is `image.jpg#0`, a tab and the caption, not {show(line)}")
@@ -45,10 +45,3 @@ def _captions(file: Path) -> dict[str, dict[int, Caption]]:
             row.fail(f"caption {name}#{number} is there a second time")
         said[name][number] = caption_of(parts[3], None, row)
     return said
-
-
-def _lines(file: Path) -> Iterator[tuple[Row, str]]:
-    """The lines that are not blank, each with its place."""
-    for number, line in enumerate(read_text(file).split("\n"), 1):
-        if line.strip():
-            yield Row(file, number, "line"), line.rstrip("\r")

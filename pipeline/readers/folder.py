@@ -1,4 +1,4 @@
-"""Own photos: a folder of images and a table of their captions."""
+"""Own photos and films: a folder of images and a table of their captions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from pipeline.readers.annotation_file import Row, show
 from pipeline.readers.checks import caption_of
 from pipeline.readers.splits import drawn_split, split_of
 from pipeline.readers.tables import texts_of
+from pipeline.runtime.films import CONTAINERS
 from pipeline.runtime.untrusted import leads_outside
 
-PHOTOS = frozenset((".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif"))
+FILES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif")
+PHOTOS = frozenset((*FILES, *CONTAINERS))
 LEAST = 2 * len(SPLITS)  # photos: two in each split, to tell apart
 # so many letters in a row of scripts without blanks between words (Thai to Myanmar, Khmer, kana, Han)
 UNBROKEN = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{10,}")

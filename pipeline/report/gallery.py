@@ -25,8 +25,10 @@ from pipeline.analysis.results import SYMBOLS, Point, Results, named
 from pipeline.analysis.selection import Choice, ReportSettings
 from pipeline.analysis.tradeoff import curves
 from pipeline.errors import UserError, reason
+from pipeline.features.moving import first_frame, moving_copy
 from pipeline.report.drawing import Style
 from pipeline.report.figures import styles
+from pipeline.runtime.films import moves
 from pipeline.runtime.untrusted import inside
 from pipeline.scenes.drawing.draw import draw_scene
 from pipeline.scenes.facts import FACTS, Scene, read_facts
@@ -69,6 +71,7 @@ class Picture:
     image: Image
     human: tuple[str, ...]
     said: tuple[ShownCaption, ...]
+    moving: str = ""  # the address of a film's copy that moves, of which `image` is the first frame
 
     @property
     def text(self) -> str:
@@ -151,11 +154,13 @@ def pictures_of(
         said[row["image"]] = [_judged(words, scenes[row["id"]]) for words in said[row["image"]]]
     if drawn_with is not None and scenes:
         images = [draw_scene(scenes[row["id"]], drawn_with, int(row["id"]), DRAWN) for row in rows]
+        moving = [""] * len(rows)
     else:
         images = [opened(inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
+        moving = [moving_copy(inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
     return [
-        Picture(n, row["id"], image, tuple(human[n]), tuple(said[n]))
-        for n, row, image in zip(wanted, rows, images, strict=True)
+        Picture(n, row["id"], image, tuple(human[n]), tuple(said[n]), copy)
+        for n, row, image, copy in zip(wanted, rows, images, moving, strict=True)
     ]
 
 
@@ -268,9 +273,14 @@ def _human(prepared: Path, images: Iterable[int]) -> dict[int, list[str]]:
 
 
 def opened(path: Path, longest: int) -> Image:
+    """An image file as RGB, its longer side `longest` pixels at most; of a film the first frame of its moving copy."""
     from PIL import Image, ImageOps
 
     try:
+        if moves(path):
+            picture = first_frame(path)
+            picture.thumbnail((longest, longest))
+            return picture
         with Image.open(path) as image:
             image.draft("RGB", (longest, longest))  # a JPEG is decoded no larger than needed
             picture = ImageOps.exif_transpose(image).convert("RGB")

@@ -28,6 +28,10 @@ FORMS = {  # relative probability of each kind of sentence
 }
 
 
+Details = dict[int, tuple[bool, bool, bool]]
+"""Whether the size, the pattern and the colour of a thing are mentioned, by its number."""
+
+
 class Claim(NamedTuple):
     """One statement; `of` and `to` are indices into `Scene.things`, -1 where the claim is about the scene."""
 
@@ -82,7 +86,7 @@ class Plan:
     weather: bool
     colour: bool
     form: str
-    details: dict[int, tuple[bool, bool, bool]]  # size, pattern, colour of each thing
+    details: Details
 
 
 def describe(scene: Scene, seed: int, index: int, captions: int = 5) -> list[Description]:
@@ -131,24 +135,24 @@ def _plan(scene: Scene, rng: np.random.Generator) -> Plan:
 def _write(scene: Scene, plan: Plan, rng: np.random.Generator) -> Description:
     """One sentence that carries out `plan`."""
     mentioned = [i for i in (plan.first, plan.second) if i >= 0]
-    place = _place(scene, mentioned, rng) if plan.place else Part()
-    weather = _sky(w.WEATHER, scene, rng) if plan.weather else Part()
+    place = place_phrase(scene, mentioned, rng) if plan.place else Part()
+    weather = sky_phrase(w.WEATHER, scene, rng) if plan.weather else Part()
     form = plan.form
     if form == "coloured":
-        subject = _noun_phrase(scene, plan, plan.first, rng, definite=True)
+        subject = noun_phrase(scene, plan.details, plan.first, rng, definite=True)
         verb = _verb(scene, [plan.first], rng) if rng.random() < 0.6 else Part()
-        return _sentence(subject, verb, *_neighbour(scene, plan, rng), place, _is_coloured(scene, plan, subject, rng))
+        return sentence(subject, verb, *_neighbour(scene, plan, rng), place, _is_coloured(scene, plan, subject, rng))
     if form == "scene":
-        subject = _noun_phrase(scene, plan, plan.first, rng)
+        subject = noun_phrase(scene, plan.details, plan.first, rng)
         setting = Part(pick(rng, w.SCENES[scene.setting]), (Claim("setting", scene.setting),))
         if plan.second >= 0:
-            return _sentence(
-                setting, Part("with"), subject, Part("and"), _noun_phrase(scene, plan, plan.second, rng), weather
+            return sentence(
+                setting, Part("with"), subject, Part("and"), noun_phrase(scene, plan.details, plan.second, rng), weather
             )
         verb = _verb(scene, [plan.first], rng) if rng.random() < 0.5 else Part()
-        return _sentence(setting, Part("with"), subject, verb, weather)
+        return sentence(setting, Part("with"), subject, verb, weather)
 
-    subject, actors = _noun_phrase(scene, plan, plan.first, rng), [plan.first]
+    subject, actors = noun_phrase(scene, plan.details, plan.first, rng), [plan.first]
     neighbour = _neighbour(scene, plan, rng)
     if neighbour and neighbour[0].text == "and":
         text = " ".join(part.text for part in (subject, *neighbour))
@@ -159,40 +163,41 @@ def _write(scene: Scene, plan: Plan, rng: np.random.Generator) -> Description:
     there = Part(f"there {be.text}")
     if form == "progressive":
         if not verb.text and not place.text:
-            return _sentence(there, subject, weather)
-        return _sentence(subject, be, verb, *neighbour, place, weather)
+            return sentence(there, subject, weather)
+        return sentence(subject, be, verb, *neighbour, place, weather)
     if form == "existential":
         doing = verb if rng.random() < 0.7 else Part()
-        return _sentence(there, subject, doing, *neighbour, place, weather)
+        return sentence(there, subject, doing, *neighbour, place, weather)
     if form == "picture":
         doing = verb if rng.random() < 0.6 else Part()
-        return _sentence(Part(pick(rng, w.PICTURES)), subject, doing, *neighbour, place, weather)
+        return sentence(Part(pick(rng, w.PICTURES)), subject, doing, *neighbour, place, weather)
     if form == "fronted":
         front, rest = (place, weather) if place.text and (not weather.text or rng.random() < 0.6) else (weather, place)
         if not verb.text:
-            return _sentence(front, there, subject, *neighbour, rest)
-        return _sentence(front, subject, be, verb, *neighbour, rest)
+            return sentence(front, there, subject, *neighbour, rest)
+        return sentence(front, subject, be, verb, *neighbour, rest)
     if form == "weather":
-        clause = [_sky(w.IT_IS, scene, rng), Part("and")]
+        clause = [sky_phrase(w.IT_IS, scene, rng), Part("and")]
         if not verb.text and not place.text:
-            return _sentence(*clause, there, subject, *neighbour)
-        return _sentence(*clause, subject, be, *([verb, *neighbour, place] if verb.text else [place, *neighbour]))
+            return sentence(*clause, there, subject, *neighbour)
+        return sentence(*clause, subject, be, *([verb, *neighbour, place] if verb.text else [place, *neighbour]))
     doing = verb if form == "participle" else Part()
-    return _sentence(subject, doing, *neighbour, place, weather)
+    return sentence(subject, doing, *neighbour, place, weather)
 
 
 def _be(subject: Part) -> Part:
     return Part("are" if subject.plural else "is")
 
 
-def _sentence(*parts: Part) -> Description:
+def sentence(*parts: Part) -> Description:
+    """The parts one after the other, and all that they claim."""
     text = " ".join(part.text for part in parts if part.text)
     claims = tuple(dict.fromkeys(claim for part in parts for claim in part.claims))
     return Description(text[0].upper() + text[1:] + ".", claims)
 
 
-def _noun_phrase(scene: Scene, plan: Plan, i: int, rng: np.random.Generator, definite: bool = False) -> Part:
-    """Thing `i` with its number and the details that `plan` chose: two small red cars, a man in a blue shirt."""
+def noun_phrase(scene: Scene, details: Details, i: int, rng: np.random.Generator, definite: bool = False) -> Part:
+    """Thing `i` with its number and the details that were chosen: two small red cars, a man in a blue shirt."""
     thing = scene.things[i]
     kind = CATEGORIES[thing.category].kind
     nouns = [noun for noun in w.NOUNS[thing.category] if noun.size in ("", thing.size)]
@@ -200,7 +205,7 @@ def _noun_phrase(scene: Scene, plan: Plan, i: int, rng: np.random.Generator, def
     claims = [Claim("kind", noun.kind, i) if noun.kind else Claim("category", thing.category, i)]
     if noun.size:
         claims.append(Claim("size", noun.size, i))
-    size, pattern, colour = plan.details[i]
+    size, pattern, colour = details[i]
     adjectives, appearance = [], []  # people: `appearance` is of the clothes
     if size and thing.size != "medium" and not noun.size:
         adjectives.append(pick(rng, w.SIZES.get(kind, w.SIZES[""])[thing.size]))
@@ -264,7 +269,7 @@ def _neighbour(scene: Scene, plan: Plan, rng: np.random.Generator) -> list[Part]
         return []
     text, relation, _ = pick(rng, true, [weight for *_, weight in true])
     claims = (Claim("relation", relation, plan.first, plan.second),) if relation else ()
-    return [Part(text, claims), _noun_phrase(scene, plan, plan.second, rng)]
+    return [Part(text, claims), noun_phrase(scene, plan.details, plan.second, rng)]
 
 
 def _is_coloured(scene: Scene, plan: Plan, subject: Part, rng: np.random.Generator) -> Part:
@@ -275,7 +280,7 @@ def _is_coloured(scene: Scene, plan: Plan, subject: Part, rng: np.random.Generat
     return Part(f"{_be(subject).text}{colour}", (Claim("colour", thing.colour, plan.first),))
 
 
-def _place(scene: Scene, mentioned: Sequence[int], rng: np.random.Generator) -> Part:
+def place_phrase(scene: Scene, mentioned: Sequence[int], rng: np.random.Generator) -> Part:
     """Where the scene is, in words that are true of everything mentioned."""
     where = {scene.things[i].place[0] for i in mentioned}
     options = [p for p in w.PLACES[scene.setting] if where <= set(p.where) and p.landmark in ("", *scene.scenery)]
@@ -288,7 +293,7 @@ def _place(scene: Scene, mentioned: Sequence[int], rng: np.random.Generator) -> 
     return Part(place.text, tuple(claims))
 
 
-def _sky(words: dict[tuple[str, str], tuple[str, ...]], scene: Scene, rng: np.random.Generator) -> Part:
+def sky_phrase(words: dict[tuple[str, str], tuple[str, ...]], scene: Scene, rng: np.random.Generator) -> Part:
     """The weather by day, else the light, in some of `words`."""
     claim = Claim("weather", scene.weather) if scene.light == "day" else Claim("light", scene.light)
     return Part(pick(rng, words[scene.weather, scene.light]), (claim,))

@@ -176,20 +176,20 @@ def _laid_out(
             break
     else:
         return None
-    scenery = _scenery(rng, setting, placed)
+    landmarks = scenery(rng, setting, placed)
     # annotators name people and animals before things, and large before small
     placed.sort(key=lambda t: CATEGORIES[t.category].salience * (0.08 + sum(map(area, t.boxes))), reverse=True)
-    return Scene(setting, weather, light, horizon, shore, scenery, tuple(placed))
+    return Scene(setting, weather, light, horizon, shore, landmarks, tuple(placed))
 
 
-def _scenery(rng: np.random.Generator, setting: str, things: list[Thing]) -> dict[str, float]:
+def scenery(rng: np.random.Generator, setting: str, things: list[Thing]) -> dict[str, float]:
     """Landmarks of the setting; those that things can hide are left out where no free place is found."""
     always = {"park": ["trees"], "street": ["buildings"], "snow": ["mountains"], "lake": ["trees"], "farm": ["fence"]}
-    scenery = {name: 0.5 for name in always.get(setting, [])}
+    found = {name: 0.5 for name in always.get(setting, [])}
     half, height, name = {"desert": (0.10, 0.26, "cactus"), "farm": (0.14, 0.24, "barn")}.get(setting, (0, 0, ""))
     for _ in range(6 if name else 0):
         x = round(float(rng.uniform(half + 0.02, 0.98 - half)), DIGITS)
         if all(overlap((x - half, 0.44 - height, x + half, 0.5), b) < 0.15 for t in things for b in t.boxes):
-            scenery[name] = x
+            found[name] = x
             break
-    return scenery
+    return found

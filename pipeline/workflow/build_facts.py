@@ -1,36 +1,80 @@
-"""What is known of prepared images beside captions: the facts of drawn scenes, for a detector and for batches."""
+"""What is known of prepared images beside captions: the facts of drawn scenes and films, for a detector and batches."""
 
 from __future__ import annotations
+
+from itertools import groupby
 
 import numpy as np
 
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.features.object_detector import Annotated
-from pipeline.scenes.facts import FACTS, Scene, atmosphere, read_facts
+from pipeline.films.facts import FACTS as FILM_FACTS
+from pipeline.films.facts import Known, Seen, read_films
+from pipeline.runtime.films import places
+from pipeline.scenes.facts import FACTS, Scene, Thing, atmosphere, read_facts
 
-LABELS = ("category", "colour", "pose", "pattern", "size", "count")  # of an object
+LABELS = ("category", "colour", "pose", "pattern", "size", "count")  # of an object in a scene
+OF_ACTORS = ("category", "colour", "pattern", "size")  # in a film; pose and facing are a frame's
+THIRDS = ("left", "middle", "right")  # of a frame, by an actor's middle
 
 
-def objects(prepared: Prepared) -> list[Annotated]:
-    """The annotations of all images, in order; UserError for images that were not drawn."""
-    path = prepared.folder / FACTS
+def objects(prepared: Prepared, frames: int | None = None) -> list[Annotated]:
+    """The annotations of all images, in order; of films those of so many frames each, one film after the other.
+
+    Raises UserError for images that were not drawn.
+    """
+    path = prepared.folder / (FILM_FACTS if frames else FACTS)
     if not path.exists():
         raise UserError(
-            f"{path}: no such file: object_detector learns the facts of drawn scenes; choose another features.network"
+            f"{path}: no such file: object_detector learns the facts of drawn scenes or films; choose another "
+            "features.network"
         )
-    scenes = read_facts(path)
-    return [_annotated(scenes[name]) for name in prepared.ids.to_pylist()]
+    if not frames:
+        scenes = read_facts(path)
+        return [_annotated(scenes[name]) for name in prepared.ids.to_pylist()]
+    films = read_films(path)
+    return [each for name in prepared.ids.to_pylist() for each in _annotated_frames(films[name], frames)]
 
 
 def neighbourhoods(prepared: Prepared) -> np.ndarray:
     """(M,) the number of each image's neighbourhood; UserError for images that were not drawn in neighbourhoods."""
-    path = prepared.folder / FACTS
-    scenes = read_facts(path) if path.exists() else {}
+    path, drawn = prepared.folder / FACTS, prepared.folder / FILM_FACTS
+    if drawn.exists():
+        scenes = {name: known.film.scene for name, known in read_films(drawn).items()}
+    else:
+        scenes = read_facts(path) if path.exists() else {}
     numbers = np.array([scenes[name].neighbourhood if name in scenes else -1 for name in prepared.ids.to_pylist()])
     if (numbers < 0).any():
         raise UserError(f"{path}: images without a neighbourhood; with these images optimisation.order must be random")
     return numbers
+
+
+def _annotated_frames(known: Known, frames: int) -> list[Annotated]:
+    """Of the frames that features are extracted of; where an actor is stands in the labels of the whole frame."""
+    scene = known.film.scene
+    seen = {frame: list(some) for frame, some in groupby(known.seen, key=lambda each: each.frame)}
+    found = []
+    for frame in places([1.0] * known.frames, frames):
+        there = seen.get(frame, [])
+        where = (f"{scene.things[each.actor].category} {_third(each)}" for each in there)
+        boxes = [(each.box, _labels(scene.things[each.actor], each)) for each in there]
+        found.append(Annotated((*_of_scene(scene), *where), tuple(boxes)))
+    return found
+
+
+def _labels(thing: Thing, seen: Seen) -> tuple[str, ...]:
+    looks = (f"{label} {getattr(thing, label)}" for label in OF_ACTORS)
+    return (*looks, f"pose {seen.pose}", f"facing {seen.facing}")
+
+
+def _third(seen: Seen) -> str:
+    left, _, right, _ = seen.box
+    return THIRDS[min(2, int((left + right) / 2 * 3))]
+
+
+def _of_scene(scene: Scene) -> tuple[str, str]:
+    return f"setting {scene.setting}", f"air {atmosphere(scene)}"
 
 
 def _annotated(scene: Scene) -> Annotated:
@@ -39,4 +83,4 @@ def _annotated(scene: Scene) -> Annotated:
         for thing in scene.things
         for box in thing.boxes
     ]
-    return Annotated((f"setting {scene.setting}", f"air {atmosphere(scene)}"), tuple(objects))
+    return Annotated(_of_scene(scene), tuple(objects))

@@ -71,10 +71,13 @@ def _make(options: Namespace) -> None:
     results = read_results(data / "sweep", evaluations, score=params.report.score)
     if results.of_dialogs:
         raise UserError(f"{data}: answers in dialogs; a study needs captions")
+    store = FeatureStore(data / "features" / MAIN)
+    if store.manifest.get("frames") is not None:
+        raise UserError(f"{data}: trained on films; pages for raters show still images")
     sheets = make_study(
         results,
         Prepared.load(data / "prepared"),
-        FeatureStore(data / "features" / MAIN),
+        store,
         Path(params.prepare.root) / params.prepare.images,
         options.out,
         Design(**{each.name: getattr(options, each.name) for each in fields(Design)}),

@@ -14,8 +14,11 @@ from pipeline.errors import UserError
 from pipeline.evaluation.judges import judge_of, spoken
 from pipeline.models.weights import load_agent
 
+FILMS = {"project": 5, "vector": "times", "frames": 3}
+SEEN = [{}, {"project": 5, "vector": "mean_and_max", "mirrored": True}, FILMS, {"frames": 3, "rate": 4.0}]
 
-@pytest.mark.parametrize("options", [{}, {"project": 5, "vector": "mean_and_max", "mirrored": True}])
+
+@pytest.mark.parametrize("options", SEEN)
 def test_a_photo_is_seen_as_the_features_stage_saw_it(tmp_path, options):
     data = make_repository(tmp_path, **options)
     model = saywhich.load(data / "models/psst_multinomial")

@@ -43,6 +43,7 @@ class Archive(Source):
     to: Below  # the folder for them, below the corpus' own
     files: Count  # how many they are
     needed: Count = 0  # how many of them the splits use; 0: all
+    missing: Annotated[float, Field(ge=0, lt=1)] = 0.0  # the share of them that may be gone
     unpacked: Count  # bytes that they take on disk, at most
 
     @model_validator(mode="after")

@@ -34,17 +34,22 @@ def draw_scene(scene: Scene, seed: int, index: int, size: int) -> Image.Image:
     """The picture of `scene`, (size, size) RGB; what the facts leave open (clouds, faces) comes from (seed, index)."""
     rng = stream(seed, index, 1)
     side = size * SUPERSAMPLING
-    backdrop = Backdrop(scene, side, rng)
-    LANDSCAPES[scene.setting](backdrop, scene.horizon, scene.shore)
-    picture = backdrop.picture
+    picture = draw_backdrop(scene, side, rng)
     air = atmosphere(scene)
     objects = [(box, thing) for thing in scene.things for box in thing.boxes]
     for box, thing in sorted(objects, key=lambda item: item[0][3]):
         layer = draw_object(thing, (box[3] - box[1]) * side, air, rng)
-        _put(picture, layer, thing, box, air)
+        put(picture, layer, thing, box, air)
     if air == "rainy":
-        _rain(picture, rng)
+        rain(picture, rng)
     return picture.reduce(SUPERSAMPLING)
+
+
+def draw_backdrop(scene: Scene, side: int, rng: np.random.Generator) -> Image.Image:
+    """Sky, ground and landmarks, (side, side) RGB."""
+    backdrop = Backdrop(scene, side, rng)
+    LANDSCAPES[scene.setting](backdrop, scene.horizon, scene.shore)
+    return backdrop.picture
 
 
 def draw_object(thing: Thing, height: float, air: str, rng: np.random.Generator) -> Image.Image:
@@ -61,7 +66,8 @@ def draw_object(thing: Thing, height: float, air: str, rng: np.random.Generator)
     return layer if thing.facing == "right" else layer.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
-def _put(picture: Image.Image, layer: Image.Image, thing: Thing, box: Box, air: str) -> None:
+def put(picture: Image.Image, layer: Image.Image, thing: Thing, box: Box, air: str) -> None:
+    """Lay an object on the picture, at `box`, with its shadow or what the water mirrors of it."""
     side = picture.width
     x, y = round(box[0] * side) - PAD, round(box[1] * side) - PAD
     foot = round(box[3] * side)
@@ -87,7 +93,8 @@ def _put(picture: Image.Image, layer: Image.Image, thing: Thing, box: Box, air: 
     picture.paste(layer, (x, y), alpha)
 
 
-def _rain(picture: Image.Image, rng: np.random.Generator) -> None:
+def rain(picture: Image.Image, rng: np.random.Generator) -> None:
+    """Rain on the whole picture."""
     side = picture.width
     pen = ImageDraw.Draw(picture)
     for x, y in rng.random((70, 2)) * side:

@@ -14,7 +14,8 @@ import torch
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import Spoken, verdict
 from pipeline.evaluation.near import together
-from pipeline.evaluation.symbolic import SymbolicJudge
+from pipeline.evaluation.symbolic import SymbolicJudge, facts_of
+from pipeline.scenes.claims import Claims
 from pipeline.scenes.facts import Scene, Thing
 
 BOX = (0.1, 0.5, 0.3, 0.8)
@@ -48,7 +49,7 @@ GALLERY = torch.arange(4, 8)
 
 @pytest.fixture
 def judge():
-    return SymbolicJudge(Data(**vars(PREPARED)), FACTS)
+    return SymbolicJudge(Claims(SCENES), PREPARED.rows("train"))
 
 
 def scores(judge, *texts):
@@ -87,4 +88,4 @@ def test_the_order_of_claims_makes_no_difference_to_the_bit(judge):
 
 def test_an_image_without_facts_is_told():
     with pytest.raises(UserError, match="prepared: no facts of image 7; run the prepare stage again"):
-        SymbolicJudge(Data(**vars(PREPARED)), {name: FACTS[name] for name in list(FACTS)[:7]})
+        facts_of(Data(**vars(PREPARED)), {name: FACTS[name] for name in list(FACTS)[:7]}, np.arange(8))

@@ -3,6 +3,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from jinja2 import Environment, PackageLoader
+from PIL import Image
 
 from pipeline.analysis.compare import compare
 from pipeline.analysis.results import read_results, with_frozen_speakers
@@ -225,3 +227,23 @@ def test_words_that_another_caption_does_not_have_are_marked():
     assert [word for word, new in said if new] == ["small", "red"]
     assert " ".join(word for word, _ in said) == "a small red dog on the grass"
     assert changed_words("", "a dog") == []
+
+
+def test_a_film_moves_on_the_page_but_for_who_prefers_less_motion(world):
+    number = int(drawn(world, images=1)[0].id) - 100
+    frames = [Image.new("RGB", (400, 300), (20 * n,) * 3) for n in range(5)]
+    file = world.images / f"{number}.jpg"  # what it is the content says
+    file.unlink()
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], duration=80)
+    picture = drawn(world, images=1)[0]
+    assert picture.image.size == (320, 240)
+    assert picture.image.getpixel((3, 3)) == (0, 0, 0)
+    assert picture.moving.startswith("data:image/webp;base64,")
+    environment = Environment(loader=PackageLoader("pipeline.report", "template"))
+    environment.filters["published"] = str
+    page = environment.get_template("macros.html").module.seen
+    shown = f'<source srcset="{picture.data_uri}" media="(prefers-reduced-motion: reduce)"><img src="{picture.moving}"'
+    assert shown in page(picture)
+    still = page(replace(picture, moving=""))
+    assert still.startswith(f'<img src="{picture.data_uri}"')
+    assert "<picture>" not in still

@@ -8,7 +8,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from pipeline.errors import UserError
-from pipeline.scenes import write
+from pipeline.scenes import form
 from pipeline.scenes.facts import FACTS, Scene
 from pipeline.scenes.sample import sample_scene
 from pipeline.scenes.write import draw
@@ -117,7 +117,7 @@ def test_a_failure_leaves_no_half_drawn_data_set(tmp_path: Path, monkeypatch: py
 
     root = tmp_path / "scenes"
     before = draw_few(root, seed=1)
-    monkeypatch.setattr(write, "coco_form", fail)
+    monkeypatch.setattr(form, "coco_form", fail)
     with pytest.raises(OSError, match="disk full"):
         draw(root, 18, SIZE, 8, 8, 1, workers=1)
     with pytest.raises(OSError, match="disk full"):

@@ -14,6 +14,8 @@ from pipeline.composition.method import LISTENER_ONLY, Method
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared, write_prepared
 from pipeline.errors import UserError
+from pipeline.films.facts import FACTS as FILM_FACTS
+from pipeline.films.facts import Film, Seen, Track
 from pipeline.models.listener import Listener
 from pipeline.readers import read_karpathy
 from pipeline.scenes.facts import FACTS, Scene, Thing
@@ -50,7 +52,7 @@ def test_each_object_has_the_labels_of_its_thing_in_the_order_of_the_prepared_im
 
 
 def test_images_that_were_not_drawn_are_refused(tmp_path):
-    with pytest.raises(UserError, match="object_detector learns the facts of drawn scenes; choose another"):
+    with pytest.raises(UserError, match="object_detector learns the facts of drawn scenes or films; choose another"):
         objects(prepared(tmp_path, 0))
     random = r"images without a neighbourhood; with these images optimisation\.order must be random"
     with pytest.raises(UserError, match=random):
@@ -97,3 +99,19 @@ def test_a_training_on_other_images_is_refused_an_order_of_neighbourhoods(world)
     assert len(shown(world)) == 16
     with pytest.raises(UserError, match="without a neighbourhood"):
         shown(world, order="neighbourhoods")
+
+
+def test_frames_of_films_have_their_actors_boxes_and_say_where_they_are(tmp_path):
+    dog = Thing("dog", "brown", "plain", "small", 1, "standing", "ground", "left")
+    film = Film(scene([dog], neighbourhood=7), "solo", "", (Track(0.5, 0.9, 0.4, True),), ((),))
+    seen = [Seen(1, 0, "running", "right", BOXES[0]), Seen(3, 0, "sitting", "right", BOXES[1])]
+    record = {"imgid": 5, "frames": 4, **film.record(seen)}
+    (tmp_path / FILM_FACTS).write_text(json.dumps(record) + "\n")
+    first, second = objects(prepared(tmp_path, 5), frames=2)  # the frames 1 and 3 of 4
+    look = ("category dog", "colour brown", "pattern plain", "size small")
+    place = ("setting park", "air sunny")
+    assert first == ((*place, "dog left"), ((BOXES[0], (*look, "pose running", "facing right")),))
+    assert second == ((*place, "dog middle"), ((BOXES[1], (*look, "pose sitting", "facing right")),))
+    (third,) = objects(prepared(tmp_path, 5), frames=1)  # the middle one, number 2, where nobody is
+    assert third == (place, ())
+    assert neighbourhoods(prepared(tmp_path, 5)).tolist() == [7]

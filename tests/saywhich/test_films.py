@@ -1,0 +1,94 @@
+"""A model that was trained on films: captions of films, an exported copy of it, pages that show them."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from saywhich_world import film, make_repository
+
+import saywhich
+from pipeline.errors import UserError
+from saywhich.attention import attention
+from saywhich.cli import main
+from saywhich.export import export
+from saywhich.model import batch_of
+from saywhich.page import ToCaption, _said
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The vectors of three frames side by side; a grid of 2×2 cells."""
+    data = make_repository(tmp_path_factory.mktemp("films"), frames=3, vector="times")
+    return data / "models/psst_multinomial"
+
+
+@pytest.fixture
+def films(photos):
+    """The three photos, and a.gif, which is also there backwards and as a film of Matroska."""
+    film(photos / "a.gif", 5)
+    film(photos / "b.gif", 5, backwards=True)
+    av = pytest.importorskip("av")
+    with av.open("a.mkv", "w") as out, Image.open("a.gif") as image:
+        stream = out.add_stream("mpeg4", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 40, 50, "yuv420p"
+        for number in range(4):
+            image.seek(number)
+            out.mux(stream.encode(av.VideoFrame.from_image(image.convert("RGB"))))
+        out.mux(stream.encode(None))
+    return photos
+
+
+def test_films_and_photos_are_captioned_and_order_counts(trained, films, capsys):
+    assert main(["caption", ".", "--model", str(trained)]) == 0
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [name for name, _ in lines] == ["a.gif", "a.jpg", "a.mkv", "b.gif", "b.jpg", "c.jpg"]
+    assert all(caption for _, caption in lines)
+    model = saywhich.load(trained)
+    there, back = model.see(["a.gif", "b.gif"]).vectors
+    assert not torch.allclose(there, back, atol=1e-3)
+    assert model.see(["a.jpg"]).contents == model.see([Image.open("a.jpg")]).contents
+
+
+def test_an_exported_model_still_sees_films(trained, films, tmp_path):
+    copy = export(trained, tmp_path / "out")
+    assert json.loads((copy.place.eyes / "manifest.json").read_text())["frames"] == 3
+    torch.testing.assert_close(copy.see(["a.gif"]).vectors, saywhich.load(trained).see(["a.gif"]).vectors)
+
+
+def test_what_is_found_moves_but_for_who_prefers_less_motion(trained, films, capsys):
+    assert main(["find", "a dog", ".", "--model", str(trained), "--html", "found.html"]) == 0
+    page = Path("found.html").read_text()
+    moving = '<picture><source srcset="data:image/jpeg;base64,'
+    assert page.count(moving) == page.count('media="(prefers-reduced-motion: reduce)"><img src="data:image/webp') == 3
+    assert page.count('<img src="data:image/jpeg') == 3
+
+
+def test_a_page_of_photos_has_attention_to_places_summed_over_time(trained, films):
+    model = saywhich.load(trained)
+    sight = model.see(["a.jpg", "b.jpg"])
+    said = _said("it", model, sight, ToCaption(photos=[base64.b64encode(b"-").decode()]))
+    tokens = torch.tensor([model.vocabulary.encode(each.words) + [0] * (6 - len(each.words)) for each in said])
+    shares = attention(model.speaker, batch_of(sight, tokens))
+    assert shares.shape[2] == 12
+    for i, each in enumerate(said):
+        wanted = shares[i, : len(each.words)].reshape(-1, 3, 4).sum(1)
+        torch.testing.assert_close(torch.tensor(each.attention), wanted, atol=1e-4, rtol=0)
+
+
+def test_a_model_of_still_images_says_that_a_film_is_none_and_sees_a_gif_s_first_frame(model, films):
+    with pytest.raises(UserError, match=r"a.mkv: a film, of which nothing here sees more than one image"):
+        model.see(["a.mkv"])
+    with Image.open("a.gif") as image:
+        assert model.see(["a.gif"]).contents == model.see([image.convert("RGB")]).contents
+
+
+def test_a_film_that_is_missing_or_broken_is_one_line(trained, films):
+    model = saywhich.load(trained)
+    Path("broken.gif").write_bytes(Path("a.gif").read_bytes()[:200])
+    for name, words in (("no.gif", "no.gif: no such photo"), ("broken.gif", "broken.gif: the film cannot be decoded")):
+        with pytest.raises(UserError, match=words) as error:
+            model.see([name])
+        assert "\n" not in str(error.value)
