@@ -3,6 +3,7 @@
 import gc
 import weakref
 from fractions import Fraction
+from itertools import product
 
 import pytest
 from PIL import Image
@@ -109,8 +110,9 @@ def test_a_missing_film_and_one_that_is_no_file(tmp_path):
 def test_a_playlist_by_the_name_of_a_film_is_not_followed(tmp_path):
     pytest.importorskip("av")
     write_film(tmp_path / "other.mp4", [100] * 3)
-    for name in ("a.mp4", "a.webm"):
-        (tmp_path / name).write_text("#EXTM3U\n#EXTINF:1,\nother.mp4\n#EXT-X-ENDLIST\n")
+    playlists = ("#EXTM3U\n#EXTINF:1,\nother.mp4\n#EXT-X-ENDLIST\n", "ffconcat version 1.0\nfile other.mp4\n")
+    for name, playlist in product(("a.mp4", "a.webm"), playlists):
+        (tmp_path / name).write_text(playlist)
         with pytest.raises(UserError, match="cannot be decoded"):
             watch(tmp_path / name)
 
