@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +81,8 @@ class Eyes:
 
     def prepare(self, image: Image.Image | Iterable[Image.Image]) -> Tensor:
         """An RGB image as the network's input (3, H, W); where films are looked at, the frames of one (F, 3, H, W)."""
-        return self.network.prepare(image)
+        prepare: Callable[..., Tensor] = self.network.prepare
+        return prepare(image)
 
     def __call__(self, prepared: Sequence[Tensor], mirrored: bool = False) -> Seen:
         """The features of B prepared images, or of their mirror images: of the precision that a store has."""

@@ -5,6 +5,7 @@ and dialogs in VisDial's form where they are asked for; --dataset films → data
 """
 
 import sys
+from collections.abc import Callable
 
 from pipeline.workflow.stage import Stage, main
 
@@ -16,9 +17,9 @@ def run(stage: Stage) -> None:
     from pipeline.tracking import recorder
 
     assert stage.instance is not None
-    settings, draw = stage.params.draw[stage.instance], {"scenes": draw_scenes, "films": draw_films}[stage.instance]
+    draw: dict[str, Callable[..., object]] = {"scenes": draw_scenes, "films": draw_films}
     with recorder.run(stage.title, stage.params.plain()) as record:
-        draw(stage.out, seed=stage.seed, **settings.plain())
+        draw[stage.instance](stage.out, seed=stage.seed, **stage.params.draw[stage.instance].plain())
         record.outputs([stage.out])
 
 

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -142,7 +142,7 @@ def extract(
             if detector is None:
                 raise
             tqdm.write(f"warning: {error}. {INSTEAD}", file=sys.stderr)
-            vector = "times" if settings.vector == "times" else None
+            vector: Literal["times"] | None = "times" if settings.vector == "times" else None
             settings = replace(
                 settings, network=WORD_DETECTOR, weights=HUB, options={}, mean=None, std=None, boxes=None, vector=vector
             )

@@ -79,14 +79,14 @@ class Films:
             before = frame
         return torch.stack(tensors)
 
-    def __call__(self, films: Sequence[Tensor]) -> Seen:
+    def __call__(self, images: Sequence[Tensor]) -> Seen:
         """The features of films, whose frames the network sees in one batch."""
-        seen = self.network([frame for film in films for frame in film])
+        seen = self.network([frame for film in images for frame in film])
         exist = torch.arange(seen.regions.shape[1]) < seen.region_count.cpu().unsqueeze(1)
-        regions = seen.regions.new_zeros(len(films), *self.regions_shape)
+        regions = seen.regions.new_zeros(len(images), *self.regions_shape)
         boxes = None if seen.boxes is None else seen.boxes.new_zeros(*regions.shape[:2], 4)
-        count, pooled, start = torch.zeros(len(films), dtype=torch.int64), [], 0
-        for i, film in enumerate(films):
+        count, pooled, start = torch.zeros(len(images), dtype=torch.int64), [], 0
+        for i, film in enumerate(images):
             part = slice(start, start := start + len(film))
             there = exist[part].to(regions.device)
             moments = when(len(film)).to(regions).unsqueeze(1).expand(-1, there.shape[1], -1)
