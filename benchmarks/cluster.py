@@ -3,7 +3,8 @@
     python benchmarks/cluster.py [--seconds 5] [--cells 4] [--sizes 10 100 1000]
 
 Stages are stand-ins that wait so long, so that cores are not what is measured; Slurm and Snakemake are real, with
-profiles/slurm but for the seconds until it first looks at jobs. One-machine rows are the same cells without Slurm.
+profiles/slurm but for the seconds until it first looks at jobs. One-machine rows are the same cells without Slurm. The
+last column is how busy the machine's processors were before a row, with work that is not this benchmark's.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import argparse
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import yaml
 from printed import doing, table
 
@@ -105,10 +108,11 @@ def main() -> None:
         raise SystemExit(f"not installed: {', '.join(lacking)}; profiles/slurm/README.md says how")
     jobs, work = 3 * options.cells, 3 * options.cells * options.seconds
     caption = f"{options.cells} cells of three jobs that wait {options.seconds:.0f} s each"
-    row = table(caption, "where", "workers", "s", "times faster", "of a job besides its work, s", first=12)
+    columns = ("where", "workers", "s", "times faster", "of a job besides its work, s", "others' work before, %")
+    row = table(caption, *columns, first=12)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that Slurm is stopped then, too
     with tempfile.TemporaryDirectory() as scratch:
         slurm = Slurm(Path(scratch) / "slurm", nodes=1, cpus=max(WORKERS))
-        slurm.start()
         look = [
             "--slurm-status-command",
             "squeue",
@@ -120,6 +124,7 @@ def main() -> None:
         ]
         no_gpu = ["--set-resources", *(f"{rule}:gpu=0" for rule in ("train", "adapt", "evaluate"))]
         try:
+            slurm.start()
             for where in ("one machine", "Slurm"):
                 alone = 0.0
                 for workers in WORKERS:
@@ -129,10 +134,11 @@ def main() -> None:
                     how = ["--cores", str(workers)]
                     if where == "Slurm":
                         how = ["--workflow-profile", "profiles/slurm", "--jobs", str(workers), *look, *no_gpu]
+                    others = psutil.cpu_percent(interval=3.0)
                     took, *_ = snakemake(folder, *how, environment=slurm.environment)
                     alone = alone or took
                     besides = (took * workers - work) / jobs
-                    row(where, workers, f"{took:.0f}", f"{alone / took:.2f}", f"{besides:.1f}")
+                    row(where, workers, f"{took:.0f}", f"{alone / took:.2f}", f"{besides:.1f}", f"{others:.0f}")
         finally:
             slurm.stop()
         plans(Path(scratch), options.sizes)
