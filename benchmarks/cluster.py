@@ -10,6 +10,7 @@ last column is how busy the machine's processors were before a row, with work th
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import shutil
@@ -21,7 +22,6 @@ import time
 from pathlib import Path
 
 import psutil
-import yaml
 from printed import doing, table
 
 ROOT = Path(__file__).parents[1]
@@ -57,12 +57,10 @@ def grid(folder: Path, cells: int, seconds: float) -> None:
     (folder / "data/captions").write_text("a dog")
     one = {"cmd": "true", "params": ["seed", "methods.${key}"], "deps": ["data/captions"]}
     stages = {stage: {"foreach": "${methods}", "do": one} for stage in ("train", "adapt", "evaluate")}
-    (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    (folder / "dvc.yaml").write_text(json.dumps({"stages": stages}))
     values = [round(0.0001 * (n + 1), 4) for n in range(cells)]
     sweep = {"seeds": [1], "grid": {"luo": {"lambda": values}}}
-    (folder / "params.yaml").write_text(
-        yaml.safe_dump({"seed": 1, "methods": {"luo": {"from": "luo"}}, "sweep": sweep})
-    )
+    (folder / "params.yaml").write_text(json.dumps({"seed": 1, "methods": {"luo": {"from": "luo"}}, "sweep": sweep}))
 
 
 def snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple[float, float, float]:
