@@ -65,10 +65,10 @@ bench: $(INSTALLED)
 	for name in $(BENCHMARKS); do \
 		echo; echo "benchmarks/$$name.py"; python benchmarks/$$name.py | tee data/benchmarks/$$name.md; done
 
-# A report that is there is made again, to show it.
 bench-cluster: $(INSTALLED)
 	@mkdir -p data/cluster; python benchmarks/cluster.py | tee data/cluster/cluster.md
 
+# A report that is there is made again, to show it.
 observatory: $(INSTALLED)
 	@python -m stages.observatory $(if $(TRAINED),--trained $(TRAINED))
 	@test -n "$(TRAINED)" || ! test -f data/report/report.html || dvc repro --force --single-item report

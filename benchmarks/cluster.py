@@ -3,22 +3,25 @@
     python benchmarks/cluster.py [--seconds 5] [--cells 4] [--sizes 10 100 1000]
 
 Stages are stand-ins that wait so long, so that cores are not what is measured; Slurm and Snakemake are real, with
-profiles/slurm but for the seconds until it first looks at jobs. One-machine rows are the same cells without Slurm.
+profiles/slurm but for the seconds until it first looks at jobs. One-machine rows are the same cells without Slurm. The
+last column is how busy the machine's processors were before a row, with work that is not this benchmark's.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-import yaml
+import psutil
 from printed import doing, table
 
 ROOT = Path(__file__).parents[1]
@@ -54,12 +57,10 @@ def grid(folder: Path, cells: int, seconds: float) -> None:
     (folder / "data/captions").write_text("a dog")
     one = {"cmd": "true", "params": ["seed", "methods.${key}"], "deps": ["data/captions"]}
     stages = {stage: {"foreach": "${methods}", "do": one} for stage in ("train", "adapt", "evaluate")}
-    (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    (folder / "dvc.yaml").write_text(json.dumps({"stages": stages}))
     values = [round(0.0001 * (n + 1), 4) for n in range(cells)]
     sweep = {"seeds": [1], "grid": {"luo": {"lambda": values}}}
-    (folder / "params.yaml").write_text(
-        yaml.safe_dump({"seed": 1, "methods": {"luo": {"from": "luo"}}, "sweep": sweep})
-    )
+    (folder / "params.yaml").write_text(json.dumps({"seed": 1, "methods": {"luo": {"from": "luo"}}, "sweep": sweep}))
 
 
 def snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple[float, float, float]:
@@ -105,10 +106,11 @@ def main() -> None:
         raise SystemExit(f"not installed: {', '.join(lacking)}; profiles/slurm/README.md says how")
     jobs, work = 3 * options.cells, 3 * options.cells * options.seconds
     caption = f"{options.cells} cells of three jobs that wait {options.seconds:.0f} s each"
-    row = table(caption, "where", "workers", "s", "times faster", "of a job besides its work, s", first=12)
+    columns = ("where", "workers", "s", "times faster", "of a job besides its work, s", "others' work before, %")
+    row = table(caption, *columns, first=12)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that Slurm is stopped then, too
     with tempfile.TemporaryDirectory() as scratch:
         slurm = Slurm(Path(scratch) / "slurm", nodes=1, cpus=max(WORKERS))
-        slurm.start()
         look = [
             "--slurm-status-command",
             "squeue",
@@ -120,6 +122,7 @@ def main() -> None:
         ]
         no_gpu = ["--set-resources", *(f"{rule}:gpu=0" for rule in ("train", "adapt", "evaluate"))]
         try:
+            slurm.start()
             for where in ("one machine", "Slurm"):
                 alone = 0.0
                 for workers in WORKERS:
@@ -129,10 +132,11 @@ def main() -> None:
                     how = ["--cores", str(workers)]
                     if where == "Slurm":
                         how = ["--workflow-profile", "profiles/slurm", "--jobs", str(workers), *look, *no_gpu]
+                    others = psutil.cpu_percent(interval=3.0)
                     took, *_ = snakemake(folder, *how, environment=slurm.environment)
                     alone = alone or took
                     besides = (took * workers - work) / jobs
-                    row(where, workers, f"{took:.0f}", f"{alone / took:.2f}", f"{besides:.1f}")
+                    row(where, workers, f"{took:.0f}", f"{alone / took:.2f}", f"{besides:.1f}", f"{others:.0f}")
         finally:
             slurm.stop()
         plans(Path(scratch), options.sizes)

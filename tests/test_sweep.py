@@ -15,105 +15,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from dummy_stages import LUO, PARAMS, PSST, ROOT, SMALL, STAGES, all_of, ran, write_params, written
 
 from pipeline.workflow import sweep
-
-ROOT = Path(__file__).parents[1]
-
-STAGES = """
-stages:
-  train:
-    foreach: ${methods}
-    do:
-      cmd: python -m stages.train --method ${key}
-      params: [seed, train, "methods.${key}"]
-      deps: [data/prepared, data/models/speaker.bin, code.py, "methods/${item.from}.py"]
-      outs: ["data/models/${key}/weights.safetensors"]
-  adapt:
-    foreach: ${methods}
-    do:
-      cmd: python -m stages.adapt --method ${key}
-      params: [seed, adapt]
-      deps: [data/prepared, data/models/speaker.bin, "data/models/${key}/weights.safetensors"]
-      outs: ["data/models/${key}/adapted/weights.safetensors"]
-  evaluate:
-    foreach: ${methods}
-    do:
-      cmd: python -m stages.evaluate --method ${key}
-      params: [seed, evaluate, "methods.${key}"]
-      deps: [data/prepared, data/models/judge.bin, "data/models/${key}/weights.safetensors"]
-      outs: ["data/evaluation/${key}/captions.parquet"]
-"""
-PARAMS = {
-    "seed": 5,
-    "train": {"epochs": 3},
-    "adapt": {"epochs": 2},
-    "evaluate": {"beam": 2},
-    "methods": {
-        "psst": {"from": "psst", "lambda": 0.5, "rho": 0.25},
-        "luo": {"from": "luo", "lambda": 0.5},
-        "mle": None,
-    },
-    "sweep": {"seeds": [1], "grid": {"psst": {"lambda": [0.1, 1e-05], "rho": [0.25]}, "luo": {"lambda": [0.9]}}},
-}
-TRAIN = """
-import sys, time
-from pathlib import Path
-word = {key: value for key, value in zip(sys.argv, sys.argv[1:])}
-out = Path(word["--out"])
-with open("ran.txt", "a") as ran:
-    ran.write(f"train {out.parent.name}/{out.name}\\n")
-if Path("slow").exists() and out.name == Path("slow").read_text():
-    time.sleep(600)
-if Path("broken").exists():
-    sys.exit("train: the disk is full")
-for name in ("weights.safetensors", "metrics.json"):
-    (out / name).write_text(" ".join(sys.argv[1:]))
-(out / "history.jsonl").write_text('{"epoch": 1}\\n{"epoch": 2}\\n')
-"""
-ADAPT = """
-import sys
-from pathlib import Path
-word = {key: value for key, value in zip(sys.argv, sys.argv[1:])}
-out, model = Path(word["--out"]), Path(word["--model"])
-with open("ran.txt", "a") as ran:
-    ran.write(f"adapt {model.parent.name}/{model.name}\\n")
-(model / "weights.safetensors").read_text()
-for name in ("weights.safetensors", "history.jsonl", "metrics.json"):
-    (out / name).write_text(" ".join(sys.argv[1:]).ljust(1_500_000))  # larger than Snakemake hashes by itself
-"""
-EVALUATE = """
-import json, os, sys
-from pathlib import Path
-import pyarrow, pyarrow.parquet
-word = {key: value for key, value in zip(sys.argv, sys.argv[1:])}
-out, model = Path(word["--out"]), Path(word["--model"])
-with open("ran.txt", "a") as ran:
-    ran.write(f"evaluate {model.parent.name}/{model.name}\\n")
-assert Path(os.environ["SAYWHICH_METEOR"]).is_socket()
-with open("meteor.txt", "a") as addresses:
-    addresses.write(os.environ["SAYWHICH_METEOR"] + "\\n")
-trained = (model / "weights.safetensors").read_text()
-assert (model / "adapted/weights.safetensors").exists()
-settings = {"lambda": float(trained.split("lambda=")[1].split()[0]), "seed": int(word["--seed"])}
-out.mkdir(exist_ok=True)
-(out / "metrics.json").write_text(json.dumps({"method": word["--method"], "settings": settings, "val": {"images": 2}}))
-captions = {"split": ["val", "val"], "image": [3, 4], "caption": ["a", trained]}
-pyarrow.parquet.write_table(pyarrow.table(captions), out / "captions.parquet")
-"""
 
 
 def snakemake(folder: Path, *options: str, cores: int = 2) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "snakemake", "--cores", str(cores), *options]
     return subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-
-def ran(folder: Path) -> list[str]:
-    """What ran since this was last asked."""
-    record = folder / "ran.txt"
-    lines = sorted(record.read_text().splitlines()) if record.exists() else []
-    record.unlink(missing_ok=True)
-    return lines
 
 
 def planned(folder: Path) -> list[str]:
@@ -132,46 +41,15 @@ def unfinished(folder: Path) -> set[str]:
     return {"/".join(output.split("/")[:4]) for output in outputs if output.startswith("data/cells/")}
 
 
-def all_of(*cells: str) -> list[str]:
-    return sorted(f"{stage} {cell}" for cell in cells for stage in ("train", "adapt", "evaluate"))
-
-
-def write_params(folder: Path, **changes) -> None:
-    (folder / "params.yaml").write_text(yaml.safe_dump({**PARAMS, **changes}, sort_keys=False))
-
-
 @pytest.fixture(scope="module")
 def done(tmp_path_factory) -> Path:
     """A workspace whose grid is complete."""
     folder = tmp_path_factory.mktemp("grid")
-    for name in ("Snakefile", "profiles/default/config.v9+.yaml", "profiles/environment.yaml"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, folder / name)
-    shutil.copytree(ROOT / "docs/snakemake", folder / "docs/snakemake")
-    content = {
-        "dvc.yaml": STAGES,
-        "code.py": "1",
-        "methods/psst.py": "1",
-        "methods/luo.py": "1",
-        "stages/__init__.py": "",
-        "stages/train.py": TRAIN,
-        "stages/adapt.py": ADAPT,
-        "stages/evaluate.py": EVALUATE,
-        "data/prepared/captions": "a dog",
-        "data/models/speaker.bin": "s",
-        "data/models/judge.bin": "j",
-    }
-    for name, text in content.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    write_params(folder)
+    written(folder)
     result = snakemake(folder)
     assert result.returncode == 0, result.stdout
-    assert ran(folder) == all_of("psst/lambda=0.1_rho=0.25_seed=1", "psst/lambda=1e-05_rho=0.25_seed=1", LUO)
+    assert ran(folder) == all_of(PSST, SMALL, LUO)
     return folder
-
-
-PSST, SMALL, LUO = "psst/lambda=0.1_rho=0.25_seed=1", "psst/lambda=1e-05_rho=0.25_seed=1", "luo/lambda=0.9_seed=1"
 
 
 @pytest.fixture
@@ -320,7 +198,7 @@ def test_a_failing_cell_shows_its_log_and_the_stage_fails_in_one_line(folder):
     shutil.rmtree(folder / "data/cells/luo")
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     grid = {"seeds": [1], "grid": {"luo": {"lambda": [0.7]}}}
-    (folder / "params.yaml").write_text(yaml.safe_dump({**params, "sweep": grid}))
+    (folder / "params.yaml").write_text(json.dumps({**params, "sweep": grid}))
     listed = yaml.safe_load(STAGES)
     listed["stages"]["sweep"] = {"cmd": "python -m stages.sweep", "params": ["sweep"]}
     (folder / "dvc.yaml").write_text(yaml.safe_dump(listed))

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from whole_profiles import profile
 
 from pipeline.workflow import stage as door
@@ -62,7 +61,7 @@ def run(folder: Path, *command: str, **environment: str) -> subprocess.Completed
     # mlflow, where a test has used it in this process, leaves its tracking address in the environment
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "SAYWHICH_"))}
     settings = inherited | {"PATH": path, "OMP_NUM_THREADS": "1", "SAYWHICH_CORES": "2"} | environment
-    return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False, timeout=3600)
 
 
 def succeed(folder: Path, *command: str, **environment: str) -> str:
@@ -83,18 +82,16 @@ def behind(*methods: str) -> set[str]:
 
 
 def change(folder: Path, *keys: str, to: object) -> None:
-    params = yaml.safe_load((folder / "params.yaml").read_text())
+    params = json.loads((folder / "params.yaml").read_text())
     section = params
     for key in keys[:-1]:
         section = section[key]
     section[keys[-1]] = to
-    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    (folder / "params.yaml").write_text(json.dumps(params))
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory) -> tuple[Path, list[str]]:
-    """A repository after its first `make repro`, and the stages that ran."""
-    folder = tmp_path_factory.mktemp("world")
+def written(folder: Path, params: dict) -> None:
+    """A repository with this params.yaml at `folder`, before anything ran."""
     for name in KEPT:
         source, target = ROOT / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -102,10 +99,22 @@ def world(tmp_path_factory) -> tuple[Path, list[str]]:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, target)
-    (folder / "params.yaml").write_text(yaml.safe_dump(toy_params(), sort_keys=False))
+    (folder / "params.yaml").write_text(json.dumps(params))
     (folder / ".gitignore").write_text("/data\n/mlflow*\n/mlartifacts\n.snakemake\n__pycache__\n")
-    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "toy"]):
+    succeed(folder, "git", "init", "-q")
+
+
+def committed(folder: Path) -> None:
+    for command in (["add", "-A"], ["commit", "-qm", "toy"]):
         succeed(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", *command)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> tuple[Path, list[str]]:
+    """A repository after its first `make repro`, and the stages that ran."""
+    folder = tmp_path_factory.mktemp("world")
+    written(folder, toy_params())
+    committed(folder)
     return folder, ran(succeed(folder, sys.executable, "-m", "pipeline.workflow.repro"))
 
 

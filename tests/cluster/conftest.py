@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from loopback import Loopback, loopback, missing
-from test_workflow import succeed
-from toy_grid import committed, written
+from test_workflow import committed, succeed, written
+from toy_grid import params
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ended() -> None:
+    """A request to end is Ctrl-C: what fixtures started is stopped."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +32,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
 def world(up: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository after `make repro` on one machine; the store is its DVC remote."""
     folder = tmp_path_factory.mktemp("world")
-    written(folder)
+    written(folder, params())
     succeed(folder, "dvc", "remote", "add", "--default", "store", "s3://saywhich/dvc")
     succeed(folder, "dvc", "remote", "modify", "store", "endpointurl", up.s3)
     succeed(folder, sys.executable, "-m", "pipeline.workflow.repro", **up.environment)

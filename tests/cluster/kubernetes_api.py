@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,7 @@ class Cluster:
             return
         self.jobs[name] = body
         (container,) = body["spec"]["template"]["spec"]["containers"]
-        environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
+        environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(self.folder)}
         for entry in container.get("env") or []:
             at = entry["valueFrom"]["secretKeyRef"]
             environment[entry["name"]] = base64.b64decode(self.secrets[at["name"]][at["key"]]).decode()
@@ -40,7 +43,7 @@ class Cluster:
         workdir.mkdir()
         with open(workdir / "log", "wb") as log:
             command = [*container["command"], *container["args"]]
-            process = subprocess.Popen(command, cwd=workdir, env=environment, stdout=log, stderr=log)
+            process = subprocess.Popen(command, cwd=workdir, env=environment, stdout=log, stderr=log, process_group=0)
         self.processes[name] = process
 
     def status(self, name: str) -> dict[str, Any]:
@@ -102,5 +105,6 @@ def kubernetes_api(folder: Path) -> Iterator[tuple[Cluster, Path]]:
     finally:
         server.shutdown()
         for process in cluster.processes.values():
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -9,6 +9,7 @@ import getpass
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue")
 MODULES = ("moto", "boto3", "dvc_s3", "snakemake_executor_plugin_slurm")
@@ -75,9 +78,9 @@ class Service:
         """End it and what it started."""
         if self.process is None:
             return
-        for signal in (15, 9):
+        for how in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal)
+                os.killpg(self.process.pid, how)
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=10)
         self.process = None
@@ -155,6 +158,10 @@ class Slurm:
             until(lambda: not self.run("squeue", "-h", check=False), "the end of all jobs", 60.0)
         for service in reversed(self.services.values()):
             service.stop()
+        for process in psutil.process_iter():  # what jobs left: Slurm's own processes for them, senders of records
+            with suppress(psutil.Error):
+                if process.environ().get("SLURM_CONF") == self.environment["SLURM_CONF"]:
+                    process.kill()
 
 
 def store(folder: Path, port: int) -> Service:
@@ -227,6 +234,7 @@ def main(command: Sequence[str]) -> int:
     if lacking := missing():
         print(f"not installed: {', '.join(lacking)}; see profiles/slurm/README.md", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that all of it is stopped then, too
     with tempfile.TemporaryDirectory() as folder, loopback(Path(folder)) as up:
         shell = [os.environ.get("SHELL", "/bin/sh")]
         return subprocess.run([*command] or shell, env=os.environ | up.environment, check=False).returncode

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 import yaml
 from loopback import Loopback, Slurm, until
-from test_workflow import run, succeed
+from test_workflow import ROOT, run, succeed
 from toy_grid import CELLS, EPOCHS, STEPS, digests, without_grid
 
 from pipeline.training.loop import LOG_EVERY
@@ -98,9 +101,8 @@ def grid_at_work(folder: Path, settings: dict[str, str]) -> Iterator[subprocess.
     try:
         yield process
     finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
+        process.kill()  # SIGTERM would let it wait for its jobs
+        process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +129,8 @@ def disturbed(up: Loopback, world: Path, tmp_path_factory: pytest.TempPathFactor
         until(lambda: slurm.run("squeue", "-h", "--states=all", "-j", number, "-o", "%T") in ends, "its time", PATIENT)
         go_on(stopped[late])
         up.start_tracker()
-        assert grid.wait() == 0, (folder / "grid.log").read_text(encoding="utf-8")[-4000:]
+        until(lambda: grid.poll() is not None, "the end of the grid", 2 * PATIENT)
+        assert grid.poll() == 0, (folder / "grid.log").read_text(encoding="utf-8")[-4000:]
     return folder, {"cancelled": cancelled, "node lost": lost, "time is up": late}
 
 
@@ -178,7 +181,7 @@ def test_a_training_on_two_nodes_is_that_of_one_process(up, world, tmp_path):
     words = ["--method", "luo", "--set", "train.optimisation.epochs=3"]
     words += ["--set", "train.optimisation.validate_every=3", "--set", "train.optimisation.batch=6"]
     succeed(world, sys.executable, "-m", "stages.train", *words, "--out", str(tmp_path / "one"), **settings)
-    batch = ["sbatch", "--wait", "--nodes=2", "--time=60", f"--output={tmp_path}/two.log"]
+    batch = ["sbatch", "--wait", "--nodes=2", "--time=15", f"--output={tmp_path}/two.log"]
     script = [*batch, "profiles/slurm/several_nodes.sh", "train", *words, "--out", str(tmp_path / "two")]
     done = run(world, *script, **settings, LOGLEVEL="INFO")
     said = (tmp_path / "two.log").read_text(encoding="utf-8")
@@ -193,7 +196,16 @@ def test_a_training_on_two_nodes_is_that_of_one_process(up, world, tmp_path):
     assert measured[0] == pytest.approx(measured[1], abs=1e-3)
 
 
-def test_the_profile_says_what_a_cluster_needs():
-    profile = yaml.safe_load((Path(__file__).parents[2] / "profiles/slurm/config.v9+.yaml").read_text())
-    assert {"train", "adapt", "evaluate"} <= profile["set-resources"].keys()
-    assert profile["retries"] >= 1
+def test_the_guide_and_the_profile_name_what_the_executor_knows():
+    plugin = pytest.importorskip("snakemake_executor_plugin_slurm")
+    known = {f"slurm-{option.name.replace('_', '-')}" for option in fields(plugin.ExecutorSettings)}
+    named = {
+        option
+        for name in ("profiles/slurm/README.md", "profiles/slurm/config.v9+.yaml", "docs/cluster.md")
+        for option in re.findall(r"(?<![\w-])(slurm-[a-z-]+):", (ROOT / name).read_text(encoding="utf-8"))
+    }
+    assert {"slurm-status-command", "slurm-reservation", "slurm-array-jobs"} <= named
+    assert named <= known
+    resources = yaml.safe_load((ROOT / "profiles/slurm/config.v9+.yaml").read_text())["set-resources"]["train"]
+    asked = SimpleNamespace(resources=resources | {"gpu_model": "a100"})
+    assert plugin.utils.set_gres_string(asked).strip() == "--gpus=a100:1"

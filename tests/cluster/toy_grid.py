@@ -6,8 +6,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-import yaml
-from test_workflow import KEPT, ROOT, succeed, toy_params
+from test_workflow import toy_params
 
 EPOCHS, STEPS = 100, 200  # of a cell's training
 CELLS = tuple(f"luo/lambda={value}_seed=1" for value in (0.5, 0.6, 0.7))
@@ -22,24 +21,6 @@ def params() -> dict:
     toy["methods"]["luo"]["lambda"] = 0.5  # what is the same is done once
     toy["sweep"]["grid"] = {"luo": {"lambda": [0.5, 0.6, 0.7]}}
     return toy
-
-
-def written(folder: Path) -> None:
-    """A repository of the toy world at `folder`, before anything ran."""
-    for name in KEPT:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, folder / name)
-    (folder / "params.yaml").write_text(yaml.safe_dump(params(), sort_keys=False))
-    (folder / ".gitignore").write_text("/data\n/mlflow*\n/mlartifacts\n.snakemake\n__pycache__\n")
-    succeed(folder, "git", "init", "-q")
-
-
-def committed(folder: Path) -> None:
-    for command in (["add", "-A"], ["commit", "-qm", "toy"]):
-        succeed(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", *command)
 
 
 def without_grid(world: Path, copy: Path) -> Path:
