@@ -19,56 +19,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from whole_profiles import profile
+from toy_world import ROOT, digests_below, make_world, run, succeed
 
 from pipeline.workflow import stage as door
 
-ROOT = Path(__file__).parents[1]
-KEPT = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefile", ".dvc/config", ".dvcignore")
 METHODS = ("mle", "psst_multinomial", "st_multinomial", "luo")
-
-
-def toy_params() -> dict:
-    """The scenes profile, as small as it goes."""
-    params = profile("scenes")
-    params["draw"]["scenes"] = {"images": 34, "size": 64, "val": 8, "test": 8}
-    params["prepare"]["min_count"] = 2
-    for name, width in (("main", 4), ("judge", 6)):
-        params["features"][name]["detector"] |= {"epochs": 1, "width": width}
-    params["features"]["judge"]["mirrored"] = True
-    sizes = {"words": 8, "hidden": 8}
-    once = {"epochs": 1, "batch": 9, "validate_every": 1}
-    for role in ("listener", "speaker", "judge"):
-        params["pretrain"][role] |= sizes | {"optimisation": params["pretrain"][role]["optimisation"] | once}
-    params["pretrain"]["speaker"]["attention"] = 8
-    params["train"]["optimisation"] |= once
-    params["adapt"]["optimisation"] |= once
-    params["methods"] = {
-        "mle": {"from": "likelihood", "speaker": "speaker"},
-        "psst_multinomial": {"from": "psst", "speaker": "speaker", "lambda": 0.005, "rho": 0.25},
-        "st_multinomial": {"from": "psst", "speaker": "speaker", "lambda": 0.005},
-        "luo": {"from": "luo", "speaker": "speaker", "lambda": 0.9},
-    }
-    params["evaluate"]["metrics"] = ["BLEU", "ROUGE-L", "CIDEr", "SPICE"]  # METEOR takes seconds to start
-    params["sweep"]["seeds"] = [1]
-    params["sweep"]["grid"] = {"psst_multinomial": {"lambda": [0.002]}, "luo": {"lambda": [0.5]}}
-    params["report"]["images"] = 2
-    return params
-
-
-def run(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command in `folder`, with this environment's programs first."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    # mlflow, where a test has used it in this process, leaves its tracking address in the environment
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "SAYWHICH_"))}
-    settings = inherited | {"PATH": path, "OMP_NUM_THREADS": "1", "SAYWHICH_CORES": "2"} | environment
-    return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
-
-
-def succeed(folder: Path, *command: str, **environment: str) -> str:
-    done = run(folder, *command, **environment)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
 
 
 def ran(output: str) -> list[str]:
@@ -95,18 +50,7 @@ def change(folder: Path, *keys: str, to: object) -> None:
 def world(tmp_path_factory) -> tuple[Path, list[str]]:
     """A repository after its first `make repro`, and the stages that ran."""
     folder = tmp_path_factory.mktemp("world")
-    for name in KEPT:
-        source, target = ROOT / name, folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, target)
-    (folder / "params.yaml").write_text(yaml.safe_dump(toy_params(), sort_keys=False))
-    (folder / ".gitignore").write_text("/data\n/mlflow*\n/mlartifacts\n.snakemake\n__pycache__\n")
-    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "toy"]):
-        succeed(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", *command)
-    return folder, ran(succeed(folder, sys.executable, "-m", "pipeline.workflow.repro"))
+    return folder, ran(make_world(folder))
 
 
 @pytest.fixture
@@ -376,11 +320,6 @@ def test_a_stage_that_is_killed_at_random_gives_the_same_files_when_it_is_run_ag
         succeed(world[0], *command, "--out", str(out), **settings)
         assert digests_below(out) == whole
         assert not list(tmp_path.glob(".*.part")), "what a killed process left is gone after the next run"
-
-
-def digests_below(folder: Path) -> dict[str, str]:
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".part")]
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
 
 
 def test_a_mistake_is_one_line_and_nothing_is_written(world, tmp_path):

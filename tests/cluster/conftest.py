@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from loopback import Loopback, loopback, missing
-from test_workflow import succeed
+from toy_world import succeed
 from toy_grid import committed, written
 
 

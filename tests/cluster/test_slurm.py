@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 from loopback import Loopback, Slurm, until
-from test_workflow import run, succeed
+from toy_world import run, succeed
 from toy_grid import CELLS, EPOCHS, STEPS, digests, without_grid
 
 from pipeline.training.loop import LOG_EVERY

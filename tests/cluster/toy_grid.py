@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import yaml
-from test_workflow import KEPT, ROOT, succeed, toy_params
+from toy_world import KEPT, ROOT, succeed, toy_params
 
 EPOCHS, STEPS = 100, 200  # of a cell's training
 CELLS = tuple(f"luo/lambda={value}_seed=1" for value in (0.5, 0.6, 0.7))
