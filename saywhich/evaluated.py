@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.analysis.bootstrap import MEANS, draw
 from pipeline.analysis.judges import NEAR, TEXT, described
+from pipeline.analysis.results import check_captions
 from pipeline.errors import UserError
 
 SPLIT = "test"
@@ -29,6 +30,7 @@ def evaluated(folder: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+        check_captions(folder / "metrics.json", found)
         table = pq.read_table(folder / "captions.parquet")
         numbers = found[SPLIT]
     except (OSError, ValueError, KeyError) as error:

@@ -23,6 +23,7 @@ OTHERS = {  # data/<name> has them; profiles: data/report
     "observatory": "make observatory",
     "benchmarks": "make bench",
     "cluster": "python benchmarks/cluster.py",
+    "reliability": "make torture",
     "observatory_scenes": "make observatory TRAINED=data",
     "observatory_flickr8k": "make observatory TRAINED=data",
 }

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from loopback import Loopback, loopback, missing
-from toy_world import succeed
 from toy_grid import committed, written
+from toy_world import succeed
 
 
 @pytest.fixture(scope="session")

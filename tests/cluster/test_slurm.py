@@ -14,8 +14,8 @@ import psutil
 import pytest
 import yaml
 from loopback import Loopback, Slurm, until
-from toy_world import run, succeed
 from toy_grid import CELLS, EPOCHS, STEPS, digests, without_grid
+from toy_world import run, succeed
 
 from pipeline.training.loop import LOG_EVERY
 

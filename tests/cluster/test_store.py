@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from loopback import BUCKET, Loopback
 from test_workflow import ran
-from toy_world import succeed
 from toy_grid import digests
+from toy_world import succeed
 
 
 def keys(up: Loopback) -> list[str]:
