@@ -31,7 +31,7 @@ from printed import doing
 ROOT = Path(__file__).parents[1]
 OUT = Path("data/reliability")
 LONGEST = 160  # characters of what fell short
-GRID_SHARE = 40  # of so many kills, one of the grid, which takes as long as many stages
+GRID_SHARE = 50  # of so many kills, one of the grid, which takes as long as many stages
 MARKUP = [f"tests/pipeline/report/test_{name}.py" for name in ("page", "export", "browser")]
 
 
@@ -77,7 +77,7 @@ def notices(asked: Asked) -> Iterator[Line]:
 
 
 def _interruptions(asked: Asked, number: int, requests: tuple[signal.Signals, ...], what: str) -> Iterator[Line]:
-    from interrupted import STAGES, Forked, grid, import_everything, interrupted, stage, started
+    from interrupted import STAGES, Forked, grid, import_everything, interrupted, started, work_of
 
     import_everything()
     of_grid = number // GRID_SHARE
@@ -85,7 +85,7 @@ def _interruptions(asked: Asked, number: int, requests: tuple[signal.Signals, ..
     for n, name in enumerate(STAGES):
         times = share + (n < more)
         doing(f"{times} times {what}, {name}")
-        work = stage(asked.world, asked.scratch, name)
+        work = work_of(asked.world, asked.scratch, name)
         yield counted(f"{what}: {name}", interrupted(work, list(islice(cycle(requests), times)), Forked))
     if of_grid:
         doing(f"{of_grid} times {what}, the grid")
@@ -199,7 +199,7 @@ def main() -> None:
             asked.scratch.mkdir()
             lines = list(ROWS[row](asked))
             keep(row, lines, time.monotonic() - began)
-    show()
+            show()
 
 
 def keep(row: str, lines: list[Line], seconds: float) -> None:

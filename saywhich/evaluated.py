@@ -11,8 +11,8 @@ import numpy as np
 
 from pipeline.analysis.bootstrap import MEANS, draw
 from pipeline.analysis.judges import NEAR, TEXT, described
-from pipeline.analysis.results import check_captions
 from pipeline.errors import UserError
+from pipeline.runtime.seal import check_captions
 
 SPLIT = "test"
 SAMPLES = 6  # captions that are shown

@@ -31,6 +31,7 @@ def run(stage: Stage) -> None:
     from pipeline.evaluation.summary import summary
     from pipeline.runtime import products
     from pipeline.runtime.files import atomic_path, sha256, write_atomically
+    from pipeline.runtime.seal import CAPTIONS
     from pipeline.tracking import recorder
     from pipeline.workflow.build_data import data
     from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, speaker_in
@@ -57,7 +58,7 @@ def run(stage: Stage) -> None:
             "signature": evaluation.signature(p.splits, settings.objective, settings.gamma),
             **results,
             "not_computed": evaluation.not_computed,
-            "captions_sha256": sha256(stage.out / "captions.parquet"),
+            CAPTIONS: sha256(stage.out / "captions.parquet"),
         }
         write_atomically(stage.out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
         shown = summary(results[p.splits[-1]])

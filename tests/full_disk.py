@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from interrupted import Start, Work, stage, started
+from interrupted import Start, Work, started, work_of
 
 ROOM = "size=256m"
 
@@ -30,7 +30,7 @@ def filled(world: Path, disk: Path, name: str, shares: tuple[float, ...], start:
     """Of each share of its outputs that a stage finds room for, and of a disk that is read-only: nothing where it says
     one line, leaves with 2, damages no older file, and ends well with room; or what it did instead.
     """
-    work, said = stage(world, disk, name), world / "data" / f"{name}.said"
+    work, said = work_of(world, disk, name), world / "data" / f"{name}.said"
     if status := start(world, work.words, said).wait():
         raise RuntimeError(f"{name}, with room, ended with {status}: {said.read_text()[-1000:]}")
     whole, bytes_ = work.outputs(), sum(path.stat().st_size for path in (disk / name).rglob("*") if path.is_file())

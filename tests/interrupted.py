@@ -96,7 +96,15 @@ def import_everything() -> None:
         if not module.name.endswith("__main__"):
             with suppress(ImportError):
                 import_module(module.name)
-    for name in ("pyarrow.parquet", "pyarrow.compute", "safetensors.torch", "h5py", "PIL.Image", "tqdm"):
+    for name in (
+        "torch._dynamo",
+        "pyarrow.parquet",
+        "pyarrow.dataset",
+        "safetensors.torch",
+        "h5py",
+        "PIL.Image",
+        "scipy",
+    ):
         import_module(name)
 
 
@@ -111,7 +119,7 @@ class Work:
     clear: Callable[[], None]
 
 
-def stage(world: Path, scratch: Path, name: str, options: Sequence[str] | None = None) -> Work:
+def work_of(world: Path, scratch: Path, name: str, options: Sequence[str] | None = None) -> Work:
     """A stage that writes to a folder of its own in `scratch`."""
     out = scratch / name
     given = STAGES[name] if options is None else options

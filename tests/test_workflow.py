@@ -22,8 +22,8 @@ import yaml
 from damaged import damaged, kinds
 from full_disk import filled, small_disk
 from interrupted import STAGES as KILLED
-from interrupted import interrupted, stage
-from toy_world import ROOT, digests_below, make_world, run, succeed
+from interrupted import interrupted, work_of
+from toy_world import ROOT, make_world, run, succeed
 
 from pipeline.workflow import stage as door
 
@@ -292,7 +292,7 @@ def test_a_killed_training_ends_with_the_same_bits(world, tmp_path):
 @pytest.mark.parametrize(("name", "request_"), zip(KILLED, cycle((signal.SIGKILL, signal.SIGTERM, signal.SIGINT))))
 def test_a_stage_that_is_ended_at_random_gives_the_same_files_when_it_is_run_again(world, tmp_path, name, request_):
     """A fast sample of `make torture`, in processes of their own."""
-    assert list(interrupted(stage(world[0], tmp_path, name), [request_], seed=1)) == [""]
+    assert list(interrupted(work_of(world[0], tmp_path, name), [request_], seed=1)) == [""]
     assert not list(tmp_path.glob(".*.part")), "what a killed process left is gone after the next run"
 
 

@@ -13,14 +13,13 @@ from typing import Any
 
 from pipeline.analysis.judges import ADAPTED, NEAREST, OWN, SECOND, JudgeTitle, Keys, in_order, recall_by
 from pipeline.errors import UserError
-from pipeline.runtime.files import sha256
+from pipeline.runtime.seal import check_captions
 
 SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α", "rerank": "n"}
 DIALS = ("gamma", "alpha", "similarity", "rerank")  # in the place of λ
 MISSING = "–"
 CIDER = ("language", "CIDEr")
 MRR = ("ranking", "MRR")  # of candidate answers, in dialogs
-CAPTIONS = "captions_sha256"  # in metrics.json and each entry of cells.json: of captions.parquet beside it
 LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
 
 
@@ -216,7 +215,7 @@ def read_results(
     entries, paths = read_json(cells), [folder / "metrics.json" for folder in evaluations]
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) and "cell" in entry for entry in entries):
         raise UserError(f"{cells}: expected a list of cells with their names; delete it and run the sweep again.")
-    check_captions(cells, *entries[:1])
+    check_captions(cells, entries[0] if entries else None)
     swept = [_run(entry, cells, sweep / "captions.parquet", entry["cell"]) for entry in entries]
     single = [_run(_with_its_captions(path), path, path.with_name("captions.parquet")) for path in paths]
     guided = {run.method for run in (*swept, *single) if "gamma" in run.settings}
@@ -242,14 +241,6 @@ def read_results(
     points = [Point(tuple(sorted(group, key=lambda run: _rank(run.settings.get("seed"))))) for group in groups.values()]
     points.sort(key=lambda point: (order[point.method], [_rank(value) for _, value in sorted(point.settings.items())]))
     return Results(tuple(points), tuple(notes), (cells, *paths), score)
-
-
-def check_captions(metrics: Path, entry: Any = None) -> None:
-    """UserError where the captions beside the file `metrics` are not those of its `entry`, which may not say."""
-    captions = metrics.with_name("captions.parquet")
-    said = entry.get(CAPTIONS) if isinstance(entry, Mapping) else None
-    if said is not None and captions.is_file() and sha256(captions) != said:
-        raise UserError(f"{captions}: is not the file that {metrics} was written with; run their stage again")
 
 
 def _with_its_captions(path: Path) -> Any:

@@ -25,6 +25,7 @@ from pipeline.config.names import named_mapping
 from pipeline.config.views import listed_deps, listed_keys
 from pipeline.errors import UserError, reason
 from pipeline.runtime.files import atomic_path, digest, sha256, write_atomically
+from pipeline.runtime.seal import CAPTIONS, check_captions
 
 CELLS = Path("data/cells")
 
@@ -117,8 +118,6 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-    from pipeline.analysis.results import CAPTIONS, check_captions
 
     entries, tables, epochs = [], [], []
     for cell in grid:

@@ -3,9 +3,10 @@ import json
 import pytest
 
 from pipeline.analysis.judges import recall_by
-from pipeline.analysis.results import CAPTIONS, named, read_results, with_frozen_speakers
+from pipeline.analysis.results import named, read_results, with_frozen_speakers
 from pipeline.errors import UserError
 from pipeline.runtime.files import sha256
+from pipeline.runtime.seal import CAPTIONS
 
 
 def test_missing_null_and_nan_are_none_and_zero_is_a_number(world, make_cell):
