@@ -197,9 +197,11 @@ def main() -> None:
         for row in rows:
             asked, began = Asked(**given, world=world.resolve(), scratch=Path(scratch) / row), time.monotonic()
             asked.scratch.mkdir()
-            lines = list(ROWS[row](asked))
-            keep(row, lines, time.monotonic() - began)
-            show()
+            lines = []
+            for line in ROWS[row](asked):  # one after the other: what was tried is kept also where the rest is not
+                lines.append(line)
+                keep(row, lines, time.monotonic() - began)
+        show()
 
 
 def keep(row: str, lines: list[Line], seconds: float) -> None:

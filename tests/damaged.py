@@ -114,7 +114,8 @@ def _weights(path: Path) -> str:
 
 def _features(path: Path) -> str:
     store = FeatureStore(path.parent)
-    return _digest(*store.read(np.arange(len(store))))
+    rows = np.arange(len(store) * (1 + store.mirrored))
+    return _digest(*store.read(rows), store.pooled(rows))
 
 
 def _prepared(path: Path) -> str:
