@@ -57,9 +57,10 @@ def damaged(kind: Kind, times: int, seed: int = 0) -> Iterator[tuple[str, str]]:
     before = {path: kind.read(path) for path, _ in kind.files}
     for number in range(times):
         path, others = rng.choice(kind.files)
-        how = HOW[number % len(HOW)]
         whole, status = path.read_bytes(), path.stat()
-        path.write_bytes(_damage(how, whole, [other.read_bytes() for other in others], rng))
+        unlike = [content for other in others if (content := other.read_bytes()) != whole]
+        how = HOW[number % (len(HOW) if unlike else len(HOW) - 1)]
+        path.write_bytes(_damage(how, whole, unlike, rng))
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         try:
             yield how, _outcome(kind, path, before[path])
@@ -73,7 +74,7 @@ def _damage(how: str, whole: bytes, others: Sequence[bytes], rng: random.Random)
         content, place = bytearray(whole), rng.randrange(len(whole))
         content[place] ^= 1 << rng.randrange(8)
         return bytes(content)
-    return {"cut": whole[: rng.randrange(1, len(whole))], "emptied": b"", "swapped": rng.choice(others)}[how]
+    return rng.choice(others) if how == "swapped" else whole[: rng.randrange(1, len(whole))] if how == "cut" else b""
 
 
 def _outcome(kind: Kind, path: Path, before: str) -> str:
