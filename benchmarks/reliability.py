@@ -200,16 +200,18 @@ def main() -> None:
             lines = []
             for line in ROWS[row](asked):  # one after the other: what was tried is kept also where the rest is not
                 lines.append(line)
-                keep(row, lines, time.monotonic() - began)
+                keep(row, asked, lines, time.monotonic() - began)
         show()
 
 
-def keep(row: str, lines: list[Line], seconds: float) -> None:
-    """Write the row down, with the commit of the code that was tried."""
+def keep(row: str, asked: Asked, lines: list[Line], seconds: float) -> None:
+    """Write the row down, with its command, and the commit of the code that was tried."""
     said = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    found = {"commit": said.stdout.strip(), "seconds": round(seconds), "lines": [asdict(line) for line in lines]}
+    command = f"make torture ROWS={row}" + (f" KILLS={asked.kills}" if row in ("kills", "notices") else "")
+    found = {"command": command, "commit": said.stdout.strip(), "seconds": round(seconds)}
+    found["lines"] = [asdict(line) for line in lines]
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / f"{row}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
@@ -226,10 +228,10 @@ def show() -> None:
             f"{line['times']:,}",
             f"{line['held']:,}",
             line["short"] or "–",
-            f"`make torture ROWS={row}`",
+            f"`{found['command']}`",
             found["commit"],
         ]
-        for row, found in kept.items()
+        for found in kept.values()
         for line in found["lines"]
     ]
     shown = f"**What was tried**\n\n{aligned(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
