@@ -16,7 +16,7 @@
 # make documents                  the documents' tables and figures, of results/
 # make docs                       the documents as a site, in site/
 # make verify                     whether every output, DVC's copies and the cells are what was written; reads all bytes
-# make torture [KILLS=200]        ends stages of a toy world at random instants; run again, they are to give the same bits
+# make torture [KILLS=200] [ROWS=damage]  what RELIABILITY.md promises, tried: kills, damaged files, full disks; make record PROFILE=reliability
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make serve [PHOTOS=folder]      captions, search and a game for photos of one's own, on http://127.0.0.1:8000
 # make setup [TORCH=cu128]        install only; PyTorch is that for the CPU where no GPU is found, TORCH names another
@@ -90,7 +90,7 @@ verify: $(INSTALLED)
 	@python -m pipeline.workflow.verify
 
 torture: $(INSTALLED)
-	@SAYWHICH_KILLS=$(or $(KILLS),200) python -m pytest -q tests/test_workflow.py -k killed_at_random
+	@OMP_NUM_THREADS=1 python benchmarks/reliability.py $(ROWS) --kills $(or $(KILLS),200)
 
 data: $(INSTALLED)
 	@python -m stages.fetch $(if $(DATASET),--dataset $(DATASET))

@@ -12,6 +12,7 @@ import numpy as np
 from pipeline.analysis.bootstrap import MEANS, draw
 from pipeline.analysis.judges import NEAR, TEXT, described
 from pipeline.errors import UserError
+from pipeline.runtime.seal import check_captions
 
 SPLIT = "test"
 SAMPLES = 6  # captions that are shown
@@ -29,6 +30,7 @@ def evaluated(folder: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+        check_captions(folder / "metrics.json", found)
         table = pq.read_table(folder / "captions.parquet")
         numbers = found[SPLIT]
     except (OSError, ValueError, KeyError) as error:

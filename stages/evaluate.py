@@ -30,7 +30,8 @@ def run(stage: Stage) -> None:
     from pipeline.config.load import method_settings
     from pipeline.evaluation.summary import summary
     from pipeline.runtime import products
-    from pipeline.runtime.files import atomic_path, write_atomically
+    from pipeline.runtime.files import atomic_path, sha256, write_atomically
+    from pipeline.runtime.seal import CAPTIONS
     from pipeline.tracking import recorder
     from pipeline.workflow.build_data import data
     from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, speaker_in
@@ -49,15 +50,16 @@ def run(stage: Stage) -> None:
         for split in p.splits:
             results[split], columns = evaluation.split(speaker, split)
             tables.append(pa.table(columns))
+        with atomic_path(stage.out / "captions.parquet") as path:
+            pq.write_table(pa.concat_tables(tables), path, compression="zstd", write_page_checksum=True)
         metrics = {
             "method": stage.instance,
             "settings": {**settings.shown, "seed": stage.seed},
             "signature": evaluation.signature(p.splits, settings.objective, settings.gamma),
             **results,
             "not_computed": evaluation.not_computed,
+            CAPTIONS: sha256(stage.out / "captions.parquet"),
         }
-        with atomic_path(stage.out / "captions.parquet") as path:
-            pq.write_table(pa.concat_tables(tables), path, compression="zstd", write_page_checksum=True)
         write_atomically(stage.out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
         shown = summary(results[p.splits[-1]])
         write_atomically(stage.out / "summary.json", json.dumps(shown, indent=2) + "\n")

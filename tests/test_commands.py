@@ -13,7 +13,7 @@ DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("profile
 BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 STAGES = set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
-RECORDS = {"observatory", "benchmarks", "cluster"}  # PROFILE of make record that are no profiles
+RECORDS = {"observatory", "benchmarks", "cluster", "reliability"}  # PROFILE of make record that are no profiles
 
 
 def commands(path: Path) -> list[list[str]]:

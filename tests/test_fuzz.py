@@ -6,6 +6,7 @@ import io
 import json
 import os
 import zipfile
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from pipeline.readers import read_corpus
 from pipeline.runtime.untrusted import array
 
 CASES = int(os.environ.get("SAYWHICH_FUZZ_CASES", "40"))  # of each kind
+tried: Counter[str] = Counter()
 quick = settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 odd = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just("\ud800"), st.just("../x"),
@@ -45,6 +47,12 @@ GOOD = {
         }
     },
 }  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def count():
+    yield
+    print(f"{tried.total()} cases were tried")
 
 
 def read(folder: Path, form: str) -> Corpus | str:
@@ -84,6 +92,7 @@ def test_a_value_of_another_kind_is_read_or_named(tmp_path_factory, form):
     @quick
     @given(changed(form))
     def check(text: str) -> None:
+        tried[form] += 1
         (folder / "a.json").write_text(text)
         read(folder, form)
 
@@ -97,6 +106,7 @@ def test_bytes_that_were_flipped_cut_or_doubled_are_read_or_named(tmp_path_facto
     @quick
     @given(st.integers(0, len(whole) - 1), st.binary(max_size=3), st.integers(0, 9))
     def check(at: int, instead: bytes, gone: int) -> None:
+        tried[form] += 1
         (folder / "a.json").write_bytes(whole[:at] + instead + whole[at + gone :])
         read(folder, form)
 
@@ -163,6 +173,7 @@ def test_settings_that_nobody_can_mean_are_one_line(text):
 @quick
 @given(st.text(st.sampled_from("ab:-[]{}&*!?|>'\"#%@`,. \n\t019~"), max_size=40))
 def test_any_settings_are_read_or_one_line(text):
+    tried["settings"] += 1
     problem = ""
     try:
         parse_yaml(text, "params.yaml")
@@ -174,6 +185,7 @@ def test_any_settings_are_read_or_one_line(text):
 @quick
 @given(st.integers(0, 130), st.binary(min_size=1, max_size=4))
 def test_any_array_is_read_or_one_error(at, instead):
+    tried["arrays"] += 1
     stream = io.BytesIO()
     np.save(stream, np.arange(2.0))
     whole = stream.getvalue()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from test_workflow import ROOT, toy_params
+from toy_world import ROOT, toy_params
 
 from pipeline.models.guided import Guided
 from pipeline.models.weights import load_agent

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_workflow import ROOT, toy_params
+from toy_world import ROOT, toy_params
 
 from pipeline.models.weights import load_agent
 from pipeline.workflow import stage as door

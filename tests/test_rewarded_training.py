@@ -10,7 +10,8 @@ import pytest
 import torch
 from dvc.repo import Repo
 from safetensors.torch import load_file, save_file
-from test_workflow import ROOT, change, toy_params
+from test_workflow import change
+from toy_world import ROOT, toy_params
 
 from pipeline.data.prepared import Prepared
 from pipeline.models.weights import load_agent, save_agents

@@ -8,66 +8,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from itertools import cycle
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from whole_profiles import profile
+from damaged import damaged, kinds
+from full_disk import filled, small_disk
+from interrupted import STAGES as KILLED
+from interrupted import interrupted, work_of
+from toy_world import ROOT, make_world, run, succeed
 
 from pipeline.workflow import stage as door
 
-ROOT = Path(__file__).parents[1]
-KEPT = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefile", ".dvc/config", ".dvcignore")
 METHODS = ("mle", "psst_multinomial", "st_multinomial", "luo")
-
-
-def toy_params() -> dict:
-    """The scenes profile, as small as it goes."""
-    params = profile("scenes")
-    params["draw"]["scenes"] = {"images": 34, "size": 64, "val": 8, "test": 8}
-    params["prepare"]["min_count"] = 2
-    for name, width in (("main", 4), ("judge", 6)):
-        params["features"][name]["detector"] |= {"epochs": 1, "width": width}
-    params["features"]["judge"]["mirrored"] = True
-    sizes = {"words": 8, "hidden": 8}
-    once = {"epochs": 1, "batch": 9, "validate_every": 1}
-    for role in ("listener", "speaker", "judge"):
-        params["pretrain"][role] |= sizes | {"optimisation": params["pretrain"][role]["optimisation"] | once}
-    params["pretrain"]["speaker"]["attention"] = 8
-    params["train"]["optimisation"] |= once
-    params["adapt"]["optimisation"] |= once
-    params["methods"] = {
-        "mle": {"from": "likelihood", "speaker": "speaker"},
-        "psst_multinomial": {"from": "psst", "speaker": "speaker", "lambda": 0.005, "rho": 0.25},
-        "st_multinomial": {"from": "psst", "speaker": "speaker", "lambda": 0.005},
-        "luo": {"from": "luo", "speaker": "speaker", "lambda": 0.9},
-    }
-    params["evaluate"]["metrics"] = ["BLEU", "ROUGE-L", "CIDEr", "SPICE"]  # METEOR takes seconds to start
-    params["sweep"]["seeds"] = [1]
-    params["sweep"]["grid"] = {"psst_multinomial": {"lambda": [0.002]}, "luo": {"lambda": [0.5]}}
-    params["report"]["images"] = 2
-    return params
-
-
-def run(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command in `folder`, with this environment's programs first."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    # mlflow, where a test has used it in this process, leaves its tracking address in the environment
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "SAYWHICH_"))}
-    settings = inherited | {"PATH": path, "OMP_NUM_THREADS": "1", "SAYWHICH_CORES": "2"} | environment
-    return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False, timeout=3600)
-
-
-def succeed(folder: Path, *command: str, **environment: str) -> str:
-    done = run(folder, *command, **environment)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
 
 
 def ran(output: str) -> list[str]:
@@ -90,32 +49,11 @@ def change(folder: Path, *keys: str, to: object) -> None:
     (folder / "params.yaml").write_text(json.dumps(params))
 
 
-def written(folder: Path, params: dict) -> None:
-    """A repository with this params.yaml at `folder`, before anything ran."""
-    for name in KEPT:
-        source, target = ROOT / name, folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, target)
-    (folder / "params.yaml").write_text(json.dumps(params))
-    (folder / ".gitignore").write_text("/data\n/mlflow*\n/mlartifacts\n.snakemake\n__pycache__\n")
-    succeed(folder, "git", "init", "-q")
-
-
-def committed(folder: Path) -> None:
-    for command in (["add", "-A"], ["commit", "-qm", "toy"]):
-        succeed(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", *command)
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> tuple[Path, list[str]]:
     """A repository after its first `make repro`, and the stages that ran."""
     folder = tmp_path_factory.mktemp("world")
-    written(folder, toy_params())
-    committed(folder)
-    return folder, ran(succeed(folder, sys.executable, "-m", "pipeline.workflow.repro"))
+    return folder, ran(make_world(folder))
 
 
 @pytest.fixture
@@ -350,46 +288,26 @@ def test_a_killed_training_ends_with_the_same_bits(world, tmp_path):
     assert not list((world[0] / "data/checkpoints").glob("*/step-*")), "checkpoints of a finished run are removed"
 
 
-KILLS = int(os.environ.get("SAYWHICH_KILLS", "10"))
-KILLED = {
-    "draw": ("--dataset", "scenes"),
-    "prepare": (),
-    "features": ("--features", "judge"),
-    "pretrain": ("--role", "listener"),
-    "evaluate": ("--method", "luo"),
-}
+@pytest.mark.parametrize(("name", "request_"), zip(KILLED, cycle((signal.SIGKILL, signal.SIGTERM, signal.SIGINT))))
+def test_a_stage_that_is_ended_at_random_gives_the_same_files_when_it_is_run_again(world, tmp_path, name, request_):
+    """A fast sample of `make torture`, in processes of their own."""
+    assert list(interrupted(work_of(world[0], tmp_path, name), [request_], seed=1)) == [""]
+    assert not list(tmp_path.glob(".*.part")), "what a killed process left is gone after the next run"
 
 
-@pytest.mark.parametrize(("name", "options"), KILLED.items())
-def test_a_stage_that_is_killed_at_random_gives_the_same_files_when_it_is_run_again(world, tmp_path, name, options):
-    """SIGKILL and a scheduler's SIGTERM in turn, at any instant of the stage's time; then the same command again."""
-    command = [sys.executable, "-m", f"stages.{name}", *options]
-    settings = {"SAYWHICH_TRACKING": "off", "SAYWHICH_CHECKPOINT_SECONDS": "0", "OMP_NUM_THREADS": "1"}
-    began = time.monotonic()
-    succeed(world[0], *command, "--out", str(tmp_path / "whole"), **settings)
-    seconds, whole = time.monotonic() - began, digests_below(tmp_path / "whole")
-    assert whole
-    instants = random.Random(f"{name} {KILLS}")
-    for number in range(max(1, KILLS // len(KILLED))):
-        out = tmp_path / f"killed{number}"
-        environment = {**os.environ, **settings}
-        request = (signal.SIGKILL, signal.SIGTERM)[number % 2]
-        with subprocess.Popen(
-            [*command, "--out", str(out)], cwd=world[0], env=environment, stderr=subprocess.PIPE, text=True
-        ) as process:
-            time.sleep(instants.uniform(0, seconds))
-            process.send_signal(request)
-            said = process.communicate()[1]
-        assert process.returncode in (0, 143, -request), said
-        assert process.returncode != 143 or "ended by SIGTERM; the same command goes on from here" in said
-        succeed(world[0], *command, "--out", str(out), **settings)
-        assert digests_below(out) == whole
-        assert not list(tmp_path.glob(".*.part")), "what a killed process left is gone after the next run"
+def test_damage_is_named_by_what_reads_it(world, tmp_path):
+    """But for bits of HDF5's own that nobody reads."""
+    for kind in kinds(world[0], tmp_path):
+        found = {outcome for _, outcome in damaged(kind, 40)}
+        assert {each for each in found if not each.endswith("features.h5: used silently, the same result")} == {""}
 
 
-def digests_below(folder: Path) -> dict[str, str]:
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".part")]
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
+def test_a_small_disk_that_is_full_or_read_only_is_one_line(world, tmp_path):
+    try:
+        with small_disk(tmp_path / "disk"):
+            assert set(filled(world[0], tmp_path / "disk", "prepare", (0.5,))) == {""}
+    except PermissionError as error:
+        pytest.skip(str(error))
 
 
 def test_a_mistake_is_one_line_and_nothing_is_written(world, tmp_path):

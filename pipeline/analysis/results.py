@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.analysis.judges import ADAPTED, NEAREST, OWN, SECOND, JudgeTitle, Keys, in_order, recall_by
 from pipeline.errors import UserError
+from pipeline.runtime.seal import check_captions
 
 SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α", "rerank": "n"}
 DIALS = ("gamma", "alpha", "similarity", "rerank")  # in the place of λ
@@ -207,14 +208,16 @@ def read_results(
     Methods are compared by `score`; None: as `Results.wanted`.
 
     A chain's run with the settings of a cell is left out (the same stage made both); if its numbers differ from the
-    cell's, a note says so. Raises UserError if a file is missing or not of the form that the evaluate stage writes.
+    cell's, a note says so. Raises UserError if a file is missing or not of the form that the evaluate stage writes, or
+    the captions beside it are other ones.
     """
     cells, notes = sweep / "cells.json", []
     entries, paths = read_json(cells), [folder / "metrics.json" for folder in evaluations]
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) and "cell" in entry for entry in entries):
         raise UserError(f"{cells}: expected a list of cells with their names; delete it and run the sweep again.")
+    check_captions(cells, entries[0] if entries else None)
     swept = [_run(entry, cells, sweep / "captions.parquet", entry["cell"]) for entry in entries]
-    single = [_run(read_json(path), path, path.with_name("captions.parquet")) for path in paths]
+    single = [_run(_with_its_captions(path), path, path.with_name("captions.parquet")) for path in paths]
     guided = {run.method for run in (*swept, *single) if "gamma" in run.settings}
     runs: dict[tuple[Any, ...], Run] = {}
     for run in (*swept, *single):
@@ -238,6 +241,12 @@ def read_results(
     points = [Point(tuple(sorted(group, key=lambda run: _rank(run.settings.get("seed"))))) for group in groups.values()]
     points.sort(key=lambda point: (order[point.method], [_rank(value) for _, value in sorted(point.settings.items())]))
     return Results(tuple(points), tuple(notes), (cells, *paths), score)
+
+
+def _with_its_captions(path: Path) -> Any:
+    entry = read_json(path)
+    check_captions(path, entry)
+    return entry
 
 
 def _same(left: Mapping[Keys, float], right: Mapping[Keys, float]) -> bool:

@@ -138,7 +138,7 @@ class FeatureStore:
             raise
         except FileNotFoundError as error:
             raise UserError(f"{error.filename or self.path}: there are no features; run the features stage") from None
-        except (OSError, KeyError, ValueError) as error:
+        except (OSError, KeyError, ValueError, RuntimeError) as error:  # the last: checksums of HDF5's own
             raise UserError(f"{self.path}: not a whole store of features ({error}); run the features stage") from None
         if self.manifest.get("crc") != _crc_of(self._crc):
             raise UserError(f"{self.path}: the manifest beside it is of another store; run the features stage again")

@@ -87,9 +87,11 @@ def random_distractors(images: int, count: int, seed: int) -> Tensor:
     if count >= images:
         raise UserError(f"gallery: {count} distractors an image, but there are only {images - 1} other images")
     draw = np.random.Generator(np.random.Philox(key=[seed, count]))
-    # of M − 1 others; those from the image's own number on are moved up by one
-    drawn = np.stack([draw.choice(images - 1, count, replace=False) for _ in range(images)])
-    return torch.from_numpy(drawn + (drawn >= np.arange(images)[:, None]))
+    found = torch.empty(images, count, dtype=torch.int64)
+    for image, others in enumerate(found.numpy()):
+        others[:] = draw.choice(images - 1, count, replace=False)
+        others += others >= image  # of M − 1 others; those from the image's own number on are moved up by one
+    return found
 
 
 def similar_distractors(features: Tensor, count: int, *, block: int = 512) -> Tensor:

@@ -25,10 +25,11 @@ from pipeline.models.hub import Hub
 from pipeline.models.listener import Listener
 from pipeline.models.lstm import Lstm
 from pipeline.models.transformer import Transformer
-from pipeline.runtime.files import write_atomically
+from pipeline.runtime.files import sha256, write_atomically
 
 NONE = "0" * 64  # in place of a file's SHA-256, while that is computed
 LONGEST = 1 << 26  # bytes of a header
+HISTORY = "history"  # beside the agents' names: of which training they are
 Agent = Decoder | Listener | DualEncoder | Critic | Controls | Encoder | Discriminator | CaptionClassifier
 SPEAKERS: tuple[type[Agent], ...] = (Att2in, Transformer, Lstm, Hub, Guided, Answering)
 OTHERS: tuple[type[Agent], ...] = (
@@ -43,8 +44,11 @@ OTHERS: tuple[type[Agent], ...] = (
 KINDS: dict[str, Callable[..., Agent]] = {kind.__name__: kind for kind in (*SPEAKERS, *OTHERS)}
 
 
-def save_agents(path: Path, agents: Mapping[str, Agent]) -> None:
-    """Write `agents` by name, parameters and the arguments they were built with; the file is whole or absent."""
+def save_agents(path: Path, agents: Mapping[str, Agent], history: Path | None = None) -> None:
+    """Write `agents` by name, parameters and the arguments they were built with; the file is whole or absent.
+
+    `history`: the record of their training, a file of this name beside `path` that is to stay what it is.
+    """
     from safetensors.torch import save
 
     tensors: dict[str, Tensor] = {}
@@ -52,12 +56,16 @@ def save_agents(path: Path, agents: Mapping[str, Agent]) -> None:
         for name, value in agent.state_dict().items():
             tensors[f"{prefix}.{name}"] = value.detach().cpu().contiguous()
     built = {name: {"kind": type(agent).__name__, "arguments": agent.arguments} for name, agent in agents.items()}
-    content = save(tensors, metadata={"agents": json.dumps({"sha256": NONE, **built})})  # one entry: their order varies
+    said = {"sha256": NONE} if history is None else {"sha256": NONE, HISTORY: [history.name, sha256(history)]}
+    content = save(tensors, metadata={"agents": json.dumps({**said, **built})})  # one entry: their order varies
     write_atomically(path, content.replace(NONE.encode(), hashlib.sha256(content).hexdigest().encode(), 1))
 
 
 def load_agent(path: Path, name: str) -> Agent:
-    """The agent that `save_agents` wrote as `name`, on the CPU, in evaluation mode."""
+    """The agent that `save_agents` wrote as `name`, on the CPU, in evaluation mode.
+
+    UserError where the file is not what was written, or the history beside it is of another training.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -72,8 +80,9 @@ def load_agent(path: Path, name: str) -> Agent:
             raise
         raise UserError(f"{path}: not a whole safetensors file ({problem}); run its stage again") from None
     if name not in built:
-        there = ", ".join(key for key in built if key != "sha256")
+        there = ", ".join(key for key in built if key not in ("sha256", HISTORY))
         raise UserError(f"{path}: holds no {name}, only {there or 'foreign tensors'}; run its stage again")
+    _check_history(path, built.get(HISTORY))
     if broken := [key for key, tensor in tensors.items() if not tensor.isfinite().all()]:
         raise UserError(f"{path}: {broken[0]} is not a number, or infinite: its training diverged; train it again")
     try:
@@ -101,6 +110,14 @@ def _check_bytes(path: Path) -> None:
             f"{path}: not a whole safetensors file of ours: its bytes are not those that were written; run "
             "its stage again"
         )
+
+
+def _check_history(path: Path, said: Any) -> None:
+    """Weights that were copied without their history, or never had one, are taken as they are."""
+    match said:
+        case [str(name), str(digest)] if (history := path.with_name(Path(name).name)).is_file():
+            if sha256(history) != digest:
+                raise UserError(f"{path}: is not of the training that {history} is of; run their stage again")
 
 
 def _build(made: Mapping[str, Any]) -> Agent:

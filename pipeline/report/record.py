@@ -24,6 +24,7 @@ OTHERS = {  # data/<name> has them; profiles: data/report
     "benchmarks": "make bench",
     "cluster": "python benchmarks/cluster.py",
     "costs": "make costs",
+    "reliability": "make torture",
     "observatory_scenes": "make observatory TRAINED=data",
     "observatory_flickr8k": "make observatory TRAINED=data",
 }

@@ -51,9 +51,9 @@ def _train_and_write(
         assert isinstance(agent, Agent)
         if roles is None or role in roles:
             agents[role] = agent
-    paths = [out / name for name in ("weights.safetensors", "history.jsonl", "metrics.json")]
-    save_agents(paths[0], agents)
-    write_atomically(paths[1], "".join(json.dumps(entry) + "\n" for entry in history))
+    paths = [out / name for name in ("history.jsonl", "weights.safetensors", "metrics.json")]
+    write_atomically(paths[0], "".join(json.dumps(entry) + "\n" for entry in history))
+    save_agents(paths[1], agents, paths[0])
     write_atomically(paths[2], json.dumps(training.result(), indent=2) + "\n")
     record.outputs(paths)
     kept.clear()

@@ -24,7 +24,8 @@ from typing import Any, TextIO
 from pipeline.config.names import named_mapping
 from pipeline.config.views import listed_deps, listed_keys
 from pipeline.errors import UserError, reason
-from pipeline.runtime.files import atomic_path, digest, write_atomically
+from pipeline.runtime.files import atomic_path, digest, sha256, write_atomically
+from pipeline.runtime.seal import CAPTIONS, check_captions
 
 CELLS = Path("data/cells")
 
@@ -123,6 +124,7 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
         for line in (cell.folder / "history.jsonl").read_text(encoding="utf-8").splitlines():
             epochs.append(json.dumps({"method": cell.method, "cell": cell.name, **json.loads(line)}))
         metrics = json.loads((cell.folder / "evaluation/metrics.json").read_text(encoding="utf-8"))
+        check_captions(cell.folder / "evaluation/metrics.json", metrics)
         settings = {**metrics.get("settings", {}), **cell.settings, "seed": cell.seed}
         entries.append({"cell": cell.name, **metrics, "settings": settings})
         captions = cell.folder / "evaluation/captions.parquet"
@@ -139,7 +141,6 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
         }
         tables.append(pa.table({**named, **{name: table[name] for name in table.column_names if name not in named}}))
     write_atomically(out / "history.jsonl", "".join(f"{line}\n" for line in epochs))
-    write_atomically(out / "cells.json", json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
     with atomic_path(out / "captions.parquet") as temporary:
         pq.write_table(
             pa.concat_tables(tables, promote_options="default")
@@ -148,6 +149,9 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
             temporary,
             write_page_checksum=True,
         )
+    written = sha256(out / "captions.parquet")
+    gathered = [{**entry, CAPTIONS: written} if CAPTIONS in entry else entry for entry in entries]
+    write_atomically(out / "cells.json", json.dumps(gathered, indent=1, ensure_ascii=False) + "\n")
 
 
 def estimate(grid: Sequence[Cell], cores: int, seconds: float | None) -> str:

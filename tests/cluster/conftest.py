@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from loopback import Loopback, loopback, missing
-from test_workflow import committed, succeed, written
 from toy_grid import params
+from toy_world import committed, succeed, written
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,8 +17,8 @@ import psutil
 import pytest
 import yaml
 from loopback import Loopback, Slurm, until
-from test_workflow import ROOT, run, succeed
 from toy_grid import CELLS, EPOCHS, STEPS, digests, without_grid
+from toy_world import ROOT, run, succeed
 
 from pipeline.training.loop import LOG_EVERY
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from loopback import BUCKET, Loopback
-from test_workflow import ran, succeed
+from test_workflow import ran
 from toy_grid import digests
+from toy_world import succeed
 
 
 def keys(up: Loopback) -> list[str]:

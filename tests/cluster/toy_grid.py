@@ -6,7 +6,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from test_workflow import toy_params
+from toy_world import toy_params
 
 EPOCHS, STEPS = 100, 200  # of a cell's training
 CELLS = tuple(f"luo/lambda={value}_seed=1" for value in (0.5, 0.6, 0.7))

@@ -5,6 +5,8 @@ import pytest
 from pipeline.analysis.judges import recall_by
 from pipeline.analysis.results import named, read_results, with_frozen_speakers
 from pipeline.errors import UserError
+from pipeline.runtime.files import sha256
+from pipeline.runtime.seal import CAPTIONS
 
 
 def test_missing_null_and_nan_are_none_and_zero_is_a_number(world, make_cell):
@@ -160,3 +162,22 @@ def test_a_single_run_and_its_cell_differ_by_more_than_the_order_of_a_sum(world,
     world.write([make_cell("luo", 0.9, 70.0, **given)], [make_cell("luo", 0.9 * factor, 70.0, **given)])
     notes = read_results(world.sweep, world.evaluations).notes
     assert len([note for note in notes if "different numbers" in note]) == told
+
+
+def test_captions_that_were_swapped_or_damaged_are_named(world, make_cell):
+    entries = [make_cell(method, 0.9, 70.0, **{"lambda": 0.5, "seed": 1}) for method in ("luo", "mle")]
+    world.write(entries[:1], entries)
+    folders = [world.root / "evaluation" / method for method in ("luo", "mle")]
+    for path in (world.sweep / "cells.json", *(folder / "metrics.json" for folder in folders)):
+        said = {CAPTIONS: sha256(path.with_name("captions.parquet"))}
+        found = json.loads(path.read_text())
+        path.write_text(json.dumps([found[0] | said] if isinstance(found, list) else found | said))
+    read_results(world.sweep, folders)
+    for place in (world.sweep, folders[0]):
+        path = place / "captions.parquet"
+        whole = path.read_bytes()
+        for content in ((folders[1] / "captions.parquet").read_bytes(), whole[:-9] + b"x" + whole[-8:]):
+            path.write_bytes(content)
+            with pytest.raises(UserError, match=rf"{place.name}/captions\.parquet: is not the file that"):
+                read_results(world.sweep, folders)
+        path.write_bytes(whole)

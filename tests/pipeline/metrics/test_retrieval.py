@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 import torch
@@ -207,3 +208,13 @@ def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(at_on
     assert nearest(vectors, gallery, (1,))[[5, 7]].tolist() == [[7], [5]]
     with pytest.raises(UserError, match="mined: rank 19, but an image has only 18 others in the training split"):
         nearest(vectors, gallery, (19,))
+
+
+def test_a_gallery_is_drawn_in_its_own_memory():
+    """What torch holds is not traced: what is, is one image's draw at a time, however many images there are."""
+    tracemalloc.start()
+    try:
+        random_distractors(1500, 999, 0)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -77,3 +79,23 @@ def test_weights_that_are_no_numbers_are_not_used(toy, tmp_path):
     save_agents(tmp_path / "weights.safetensors", {"listener": listener})
     with pytest.raises(UserError, match=r"listener\.word\.weight is not a number, or infinite"):
         load_agent(tmp_path / "weights.safetensors", "listener")
+
+
+def test_whole_weights_of_another_training_are_named(toy, tmp_path):
+    for seed, name in enumerate(("a", "b", "moved")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "history.jsonl").write_text(f'{{"loss": {seed}}}\n')
+        save_agents(
+            tmp_path / name / "weights.safetensors",
+            {"listener": toy.agents(seed).listener},
+            tmp_path / name / "history.jsonl",
+        )
+    shutil.copy(tmp_path / "b/weights.safetensors", tmp_path / "a/weights.safetensors")
+    with pytest.raises(
+        UserError, match=r"a/weights\.safetensors: is not of the training that .*a/history\.jsonl is of"
+    ):
+        load_agent(tmp_path / "a/weights.safetensors", "listener")
+    with pytest.raises(UserError, match="holds no speaker, only listener"):
+        load_agent(tmp_path / "b/weights.safetensors", "speaker")
+    (tmp_path / "moved/history.jsonl").unlink()  # weights alone may be handed on
+    assert load_agent(tmp_path / "moved/weights.safetensors", "listener").arguments["hidden"] == 10

@@ -3,6 +3,8 @@
 import re
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.analysis.selection import ReportSettings
@@ -343,3 +345,47 @@ def test_a_page_without_pictures_works(full_world, open_page, tmp_path):
     page.get_by_role("radio", name="METEOR").check()
     assert page.locator("#curve .panel:visible").count() == 4
     assert page.locator("#gallery").inner_text().startswith("Example captions")
+
+
+PAYLOADS = (
+    "<script>window.ran = 1</script>",
+    "<img src=x onerror='window.ran = 1'>",
+    "<svg onload='window.ran = 1'>",
+    "</script><script>window.ran = 1</script>",
+    "</title><script>window.ran = 1</script>",
+    "</style><img src=x onerror=window.ran=1>",
+    '" autofocus onfocus="window.ran = 1',
+    '<iframe srcdoc="<script>parent.ran = 1</script>"></iframe>',
+    "<details open ontoggle=window.ran=1>x</details>",
+    '<a href="javascript:window.ran = 1">a dog</a>',
+    "<!--><img src=x onerror=window.ran=1>-->",
+    "<math><mtext><script>window.ran = 1</script></mtext></math>",
+)
+
+
+def test_markup_in_captions_runs_nothing(browser, full_world, tmp_path):
+    for path in (full_world.sweep / "captions.parquet", *full_world.root.glob("evaluation/*/captions.parquet")):
+        said = pq.read_table(path).to_pylist()
+        said = [row | {"caption": PAYLOADS[(n + n // 7) % len(PAYLOADS)]} for n, row in enumerate(said)]
+        pq.write_table(pa.Table.from_pylist(said), path)
+    settings = replace(SETTINGS, images=12)
+    write_report(full_world.sweep, full_world.evaluations, full_world.prepared, full_world.images, tmp_path, settings)
+    for policy in (True, False):
+        context = browser.new_context(bypass_csp=not policy)
+        page = context.new_page()
+        page.goto((tmp_path / "report.html").as_uri())
+        assert page.locator("a[href^=javascript]").count() == 0
+        assert page.evaluate("window.ran") is None
+        shown = page.evaluate("document.body.textContent")
+        assert [payload for payload in PAYLOADS if payload not in shown] == []
+        context.close()
+
+
+def test_markup_that_is_not_escaped_runs(browser, tmp_path):
+    """Or the test above would see nothing."""
+    (tmp_path / "raw.html").write_text(f"<body>{PAYLOADS[1]}{PAYLOADS[8]}</body>")
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto((tmp_path / "raw.html").as_uri())
+    page.wait_for_function("window.ran === 1")
+    context.close()

@@ -1,0 +1,68 @@
+"""The most memory that stages take on a toy world, and on one of so many times the images."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+from printed import doing
+
+ROOT = Path(__file__).parents[1]
+STAGES = {
+    "draw": ["--dataset", "scenes"],
+    "prepare": [],
+    "features": ["--features", "main"],
+    "features, judge": ["--features", "judge"],
+    "pretrain, listener": ["--role", "listener"],
+    "pretrain, speaker": ["--role", "speaker"],
+    "pretrain, judge": ["--role", "judge"],
+    "train": ["--method", "psst_multinomial"],
+    "adapt": ["--method", "psst_multinomial"],
+    "evaluate": ["--method", "psst_multinomial"],
+}
+SHOWN = ("draw", "prepare", "features", "pretrain, speaker", "train", "adapt", "evaluate")
+
+
+def peaks(folder: Path, images: int, times: int) -> Iterator[tuple[str, float, float]]:
+    """Each stage, and the most megabytes that it took with so many images, and with `times` as many.
+
+    A quarter of the images is validated on, and as many are tested on.
+    """
+    small, large = (_peaks(folder / f"{n}", n) for n in (images, times * images))
+    yield from ((name, small[name], large[name]) for name in SHOWN)
+
+
+def _peaks(folder: Path, images: int) -> dict[str, float]:
+    from toy_world import toy_params
+
+    params = toy_params()
+    params["draw"]["scenes"] |= {"images": images, "val": images // 4, "test": images // 4}
+    folder.mkdir(parents=True)
+    for name in ("pipeline", "stages"):
+        (folder / name).symlink_to(ROOT / name)
+    shutil.copy(ROOT / "dvc.yaml", folder)
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
+    found = {}
+    for name, options in STAGES.items():
+        doing(f"memory of {name} with {images} images")
+        found[name] = _peak(folder, [f"stages.{name.partition(',')[0]}", *options])
+    return found
+
+
+def _peak(folder: Path, words: list[str]) -> float:
+    """Megabytes of resident memory, of the process alone."""
+    environment = os.environ | {"SAYWHICH_TRACKING": "off", "OMP_NUM_THREADS": "1"}
+    with open(folder / "said.txt", "wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *words], cwd=folder, env=environment, stdout=said, stderr=said
+        )
+        _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)  # or Popen would wait for it again
+    if status:
+        raise SystemExit((folder / "said.txt").read_text(encoding="utf-8")[-2000:])
+    return used.ru_maxrss / 1024

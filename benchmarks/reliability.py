@@ -1,0 +1,265 @@
+"""What RELIABILITY.md promises, tried: stages that are killed, files that are damaged, disks that are full, and more.
+
+    python benchmarks/reliability.py [ROW ...] [--kills 200] [--damages 1000] [--cases 1700] [--writers 32]
+        [--images 200] [--world FOLDER]
+
+Each row is kept in data/reliability/ROW.json; data/reliability/reliability.md has all rows that there are, and
+`make record PROFILE=reliability` makes results/reliability.json of them. Stages are forked from this process, after
+its imports, so that random instants fall into their work and not into the start of an interpreter; Snakemake and what
+it starts are not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain, cycle, islice
+from pathlib import Path
+
+from printed import doing
+
+ROOT = Path(__file__).parents[1]
+OUT = Path("data/reliability")
+LONGEST = 160  # characters of what fell short
+GRID_SHARE = 50  # of so many kills, one of the grid, which takes as long as many stages
+MARKUP = [f"tests/pipeline/report/test_{name}.py" for name in ("page", "export", "browser")]
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was tried so often, how often it held, and what fell short instead."""
+
+    tried: str
+    times: int
+    held: int
+    short: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How much of each row is asked for, and a toy world to try it on."""
+
+    kills: int
+    damages: int
+    cases: int
+    writers: int
+    images: int
+    world: Path
+    scratch: Path
+
+
+def counted(tried: str, outcomes: Iterable[str]) -> Line:
+    """`outcomes`: of each time what fell short, or nothing."""
+    found = list(outcomes)
+    short = Counter(outcome for outcome in found if outcome)
+    told = "; ".join(f"{number} × {outcome}" for outcome, number in short.most_common())
+    return Line(tried, len(found), len(found) - short.total(), _clipped(told))
+
+
+def kills(asked: Asked) -> Iterator[Line]:
+    """SIGKILL, and the same command again."""
+    return _interruptions(asked, asked.kills, (signal.SIGKILL,), "SIGKILL")
+
+
+def notices(asked: Asked) -> Iterator[Line]:
+    """A quarter as many requests to end, of both kinds in turn."""
+    return _interruptions(asked, asked.kills // 4, (signal.SIGTERM, signal.SIGINT), "SIGTERM or SIGINT")
+
+
+def _interruptions(asked: Asked, number: int, requests: tuple[signal.Signals, ...], what: str) -> Iterator[Line]:
+    from interrupted import STAGES, Forked, grid, import_everything, interrupted, started, work_of
+
+    import_everything()
+    of_grid = number // GRID_SHARE
+    share, more = divmod(number - of_grid, len(STAGES))
+    for n, name in enumerate(STAGES):
+        times = share + (n < more)
+        doing(f"{times} times {what}, {name}")
+        work = work_of(asked.world, asked.scratch, name)
+        yield counted(f"{what}: {name}", interrupted(work, list(islice(cycle(requests), times)), Forked))
+    if of_grid:
+        doing(f"{of_grid} times {what}, the grid")
+        work = grid(asked.world)
+        yield counted(f"{what}: the grid", interrupted(work, list(islice(cycle(requests), of_grid)), started))
+
+
+def damage(asked: Asked) -> Iterator[Line]:
+    """Damaged files of every kind that stages read."""
+    from damaged import damaged, kinds
+
+    found = kinds(asked.world, asked.scratch / "checkpoints")
+    for kind in found:
+        doing(f"damaged {kind.name}")
+        outcomes = (outcome for _, outcome in damaged(kind, asked.damages // len(found)))
+        yield counted(f"a bit, cut, emptied, swapped: {kind.name}", outcomes)
+
+
+def disk(asked: Asked) -> Iterator[Line]:
+    """Full disks and read-only ones."""
+    from full_disk import filled, small_disk
+    from interrupted import STAGES, Forked, import_everything
+
+    import_everything()
+    folder = asked.scratch / "disk"
+    try:
+        with small_disk(folder):
+            outcomes = chain.from_iterable(
+                filled(asked.world, folder, name, (0.0, 0.3, 0.6, 0.9), Forked) for name in STAGES
+            )
+            yield counted("a full or read-only disk: every stage", outcomes)
+    except PermissionError as error:
+        yield Line("a full or read-only disk: every stage", 0, 0, str(error))
+
+
+def fuzz(asked: Asked) -> Iterator[Line]:
+    """Inputs that nobody would write, as Hypothesis counts them."""
+    said = _pytest(["tests/test_fuzz.py", "-s"], SAYWHICH_FUZZ_CASES=str(asked.cases))
+    cases = sum(map(int, re.findall(r"(\d+) cases were tried", said)))
+    failed = len(re.findall(r"^FAILED .*(?:another_kind|flipped|any_settings|any_array)", said, re.MULTILINE))
+    yield Line("annotations, settings, arrays at random", cases, cases - failed, _failures(said))
+    yield _tests(said, "bombs, pipes, nests and other inputs made by hand")
+
+
+def writers(asked: Asked) -> Iterator[Line]:
+    """Many who write at once, and a server that is gone."""
+    said = _pytest(["tests/pipeline/tracking/test_recorder.py"], SAYWHICH_WRITERS=str(asked.writers))
+    lost = "first_writers" in _failures(said)
+    yield Line(f"{asked.writers} MLflow writers at once: no metric lost", asked.writers, 0 if lost else asked.writers)
+    yield _tests(said, "MLflow killed, locked, gone, or never there")
+
+
+def hostile(asked: Asked) -> Iterator[Line]:
+    """What strangers send: names, paths, links, archives, pickles, markup."""
+    yield _tests(_pytest(["tests/test_strangers.py"]), "names, paths, links and pickles of strangers")
+    archives = ["tests/pipeline/corpora/test_archives.py", "tests/pipeline/runtime/test_untrusted.py"]
+    yield _tests(_pytest(archives), "archives of strangers")
+    weights = ["tests/pipeline/features/test_weights.py", "tests/pipeline/models/test_weights.py"]
+    yield _tests(_pytest(weights), "weights of strangers")
+    yield _tests(_pytest([*MARKUP, "-k", "markup or formula or escaped or leave"]), "markup and formulas in captions")
+
+
+def diverging(asked: Asked) -> Iterator[Line]:
+    """Trainings that go wrong."""
+    paths = ["tests/pipeline/training/test_loop.py", "tests/pipeline/evaluation/test_validation.py"]
+    names = "diverge or no_numbers or infinite or exploding or says_the_same or dead_listener"
+    yield _tests(_pytest([*paths, "-k", names]), "NaN, exploding gradients, collapse, endless captions")
+
+
+def memory(asked: Asked) -> Iterator[Line]:
+    """The most memory of stages on ten times the images; held where it is less than a quarter more."""
+    from grown import peaks
+
+    for name, small, large in peaks(asked.scratch / "grown", asked.images, 10):
+        grown = f"{small:.0f} MB with {asked.images:,} images, {large:.0f} MB with {10 * asked.images:,}"
+        yield Line(f"memory at 10 × the data: {name}", 1, int(large < 1.25 * small), grown)
+
+
+ROWS: dict[str, Callable[[Asked], Iterator[Line]]] = {
+    "kills": kills, "notices": notices, "damage": damage, "disk": disk, "fuzz": fuzz, "writers": writers,
+    "hostile": hostile, "diverging": diverging, "memory": memory,
+}  # fmt: skip
+ON_A_WORLD = ("kills", "notices", "damage", "disk")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}; default: all")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--damages", type=int, default=1000)
+    parser.add_argument("--cases", type=int, default=1700, help="of each kind of random input, of which there are six")
+    parser.add_argument("--writers", type=int, default=32)
+    parser.add_argument("--images", type=int, default=200, help="and ten times as many")
+    parser.add_argument("--world", type=Path, help="a toy world that was made before; default: one is made")
+    options = parser.parse_args()
+    sys.path.append(str(ROOT / "tests"))
+    from toy_world import make_world
+
+    rows = options.rows or list(ROWS)
+    if unknown := set(rows) - set(ROWS):
+        parser.error(f"no row {', '.join(unknown)}; there are: {', '.join(ROWS)}")
+    with tempfile.TemporaryDirectory() as scratch:
+        world = options.world or Path(scratch) / "world"
+        if set(rows) & set(ON_A_WORLD) and not (world / "data/report/report.html").exists():
+            doing("a toy world")
+            world.mkdir(parents=True, exist_ok=True)
+            make_world(world)
+        given = {key: value for key, value in vars(options).items() if key not in ("rows", "world")}
+        for row in rows:
+            asked, began = Asked(**given, world=world.resolve(), scratch=Path(scratch) / row), time.monotonic()
+            asked.scratch.mkdir()
+            lines = []
+            for line in ROWS[row](asked):  # one after the other: what was tried is kept also where the rest is not
+                lines.append(line)
+                keep(row, asked, lines, time.monotonic() - began)
+        show()
+
+
+def keep(row: str, asked: Asked, lines: list[Line], seconds: float) -> None:
+    """Write the row down, with its command, and the commit of the code that was tried."""
+    said = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    command = f"make torture ROWS={row}" + (f" KILLS={asked.kills}" if row in ("kills", "notices") else "")
+    found = {"command": command, "commit": said.stdout.strip(), "seconds": round(seconds)}
+    found["lines"] = [asdict(line) for line in lines]
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / f"{row}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def show() -> None:
+    """Print the rows that there are, and write them to data/reliability/reliability.md."""
+    from pipeline.report.tables import aligned
+
+    kept = {row: json.loads(path.read_text(encoding="utf-8")) for row in ROWS if (path := OUT / f"{row}.json").exists()}
+    columns = ["what was tried", "times", "held", "what fell short, or was skipped", "command", "commit"]
+    cells = [
+        [
+            line["tried"],
+            f"{line['times']:,}",
+            f"{line['held']:,}",
+            line["short"] or "–",
+            f"`{found['command']}`",
+            found["commit"],
+        ]
+        for found in kept.values()
+        for line in found["lines"]
+    ]
+    shown = f"**What was tried**\n\n{aligned(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
+    (OUT / "reliability.md").write_text(shown, encoding="utf-8")
+    print(shown)
+
+
+def _pytest(words: list[str], **environment: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *words]
+    doing(" ".join(words))
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def _tests(said: str, tried: str) -> Line:
+    found = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|error|skipped)", said)}
+    failed = found.get("failed", 0) + found.get("error", 0)
+    return Line(tried, found.get("passed", 0) + failed, found.get("passed", 0), _failures(said))
+
+
+def _failures(said: str) -> str:
+    return _clipped("; ".join(re.findall(r"^(?:FAILED|ERROR|SKIPPED) (.+)", said, re.MULTILINE)))
+
+
+def _clipped(text: str) -> str:
+    one = " ".join(text.replace("|", "/").split())
+    return one if len(one) <= LONGEST else f"{one[:LONGEST]} …"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Files that are damaged, their times kept, and what stages read them with: is the damage named, or used silently?"""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pipeline.analysis.captions import read_captions
+from pipeline.analysis.results import read_results
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
+from pipeline.models.weights import load_agent
+from pipeline.training.checkpoint import Checkpoints
+
+HOW = ("bit", "cut", "emptied", "swapped")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Files of a kind, each with whole ones that it may be swapped with; what reads them gives a digest of it all."""
+
+    name: str
+    files: Sequence[tuple[Path, Sequence[Path]]]
+    read: Callable[[Path], str]
+
+
+def kinds(world: Path, scratch: Path) -> list[Kind]:
+    """What the stages of a finished toy world read, and checkpoints made in `scratch`."""
+    data = world / "data"
+    models = sorted(data.glob("models/*/weights.safetensors"))
+    features = sorted(data.glob("features/*/features.h5"))
+    prepared = sorted(path for path in (data / "prepared").iterdir() if path.name != "sha256.json")
+    captions = sorted(data.glob("evaluation/*/captions.parquet"))
+    checkpoints = _checkpoints(scratch)
+    return [
+        Kind("checkpoints", [(checkpoints[-1], checkpoints[:-1])], _checkpoint),
+        Kind("weights", [(path, [other for other in models if other != path]) for path in models], _weights),
+        Kind("features", [(path, [other for other in features if other != path]) for path in features], _features),
+        Kind("prepared data", [(path, [other for other in prepared if other != path]) for path in prepared], _prepared),
+        Kind("captions", [(path, [other for other in captions if other != path]) for path in captions], _captions),
+    ]
+
+
+def damaged(kind: Kind, times: int, seed: int = 0) -> Iterator[tuple[str, str]]:
+    """How each of `times` files was damaged, and what came of it: nothing where it was named."""
+    rng = random.Random(f"{kind.name} {seed}")
+    before = {path: kind.read(path) for path, _ in kind.files}
+    for number in range(times):
+        path, others = rng.choice(kind.files)
+        whole, status = path.read_bytes(), path.stat()
+        unlike = [content for other in others if (content := other.read_bytes()) != whole]
+        how = HOW[number % (len(HOW) if unlike else len(HOW) - 1)]
+        path.write_bytes(_damage(how, whole, unlike, rng))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        try:
+            yield how, _outcome(kind, path, before[path])
+        finally:
+            path.write_bytes(whole)
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _damage(how: str, whole: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
+    if how == "bit":
+        content, place = bytearray(whole), rng.randrange(len(whole))
+        content[place] ^= 1 << rng.randrange(8)
+        return bytes(content)
+    return rng.choice(others) if how == "swapped" else whole[: rng.randrange(1, len(whole))] if how == "cut" else b""
+
+
+def _outcome(kind: Kind, path: Path, before: str) -> str:
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            after = kind.read(path)
+    except UserError as error:
+        named = str(error)
+        return "" if path.name in named or path.parent.name in named else f"{path.name}: not named: {named}"
+    except Exception as error:  # to the user a traceback
+        return f"{path.name}: {type(error).__name__}: {error}"
+    if path.name in said.getvalue():
+        return ""
+    return f"{path.name}: used silently, {'the same' if after == before else 'another'} result"
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Three of another run, then two of one run, the newest last."""
+    written = []
+    for run, steps in (("other", (7, 9, 11)), ("run", (8, 10))):
+        checkpoints = Checkpoints(folder / run, keep=len(steps))
+        for step in steps:
+            tensors = {"w": torch.randn(40, 7, generator=torch.Generator().manual_seed(step))}
+            written.append(checkpoints.save(step, tensors, {"history": [step]}))
+    return written
+
+
+def _checkpoint(path: Path) -> str:
+    found = Checkpoints(path.parent).latest()
+    return "nothing" if found is None else f"{found.step} {_digest(found.tensors['w'].numpy())}"
+
+
+def _weights(path: Path) -> str:
+    agents = [load_agent(path, name) for name in ("speaker", "listener")]
+    return _digest(*(value.numpy() for agent in agents for value in agent.state_dict().values()))
+
+
+def _features(path: Path) -> str:
+    store = FeatureStore(path.parent)
+    rows = np.arange(len(store) * (1 + store.mirrored))
+    return _digest(*store.read(rows), store.pooled(rows))
+
+
+def _prepared(path: Path) -> str:
+    found = Prepared.load(path.parent)
+    texts = repr([found.texts(image) for image in range(len(found))]).encode()
+    return _digest(found.tokens, found.splits, np.frombuffer(texts, np.uint8))
+
+
+def _captions(path: Path) -> str:
+    root = path.parents[2]
+    results = read_results(root / "sweep", [path.parent])
+    runs = [run for run in results.runs if run.captions == path]
+    return sha256(repr(read_captions(runs, None, ["caption", "rank_own"])).encode()).hexdigest()
+
+
+def _digest(*arrays: np.ndarray) -> str:
+    found = sha256()
+    for array in arrays:
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()

@@ -1,0 +1,65 @@
+"""Stages that write to a small disk, and to one that takes nothing: a line, and the run goes on when there is room."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from interrupted import Start, Work, started, work_of
+
+ROOM = "size=256m"
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A disk in memory at `folder`. PermissionError where this process may not mount one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", ROOM, "tmpfs", folder], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise PermissionError(f"no disk can be mounted here: {error}") from None
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def filled(world: Path, disk: Path, name: str, shares: tuple[float, ...], start: Start = started) -> Iterator[str]:
+    """Of each share of its outputs that a stage finds room for, and of a disk that is read-only: nothing where it says
+    one line, leaves with 2, damages no older file, and ends well with room; or what it did instead.
+    """
+    work, said = work_of(world, disk, name), world / "data" / f"{name}.said"
+    if status := start(world, work.words, said).wait():
+        raise RuntimeError(f"{name}, with room, ended with {status}: {said.read_text()[-1000:]}")
+    whole, bytes_ = work.outputs(), sum(path.stat().st_size for path in (disk / name).rglob("*") if path.is_file())
+    for share in shares:
+        work.clear()
+        _mount_again(disk, f"size={max(4096, int(bytes_ * share) // 4096 * 4096)}")
+        yield _problem(work, disk, whole, "the disk is full", start)
+    for share in ("empty", "older"):
+        if share == "empty":
+            work.clear()
+        _mount_again(disk, "ro")
+        yield _problem(work, disk, whole, "nothing can be written there", start)
+    work.clear()
+
+
+def _problem(work: Work, disk: Path, whole: dict[str, str], line: str, start: Start) -> str:
+    said, before = work.world / "data" / f"{work.name}.said", work.outputs()
+    status = start(work.world, work.words, said).wait()
+    told = [each for each in said.read_text().splitlines() if line in each]
+    wrong = [name for name, digest in work.outputs().items() if digest not in (whole.get(name), before.get(name))]
+    _mount_again(disk, f"rw,{ROOM}")
+    if status != 2 or len(told) != 1 or "Traceback" in said.read_text():
+        return f"{work.name}: {line}, and it ended with {status}: {said.read_text()[-300:]}"
+    if wrong:
+        return f"{work.name}: {line}, and parts are left: {', '.join(wrong)}"
+    if status := start(work.world, work.words, said).wait():
+        return f"{work.name}: with room again it ended with {status}: {said.read_text()[-300:]}"
+    return "" if work.outputs() == whole else f"{work.name}: other files than with room"
+
+
+def _mount_again(disk: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", disk], check=True)

@@ -1,0 +1,93 @@
+"""A toy world: a repository of 34 drawn scenes whose trainings take one epoch, for the real tools to work on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from whole_profiles import profile
+
+ROOT = Path(__file__).parents[1]
+KEPT = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefile", ".dvc/config", ".dvcignore")
+
+
+def toy_params() -> dict:
+    """The scenes profile, as small as it goes."""
+    params = profile("scenes")
+    params["draw"]["scenes"] = {"images": 34, "size": 64, "val": 8, "test": 8}
+    params["prepare"]["min_count"] = 2
+    for name, width in (("main", 4), ("judge", 6)):
+        params["features"][name]["detector"] |= {"epochs": 1, "width": width}
+    params["features"]["judge"]["mirrored"] = True
+    sizes = {"words": 8, "hidden": 8}
+    once = {"epochs": 1, "batch": 9, "validate_every": 1}
+    for role in ("listener", "speaker", "judge"):
+        params["pretrain"][role] |= sizes | {"optimisation": params["pretrain"][role]["optimisation"] | once}
+    params["pretrain"]["speaker"]["attention"] = 8
+    params["train"]["optimisation"] |= once
+    params["adapt"]["optimisation"] |= once
+    params["methods"] = {
+        "mle": {"from": "likelihood", "speaker": "speaker"},
+        "psst_multinomial": {"from": "psst", "speaker": "speaker", "lambda": 0.005, "rho": 0.25},
+        "st_multinomial": {"from": "psst", "speaker": "speaker", "lambda": 0.005},
+        "luo": {"from": "luo", "speaker": "speaker", "lambda": 0.9},
+    }
+    params["evaluate"]["metrics"] = ["BLEU", "ROUGE-L", "CIDEr", "SPICE"]  # METEOR takes seconds to start
+    params["sweep"]["seeds"] = [1]
+    params["sweep"]["grid"] = {"psst_multinomial": {"lambda": [0.002]}, "luo": {"lambda": [0.5]}}
+    params["report"]["images"] = 2
+    return params
+
+
+def run(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command in `folder`, with this environment's programs first."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    # mlflow, where a test has used it in this process, leaves its tracking address in the environment
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "SAYWHICH_"))}
+    settings = inherited | {"PATH": path, "OMP_NUM_THREADS": "1", "SAYWHICH_CORES": "2"} | environment
+    return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False, timeout=3600)
+
+
+def succeed(folder: Path, *command: str, **environment: str) -> str:
+    """What a command printed that ended well."""
+    done = run(folder, *command, **environment)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def written(folder: Path, params: dict) -> None:
+    """A repository with this params.yaml at `folder`, before anything ran."""
+    for name in KEPT:
+        source, target = ROOT / name, folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    (folder / "params.yaml").write_text(json.dumps(params))
+    (folder / ".gitignore").write_text("/data\n/mlflow*\n/mlartifacts\n.snakemake\n__pycache__\n")
+    succeed(folder, "git", "init", "-q")
+
+
+def committed(folder: Path) -> None:
+    """All that lies in the repository at `folder` is committed."""
+    for command in (["add", "-A"], ["commit", "-qm", "toy"]):
+        succeed(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", *command)
+
+
+def make_world(folder: Path) -> str:
+    """A repository after its first `make repro`, in `folder`; what that printed."""
+    written(folder, toy_params())
+    committed(folder)
+    return succeed(folder, sys.executable, "-m", "pipeline.workflow.repro")
+
+
+def digests_below(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file below `folder` by its path there, but for what a killed process has half written."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".part")]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
