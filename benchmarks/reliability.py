@@ -240,7 +240,7 @@ def show() -> None:
 
 
 def _pytest(words: list[str], **environment: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *words]
+    command = [sys.executable, "-m", "pytest", "-rfEs", "-p", "no:cacheprovider", *words]
     doing(" ".join(words))
     done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
