@@ -70,6 +70,7 @@ def test_scenes_is_the_default_profile():
         "coco_wtf",
         "dialog",
         "dialog_results",
+        "films",
         "flickr30k",
         "flickr8k",
         "flickr8k_beyond",
