@@ -10,6 +10,7 @@ from pathlib import Path
 from interrupted import Start, Work, started, work_of
 
 ROOM = "size=256m"
+PAGE = 4096  # bytes
 
 
 @contextmanager
@@ -33,10 +34,11 @@ def filled(world: Path, disk: Path, name: str, shares: tuple[float, ...], start:
     work, said = work_of(world, disk, name), world / "data" / f"{name}.said"
     if status := start(world, work.words, said).wait():
         raise RuntimeError(f"{name}, with room, ended with {status}: {said.read_text()[-1000:]}")
-    whole, bytes_ = work.outputs(), sum(path.stat().st_size for path in (disk / name).rglob("*") if path.is_file())
-    for share in shares:
+    files = [path for path in (disk / name).rglob("*") if path.is_file()]
+    whole, pages = work.outputs(), sum(-(-path.stat().st_size // PAGE) for path in files)
+    for share in shares if pages > 1 else ():  # a disk has one page at least
         work.clear()
-        _mount_again(disk, f"size={max(4096, int(bytes_ * share) // 4096 * 4096)}")
+        _mount_again(disk, f"size={max(1, int(pages * share)) * PAGE}")
         yield _problem(work, disk, whole, "the disk is full", start)
     for share in ("empty", "older"):
         if share == "empty":

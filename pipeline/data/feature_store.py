@@ -10,9 +10,12 @@ contiguous 2.4 / 17 / 102, chunks of one row 2.6 / 35 / 99, with gzip 9.8 / 50 /
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import math
 import os
+import shutil
 import zlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -60,12 +63,16 @@ class FeatureWriter(AbstractContextManager):
         images, pooled, regions, size = self._shape
         shapes = {"pooled": (pooled,), "regions": (regions, size), "region_count": (), "boxes": (regions, 4)}
         shapes |= {"crc": (), "crc_pooled": ()}
+        if not self._boxes:
+            del shapes["boxes"]
         with ExitStack() as stack:
             path = stack.enter_context(atomic_path(self.folder / FILE))
+            _check_room(
+                path, sum(images * math.prod(shapes[name]) * np.dtype(DTYPES[name]).itemsize for name in shapes)
+            )
             self._file = stack.enter_context(h5py.File(path, "w", libver="latest"))
             for name, shape in shapes.items():
-                if self._boxes or name != "boxes":
-                    self._file.create_dataset(name, (images, *shape), DTYPES[name])
+                self._file.create_dataset(name, (images, *shape), DTYPES[name])
             self._closing = stack.pop_all()
         return self
 
@@ -254,6 +261,12 @@ def _widened(half: np.ndarray) -> np.ndarray:
     import torch
 
     return torch.from_numpy(half).float().numpy()
+
+
+def _check_room(path: Path, size: int) -> None:
+    """A full disk is an error before all has been seen, and HDF5 may end the process where it finds it out."""
+    if shutil.disk_usage(path.parent).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def _checksums(*values: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@ import multiprocessing
 import os
 import pickle
 import zlib
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -222,3 +223,13 @@ def test_no_flipped_bit_changes_what_is_read_and_none_is_a_traceback(tmp_path):
             for values, wanted in zip(found[0], expected, strict=True):
                 np.testing.assert_array_equal(values, wanted)
     assert named > 100
+
+
+def test_a_disk_without_room_is_an_error_before_anything_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=10 * (2 * 6 + 2 * 12 + 4 + 4 + 4) - 1))
+    with pytest.raises(OSError, match="No space left on device"), FeatureWriter(tmp_path, 10, 6, (4, 3)):
+        raise AssertionError("it was opened")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=10 * (2 * 6 + 2 * 12 + 4 + 4 + 4)))
+    with FeatureWriter(tmp_path, 10, 6, (4, 3)) as store:
+        store.write(np.arange(10), np.zeros((10, 6)), np.zeros((10, 4, 3)))
