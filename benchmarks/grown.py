@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
 from printed import doing
 
 ROOT = Path(__file__).parents[1]
@@ -41,12 +41,12 @@ def _peaks(folder: Path, images: int) -> dict[str, float]:
     from toy_world import toy_params
 
     params = toy_params()
-    params["draw"]["scenes"] |= {"images": images, "val": images // 4, "test": images // 4}
+    params["draw"]["scenes"] |= {"images": images, "val": images // 32 * 8, "test": images // 32 * 8}
     folder.mkdir(parents=True)
     for name in ("pipeline", "stages"):
         (folder / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / "dvc.yaml", folder)
-    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
+    (folder / "params.yaml").write_text(json.dumps(params), encoding="utf-8")
     found = {}
     for name, options in STAGES.items():
         doing(f"memory of {name} with {images} images")
