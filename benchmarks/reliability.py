@@ -206,14 +206,15 @@ def main() -> None:
 
 def keep(row: str, asked: Asked, lines: list[Line], seconds: float) -> None:
     """Write the row down, with its command, and the commit of the code that was tried."""
-    said = subprocess.run(
+    head = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     command = f"make torture ROWS={row}" + (f" KILLS={asked.kills}" if row in ("kills", "notices") else "")
-    found = {"command": command, "commit": said.stdout.strip(), "seconds": round(seconds)}
+    found = {"command": command, "commit": head.stdout.strip(), "seconds": round(seconds)}
     found["lines"] = [asdict(line) for line in lines]
     OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / f"{row}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    said = json.dumps(found, indent=1).replace(str(asked.world), "WORLD")  # a path of this machine tells nobody else
+    (OUT / f"{row}.json").write_text(said + "\n", encoding="utf-8")
 
 
 def show() -> None:
