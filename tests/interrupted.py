@@ -174,7 +174,7 @@ def _problem(work: Work, request: signal.Signals, status: int, line: str, whole:
         return f"{work.name}: {request.name} ended it with {status}: {line[-300:]}"
     if status == 128 + request and f"ended by {request.name}; the same command goes on from here" not in line:
         return f"{work.name}: {request.name}, and it did not say so"
-    if status == -request and asked and work.outputs():
+    if status == -request and asked and work.outputs() not in ({}, whole):  # not before its work nor after it
         return f"{work.name}: {request.name}, and it had begun, and said nothing"
     said = work.world / "data" / f"{work.name}.again"
     if status := start(work.world, work.words, said).wait():
