@@ -31,7 +31,7 @@ BASES = {
     for at, cell in CELLS.items()
     for stage in ("train", "adapt", "evaluate")
 }
-ALIVE = sweep.free_locks()
+ALIVE = sweep.free_locks() if workflow.is_main_process else None
 SERVERS = []
 
 FOLDER = "data/cells/{method}/{cell}"

@@ -18,7 +18,7 @@ SHARDS = int(config.get("shards", 8))
 FEATURES = config.get("features", "main")
 MARK = f"data/checkpoints/features/{FEATURES}-{{k}}-of-{{n}}.seen"
 SEEN = expand(MARK, k=range(1, SHARDS + 1), n=SHARDS)
-ALIVE = sweep.free_locks()
+ALIVE = sweep.free_locks() if workflow.is_main_process else None
 
 
 @cache

@@ -11,21 +11,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-import yaml
 from printed import doing, table
 
-from pipeline.config.overlays import profile_text
-from pipeline.config.reading import parse_yaml
-
 ROOT = Path(__file__).resolve().parents[1]
-WORKFLOW = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefile", ".dvc/config", ".dvcignore")
 STAGES = {  # command line → module and function whose first call or answer is the first batch
     "pretrain --role listener": "pipeline.data.batches._batch",
     "pretrain --role speaker": "pipeline.data.batches._batch",
@@ -95,14 +89,11 @@ def main() -> None:
 
 def _workflow(folder: Path, images: int) -> None:
     """A repository with the scenes profile, as small as it goes."""
-    for name in WORKFLOW:
-        source, target = ROOT / name, folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, target)
-    params = parse_yaml(profile_text("scenes", ROOT / "profiles"), "scenes")
+    sys.path.append(str(ROOT / "tests"))
+    from toy_world import committed, written
+    from whole_profiles import profile
+
+    params = profile("scenes")
     params["draw"]["scenes"] |= {"images": images, "size": 64, "val": images // 5, "test": images // 5}
     params["prepare"]["min_count"] = 1
     params["features"]["main"]["detector"] |= {"epochs": 1, "width": 4}
@@ -112,10 +103,8 @@ def _workflow(folder: Path, images: int) -> None:
     params["methods"] = {name: params["methods"][name] for name in ("mle", "psst_multinomial")}
     params["sweep"]["grid"] = {"psst_multinomial": {"lambda": [0.01]}}
     params["report"]["frozen"] = ["mle"]
-    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
-    (folder / ".gitignore").write_text("/data\n/mlflow*\n/mlartifacts\n.snakemake\n__pycache__\n", encoding="utf-8")
-    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "few scenes"]):
-        _run(folder, "git", "-c", "user.name=b", "-c", "user.email=b@b", *command)
+    written(folder, params)
+    committed(folder)
 
 
 def _fastest(times: int, folder: Path, *command: str, until: str = "") -> tuple[float, float]:

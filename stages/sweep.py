@@ -16,8 +16,9 @@ def run(stage: Stage) -> None:
 
     from pipeline.errors import UserError
     from pipeline.tracking import recorder
-    from pipeline.workflow.sweep import cores
+    from pipeline.workflow.sweep import cores, wait_for_another
 
+    wait_for_another()
     with recorder.run(stage.title, stage.params.plain()) as record:
         command = [sys.executable, "-m", "snakemake", "--cores", str(cores())]
         snakemake = subprocess.Popen(command, env=record.environment, process_group=0)

@@ -193,23 +193,48 @@ def test_a_killed_grid_goes_on_and_a_living_one_is_not_disturbed(folder):
     assert len(json.loads((folder / "data/sweep/cells.json").read_text())) == 3
 
 
-def test_a_failing_cell_shows_its_log_and_the_stage_fails_in_one_line(folder):
-    (folder / "broken").touch()
-    shutil.rmtree(folder / "data/cells/luo")
+def stage(folder: Path, **sweep) -> dict:
+    """The stage, as DVC runs it: arguments for subprocess. Methods are those of the scenes profile."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    grid = {"seeds": [1], "grid": {"luo": {"lambda": [0.7]}}}
-    (folder / "params.yaml").write_text(json.dumps({**params, "sweep": grid}))
+    (folder / "params.yaml").write_text(json.dumps({**params, "sweep": sweep}))
     listed = yaml.safe_load(STAGES)
     listed["stages"]["sweep"] = {"cmd": "python -m stages.sweep", "params": ["sweep"]}
     (folder / "dvc.yaml").write_text(yaml.safe_dump(listed))
     environment = os.environ | {"SAYWHICH_TRACKING": "off", "SAYWHICH_CORES": "1", "PYTHONPATH": str(ROOT)}
-    stage = [sys.executable, str(ROOT / "stages/sweep.py")]
-    result = subprocess.run(stage, cwd=folder, env=environment, capture_output=True, text=True)
+    command = [sys.executable, str(ROOT / "stages/sweep.py")]
+    return {"args": command, "cwd": folder, "env": environment, "text": True, "stderr": subprocess.PIPE}
+
+
+def test_a_grid_waits_for_what_is_left_of_one_that_was_killed(folder):
+    """Snakemake lives on, with its locks, when the stage that started it is killed."""
+    cell = "luo/lambda=0.7_seed=1"
+    (folder / "slow").write_text(cell[4:])
+    command = stage(folder, seeds=[1], grid={"luo": {"lambda": [0.7]}})
+    with subprocess.Popen(**command) as first:
+        while unfinished(folder) != {f"data/cells/{cell}"}:
+            assert first.poll() is None, first.stderr.read()
+            time.sleep(0.05)
+        first.kill()
+        with subprocess.Popen(**command) as second:
+            time.sleep(3)
+            assert second.poll() is None, second.stderr.read()
+            (folder / "slow").unlink()
+            said = second.stderr.read()
+    assert second.returncode == 0, said
+    assert "sweep: another Snakemake is at work on this grid; waiting" in said
+    assert ran(folder) == all_of(cell)  # by the first; the second had nothing left to do
+
+
+def test_a_failing_cell_shows_its_log_and_the_stage_fails_in_one_line(folder):
+    (folder / "broken").touch()
+    shutil.rmtree(folder / "data/cells/luo")
+    command = stage(folder, seeds=[1], grid={"luo": {"lambda": [0.7]}})
+    result = subprocess.run(**command)
     assert result.returncode == 2
     assert "the disk is full" in result.stderr
     assert "a cell failed" in result.stderr.splitlines()[-1]
     (folder / "broken").unlink()
-    result = subprocess.run(stage, cwd=folder, env=environment, capture_output=True, text=True)
+    result = subprocess.run(**command)
     assert result.returncode == 0, result.stderr
     assert ran(folder) == sorted(["train luo/lambda=0.7_seed=1", *all_of("luo/lambda=0.7_seed=1")])
 

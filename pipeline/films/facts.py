@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.errors import UserError
-from pipeline.scenes.facts import Box, Scene
+from pipeline.scenes.facts import Box, Scene, read_drawn
 
 FACTS = "films.jsonl"  # the file that holds them, one line per film
 
@@ -79,18 +77,7 @@ class Known(NamedTuple):
 
 def read_films(path: Path) -> dict[str, Known]:
     """The films of a `films.jsonl` by the prepared data's image ids; UserError where it is missing or broken."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; draw the films again") from None
-    films: dict[str, Known] = {}
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-            films[str(record["imgid"])] = _known(record)
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: line {number} holds no film ({error!r}); draw the films again") from None
-    return films
+    return read_drawn(path, "film", _known)
 
 
 def _known(record: dict[str, Any]) -> Known:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from pipeline.errors import UserError
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom as fractions of the picture, y downwards."""
 T = TypeVar("T")
+Drawn = TypeVar("Drawn")
 FACTS = "facts.jsonl"  # the file that holds them, one line per scene
 CONVERSE = {"right_of": "left_of", "behind": "in_front_of", "below": "above"}  # relation of b to a
 DIGITS = 4  # decimals of coordinates, so that the file has exactly what was drawn
@@ -68,19 +69,23 @@ class Scene:
 
 def read_facts(path: Path) -> dict[str, Scene]:
     """The scenes of a `facts.jsonl` by the prepared data's image ids; UserError where it is missing or broken."""
-    path = Path(path)
+    return read_drawn(path, "scene", Scene.of)
+
+
+def read_drawn(path: Path, kind: str, of: Callable[[dict[str, Any]], Drawn]) -> dict[str, Drawn]:
+    """What was drawn, by the prepared data's image ids: `of` each line's record; UserError where one is no `kind`."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; draw the scenes again") from None
-    scenes: dict[str, Scene] = {}
+        raise UserError(f"{path}: no such file; draw the {kind}s again") from None
+    drawn: dict[str, Drawn] = {}
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-            scenes[str(record["imgid"])] = Scene.of(record)
+            drawn[str(record["imgid"])] = of(record)
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: line {number} holds no scene ({error!r}); draw the scenes again") from None
-    return scenes
+            raise UserError(f"{path}: line {number} holds no {kind} ({error!r}); draw the {kind}s again") from None
+    return drawn
 
 
 def atmosphere(scene: Scene) -> str:

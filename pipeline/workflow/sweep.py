@@ -17,6 +17,7 @@ import shutil
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -194,8 +195,21 @@ def gpus() -> int:
     return int(os.environ.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*")))
 
 
+def wait_for_another(folder: Path = Path(".snakemake")) -> None:
+    """Until no Snakemake is at work here: that of another terminal, or one that ends because its caller was killed."""
+    folder.mkdir(exist_ok=True)
+    with open(folder / "alive.lock", "w", encoding="utf-8") as file, suppress(OSError):  # of a file system without any
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("sweep: another Snakemake is at work on this grid; waiting until it has ended", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+
 def free_locks(folder: Path = Path(".snakemake")) -> TextIO | None:
     """Remove the locks of a Snakemake that was killed: none is alive if the lock that each one takes here is free.
+
+    For the Snakemake that has the grid, not for those that it starts for its jobs, which may outlive it.
 
     What is returned must be kept as long as the process lives; None: another Snakemake is at work.
     """
