@@ -19,7 +19,7 @@ from pipeline.analysis.selection import Choice
 
 
 class Claim(BaseModel):
-    """Captions of the method `more` are found more often than those of `than`, on the data set or profile `data`.
+    """Captions of the method `more` are found more often than those of `than`, on the data sets or profiles `data`.
 
     `than` may be captions without training, too. `at`: each method's setting chosen on validation, or where all have
     an equal CIDEr, or are found as often, the first such value. `score` None: the one that methods are compared by.
@@ -29,12 +29,16 @@ class Claim(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     says: str
-    data: str
+    data: str | tuple[str, ...]
     more: str
     than: str
     judge: str | None = None
     at: Literal["chosen λ", "equal CIDEr", "equal recall"] = "equal CIDEr"
     score: Literal["R@1 near", "R@1", "R@5", "R@10"] | None = None
+
+    def about(self, name: str | None) -> bool:
+        """Whether it is made about this data set or profile."""
+        return name in ((self.data,) if isinstance(self.data, str) else self.data)
 
 
 @dataclass(frozen=True)

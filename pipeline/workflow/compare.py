@@ -24,7 +24,7 @@ def claims_of(root: Path) -> Table | None:
     if not (claims := read_claims(root)):
         return None
     about = [_profile(root), read_json(data / "prepared" / "manifest.json")["dataset"]]
-    claims = next(filter(None, ([claim for claim in claims if claim.data == name] for name in about)), [])
+    claims = next(filter(None, ([claim for claim in claims if claim.about(name)] for name in about)), [])
     if not claims:
         return None
     params = load(root / "params.yaml")
