@@ -49,6 +49,12 @@ def test_names_are_checked_wherever_they_stand(tmp_path, name):
         assert "names are of letters" in refused(tmp_path, pretrain={"listener": {"features": name}})
 
 
+@pytest.mark.parametrize("section", ["draw", "features", "pretrain", "methods", "sweep"])
+def test_a_section_that_is_no_mapping_is_one_line(tmp_path, section):
+    place, given = ("sweep.grid", {"grid": "psst"}) if section == "sweep" else (section, "psst")
+    assert f'{place}: must be a mapping of names, and is "psst"' in refused(tmp_path, **{section: given})
+
+
 def test_names_of_every_profile_are_allowed(tmp_path):
     for name in names():
         (tmp_path / "params.yaml").write_text(profile_text(name))

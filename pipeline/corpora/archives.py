@@ -98,7 +98,7 @@ def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int)
     """Check all entries and write those that are taken; returns how many files and bytes that were."""
     folder, _, pattern = members.rpartition("/")
     seen: set[str] = set()
-    count = written = announced = 0
+    count = written = 0
 
     def refuse(problem: str) -> UserError:
         return UserError(f"{archive}: {problem}; nothing of it is used")
@@ -119,9 +119,6 @@ def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int)
             seen.add(name)
             if "/".join(parts[:-1]) != folder or not fnmatchcase(parts[-1], pattern):
                 continue
-            announced += member.size
-            if announced > most_bytes:
-                raise refuse(f"it unpacks to more than {most_bytes:,} bytes")
             if parts[-1] == MARKER:
                 raise refuse(f"{member.name!r} is a name of ours")
             begin = written

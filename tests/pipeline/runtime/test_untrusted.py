@@ -119,3 +119,9 @@ def test_an_array_is_what_numpy_wrote(values):
 def test_bytes_that_are_no_array_are_one_error(content):
     with pytest.raises(ValueError):  # noqa: PT011
         array(content)
+
+
+@pytest.mark.parametrize("content", [npy(np.array([object()])), npy(np.arange(1)).replace(b"'<i8',", b"'|O', ")])
+def test_objects_are_refused_before_their_bytes_are_looked_at(content):
+    with pytest.raises(ValueError, match="an array of Python objects"):
+        array(content)
