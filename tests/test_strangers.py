@@ -19,7 +19,7 @@ from whole_profiles import profile
 
 from pipeline.config.names import named_mapping
 from pipeline.config.overlays import names, profile_text
-from pipeline.config.reading import read_mapping
+from pipeline.config.reading import parse_yaml, read_mapping
 from pipeline.errors import UserError
 from pipeline.features.extract import open_network
 from pipeline.features.extractor import NetworkSettings
@@ -53,6 +53,13 @@ def test_names_are_checked_wherever_they_stand(tmp_path, name):
 def test_a_section_that_is_no_mapping_is_one_line(tmp_path, section):
     place, given = ("sweep.grid", {"grid": "psst"}) if section == "sweep" else (section, "psst")
     assert f'{place}: must be a mapping of names, and is "psst"' in refused(tmp_path, **{section: given})
+
+
+@pytest.mark.parametrize("number", [str(2**64), "1" + "0" * 5000])
+def test_a_number_that_nothing_holds_is_one_line(number):
+    assert parse_yaml(f"seed: {2**64 - 1}", "params.yaml") == {"seed": 2**64 - 1}
+    with pytest.raises(UserError, match="digits"):
+        parse_yaml(f"deep: [1, {{seed: {number}}}]", "params.yaml")
 
 
 def test_names_of_every_profile_are_allowed(tmp_path):
