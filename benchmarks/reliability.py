@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from itertools import chain, cycle, islice
 from pathlib import Path
 
@@ -128,6 +129,23 @@ def fuzz(asked: Asked) -> Iterator[Line]:
     failed = len(re.findall(r"^FAILED .*(?:another_kind|flipped|any_settings|any_array)", said, re.MULTILINE))
     yield Line("annotations, settings, arrays at random", cases, cases - failed, _failures(said))
     yield _tests(said, "bombs, pipes, nests and other inputs made by hand")
+    yield _searched(asked)
+
+
+def _searched(asked: Asked) -> Line:
+    """Of each importer thrice as many inputs, chosen by what code of it they reach."""
+    from fuzzed_bytes import importers
+    from fuzzed_bytes import tried as of_atheris
+
+    if find_spec("atheris") is None:
+        return Line("bytes chosen by the code that they reach", 0, 0, "atheris is not installed (extra fuzz)")
+    names, times, short = list(importers(asked.scratch)), 0, []
+    for name in names:
+        doing(f"{3 * asked.cases} inputs of {name}")
+        number, said = of_atheris(name, 3 * asked.cases)
+        times, short = times + number, short + [said] * bool(said)
+    told = _clipped("; ".join(short))
+    return Line(f"bytes chosen by the code that they reach, of {len(names)} importers", times, times - len(short), told)
 
 
 def writers(asked: Asked) -> Iterator[Line]:

@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fuzzed_bytes import importers
+from fuzzed_bytes import tried as tried_by_atheris
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -221,3 +223,14 @@ def test_features_that_say_to_be_gigabytes_are_refused(tmp_path):
     with open(tmp_path / "endless.tsv", "wb") as file:
         file.truncate(2**27)  # one line
     assert "line 1: longer than" in features_of(tmp_path, "tsv", tmp_path / "endless.tsv")
+
+
+def test_importers_read_what_a_search_for_bytes_begins_with(tmp_path):
+    for content, read in importers(tmp_path).values():
+        read(content)
+
+
+@pytest.mark.parametrize("name", ["arrays", "settings", "karpathy", "archives"])
+def test_bytes_chosen_by_the_code_that_they_reach_are_read_or_named(name):
+    pytest.importorskip("atheris", reason="the extra fuzz is not installed")
+    assert tried_by_atheris(name, 300) == (300, "")

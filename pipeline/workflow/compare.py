@@ -28,6 +28,11 @@ def claims_of(root: Path) -> Table | None:
     if not claims:
         return None
     params = load(root / "params.yaml")
+    claims = [
+        claim for claim in claims if {claim.more, claim.than} & set(params.methods)
+    ]  # none of them are of dialogs
+    if not claims:
+        return None
     folders = [data / "evaluation" / method for method in params.methods]
     evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
     results = read_results(data / "sweep", evaluations, first=(params.report.control,), score=params.report.score)

@@ -1,0 +1,170 @@
+"""Bytes that reach ever more of an importer's code, found by atheris: each is read, or is one line of error.
+
+    python benchmarks/fuzzed_bytes.py IMPORTER [--runs 20000]
+
+What raises anything else, takes ten seconds or two gigabytes ends the process, and the bytes lie in crash-…, timeout-…
+or oom-… in the working folder. Needs the extra `fuzz` (Linux).
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import io
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+Importer = Callable[[bytes], object]
+LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=4096", "-seed=1", "-print_final_stats=1", "-verbosity=0")
+
+
+def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
+    """Of each importer a file that it reads, and a function of a file's bytes, which may raise UserError."""
+    import numpy as np
+
+    from pipeline.config.reading import read_mapping
+    from pipeline.corpora.archives import unpack
+    from pipeline.data.feature_store import FeatureWriter
+    from pipeline.errors import UserError
+    from pipeline.features.imported import import_features
+    from pipeline.models.listener import Listener
+    from pipeline.models.weights import load_agent, save_agents
+    from pipeline.readers import read_corpus
+    from pipeline.runtime.untrusted import array
+
+    def of(name: str, read: Callable[[Path], object]) -> Importer:
+        def written(content: bytes) -> object:
+            path = folder / name
+            path.write_bytes(content)
+            return read(path)
+
+        return written
+
+    def corpus(form: str, name: str, annotations: object, **options: object) -> Importer:
+        return of(name, lambda path: read_corpus("x", form, path.parent, annotations, None, **options))  # type: ignore[arg-type]
+
+    def numbers(content: bytes) -> object:
+        try:
+            return array(content)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+
+    def archive(path: Path) -> None:
+        unpack(path, "photos/*", folder / "unpacked", files=1, most_bytes=10_000, source={})
+
+    def tsv(path: Path) -> None:
+        import_features(["1"], folder / "out", FeatureWriter, form="tsv", regions=str(path), regions_kept=3)
+
+    npy, zipped, weights = io.BytesIO(), io.BytesIO(), folder / "weights.safetensors"
+    np.save(npy, np.arange(6.0).reshape(2, 3))
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("photos/a.jpg", b"a" * 100)
+    save_agents(weights, {"listener": Listener(3, 2, 2, 2)})
+    splits = ("train", "val", "test")
+    images = [
+        {"filename": f"{n}.jpg", "imgid": n, "split": split, "sentences": [{"raw": "a ball", "sentid": n}]}
+        for n, split in enumerate(splits)
+    ]
+    round_ = {"question": 0, "answer": 1, "answer_options": [0, 1], "gt_index": 1}
+    dialogs = {"questions": ["is it red"], "answers": ["yes", "no"]}
+    for n, split in enumerate(splits):  # those that are read beside a file that is searched
+        (folder / f"{split}.json").write_text(json.dumps(_coco(n)))
+        (folder / f"{split}.txt").write_text(f"https://x.com/{n}.gif\n")
+        (folder / f"{split}.jpg.txt").write_text(f"{n}.jpg\n")
+        dialog = {"image_id": n, "caption": "a ball", "dialog": [round_]}
+        (folder / f"dialogs_{split}.json").write_text(json.dumps({"data": dialogs | {"dialogs": [dialog]}}))
+    said = (
+        "".join(f"https://x.com/{n}.gif\ta ball\n" for n in range(3)),
+        "".join(f"{n}.jpg#0\ta ball\n" for n in range(3)),
+    )
+    settings = (
+        "seed: 1\nmethods:\n  psst: {from: psst, lambda: 0.1}\nsweep: {seeds: [1, 2], grid: {psst: {lambda: [1]}}}\n"
+    )
+    table = "file,caption,split\n" + "".join(f"{n}.jpg,a ball,{split}\n" for n, split in enumerate(2 * splits))
+    row = "\t".join(["1", "10", "10", "1", base64.b64encode(bytes(16)).decode(), base64.b64encode(bytes(8)).decode()])
+    return {
+        "arrays": (npy.getvalue(), numbers),
+        "settings": (settings.encode(), of("params.yaml", read_mapping)),
+        "karpathy": (json.dumps({"images": images}).encode(), corpus("karpathy", "a.json", "a.json")),
+        "coco": (
+            json.dumps(_coco(0)).encode(),
+            corpus("coco", "a.json", {"train": "a.json", "val": "val.json", "test": "test.json"}),
+        ),
+        "visdial": (
+            (folder / "dialogs_train.json").read_bytes(),
+            corpus(
+                "visdial",
+                "a.json",
+                {"train": "a.json", "val": "dialogs_val.json", "test": "dialogs_test.json"},
+                dialogs={"rounds": None, "options": None},
+            ),
+        ),
+        "flickr8k": (
+            said[1].encode(),
+            corpus("flickr8k", "a.txt", {"captions": "a.txt"} | {split: f"{split}.jpg.txt" for split in splits}),
+        ),
+        "tgif": (
+            said[0].encode(),
+            corpus("tgif", "a.txt", {"captions": "a.txt"} | {split: f"{split}.txt" for split in splits}),
+        ),
+        "tables": (table.encode(), corpus("folder", "a.csv", "a.csv")),
+        "weights": (weights.read_bytes(), of("w.safetensors", lambda path: load_agent(path, "listener"))),
+        "archives": (zipped.getvalue(), of("a.zip", archive)),
+        "features": (row.encode(), of("a.tsv", tsv)),
+    }
+
+
+def _coco(image: int) -> dict[str, object]:
+    caption = {"id": image, "image_id": image, "caption": "a ball"}
+    return {"images": [{"id": image, "file_name": f"{image}.jpg"}], "annotations": [caption]}
+
+
+def tried(name: str, runs: int) -> tuple[int, str]:
+    """How many inputs an importer was given, in a process of its own, and what else it did than read or refuse one."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, str(Path(__file__).resolve()), name, "--runs", str(runs), "--here"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    found = re.search(r"number_of_executed_units: (\d+)", done.stderr)
+    if done.returncode == 0 and found:
+        return int(found[1]), ""
+    said = re.search(r"Uncaught Python exception: ===\n(.*)|ERROR: libFuzzer: (.*)", done.stderr)
+    return int(found[1]) if found else 0, f"{name}: {said[0] if said else done.stderr[-200:]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("importer")
+    parser.add_argument("--runs", type=int, default=20_000, help="inputs to try")
+    parser.add_argument("--here", action="store_true", help="in this process and folder; and show what libFuzzer says")
+    options = parser.parse_args()
+    if not options.here:
+        number, short = tried(options.importer, options.runs)
+        print(f"{number:,} inputs: {short or 'each was read, or was one line'}")
+        raise SystemExit(bool(short))
+    import atheris
+
+    with atheris.instrument_imports(include=["pipeline"]):
+        from pipeline.errors import UserError
+
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as seeds:
+            first, read = importers(Path(folder))[options.importer]
+            (Path(seeds) / "first").write_bytes(first)
+
+            def once(content: bytes) -> None:
+                try:
+                    read(content)
+                except UserError as error:
+                    assert "\n" not in str(error), str(error)  # noqa: PT017 (no test)
+
+            atheris.Setup([sys.argv[0], f"-runs={options.runs}", *LIMITS, seeds], once)
+            atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
