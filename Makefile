@@ -46,7 +46,7 @@ repro: $(INSTALLED) profile
 results: $(INSTALLED) profile
 	@python -m pipeline.workflow.sweep estimate
 	@aside=data/evaluation.aside; back() { if test -d $$aside; then rm -rf data/evaluation; mv $$aside data/evaluation; fi; }; \
-	back; if test -d data/evaluation; then mv data/evaluation $$aside; fi; trap back EXIT; mkdir -p data/evaluation; \
+	back; if test -d data/evaluation; then mv data/evaluation $$aside; fi; trap back EXIT; mkdir -p data/evaluation data/models; \
 	dvc repro sweep; dvc repro --single-item cross report
 	@echo
 	@cat data/report/table.md

@@ -130,11 +130,12 @@ def tried(name: str, runs: int) -> tuple[int, str]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(Path(__file__).resolve()), name, "--runs", str(runs), "--here"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
-    found = re.search(r"number_of_executed_units: (\d+)", done.stderr)
+    told = done.stdout + done.stderr
+    found = re.search(r"number_of_executed_units: (\d+)", told)
     if done.returncode == 0 and found:
         return int(found[1]), ""
-    said = re.search(r"Uncaught Python exception: ===\n(.*)|ERROR: libFuzzer: (.*)", done.stderr)
-    return int(found[1]) if found else 0, f"{name}: {said[0] if said else done.stderr[-200:]}"
+    said = re.search(r"Uncaught Python exception: ===\s*(.*)", told) or re.search(r"ERROR: libFuzzer: (.*)", told)
+    return int(found[1]) if found else 0, f"{name}: {said[1] if said else told[-200:]}"
 
 
 def main() -> None:

@@ -233,6 +233,16 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
     assert not list((folder / "mlflow-spool").glob("*/")), "nothing is left to be sent"
 
 
+def test_the_whole_comparison_needs_no_single_runs(world, tmp_path):
+    """`make results` in a clone where nothing else ran; of the methods there are cells alone."""
+    folder = Path(shutil.copytree(world[0], tmp_path / "world", symlinks=True))
+    for name in ("models", "evaluation", "report"):
+        shutil.rmtree(folder / "data" / name)
+    said = succeed(folder, "make", "-f", str(ROOT / "Makefile"), "-o", ".venv/.installed", "PROFILE=", "results")
+    assert "all tables: data/report/tables.md" in said
+    assert (folder / "data/report/report.html").exists()
+
+
 STAGES = [
     ("draw", "scenes"), ("prepare", None), ("features", "judge"), ("pretrain", "listener"), ("pretrain", "speaker"),
     ("train", "psst_multinomial"), ("adapt", "luo"), ("evaluate", "luo"), ("cross", None), ("report", None),

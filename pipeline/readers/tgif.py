@@ -40,7 +40,10 @@ def read_tgif(captions: Path, lists: Mapping[str, Path]) -> Corpus:
 def _file(url: str, place: Place) -> str:
     """The name of a GIF's file."""
     url = url.strip()
-    name = PurePosixPath(urlsplit(url).path).name if "[" not in url else ""  # which urlsplit takes for an address
+    try:
+        name = PurePosixPath(urlsplit(url).path).name
+    except ValueError:  # brackets, which are for addresses of numbers
+        name = ""
     if not url.startswith(("http://", "https://")) or not name:
         place.fail(f"a GIF's URL is to stand here, not {show(url)}")
     return name

@@ -52,7 +52,7 @@ def record(
     sources = sorted(folder.glob("*.md"))
     texts = [path.read_text(encoding="utf-8") for path in sources] + ([] if kind in OTHERS else [more()])
     tables = {caption: table for text in texts for caption, table in tables_in(text)}
-    if not tables:
+    if not (sources and tables):
         raise UserError(f"{folder} has no tables; {command} makes them")
     try:
         found = ResultFile(

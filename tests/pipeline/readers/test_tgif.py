@@ -88,6 +88,7 @@ def test_a_split_of_which_nothing_is_left_is_an_error(folder):
         ("tgif-v1.0.tsv", "no tab", "line 13: a line is a URL, a tab and a sentence"),
         ("tgif-v1.0.tsv", "tumblr.gif\ta cat", "line 13: a GIF's URL is to stand here"),
         ("tgif-v1.0.tsv", "https://[1/a.gif\ta cat", "line 13: a GIF's URL is to stand here"),
+        ("tgif-v1.0.tsv", "https://1]/a.gif\ta cat", "line 13: a GIF's URL is to stand here"),
         ("tgif-v1.0.tsv", "https://a.b/c.gif\t ", "line 13: the caption is empty"),
         ("splits/val.txt", "https://a.b/unknown.gif", 'line 3: the GIF "unknown.gif" has no sentence in tgif-v1.0.tsv'),
         ("splits/val.txt", f"{HOST}a_500.gif", 'line 3: GIF "tumblr_a_500.gif" is there a second time'),
