@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.features.extract import extract
 from pipeline.features.extractor import NetworkSettings, Seen
-from pipeline.features.films import COLUMNS, Films, open_film, when
+from pipeline.features.films import COLUMNS, Films, OfFrames, open_film, when
 from pipeline.features.object_detector import Annotated
 from pipeline.vocabulary import Vocabulary
 
@@ -208,3 +208,11 @@ def test_an_object_detector_learns_from_the_annotations_of_frames(drawn, tmp_pat
     )
     assert asked == set(range(36)), "of the training split, each frame"
     assert FeatureStore(tmp_path / "out").manifest["network"] == "object_detector"
+
+
+def test_captions_of_frames_are_those_of_their_film():
+    class Numbered:
+        def references(self, images):
+            return images
+
+    assert OfFrames(Numbered(), 4).references(np.array([0, 3, 4, 11])).tolist() == [0, 0, 1, 2]
