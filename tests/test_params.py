@@ -271,6 +271,13 @@ def test_the_same_mistake_in_the_file_names_the_file(params):
     assert refused(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"
 
 
+def test_frames_side_by_side_are_of_films_of_as_many(params):
+    films = {"frames": 8, "rate": 2.0, "vector": "times"}
+    overrides = [f"features.main.{key}={value}" for key, value in films.items()]
+    load(params, [overrides[0], overrides[2], "features.main.mirrored=false", "features.main.detector.mirrored=false"])
+    assert "needs as many frames of every film: rate: null" in refused(params, *overrides)
+
+
 def test_what_needs_the_facts_of_drawn_scenes_is_refused_for_photos(params):
     photos = re.sub(r"(?m)^draw:\n.*\n", "draw: {}\n", params.read_text())
     params.write_text(photos)
