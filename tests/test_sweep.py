@@ -225,6 +225,17 @@ def test_a_grid_waits_for_what_is_left_of_one_that_was_killed(folder):
     assert ran(folder) == all_of(cell)  # by the first; the second had nothing left to do
 
 
+def test_only_the_snakemake_that_has_the_grid_frees_locks(folder):
+    """One that it starts for a job may outlive it, and must not stand in the way of the next grid."""
+    stale = folder / ".snakemake/locks/0.output.lock"
+    stale.parent.mkdir(exist_ok=True)
+    stale.touch()
+    assert snakemake(folder, "--dry-run", "--nolock", "--mode", "subprocess").returncode == 0
+    assert stale.exists()
+    assert snakemake(folder, "--dry-run").returncode == 0
+    assert not stale.exists()
+
+
 def test_a_failing_cell_shows_its_log_and_the_stage_fails_in_one_line(folder):
     (folder / "broken").touch()
     shutil.rmtree(folder / "data/cells/luo")

@@ -30,7 +30,7 @@ def claims_of(root: Path) -> Table | None:
     params = load(root / "params.yaml")
     claims = [
         claim for claim in claims if {claim.more, claim.than} & set(params.methods)
-    ]  # none of them are of dialogs
+    ]  # of dialogs none is
     if not claims:
         return None
     folders = [data / "evaluation" / method for method in params.methods]
