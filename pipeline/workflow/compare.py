@@ -23,14 +23,11 @@ def claims_of(root: Path) -> Table | None:
     data = root / "data"
     if not (claims := read_claims(root)):
         return None
+    params = load(root / "params.yaml")
+    methods = set(params.methods)  # of dialogs' none is in a claim about the scenes that they are about
+    claims = [claim for claim in claims if {claim.more, claim.than} & methods]
     about = [_profile(root), read_json(data / "prepared" / "manifest.json")["dataset"]]
     claims = next(filter(None, ([claim for claim in claims if claim.about(name)] for name in about)), [])
-    if not claims:
-        return None
-    params = load(root / "params.yaml")
-    claims = [
-        claim for claim in claims if {claim.more, claim.than} & set(params.methods)
-    ]  # of dialogs none is
     if not claims:
         return None
     folders = [data / "evaluation" / method for method in params.methods]
