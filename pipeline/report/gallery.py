@@ -164,6 +164,12 @@ def pictures_of(
     ]
 
 
+def only(picture: Picture, methods: Sequence[str]) -> Picture:
+    """The picture with the chosen captions of these methods alone, in their order."""
+    said = [words for words in picture.said if "chosen" in words.views and words.method in methods]
+    return replace(picture, said=tuple(sorted(said, key=lambda words: methods.index(words.method))))
+
+
 def example_line(results: Results, choices: Sequence[Choice]) -> str | None:
     """The line whose captions are shown along λ: of EXAMPLE or else of the method with the most settings.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from math import log
 
 from pipeline.analysis.captions import read_captions
 from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice
-from pipeline.report.gallery import Picture
+from pipeline.report.gallery import Picture, only
 
 SHOWN = 6
 
@@ -51,11 +50,7 @@ def beside(found: Sequence[Hacked], control: str, pictures: Callable[[list[int]]
     """Their pictures, each with the control's chosen caption and this one alone."""
     by_row = {picture.row: picture for picture in pictures([row for row, _ in found])} if found else {}
 
-    def two(row: int, method: str) -> Picture:
-        said = [words for words in by_row[row].said if "chosen" in words.views and words.method in (control, method)]
-        return replace(by_row[row], said=tuple(sorted(said, key=lambda words: words.method != control)))
-
-    return [two(row, method) for row, method in found]
+    return [only(by_row[row], (control, method)) for row, method in found]
 
 
 def _hacked(before: tuple[int | None, int | None], after: tuple[int | None, int | None]) -> float:

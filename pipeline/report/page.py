@@ -24,7 +24,7 @@ from pipeline.report.drawing import LARGE, SMALL, Panel, labelled_svg, panels_pn
 from pipeline.report.export import comparison_csv, curve_csv, markdown, rho_csv
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels
 from pipeline.report.names import published
-from pipeline.report.pictures import along_png, gallery_png
+from pipeline.report.pictures import along_png, gallery_png, pair_png
 from pipeline.report.study_tables import ANSWERS, study_tables
 from pipeline.report.tables import Column, Table, once
 from pipeline.runtime.files import sha256, write_atomically
@@ -112,6 +112,7 @@ def write_report(
         "plane": gradients.plane_panels(observed) if observed else [],
         "claim": gradients.claim_panels(observed) if observed else [],
     }
+    pair = headline.pair(results, choices, settings.control)
     rewarding = [results.judges[name] for name in (retriever, results.ends[-1]) if name in results.judges]
     words, compact = rule(results, settings), result_tables.compact_tables(results, choices, samples)
     failed = failures(results, choices)
@@ -126,6 +127,9 @@ def write_report(
         "training.png": panels_png(figures["training"]) if figures["training"] else None,
         "along.png": along_png(*along, results.first) if along else None,
         "gallery.png": gallery_png(pictures, results.first),
+        "pair.png": pair_png(pictures, [c.method for c in pair if c], results.judges[results.ends[-1]])
+        if pictures
+        else None,
         "hacked.png": gallery_png(found_worse, *rewarding) if found_worse else None,
         "table.md": markdown([*compact, *compact_comparison(comparison)], words, failed),
         "tables.md": markdown([table for group in tables.values() for table in group], words),
@@ -136,7 +140,7 @@ def write_report(
             rule=words,
             failed=failed,
             sentence=headline.sentence(results, choices, settings.control, samples),
-            example=headline.example(pictures, headline.pair(results, choices, settings.control), results.ends[-1]),
+            example=headline.example(pictures, pair, results.ends[-1]),
             summary=headline.headline_table(results, choices),
             tables=without_protocol(
                 tables | {"equal": once(tables["equal"]), "rho": once(tables["rho"], above)},

@@ -8,32 +8,44 @@ from typing import Any
 
 from pipeline.analysis.judges import JudgeTitle
 from pipeline.report.drawing import SOFT, plain, png
-from pipeline.report.gallery import Picture, ShownCaption
+from pipeline.report.gallery import Picture, ShownCaption, only
 from pipeline.report.names import published
 
 PICTURES = 12  # at most
-COLUMNS = 3
+PAIRS = 8
 
 
 def gallery_png(pictures: Sequence[Picture], *judges: JudgeTitle) -> bytes:
     """The first pictures, three a row, and below each one caption per method, of its chosen setting, with its ranks."""
+    return _sheet(pictures[:PICTURES], judges, columns=3, width=4.0, letters=62, size=7.5)
+
+
+def pair_png(pictures: Sequence[Picture], methods: Sequence[str], judge: JudgeTitle) -> bytes:
+    """The first pictures, four a row, and below each the chosen captions of these methods alone, with their ranks."""
+    shown = [only(picture, methods) for picture in pictures[:PAIRS]]
+    return _sheet(shown, [judge], columns=4, width=3.0, letters=38, size=9)
+
+
+def _sheet(
+    pictures: Sequence[Picture], judges: Sequence[JudgeTitle], columns: int, width: float, letters: int, size: float
+) -> bytes:
+    """Pictures in columns of `width` inches, 2.6 high, and below each its captions in lines of so many letters."""
     from matplotlib.figure import Figure
 
-    pictures = pictures[:PICTURES]
-    texts = [_lines(picture, judges) for picture in pictures]
-    rows = [range(n, min(n + COLUMNS, len(pictures))) for n in range(0, len(pictures), COLUMNS)] or [range(0)]
-    heights = [2.6 + 0.155 * max((len(texts[n]) for n in row), default=0) + 0.35 for row in rows]
-    figure = Figure(figsize=(4.0 * COLUMNS, sum(heights)), dpi=100)
-    grid = figure.subplots(len(rows), COLUMNS, squeeze=False, height_ratios=heights)
+    texts = [_lines(picture, judges, letters) for picture in pictures]
+    rows = [range(n, min(n + columns, len(pictures))) for n in range(0, len(pictures), columns)] or [range(0)]
+    heights = [2.6 + 0.0207 * size * max((len(texts[n]) for n in row), default=0) + 0.35 for row in rows]
+    figure = Figure(figsize=(width * columns, sum(heights)), dpi=100)
+    grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
     figure.subplots_adjust(left=0.005, right=0.995, top=1, bottom=0, wspace=0.02, hspace=0)
     for axes in grid.flat:
         axes.axis("off")
     if pictures:
-        figure.text(0.995, 0.1 / sum(heights), _brackets(judges), ha="right", fontsize=7.5, color=SOFT)
+        figure.text(0.995, 0.1 / sum(heights), _brackets(judges), ha="right", fontsize=size, color=SOFT)
     for n, (picture, lines) in enumerate(zip(pictures, texts, strict=True)):
-        axes, height = grid.flat[n], heights[n // COLUMNS]
+        axes, height = grid.flat[n], heights[n // columns]
         _photo(axes.inset_axes((0, 1 - 2.7 / height, 1, 2.6 / height)), picture)
-        _text(axes, 1 - 2.76 / height, lines, 7.5)
+        _text(axes, 1 - 2.76 / height, lines, size)
     return png(figure)
 
 
@@ -63,11 +75,11 @@ def _text(axes: Any, y: float, lines: Sequence[str], size: float) -> None:
     axes.text(0, y, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=size, linespacing=1.3)
 
 
-def _lines(picture: Picture, judges: Sequence[JudgeTitle]) -> list[str]:
+def _lines(picture: Picture, judges: Sequence[JudgeTitle], letters: int) -> list[str]:
     """The lines below a picture."""
     said = [f"a person: {plain(picture.text)}"]
     said += [_said(plain(published(words.line)), words, judges) for words in picture.said if "chosen" in words.views]
-    return [line for text in said for line in _wrapped(text, 62)]
+    return [line for text in said for line in _wrapped(text, letters)]
 
 
 def _said(who: str, words: ShownCaption, judges: Sequence[JudgeTitle]) -> str:

@@ -82,6 +82,7 @@ FILES = [
     "curve.csv",
     "curve.png",
     "gallery.png",
+    "pair.png",
     "report.html",
     "rho.csv",
     "table.md",
