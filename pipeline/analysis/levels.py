@@ -11,6 +11,8 @@ from pipeline.analysis.results import CIDER, Results, means
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import SAME, Curve
 
+LOST = 0.5  # of the control's CIDEr: what has less at every setting writes no captions any more
+
 
 def span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
     """The lowest and the highest value that the curve's settings have (seeds averaged); None if it was not measured."""
@@ -27,15 +29,20 @@ def cider_levels(
     no value that all reach): there the methods are as natural as the control, or as much less as the choice of λ
     allows. Else `_quarters`, or where more than half have nothing in common the highest value that no curve ends
     before. A curve reaches what lies between its ends, with seeds averaged and in each of them; a method with one
-    setting has no curve. The curve `reference` ends before none of the values.
+    setting has no curve, and one that never has half of the control's CIDEr does not count. The curve `reference` ends
+    before none of the values.
     """
     if settings.at_cider is not None:
         return settings.at_cider, "Values of CIDEr as set in report.at_cider."
-    spans = _spans(curves, CIDER)
+    measured = means(results.of(settings.control), "test", *CIDER)
+    lost = [curve for curve in curves if measured and (ends := span(curve, CIDER)) and ends[1] < LOST * max(measured)]
+    spans = _spans([curve for curve in curves if curve not in lost], CIDER)
+    aside = f" Not counted, with less than half of {settings.control}'s CIDEr: {', '.join(c.label for c in lost)}."
+    aside = aside if lost else ""
     if reference is not None and (reached := _steady(reference, CIDER)):
         spans = [(min(low, reached[1]), min(high, reached[1])) for low, high in spans]
     needed, who = _most(spans)
-    if measured := means(results.of(settings.control), "test", *CIDER):
+    if measured:
         most, found = max(measured), {}
         for share in (1.0, settings.min_cider_share):
             level, room = share * most, SAME * abs(share * most)
@@ -44,14 +51,14 @@ def cider_levels(
         if found:
             return tuple(found), (
                 f"Fixed CIDEr: {settings.control} has {most:.3f} on the test split; compared at "
-                f"{' and '.join(found.values())}, which {who} reach."
+                f"{' and '.join(found.values())}, which {who} reach.{aside}"
             )
     inside, words = _quarters(spans, 3, "CIDEr")
     if inside or (highest := highest_shared(spans)) is None:
-        return inside, words
+        return inside, words + aside
     return (highest,), (
         f"Fixed CIDEr: {highest:.3f}, the highest that all curves reach; no value is between the ends of more than "
-        "half."
+        f"half.{aside}"
     )
 
 

@@ -70,6 +70,18 @@ def test_nothing_in_common_and_what_is_given(world, make_cell):
     assert "report.at_cider" in words
 
 
+def test_a_curve_that_writes_no_captions_any_more_does_not_say_where_the_others_are_compared(world, make_cell):
+    found, words = levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9), (0.002, 0.01)], control=0.85)
+    assert found == (0.7,)
+    assert words.endswith("more than half. Not counted, with less than half of mle's CIDEr: m2.")
+    found, words = levels(world, make_cell, [(0.8, 0.9), (0.8, 0.9), (0.0, 0.42)], control=0.85)
+    assert list(found) == pytest.approx([0.85, 0.8075])
+    assert "which all curves reach. Not counted" in words
+    found, words = levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9), (0.002, 0.43)], control=0.85)
+    assert found == (0.43,), "half of it counts"
+    assert "Not counted" not in words
+
+
 def with_seeds(world, make_cell, spans):
     """Curves by method, each with the ends that its seeds have."""
     cells = [
