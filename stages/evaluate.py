@@ -46,6 +46,7 @@ def run(stage: Stage) -> None:
         recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,
         evaluation_of(p, stage, speaker, prepared, store, settings.rerank) as evaluation,
     ):
+        record.tags({"products": products.chosen()})
         results, tables = {}, []
         for split in p.splits:
             results[split], columns = evaluation.split(speaker, split)

@@ -24,7 +24,6 @@ from pipeline.metrics.ranking import ndcg, ranks, summary
 from pipeline.models.answering import Answering
 from pipeline.models.decoder import Decoder
 from pipeline.models.discriminator import Discriminator
-from pipeline.runtime import products
 from pipeline.scores.answers import is_human
 from pipeline.types import Batch, Message, caption_mask
 
@@ -124,7 +123,6 @@ class DialogEvaluation:
             "ties": "against",
             "judges": "+".join(self.judges),
             "decode": "greedy" if self.beam == 1 else f"beam:{self.beam}",
-            **({} if products.chosen() == products.OWN else {"products": products.chosen()}),
             "words": f"<={dialogs.answers.shape[1] - 1},no UNK",
             "version": f"saywhich:{version('saywhich')}",
         }

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.several import Several
-from pipeline.runtime import products
 
 
 class Reward(Protocol):
@@ -35,8 +34,8 @@ def signature(
 ) -> str:
     """One line in the manner of sacreBLEU: data, gallery, judges, tie rule, decoding, reward, tokeniser, versions.
 
-    `gamma` is said where captions are guided by it, `rerank` where the own listener chose each among so many, the
-    library of products where it is not torch's own, and `near`, what the near gallery is, where there is one.
+    `gamma` is said where captions are guided by it, `rerank` where the own listener chose each among so many, and
+    `near`, what the near gallery is, where there is one.
     """
     images = prepared.manifest["images"]
     parts = {
@@ -50,7 +49,6 @@ def signature(
         **({"several": f"samples:{several.samples},beams:{several.beams}"} if several else {}),
         **({} if gamma == 1 else {"guidance": f"{gamma:g}"}),
         **({"rerank": f"samples:{rerank},among:split"} if rerank else {}),
-        **({} if products.chosen() == products.OWN else {"products": products.chosen()}),
         "words": f"<={prepared.max_words},no UNK",
         "reward": f"cider-d,eos:{'yes' if objective.eos_in_reward else 'no'},df:{objective.document_frequencies}",
         "metrics": f"pycocoevalcap:{version('pycocoevalcap')},ptb",

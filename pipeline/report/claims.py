@@ -37,7 +37,7 @@ def read_claims(root: Path) -> list[Claim]:
         raise UserError(f"{path}: claim {place}: {first['msg']}") from None
 
 
-def claims_table(found: Sequence[Found], score: str, runs: Sequence[Run]) -> Table:
+def claims_table(found: Sequence[Found], score: str) -> Table:
     """A row a claim: what was compared, seeds, the difference and the verdict."""
     columns = [
         Column("by", show=lambda found: _by(found.claim, score), text=True),
@@ -47,7 +47,7 @@ def claims_table(found: Sequence[Found], score: str, runs: Sequence[Run]) -> Tab
         Column("seeds", show=_seeds, text=True),
         Column("verdict", show=lambda found: found.verdict + (f": {found.reason}" if found.reason else ""), text=True),
     ]
-    rows = [(each.claim.says, runs, each) for each in found]
+    rows: list[tuple[str, Sequence[Run], Found]] = [(each.claim.says, (), each) for each in found]
     return filled("claims", CAPTION, rows, columns, NOTES, head="Claim")
 
 

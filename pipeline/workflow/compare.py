@@ -35,7 +35,7 @@ def claims_of(root: Path) -> Table | None:
     results = read_results(data / "sweep", evaluations, first=(params.report.control,), score=params.report.score)
     results = with_frozen_speakers(results, params.report.frozen)
     comparison, choices = compare(results, params.report), choose_all(results, params.report)
-    return claims_table([check(claim, comparison, choices) for claim in claims], results.score, results.runs)
+    return claims_table([check(claim, comparison, choices) for claim in claims], results.score)
 
 
 def claims_text() -> str:

@@ -21,7 +21,7 @@ def table(value):
         Found(CLAIM, "CIDEr 0.800", value, (value - 1, value + 1), {1: value - 0.5, 2: value + 0.5}, "≥"),
         Found(OTHER, "chosen λ", reason="c was not measured"),
     ]
-    return claims_table(found, "R@1 near", [])
+    return claims_table(found, "R@1 near")
 
 
 def test_the_projects_own_claims_can_be_read():
