@@ -13,7 +13,7 @@ from pipeline.analysis.tradeoff import Curve
 
 TEMPLATE, PEOPLE = "template", "human"
 EXPLAINED = {
-    PEOPLE: "people's captions, of which the best counts where an image looks for them",
+    PEOPLE: "people's captions, of which the best counts where an image looks for them; own and adapted: {method}'s",
     TEMPLATE: "the captions of {method} with place, and night, sunset or rain, read from the features by a linear map",
     "oracle": "a sentence written from the facts",
     "random": "people's captions of other images",
@@ -30,12 +30,18 @@ class Baseline:
 
 
 def baselines(results: Results) -> list[Baseline]:
-    """All that were measured, people's captions among them, in the order of `EXPLAINED`."""
-    found = []
-    for point in results.points:
-        names = {keys[2] for run in point.runs for keys in run.numbers if keys[1] == "baselines" and not run.frozen}
-        for name in [PEOPLE, *names] if names else ():
-            found.append(Baseline(name, point, Point(tuple(_run(run, name) for run in point.runs))))
+    """All that were measured, in the order of `EXPLAINED`.
+
+    People's captions stand beside each method that has others beside it, and where none has, beside the first one.
+    """
+    beside = [(point, names) for point in results.points if (names := _names(point))]
+    if not beside:
+        beside = [(point, set()) for point in results.points[:1] if any(_numbers(point.runs[0], PEOPLE))]
+    found = [
+        Baseline(name, point, Point(tuple(_run(run, name) for run in point.runs)))
+        for point, names in beside
+        for name in (PEOPLE, *names)
+    ]
     return sorted(found, key=lambda baseline: list(EXPLAINED).index(baseline.name))
 
 
@@ -71,6 +77,10 @@ def no_better(
             if both is not None and interval(both[:, 0] - both[:, 1])[0] <= 0:
                 found.setdefault(judge, []).append(point.method)
     return found
+
+
+def _names(point: Point) -> set[str]:
+    return {keys[2] for run in point.runs for keys in run.numbers if keys[1] == "baselines" and not run.frozen}
 
 
 def _run(run: Run, name: str) -> Run:

@@ -103,6 +103,20 @@ def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_o
     assert samples.mean([template], "language", "CIDEr") is None  # those are of the method
 
 
-def test_without_ranks_nothing_is_said(full_world):
-    results = read_results(full_world.sweep, full_world.evaluations)
-    assert baselines(results) == []
+def test_where_no_others_were_measured_people_stand_beside_the_first_method(full_world):
+    results = read_results(full_world.sweep, full_world.evaluations, first=("mle",))
+    (people,) = baselines(results)
+    assert (people.name, people.beside.method) == ("human", "mle")
+    recall = ("text_to_image", "R@10")
+    theirs = people.beside.mean("test", "judges", "before", "human", *recall)
+    assert theirs is not None
+    assert people.point.mean("test", "judges", "before", *recall) == theirs
+
+
+def test_without_recalls_of_human_captions_nothing_is_said(world, make_cell):
+    control = make_cell("mle", 0.96, 69.0, seed=1)
+    for split in ("val", "test"):
+        for judge in control[split]["judges"].values():
+            judge.pop("human", None)
+    world.write([], [control])
+    assert baselines(read_results(world.sweep, world.evaluations)) == []

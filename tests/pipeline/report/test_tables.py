@@ -99,8 +99,14 @@ def test_two_protocols_in_one_table_are_announced_with_the_field_that_differs(wo
     assert "2 protocols" in table.warning
     assert "decode greedy / decode beam 2" in table.warning
     assert "gallery" not in table.warning
-    assert [row[0] for row in table.rows] == ["mle [A]", "psst_multinomial [B]", "st_multinomial [B]", "luo [B]"]
-    assert any(note.startswith("Protocol A (mle): ") for note in table.notes)
+    assert [row[0] for row in table.rows] == [
+        "mle [A]",
+        "psst_multinomial [B]",
+        "st_multinomial [B]",
+        "luo [B]",
+        "human [A]",
+    ]
+    assert any(note.startswith("Protocol A (mle, human): ") for note in table.notes)
     assert compact_tables(results, choices)[1].warning == table.warning
 
 
@@ -108,7 +114,7 @@ def test_what_was_not_chosen_has_no_protocol(world, cells, control, make_cell):
     control["signature"] = control["signature"].replace("beam 2", "greedy")
     blind = [make_cell("blind", None, 70.0, **{"lambda": lam, "seed": 1}) for lam in (0.1, 0.2)]
     world.write([*cells, *blind], [control])
-    assert results_table(*read(world)).rows[-1][0] == "blind†"
+    assert [row[0] for row in results_table(*read(world)).rows][-2:] == ["blind†", "human [A]"]
 
 
 def test_guidance_has_a_column_where_captions_are_guided_and_is_no_other_protocol(world, guided, cells, control):
@@ -137,7 +143,7 @@ def test_unnatural_and_unmeasured_choices_are_marked(world, make_cell, control):
     cells += [make_cell("blind", None, 70.0, **{"lambda": lam, "seed": 1}) for lam in (0.1, 0.2)]
     world.write(cells, [control])
     table = results_table(*read(world))
-    assert [row[0] for row in table.rows] == ["mle", "low*", "blind†"]
+    assert [row[0] for row in table.rows] == ["mle", "low*", "blind†", "human"]
     assert set(table.rows[2][1:]) == {"–"}
     assert any(note.startswith("Marked *: no setting of low") for note in table.notes)
     assert any(note.startswith("Marked †: validation numbers of blind") for note in table.notes)
