@@ -178,8 +178,8 @@ def test_sixty_real_photos_end_with_captions_of_words_by_which_they_are_found(re
         for judge in ("own", "judge"):
             rank = metrics[split]["judges"][judge]["text_to_image"]["mean_rank"]
             places.append((rank - 1) / (images - 1))  # 0: always first; 1: always last
-    # By chance the mean place of 22 images is .5 ± .07. The profile's is .22 ± .04 over seeds; other machines round to other
-    # captions, so the line lies four of its spreads away.
+    # By chance the mean place of 22 images is .5 ± .07. The profile's is .22 ± .04 over seeds; other machines round
+    # to other captions, so the threshold lies nearly four of these spreads away.
     assert np.mean(places) < 0.37, places
     assert metrics["test"]["language"]["CIDEr"] > 0.1
     captions = pq.read_table("data/evaluation/psst_multinomial/captions.parquet").to_pydict()

@@ -96,7 +96,8 @@ def test_an_adversary_is_one_more_candidate_unless_it_says_the_human_answer():
     found, same = adverse(other, given), is_human(other, given)
     torch.testing.assert_close(found[same], plain[same])
     assert (found < plain)[~same].all()
-    assert same.any() and not same.all()
+    assert same.any()
+    assert not same.all()
 
 
 def test_shorter_answers_are_compared_by_their_words():
