@@ -74,6 +74,7 @@ def test_scenes_is_the_default_profile():
         "flickr30k",
         "flickr8k",
         "flickr8k_beyond",
+        "flickr8k_fine",
         "flickr8k_official",
         "flickr8k_rerank",
         "flickr8k_results",
