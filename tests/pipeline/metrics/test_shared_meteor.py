@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -78,8 +79,9 @@ def shared(stand_in, monkeypatch):
 def wait_for_child(pid: int, word: str) -> psutil.Process:
     for _ in range(1200):
         for child in psutil.Process(pid).children():
-            if any(word in part for part in child.cmdline()):
-                return child
+            with suppress(psutil.NoSuchProcess):  # one that just ended has no command line
+                if any(word in part for part in child.cmdline()):
+                    return child
         time.sleep(0.05)
     raise TimeoutError(word)
 
