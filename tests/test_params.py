@@ -182,6 +182,7 @@ STRICT = [
     ("train.optimisation.learning_rate=1e999", "train.optimisation.learning_rate", "Infinity", "a number"),
     ("train.optimisation.learning_rate=.nan", "train.optimisation.learning_rate", "NaN", "a number"),
     ("train.optimisation.schedule=step", "train.optimisation", "step", "decay_every"),
+    ("train.optimisation.start_epoch=200", "train.optimisation", "start_epoch 200", "schedule step"),
     ("train.objective.margin=true", "train.objective.margin", "true", "a number"),
     ("train.objective.marginn=0.2", "train.objective.marginn", "0.2", "did you mean margin?"),
     ("train.objective.centre=1", "train.objective.centre", "1", "true or false"),

@@ -63,6 +63,27 @@ def test_comparisons_on_photos_share_all_that_comes_before_them():
     assert set(more["methods"]) == set(more["sweep"]["grid"])
 
 
+def test_coco_learns_at_the_published_rates(tmp_path):
+    """The counter goes on from 200: joint training begins at 5e-3 · .75^13, Luo at 5e-4 · .8^13."""
+    (tmp_path / "params.yaml").write_text(profile_text("coco"), encoding="utf-8")
+    loaded = load(tmp_path / "params.yaml")
+    of_luo = method_settings(loaded.for_stage("train", "luo", dvc_yaml=ROOT / "dvc.yaml"), "luo").optimisation
+    for settings in (loaded.train.optimisation, loaded.adapt.optimisation):
+        rates = [settings.rate(epoch, 1) for epoch in (0, 10, 149)]
+        assert rates == pytest.approx([1.187863e-4, 8.908974e-5, 6.689275e-6], rel=1e-5)
+    assert [of_luo.rate(epoch, 1) for epoch in (0, 10, 99)] == pytest.approx([2.748779e-5, 2.199023e-5, 7.20576e-6])
+
+
+def test_levels_of_the_papers_stay_with_their_corpora():
+    """Tables 1, 2, 3 and 6 and Figure 4 of PSST; a profile over COCO's has other data, and levels of its own."""
+    levels = {
+        name: (found.get("at_cider"), found.get("at_score")) for name in NAMES if (found := profile(name)["report"])
+    }
+    of_papers = {name: found for name, found in levels.items() if found != (None, None)}
+    assert of_papers == {"coco": ([1.22, 1.2, 1.13], [80.0]), "flickr30k": (None, [90.0])}
+    assert {name: profile(name)["report"]["score"] for name in of_papers} == {"coco": "R@5", "flickr30k": "R@5"}
+
+
 def test_scenes_is_the_default_profile():
     assert NAMES == [
         "coco",

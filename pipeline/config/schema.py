@@ -31,6 +31,11 @@ def _selects(*metrics: str) -> AfterValidator:
         select = optimisation.select
         if optimisation.schedule == "step" and (optimisation.decay is None or optimisation.decay_every is None):
             raise ValueError("schedule step needs decay and decay_every (epochs)")
+        if optimisation.schedule != "step" and optimisation.start_epoch:
+            raise ValueError(
+                f"start_epoch {optimisation.start_epoch} goes with schedule step, not with {optimisation.schedule}; "
+                "set it to 0"
+            )
         if select != "last" and optimisation.validate_every == 0:
             raise ValueError(f"select {select} needs validations: set validate_every to 1 or more epochs")
         if optimisation.patience is not None and select == "last":

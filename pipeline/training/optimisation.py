@@ -28,6 +28,8 @@ class Optimisation:
     decay: Share | None = None
     """Of `step`: the factor after each `decay_every` epochs."""
     decay_every: Count | None = None
+    start_epoch: Natural = 0
+    """Of `step`: the epochs of an earlier training, which the decay counts as well (DiscCaptioning, PSST)."""
     clip_value: Positive | None = None
     """Every element of a gradient is clamped to ± this (DiscCaptioning)."""
     clip_norm: Positive | None = None
@@ -55,6 +57,7 @@ class Optimisation:
             epochs=self.epochs * times,
             validate_every=self.validate_every * times,
             decay_every=None if self.decay_every is None else self.decay_every * times,
+            start_epoch=self.start_epoch * times,
         )
 
     def ends_part(self, step: int, steps_an_epoch: int) -> bool:
@@ -69,7 +72,8 @@ class Optimisation:
         if self.schedule == "step":
             assert self.decay is not None
             assert self.decay_every is not None
-            return self.learning_rate * self.decay ** (step // steps_an_epoch // self.decay_every)
+            epoch = self.start_epoch + step // steps_an_epoch
+            return self.learning_rate * self.decay ** (epoch // self.decay_every)
         return self.learning_rate
 
     def has_saturated(self, history: Sequence[Mapping[str, float]]) -> bool:

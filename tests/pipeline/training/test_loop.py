@@ -376,6 +376,20 @@ def test_learning_rates():
     assert cosine.rate(99, 10) == pytest.approx(0.000247, abs=1e-5)
 
 
+def test_a_continued_epoch_counter_decays_as_the_published_joint_training_does():
+    """PSST: 5e-3 · .75 every 15 epochs, counted from 200: 5e-3 · .75^13 at first, · .75^14 from the tenth epoch on."""
+    settings = Optimisation(
+        epochs=150, learning_rate=5e-3, schedule="step", decay=0.75, decay_every=15, start_epoch=200
+    )
+    rates = [settings.rate(epoch * 4, 4) for epoch in (0, 9, 10, 24, 25, 149)]
+    by_hand = [1.187863e-4, 1.187863e-4, 8.908974e-5, 8.908974e-5, 6.681731e-5, 6.689275e-6]
+    assert rates == pytest.approx(by_hand, rel=1e-5)
+    longer = dataclasses.replace(settings, min_steps=150 * 4 * 2).lengthened(4)  # all lengths in epochs are doubled
+    assert [longer.rate(epoch * 4, 4) for epoch in (0, 19, 20, 299)] == pytest.approx(
+        [by_hand[i] for i in (0, 1, 2, 5)]
+    )
+
+
 def test_gradients_are_clipped():
     layer = torch.nn.Linear(2, 1, bias=False)
     layer.weight.grad = torch.tensor([[3.0, -4.0]])
