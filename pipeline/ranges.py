@@ -13,6 +13,8 @@ Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]
 Count = Annotated[int, Ge(1)]
 Natural = Annotated[int, Ge(0)]
+Pixels = Annotated[int, Ge(1), Le(2048)]  # a side of what a network sees
+Channels = Annotated[list[float], Field(min_length=3, max_length=3)]  # red, green and blue
 
 
 def different(values: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.errors import UserError
+from pipeline.features.clip import OPEN_CLIP, fetches_text
 from pipeline.features.extract import OBJECT_DETECTOR, OWN, open_network
 from pipeline.features.extractor import Extractor, NetworkSettings, Seen
 from pipeline.features.films import COLUMNS, of_films
@@ -45,11 +46,13 @@ class Eyes:
     folder: Path
 
     @classmethod
-    def open(cls, folder: Path, weights: str | None = None, device: torch.device | str = "cpu") -> Eyes:
-        """Those that made the features in `folder`; `weights`: the file of weights that params.yaml names, if it does.
+    def open(
+        cls, folder: Path, weights: str | None = None, device: torch.device | str = "cpu", exported: bool = False
+    ) -> Eyes:
+        """Open those that made the features in `folder`; `weights`: the file of weights that params.yaml names, if any.
 
-        Raises UserError where the manifest is missing, where the features were imported, and where a file is not the
-        one whose digest the manifest has.
+        Of an exported folder nothing is fetched. Raises UserError where the manifest is missing, where the features
+        were imported, and where a file is not the one whose digest the manifest has.
         """
         path = folder / MANIFEST
         try:
@@ -66,6 +69,8 @@ class Eyes:
             projection = Projection(**tensors["projection"], explained=float(manifest["projection"]["explained"]))
         if "scale" in tensors:
             scale = Scale(**tensors["scale"])
+        if exported:
+            _refuse_fetching(path, manifest["network"], manifest["weights"])
         network = _network(folder, manifest, weights, device)
         return cls(network, Fitted(projection, scale, COLUMNS if manifest.get("frames") else 0), manifest, folder)
 
@@ -124,6 +129,16 @@ class Eyes:
 def _as_stored(values: Tensor) -> Tensor:
     """float32 with the precision of the store's float16."""
     return values.float().cpu().half().float()
+
+
+def _refuse_fetching(path: Path, network: str, weights: Mapping[str, Any]) -> None:
+    """Raise UserError for a network of which something would come from a hub, or from elsewhere on this machine."""
+    fetched = network.startswith(OPEN_CLIP) and fetches_text(network)
+    if network.startswith(CAPTIONER) or fetched or (network not in OWN and weights["source"] != NETWORK):
+        raise UserError(
+            f"{path}: the network {network} would be fetched, and an exported model brings all that it needs; "
+            "export the model again"
+        )
 
 
 def _network(folder: Path, manifest: Mapping[str, Any], weights: str | None, device: torch.device | str) -> Extractor:

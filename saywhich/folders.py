@@ -27,7 +27,7 @@ def load(folder: Path) -> Model:
             f"{place.weights}: {kinds} talk about photos in dialogs; captions need a speaker and a Listener"
         )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    eyes = Eyes.open(place.eyes, _named_weights(place), device)
+    eyes = Eyes.open(place.eyes, _named_weights(place), device, exported=place.root is None)
     return Model(speaker, listener, eyes, load_vocabulary(place.words), place, device)
 
 

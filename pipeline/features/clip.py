@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,6 +17,15 @@ from pipeline.runtime.options import checked_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 OPEN_CLIP = "open_clip/"
+
+
+def fetches_text(network: str) -> bool:
+    """Return whether open_clip builds the text tower of this network by a config that it fetches from a hub."""
+    declare_operators()
+    import open_clip
+
+    config = open_clip.get_model_config(network.removeprefix(OPEN_CLIP).partition(".")[0]) or {}
+    return "hf_model_name" in config.get("text_cfg", {})
 
 
 class ClipNetwork(GridNetwork):
@@ -81,7 +91,13 @@ class ClipNetwork(GridNetwork):
         super().__init__(model, transform, settings, settings.described(source, shown), device)
         self.architecture = architecture
         self.options = {key: value for key, value in given.items() if key != "force_preprocess_cfg"}
-        self._tokens = open_clip.get_tokenizer(architecture, context_length=model.context_length)
+
+    @cached_property
+    def _tokens(self) -> Any:
+        """The tokeniser of captions, which some networks have fetched: images need none."""
+        import open_clip
+
+        return open_clip.get_tokenizer(self.architecture, context_length=self.model.context_length)
 
     def _see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         seen = self.model.forward_intermediates(

@@ -13,7 +13,7 @@ from torch import Tensor
 from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.features.weights import HUB
-from pipeline.runtime.hub import captioner, library
+from pipeline.runtime.hub import captioner, processor
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -41,13 +41,10 @@ class HubNetwork(GridNetwork):
             raise UserError(f"features: network {settings.network} takes weights: hub, options: {{}} and cells: null")
         whole = captioner(name)
         tower = whole.get_submodule(TOWERS[whole.config.model_type])
-        library()
-        from transformers.image_processing_base import ImageProcessingMixin
-
-        own, _ = ImageProcessingMixin.get_image_processor_dict(name)
-        size = settings.image_size or min(own["size"].values())
-        given = {"mean": tuple(own["image_mean"]), "std": tuple(own["image_std"]), **settings.normalisation}
-        shown = {"input_size": (3, size, size), "interpolation": own.get("resample", 3), **given}
+        own = processor(name)
+        size = settings.image_size or own.side
+        given = {"mean": tuple(own.image_mean), "std": tuple(own.image_std), **settings.normalisation}
+        shown = {"input_size": (3, size, size), "interpolation": own.resample, **given}
         mean, std = (torch.tensor(given[key]).view(3, 1, 1) for key in ("mean", "std"))
 
         def transform(image: Image.Image) -> Tensor:

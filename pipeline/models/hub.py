@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -17,9 +17,11 @@ from torch import Tensor, nn
 from pipeline.errors import UserError
 from pipeline.models.decoder import Decoder, Dropout
 from pipeline.runtime import devices
-from pipeline.runtime.hub import captioner, library
+from pipeline.runtime.hub import CAPTIONERS, captioner, check_config, library
 from pipeline.types import Batch, caption_mask
 
+# of all configs of transformers, and of no text side
+UNUSED = frozenset(("architectures", "dtype", "id2label", "label2id", "problem_type", "transformers_version"))
 Pairs = tuple[tuple[Tensor, Tensor], ...]  # of each layer: keys and values (n, heads, t, d)
 
 
@@ -203,18 +205,32 @@ def plain_config(captioner: Any) -> dict[str, Any]:
 
 
 def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
-    """The text side of a captioner, of random weights, and what fits regions to it."""
+    """The text side of a captioner, of random weights, and what fits regions to it; nothing is fetched for it."""
     hub = library()
-    made = hub.AutoConfig.for_model(**config)
+    check_config(config, "its config")
+    if config.get("model_type") not in CAPTIONERS:
+        raise UserError(f"its config is of no kind of captioner; there are {', '.join(CAPTIONERS)}")
     if config["model_type"] == "blip":
-        return hub.BlipTextLMHeadModel(made.text_config), None
+        return hub.BlipTextLMHeadModel(_settings(hub.BlipTextConfig, config["text_config"])), None
     if config["model_type"] == "git":
-        made.vision_config.num_hidden_layers = 0
-        return _text(hub.GitForCausalLM(made))
-    text, project = hub.AutoModelForCausalLM.from_config(made.decoder), None
-    if made.encoder.hidden_size != text.config.hidden_size and not _takes(text.config):
-        project = nn.Linear(made.encoder.hidden_size, text.config.hidden_size)
+        tower = {**config["vision_config"], "num_hidden_layers": 0}
+        own = {**config, "vision_config": _own(hub.GitVisionConfig, tower)}
+        return _text(hub.GitForCausalLM(_settings(hub.GitConfig, own)))
+    made = _settings(hub.CONFIG_MAPPING[config["decoder"]["model_type"]], config["decoder"])
+    text, project = hub.AutoModelForCausalLM.from_config(made, trust_remote_code=False), None
+    if config["encoder"]["hidden_size"] != text.config.hidden_size and not _takes(text.config):
+        project = nn.Linear(config["encoder"]["hidden_size"], text.config.hidden_size)
     return text, project
+
+
+def _settings(kind: Any, given: dict[str, Any]) -> Any:
+    """A config of this kind with those of its settings that build a network."""
+    return kind(**_own(kind, given))
+
+
+def _own(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)} - UNUSED | {"cross_attention_hidden_size"}
+    return {name: value for name, value in given.items() if name in names}
 
 
 def _text(captioner: Any) -> tuple[Any, nn.Linear | None]:

@@ -88,8 +88,8 @@ def load_agent(path: Path, name: str) -> Agent:
     try:
         agent = _build(built[name])
         agent.load_state_dict({key.removeprefix(f"{name}."): tensor for key, tensor in tensors.items()})
-    except UserError:
-        raise
+    except UserError as problem:
+        raise UserError(f"{path}: {problem}") from None
     except (RuntimeError, TypeError, KeyError, AttributeError, ValueError) as problem:
         detail = " ".join(str(problem).split())[:200]
         raise UserError(f"{path}: {name} is of another version of this model ({detail}); run its stage again") from None

@@ -1,11 +1,21 @@
-"""Captioners of transformers and their tokenizers, by their name on the Hugging Face hub or from a folder."""
+"""Captioners of transformers and their tokenizers, by their name on the Hugging Face hub or from a folder.
+
+Nothing of a captioner's folder or repository is executed. Its JSON files are read here first: one that names code, or
+another repository, is refused before transformers sees it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
+from pydantic import Field
 
 from pipeline.errors import UserError, reason
+from pipeline.ranges import Channels, Pixels
+from pipeline.runtime.records import Record, as_record, read_json
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 CAPTIONERS = {
@@ -13,6 +23,34 @@ CAPTIONERS = {
     "git": "GitForCausalLM",
     "vision-encoder-decoder": "VisionEncoderDecoderModel",
 }
+# of a VisionEncoderDecoderModel: text sides that attend to regions, and towers; none of them fetches another model
+DECODERS = frozenset(
+    (
+        *("bart", "bert", "bert-generation", "big_bird", "biogpt", "blenderbot", "camembert", "data2vec-text"),
+        *("electra", "ernie", "gpt2", "marian", "mbart", "megatron-bert", "opt", "pegasus", "prophetnet", "rembert"),
+        *("roberta", "roformer", "trocr", "xlm-roberta", "xmod"),
+    )
+)
+ENCODERS = frozenset(
+    (
+        *("beit", "clip_vision_model", "convnext", "data2vec-vision", "deit", "dinov2", "donut-swin", "poolformer"),
+        *("pvt", "siglip_vision_model", "swin", "swinv2", "vit", "vit_mae", "vit_msn"),
+    )
+)
+CONFIGS = (
+    *("config.json", "tokenizer_config.json", "preprocessor_config.json", "processor_config.json"),
+    *("generation_config.json", "adapter_config.json"),
+)
+LARGEST = 16 * 2**20  # bytes of such a file
+REMEDY = "take the captioner from its publisher"
+# keys by which a file has code run, or another repository opened
+LEADING_ELSEWHERE = frozenset(
+    (
+        *("auto_map", "custom_pipelines", "quantization_config", "transformers_weights", "per_layer_config"),
+        *("backbone", "backbone_kwargs", "use_pretrained_backbone", "use_timm_backbone", "base_model_name_or_path"),
+    )
+)
+IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")  # may be loaded from the hub, as kernels
 
 
 def library() -> Any:
@@ -27,10 +65,16 @@ def library() -> Any:
 
 
 def opened(kind: str, name: str, **options: Any) -> Any:
-    """The class `kind` of transformers, loaded by `name`; UserError where it is not on this machine and not fetched."""
-    found = getattr(library(), kind)
+    """The class `kind` of transformers, loaded by `name`; UserError where it is not on this machine and not fetched.
+
+    Nothing is executed, and of a folder nothing is fetched.
+    """
+    found, local = getattr(library(), kind), Path(name).is_dir()
     try:
-        return found.from_pretrained(name, local_files_only=Path(name).is_dir(), **options)
+        _check_files(name, local)
+        return found.from_pretrained(name, local_files_only=local, trust_remote_code=False, **options)
+    except UserError:
+        raise
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"{name}: no {kind} in a folder of this name, in the hub's cache or on the hub ({reason(error)}); run "
@@ -49,3 +93,65 @@ def captioner(name: str) -> Any:
         raise UserError(f"{name}: its weights lack {lacking[0]}; they are not those of a complete {CAPTIONERS[kind]}")
     model.has_pooler = not report["missing_keys"]  # an untrained one is no feature of an image
     return model.eval()
+
+
+class Processor(Record):
+    """What a captioner's image processor does, of which this much is used."""
+
+    size: Annotated[dict[str, Pixels], Field(min_length=1)]
+    image_mean: Channels
+    image_std: Channels
+    resample: Annotated[int, Ge(0), Le(5)] = 3  # of Pillow's filters
+
+    @property
+    def side(self) -> int:
+        """The side of the square that images are squashed to, in pixels."""
+        return min(self.size.values())
+
+
+def processor(name: str) -> Processor:
+    """Read how the captioner `name` has its images; UserError where its files do not say it."""
+    library()
+    from transformers.image_processing_base import ImageProcessingMixin
+
+    own, _ = ImageProcessingMixin.get_image_processor_dict(name, local_files_only=Path(name).is_dir())
+    used = {key: own[key] for key in Processor.model_fields if key in own}
+    return as_record(used, Processor, f"{name}, preprocessor_config.json", REMEDY)
+
+
+def check_config(config: Any, where: str) -> None:
+    """Refuse a config that names code or another repository, or parts that are not known here: UserError."""
+    for key, value in _pairs(config):
+        from_hub = key.strip("_").startswith(IMPLEMENTATIONS) and value not in (None, False, "eager", "sdpa")
+        if from_hub or (value and key in LEADING_ELSEWHERE):
+            raise UserError(
+                f"{where}: has {key}, by which code or another repository is loaded, and none is loaded here; {REMEDY}, "
+                f"or remove {key} if the model needs none"
+            )
+    if isinstance(config, dict) and config.get("model_type") == "vision-encoder-decoder":
+        for part, known in (("encoder", ENCODERS), ("decoder", DECODERS)):
+            inner = config.get(part)
+            kind = inner.get("model_type") if isinstance(inner, dict) else None
+            if not isinstance(kind, str) or kind not in known:
+                raise UserError(f"{where}: the {part} must be one of {', '.join(sorted(known))}; {REMEDY}")
+
+
+def _check_files(name: str, local: bool) -> None:
+    """Check every JSON file by which transformers decides what to load."""
+    from transformers.utils import cached_file
+
+    for file in CONFIGS:
+        path = Path(name, file) if local else cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+        if path is None or (local and not Path(path).exists()):
+            continue
+        if file == "adapter_config.json":
+            raise UserError(f"{path}: an adapter's model lies in another repository; merge the two and give the result")
+        check_config(read_json(Path(path), REMEDY, LARGEST), f"{path}")
+
+
+def _pairs(config: Any) -> Iterator[tuple[str, Any]]:
+    """Yield all keys and values, however deeply they lie; `read_json` has bounded how deeply."""
+    for key, value in config.items() if isinstance(config, dict) else ():
+        yield key, value
+    for value in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
+        yield from _pairs(value)

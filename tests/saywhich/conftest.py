@@ -16,6 +16,16 @@ def repository(tmp_path_factory) -> Path:
     return make_repository(tmp_path_factory.mktemp("repository"), project=5, vector="mean_and_max", mirrored=True)
 
 
+@pytest.fixture(scope="session")
+def exported(repository, tmp_path_factory) -> Path:
+    """The exported model of that repository; not to be changed."""
+    from saywhich.export import export
+
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    export(repository / "models/psst_multinomial", folder)
+    return folder
+
+
 @pytest.fixture
 def photos(tmp_path, monkeypatch) -> Path:
     """Three photos a, b and c in a working folder, whose cache is its own."""

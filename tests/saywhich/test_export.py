@@ -20,6 +20,7 @@ from saywhich_world import make_repository
 
 import saywhich
 from pipeline.errors import UserError
+from pipeline.runtime.files import sha256
 from saywhich.cli import main
 from saywhich.evaluated import evaluated
 from saywhich.export import export
@@ -182,3 +183,34 @@ def wait_for(address, server, log, seconds=120):
         except OSError:
             time.sleep(0.2)
     raise AssertionError(log.read_text()[-3000:])
+
+
+def resealed(folder: Path, **manifest: object) -> None:
+    """Change values of an exported folder's manifest of features, and write its digest anew."""
+    path, said = folder / "features/manifest.json", json.loads((folder / "saywhich.json").read_text())
+    path.write_text(json.dumps(json.loads(path.read_text()) | manifest))
+    said["files"]["features/manifest.json"] = sha256(path)
+    (folder / "saywhich.json").write_text(json.dumps(said))
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {"network": "hub/captioner"},
+        {"network": "resnet18.a1_in1k", "weights": {"source": "hub", "sha256": "0" * 64}},
+        {"network": "open_clip/ViT-B-32.openai", "weights": {"source": "hub", "sha256": "0" * 64}},
+        {"network": "open_clip/roberta-ViT-B-32", "weights": {"source": "network.safetensors", "sha256": "0" * 64}},
+    ],
+)
+def test_an_exported_folder_fetches_nothing(exported, tmp_path, monkeypatch, manifest):
+    shutil.copytree(exported, tmp_path / "out")
+
+    def connected(*address, **_):
+        raise AssertionError(f"it connected to {address}")
+
+    monkeypatch.setattr(socket.socket, "connect", connected)
+    monkeypatch.setattr(socket, "getaddrinfo", connected)
+    saywhich.load(tmp_path / "out")
+    resealed(tmp_path / "out", **manifest)
+    with pytest.raises(UserError, match=r"manifest\.json: the network .* would be fetched"):
+        saywhich.load(tmp_path / "out")

@@ -1,0 +1,131 @@
+"""JSON files that others may have written: of bounded size and depth, with finite numbers and of declared types.
+
+No number and no nesting in such a file makes the program ask for memory or run without end: what is read is compared
+with a `Record`, whose fields have types and ranges, before anything is built from it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pipeline.errors import UserError, reason
+from pipeline.runtime.untrusted import plain
+
+MOST = 4 * 2**20  # bytes of a file, unless its reader says otherwise
+DEEPEST = 32  # levels
+LONGEST = 64  # digits of a whole number
+
+# a line of text that can be printed and stored: no control characters
+Line = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Record(BaseModel):
+    """A mapping with fixed keys, whose values are not converted: true is no number, "3" is no 3, NaN is no number."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+R = TypeVar("R", bound=Record)
+
+
+def read_record(path: Path, kind: type[R], remedy: str, most: int = MOST) -> R:
+    """Read the record in the JSON file `path`; any other content is a UserError of one line, with `remedy`."""
+    return as_record(read_json(path, remedy, most), kind, str(path), remedy)
+
+
+def as_record(value: Any, kind: type[R], where: str, remedy: str) -> R:
+    """Check the types and ranges of `value`, which `parse_json` gave; UserError as of `read_record`."""
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise UserError(f"{where}: {problem(error)}; {remedy}") from None
+
+
+def read_json(path: Path, remedy: str, most: int = MOST) -> Any:
+    """Read the JSON file `path` of at most `most` bytes; UserError as of `parse_json` and of `read_bytes`."""
+    return parse_json(read_bytes(path, remedy, most), str(path), remedy)
+
+
+def read_bytes(path: Path, remedy: str, most: int = MOST) -> bytes:
+    """Read all bytes of a plain file; UserError where there is none, or it has more than `most`."""
+    try:
+        with open(plain(path), "rb") as file:
+            if (size := os.fstat(file.fileno()).st_size) > most:
+                raise UserError(f"{path}: has {size:,} bytes, and {most:,} are read at most; {remedy}")
+            return file.read(most)
+    except OSError as error:
+        raise UserError(f"{path}: missing, or cannot be read ({reason(error)}); {remedy}") from None
+
+
+def parse_json(content: bytes | str, where: str, remedy: str) -> Any:
+    """Parse JSON as its standard has it; UserError for damage, NaN, infinity, huge numbers and deep nesting."""
+    try:
+        value = json.loads(content, parse_constant=_refuse, parse_float=_finite, parse_int=_whole)
+        _check(value)
+        return value
+    except RecursionError:
+        found = "nested too deeply"
+    except ValueError as error:  # of the parser, of the encoding, or of ours
+        found = reason(error)
+    raise UserError(f"{where}: not whole ({found}); {remedy}")
+
+
+def problem(error: ValidationError) -> str:
+    """Describe the first of the wrong values in one line."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    found = "" if first["type"] in ("missing", "extra_forbidden") else f", and is {_shown(first['input'])}"
+    return f"{_shown(place)[1:-1]}: {reason(ValueError(first['msg']))}{found}"
+
+
+def _shown(value: Any) -> str:
+    kind = type(value).__name__
+    text = json.dumps(value) if isinstance(value, str | int | float | None) else f"a {kind} of {len(value)}"
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON's")
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"the number {text[:20]} is too large")
+    return value
+
+
+def _whole(text: str) -> int:
+    if len(text) > LONGEST:
+        raise ValueError(f"the whole number {text[:20]}… is too large")
+    return int(text)
+
+
+def _check(value: Any) -> None:
+    """Raise ValueError where lists and mappings are nested too deeply, or a text has half a character."""
+    level: list[Any] = [value]
+    for _ in range(DEEPEST + 1):
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, str):
+                each.encode()
+            elif isinstance(each, dict):
+                _encode(each)
+                inner += each.values()
+            elif isinstance(each, list):
+                inner += each
+        if not (level := inner):
+            return
+    raise ValueError(f"nested more than {DEEPEST} levels deep")
+
+
+def _encode(texts: Iterable[str]) -> None:
+    for text in texts:
+        text.encode()
