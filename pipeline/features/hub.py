@@ -48,7 +48,7 @@ class HubNetwork(GridNetwork):
         mean, std = (torch.tensor(given[key]).view(3, 1, 1) for key in ("mean", "std"))
 
         def transform(image: Image.Image) -> Tensor:
-            squashed = np.asarray(image.resize((size, size), shown["interpolation"]))
+            squashed = np.asarray(image.resize((size, size), own.resample))
             return (torch.from_numpy(squashed.copy()).permute(2, 0, 1) / 255 - mean) / std
 
         self._pools = whole.has_pooler

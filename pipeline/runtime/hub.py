@@ -125,7 +125,7 @@ def check_config(config: Any, where: str) -> None:
         from_hub = key.strip("_").startswith(IMPLEMENTATIONS) and value not in (None, False, "eager", "sdpa")
         if from_hub or (value and key in LEADING_ELSEWHERE):
             raise UserError(
-                f"{where}: has {key}, by which code or another repository is loaded, and none is loaded here; {REMEDY}, "
+                f"{where}: has {key}, by which code or another repository is loaded: none is loaded here; {REMEDY}, "
                 f"or remove {key} if the model needs none"
             )
     if isinstance(config, dict) and config.get("model_type") == "vision-encoder-decoder":
