@@ -13,6 +13,7 @@ import argparse
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from unittest.mock import patch
 
 import plain
@@ -28,6 +29,8 @@ from pipeline.composition.pretraining import matching
 from pipeline.methods.likelihood import mle
 from pipeline.methods.luo import luo
 from pipeline.methods.psst import psst_multinomial, reinforce
+from pipeline.models.decoder import Decoder
+from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
 from pipeline.runtime.memory import keep_freed
 from pipeline.scores.discriminability import Hinge
@@ -61,7 +64,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--times", type=int, default=4, help="steps, of which the fastest counts")
     parser.add_argument("--no-peer", dest="peer", action="store_false", help="leave out the plain form")
-    parser.add_argument("--transformer", action="store_true", help="also a transformer's steps beside Att2in2's")
+    parser.add_argument("--speakers", action="store_true", help="also other speakers' steps beside Att2in2's")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed()
@@ -86,19 +89,25 @@ def main() -> None:
                 peer = f"{theirs:.2f}", f"{theirs / spent:.2f}"
             ours = f"{spent:.2f}", f"{BATCH / spent:.1f}", f"{counter.get_total_flops() / 1e9:.0f}"
             row(name, length, *ours, f"{floor:.2f}", f"{floor / spent:.0%}", *peer)
-    if options.transformer:
-        transformer(options.methods, options.device, options.times)
+    if options.speakers:
+        other_speakers(options.methods, options.device, options.times)
     if options.device == "cpu" and not options.peer:
         print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
 
 
-def transformer(methods: Sequence[str], device: str, times: int) -> None:
-    """A transformer of as many parameters beside Att2in2, the same steps."""
+def other_speakers(methods: Sequence[str], device: str, times: int) -> None:
+    """Time the same steps of a transformer, of as many parameters as Att2in2, and of an LSTM without attention."""
     agents, batch = world(16, device)
-    columns = "encoder layers", "hidden", "million parameters", "Att2in2's", "s", "Att2in2, s", "ratio"
-    row = table("A transformer's training step", "step", *columns)
-    for encoder_layers, hidden in ((0, 512), (1, 448)):
-        other = Transformer(WORDS, SIZE, hidden, encoder_layers, layers=1, heads=8, dropout=0.5).to(device)
+    columns = "speaker", "million parameters", "Att2in2's", "s", "Att2in2, s", "ratio"
+    row = table("A training step of other speakers", "step", *columns)
+    transformer = partial(Transformer, layers=1, heads=8)
+    makers: dict[str, Callable[..., Decoder]] = {
+        "transformer, hidden 512": partial(transformer, hidden=512, encoder_layers=0),
+        "transformer with an encoder, hidden 448": partial(transformer, hidden=448, encoder_layers=1),
+        "LSTM without attention": partial(PooledLstm, words=512, hidden=512),
+    }
+    for speaker, make in makers.items():
+        other = make(WORDS, SIZE, dropout=0.5).to(device)
         with torch.no_grad():
             other.logit.bias.copy_(agents.speaker.logit.bias)
         sizes = [sum(p.numel() for p in speaker.parameters()) / 1e6 for speaker in (other, agents.speaker)]
@@ -107,7 +116,7 @@ def transformer(methods: Sequence[str], device: str, times: int) -> None:
                 ours = fastest(stepping(name, replace(agents, speaker=other), batch), device, times)
                 theirs = fastest(stepping(name, agents, batch), device, times)
                 sized = (f"{size:.1f}" for size in sizes)
-                row(name, encoder_layers, hidden, *sized, f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.2f}")
+                row(name, speaker, *sized, f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.2f}")
 
 
 def stepping(name: str, agents: Agents, batch: Batch) -> Callable[[], None]:

@@ -21,6 +21,7 @@ from pipeline.models.att2in import Att2in
 from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
+from pipeline.models.lstm import PooledLstm
 from pipeline.models.retriever import Retriever
 from pipeline.models.transformer import Transformer
 from pipeline.types import Batch
@@ -59,6 +60,8 @@ class Toy:
             speaker = Transformer(
                 WORDS, 7, hidden=8, encoder_layers=2, layers=2, heads=2, dropout=dropout, max_words=STEPS
             )
+        if decoder == "lstm":
+            speaker = PooledLstm(WORDS, 7, words=6, hidden=8, dropout=dropout, max_words=STEPS)
         texts = Texts(lambda row: " ".join(map(str, row)), lambda image: [])
         return Agents(speaker, Listener(WORDS, 5, words=6, hidden=10), self.cider, texts)
 
@@ -113,6 +116,6 @@ def toy() -> Toy:
     return Toy()
 
 
-@pytest.fixture(params=["att2in", "transformer"])
+@pytest.fixture(params=["att2in", "transformer", "lstm"])
 def decoder(request) -> str:
     return request.param

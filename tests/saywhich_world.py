@@ -13,7 +13,9 @@ from pipeline.data.feature_store import FeatureWriter
 from pipeline.features.extract import extract
 from pipeline.features.extractor import NetworkSettings
 from pipeline.models.att2in import Att2in
+from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
+from pipeline.models.lstm import PooledLstm
 from pipeline.models.weights import save_agents
 from pipeline.vocabulary import Vocabulary
 
@@ -58,11 +60,20 @@ def film(path: Path, seed: int, frames: int = 4, backwards: bool = False) -> Pat
     return path
 
 
-def make_model(data: Path, name: str, seed: int, encoder: str = "gru", words: tuple[str, ...] = WORDS) -> Path:
+def make_model(
+    data: Path,
+    name: str,
+    seed: int,
+    encoder: str = "gru",
+    words: tuple[str, ...] = WORDS,
+    attention: bool = True,
+) -> Path:
     """A speaker and a listener that learned nothing, for the features that are in `data`; their folder."""
     shape = json.loads((data / "features/main/manifest.json").read_text())["shape"]
     torch.manual_seed(seed)
-    speaker = Att2in(len(words), shape["D"], words=6, hidden=8, attention=6, max_words=6)
+    speaker: Decoder = Att2in(len(words), shape["D"], words=6, hidden=8, attention=6, max_words=6)
+    if not attention:
+        speaker = PooledLstm(len(words), shape["D"], words=6, hidden=8, max_words=6)
     listener = Listener(len(words), shape["P"], words=6, hidden=10, encoder=encoder)
     torch.nn.init.normal_(listener.word.weight)
     save_agents(data / "models" / name / "weights.safetensors", {"speaker": speaker, "listener": listener})

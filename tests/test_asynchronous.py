@@ -12,7 +12,7 @@ import pytest
 import torch
 from every_method import METHODS
 from test_methods import made
-from test_plain import SAMPLES, by_likelihood, rng, same, through_words, unseen, world
+from test_plain import LEAST, SAMPLES, by_likelihood, rng, same, through_words, unseen, world
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -23,8 +23,8 @@ from pipeline.composition.method import Method
 from pipeline.composition.relaxed import relaxed
 from pipeline.estimators.credit import Continuations
 from pipeline.estimators.rollouts import StepRollouts
-from pipeline.models.att2in import Att2in
 from pipeline.models.guided import Guided
+from pipeline.models.transformer import Transformer
 from pipeline.models.unroll import read, speak
 from pipeline.runtime import devices
 from pipeline.scores.naturalness import Cider
@@ -66,8 +66,8 @@ def test_what_is_heard_of_captions_is_the_same(world, name):
         assert other.tokens.shape[1] == speaker.max_words
         silence = F.one_hot(other.tokens[:, rows.shape[1] :], speaker.vocabulary + 1)
         other_rows = other.rows(speaker.vocabulary)
-        assert same(other_rows, torch.cat([rows, silence], 1), (speaker,), (speaker,)) >= 10
-        assert same(listener.hear(other), heard, (speaker, listener), (speaker, listener)) >= 15
+        assert same(other_rows, torch.cat([rows, silence], 1), (speaker,), (speaker,)) >= LEAST
+        assert same(listener.hear(other), heard, (speaker, listener), (speaker, listener)) >= LEAST + 5
 
 
 @pytest.mark.parametrize("name", by_likelihood())
@@ -78,28 +78,28 @@ def test_log_probabilities_entropies_states_and_logits_are_the_same(world, name)
         other = speak(speaker, batch, by_likelihood()[name], rng())
         check_captions(other, message)
         steps = other.tokens.shape[1]
-        assert same(other.log_probs, as_long(message.log_probs, steps), (speaker,), (speaker,)) >= 10
+        assert same(other.log_probs, as_long(message.log_probs, steps), (speaker,), (speaker,)) >= LEAST
         if message.entropies is not None:
-            assert same(other.entropies, as_long(message.entropies, steps), (speaker,), (speaker,)) >= 10
+            assert same(other.entropies, as_long(message.entropies, steps), (speaker,), (speaker,)) >= LEAST
         torch.testing.assert_close(other.states()[other.mask], message.states()[message.mask])
         every = other.logits()
     own = message.logits()
     place = own.at // message.tokens.shape[1] * steps + own.at % message.tokens.shape[1]
     assert sorted(every.at[every.there].tolist()) == sorted(place.tolist())
     left, right = (x[at.argsort()] for x, at in ((every.soft[every.there], every.at[every.there]), (own.soft, place)))
-    assert same(left, right, (speaker,), (speaker,)) >= 10
+    assert same(left, right, (speaker,), (speaker,)) >= LEAST
 
 
 @pytest.mark.parametrize("with_null_image", [False, True])
 def test_reading_is_the_same(world, with_null_image):
     speaker, _, batch = unseen(world) if with_null_image else world
-    speaker.train(isinstance(speaker, Att2in))  # what is dropped depends on how much is read
+    speaker.train(not isinstance(speaker, Transformer))  # what is dropped depends on how much is read
     message = read(speaker, batch, rng())
     with asynchronous():
         other = read(speaker, batch, rng())
         assert torch.equal(other.mask, message.mask)
         assert not message.mask.all()
-        assert same(other.log_probs, message.log_probs, (speaker,), (speaker,)) >= 10
+        assert same(other.log_probs, message.log_probs, (speaker,), (speaker,)) >= LEAST
         torch.testing.assert_close(other.states()[other.mask], message.states()[message.mask])
 
 
@@ -132,10 +132,11 @@ def test_continuations_are_worth_the_same(toy):
     torch.testing.assert_close(found[message.mask], wanted[message.mask])
 
 
+@pytest.mark.parametrize("recurrent", ["att2in", "lstm"])
 @pytest.mark.parametrize("name", [*METHODS, "relaxed"])
-def test_a_method_s_losses_and_gradients_are_the_same(toy, name):
+def test_a_method_s_losses_and_gradients_are_the_same(toy, name, recurrent):
     def method() -> Method:
-        agents = toy.agents(dropout=0.3)
+        agents = toy.agents(dropout=0.3, decoder=recurrent)
         torch.manual_seed(1)  # critics are drawn
         if name != "relaxed":
             return made(name, agents)
@@ -180,10 +181,11 @@ class NoReads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.parametrize("recurrent", ["att2in", "lstm"])
 @pytest.mark.parametrize("name", METHODS)
-def test_a_step_never_waits_for_the_device(toy, name, monkeypatch):
+def test_a_step_never_waits_for_the_device(toy, name, recurrent, monkeypatch):
     """What a CUDA graph needs: all that a step does is known before its numbers are."""
-    method, batch = made(name, toy.agents(dropout=0.3)), toy.batch()
+    method, batch = made(name, toy.agents(dropout=0.3, decoder=recurrent)), toy.batch()
     with asynchronous():
         method.step(batch, seed=2)  # what is made once is made
         for read_by in ("tolist", "numpy"):

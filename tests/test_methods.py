@@ -93,9 +93,10 @@ def test_every_method_is_listed_here():
     assert set(LEARNERS) == set(METHODS)
 
 
+@pytest.mark.parametrize("recurrent", ["att2in", "lstm"])
 @pytest.mark.parametrize("name", METHODS)
-def test_who_learns_moves_and_who_does_not_stays_to_the_bit(name, toy):
-    before, after = after_steps(made(name, toy.agents()), toy)
+def test_who_learns_moves_and_who_does_not_stays_to_the_bit(name, recurrent, toy):
+    before, after = after_steps(made(name, toy.agents(decoder=recurrent)), toy)
     for role in before:
         for parameter, old in before[role].items():
             if role in LEARNERS[name]:

@@ -7,6 +7,7 @@ images, is a plain differentiable sum of probability × score, and so is its gra
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from pipeline.channels.straight_through import Gumbel, StraightThrough
 from pipeline.channels.words import Multinomial
 from pipeline.estimators.baselines import Centred, LeaveOneOut, SelfCritical
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
+from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
 from pipeline.observatory.measure import estimates, sampled_accuracy
 from pipeline.observatory.world import drawn_world
@@ -95,9 +97,14 @@ def test_the_bias_of_pathwise_estimators_is_measured(world, taste):
 
 
 @pytest.mark.parametrize(("baseline", "samples"), [(NoBaseline(), 100), (LeaveOneOut(), 20)])
-def test_gradients_of_a_transformer_s_captions_are_unbiased_too(world, taste, baseline, samples):
+@pytest.mark.parametrize(
+    "make",
+    [partial(Transformer, encoder_layers=1, layers=1, heads=2), partial(PooledLstm, words=4)],
+    ids=["transformer", "lstm"],
+)
+def test_gradients_of_other_speakers_captions_are_unbiased_too(world, taste, make, baseline, samples):
     torch.manual_seed(3)
-    speaker = Transformer(VOCABULARY, 3, hidden=4, encoder_layers=1, layers=1, heads=2, dropout=0.0, max_words=STEPS)
+    speaker = make(VOCABULARY, 3, hidden=4, dropout=0.0, max_words=STEPS)
     with torch.no_grad():
         speaker.logit.weight *= 3
     other = replace(world, speaker=speaker.double())

@@ -16,9 +16,11 @@ from pipeline.channels.words import Beam, Greedy, Multinomial
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoding import decoding
 from pipeline.models.guided import Guided
+from pipeline.models.lstm import PooledLstm
 from pipeline.models.unroll import read, speak
 
 SAMPLES = 4
+LEAST = 9  # weights with a gradient: those of the smallest speaker, the LSTM without attention; the listener has 5 more
 
 
 def through_words():
@@ -97,8 +99,8 @@ def test_what_is_heard_of_captions_is_what_the_plain_unroll_has(world, name):
     tokens, _, _, said = unrolled(twin, batch, through_words()[name], rng())
     assert torch.equal(message.tokens, tokens)
     assert 0 < (tokens == 0).sum() < tokens.numel()
-    assert same(message.rows(speaker.vocabulary), said, (speaker,), (twin,)) >= 10
-    assert same(listener.hear(message), other.plain_hear(tokens, said), (speaker, listener), (twin, other)) >= 15
+    assert same(message.rows(speaker.vocabulary), said, (speaker,), (twin,)) >= LEAST
+    assert same(listener.hear(message), other.plain_hear(tokens, said), (speaker, listener), (twin, other)) >= LEAST + 5
 
 
 @pytest.mark.parametrize("name", by_likelihood())
@@ -108,12 +110,12 @@ def test_log_probabilities_of_words_are_what_the_plain_unroll_has(world, name):
     message = speak(speaker, batch, by_likelihood()[name], rng())
     tokens, log_probs, entropies, _ = unrolled(twin, batch, by_likelihood()[name], rng())
     assert torch.equal(message.tokens, tokens)
-    assert same(message.log_probs, log_probs, (speaker,), (twin,)) >= 10
+    assert same(message.log_probs, log_probs, (speaker,), (twin,)) >= LEAST
     assert (message.entropies is not None) == ("entropies" in name)
     if message.entropies is not None:
-        assert same(message.entropies, entropies, (speaker,), (twin,)) >= 10
+        assert same(message.entropies, entropies, (speaker,), (twin,)) >= LEAST
         both, plainly = message.log_probs + 0.3 * message.entropies, log_probs + 0.3 * entropies
-        assert same(both, plainly, (speaker,), (twin,)) >= 10
+        assert same(both, plainly, (speaker,), (twin,)) >= LEAST
 
 
 def test_reading_is_the_plain_teacher_forcing(world):
@@ -123,7 +125,7 @@ def test_reading_is_the_plain_teacher_forcing(world):
     found, wanted = read(speaker, batch, rng()), plain.read(twin, batch, rng())
     assert 0 < (~wanted.mask).sum() < wanted.mask.numel()
     assert torch.equal(found.mask, wanted.mask)
-    assert same(found.log_probs, wanted.log_probs, (speaker,), (twin,)) >= 10
+    assert same(found.log_probs, wanted.log_probs, (speaker,), (twin,)) >= LEAST
 
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Beam(4, samples=2)])
@@ -163,6 +165,8 @@ def sure_of_itself(speaker):
     """The weights of what comes from the image."""
     if isinstance(speaker, Att2in):
         return [speaker.from_regions.weight]
+    if isinstance(speaker, PooledLstm):
+        return [speaker.region.weight]
     return [layer.region_out.weight for layer in speaker.decoder]
 
 
@@ -181,11 +185,11 @@ def test_reading_and_speaking_of_no_image_is_the_plain_one_s(world):
     speaker.train(isinstance(speaker, Att2in))
     twin = deepcopy(speaker)
     found, wanted = read(speaker, batch, rng()).log_probs, plain.read(twin, batch, rng()).log_probs
-    assert same(found, wanted, (speaker,), (twin,)) >= 11
+    assert same(found, wanted, (speaker,), (twin,)) > LEAST
     message = speak(speaker, batch, Multinomial(SAMPLES), rng())
     tokens, log_probs, _, _ = unrolled(twin, batch, Multinomial(SAMPLES), rng())
     assert torch.equal(message.tokens, tokens)
-    assert same(message.log_probs, log_probs, (speaker,), (twin,)) >= 11
+    assert same(message.log_probs, log_probs, (speaker,), (twin,)) > LEAST
 
 
 @pytest.mark.parametrize("gamma", [0.5, 2.0])

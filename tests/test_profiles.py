@@ -50,6 +50,16 @@ def test_every_method_is_in_a_comparison_on_scenes():
     assert {block.get("method", name) for name, block in compared.items()} == set(METHODS)
 
 
+def test_the_speaker_without_attention_is_searched_as_scenes_is():
+    scenes, lstm = map(profile, ("scenes", "scenes_lstm"))
+    assert {key for key in scenes if scenes[key] != lstm[key]} == {"pretrain", "methods", "evaluate", "sweep"}
+    assert scenes["sweep"]["grid"].items() <= lstm["sweep"]["grid"].items()
+    others = [{name: block for name, block in p["pretrain"].items() if name != "speaker"} for p in (scenes, lstm)]
+    assert others[0] == others[1]
+    speakers = [scenes["pretrain"]["speaker"], lstm["pretrain"]["speaker"]]
+    assert {key for key in speakers[0] if speakers[0][key] != speakers[1][key]} == {"architecture", "attention"}
+
+
 def test_every_method_is_in_a_comparison_of_dialogs():
     small, whole = map(profile, ("dialog", "dialog_results"))
     assert {key for key in small if small[key] != whole[key]} == {"pretrain", "methods", "evaluate", "sweep"}
@@ -106,6 +116,7 @@ def test_scenes_is_the_default_profile():
         "scenes_again",
         "scenes_beyond",
         "scenes_long",
+        "scenes_lstm",
         "scenes_rerank",
         "scenes_results",
         "scenes_transformer",

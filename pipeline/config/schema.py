@@ -99,7 +99,7 @@ class SpeakerSettings(Section):
     """
 
     features: Name
-    architecture: Literal["att2in", "transformer", "hub"]
+    architecture: Literal["att2in", "lstm", "transformer", "hub"]
     model: Text | None = None
     lora: Lora | None = None
     words: Count | None = None
@@ -116,6 +116,7 @@ class SpeakerSettings(Section):
     def _check(self) -> None:
         sizes = {
             "att2in": ("hidden", "words", "attention"),
+            "lstm": ("hidden", "words"),
             "transformer": ("hidden", "encoder_layers", "layers", "heads"),
             "hub": ("model",),
         }

@@ -1,4 +1,4 @@
-"""The decoder of visual dialog (Lu et al. 2017): an LSTM that hears the encoding before the first word."""
+"""LSTM decoders without attention: an image's (Chen and Jin 2020), and a dialog's (Lu et al. 2017)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,114 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from pipeline.models.decoder import Decoder, Dropout
+from pipeline.runtime import devices
 from pipeline.types import Batch, caption_mask
 
 
 @dataclass(frozen=True)
 class LstmState:
-    """Of n answers."""
+    """State of N captions or answers."""
 
-    h: Tensor  # (n, H)
-    c: Tensor  # (n, H)
-    rows: Tensor  # (n,): which answers these are
-    width: int  # answers per question
+    h: Tensor  # (N, H)
+    c: Tensor  # (N, H)
+    rows: Tensor  # (N,): which captions these are
+    width: int  # captions per image, answers per question
     drop: Dropout
 
 
-class Lstm(Decoder):
-    """What it is told is (B, 3, H): the encoding, then the states that it begins with."""
+class LstmDecoder(Decoder):
+    """One LSTM layer `lstm` over word embeddings; a subclass gives the initial state.
+
+    Dropout applies to embeddings and outputs, not to the recurrent state.
+    """
+
+    lstm: nn.LSTM
+
+    def step(self, heard: Tensor, state: LstmState) -> tuple[Tensor, LstmState]:
+        h, c = self._step(state.drop(heard, state.rows, state.width), state.h, state.c)
+        return h, replace(state, h=h, c=c)
+
+    def select(self, state: LstmState, rows: Tensor, same_images: bool = False) -> LstmState:
+        moved = replace(state, h=state.h[rows], c=state.c[rows])
+        return moved if same_images else replace(moved, rows=state.rows[rows])
+
+    def read(self, batch: Batch, seen: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
+        """Run the LSTM over whole captions at once; where lengths can be read, without the padding after their end."""
+        tokens, state = batch.captions, self.begin(batch, seen, drop, 1)
+        heard = drop(self.word(self.before(tokens)))
+        initial = state.h.unsqueeze(0), state.c.unsqueeze(0)
+        places = torch.arange(tokens.numel(), device=tokens.device)
+        if not devices.synchronous(tokens.device):
+            return self.lstm(heard, initial)[0].flatten(0, 1), places
+        mask = caption_mask(tokens)
+        packed = pack_padded_sequence(heard, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+        states, _ = self.lstm(packed, initial)
+        assert packed.sorted_indices is not None
+        # packed: by time step, the longest captions first
+        at = places.view(tokens.shape)[packed.sorted_indices]
+        return states.data, at.T[mask[packed.sorted_indices].T]
+
+    def _step(self, heard: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        _, (h, c) = self.lstm(heard.unsqueeze(1), (h.unsqueeze(0), c.unsqueeze(0)))
+        return h[0], c[0]
+
+    def _start(self, h: Tensor, c: Tensor, drop: Dropout, width: int) -> LstmState:
+        """Return the state of `width` captions per row of `h` and `c` (B, H)."""
+        rows = torch.arange(len(h) * width, device=h.device)
+        if width > 1:
+            h, c = h[rows // width], c[rows // width]
+        return LstmState(h, c, rows, width, drop)
+
+
+class PooledLstm(LstmDecoder):
+    """Speaker of Chen and Jin 2020: the regions' mean, projected by `region`, is both parts of the initial state.
+
+    The projection has no activation. With a null image, that vector is the state in place of the projected mean.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        region_size: int,
+        words: int = 512,
+        hidden: int = 512,
+        dropout: float = 0.5,
+        max_words: int = 16,
+        null_image: bool = False,
+    ) -> None:
+        arguments = {
+            "vocabulary": vocabulary,
+            "region_size": region_size,
+            "words": words,
+            "hidden": hidden,
+            "dropout": dropout,
+            "max_words": max_words,
+        }
+        super().__init__(vocabulary, hidden, max_words, dropout, arguments)
+        self.word = nn.Embedding(vocabulary + 2, words)
+        self.region = nn.Linear(region_size, hidden)
+        self.lstm = nn.LSTM(words, hidden, batch_first=True)
+        self.logit = nn.Linear(hidden, vocabulary + 1)
+        if null_image:
+            self.add_null_image()
+
+    def see(self, batch: Batch) -> Tensor:
+        """Return (B, 1, H): the projected mean of each image's regions."""
+        mask = batch.region_mask.unsqueeze(2)
+        mean = (batch.regions * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+        seen = self.region(mean)
+        return seen if self.null is None else torch.where(mask.any(1, keepdim=True), seen, self.null)
+
+    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> LstmState:
+        initial = seen.squeeze(1)
+        return self._start(initial, initial, drop, width)
+
+
+class Lstm(LstmDecoder):
+    """A dialog's decoder, which hears the encoding before the first word.
+
+    What it is told is (B, 3, H): the encoding, then the states that it begins with.
+    """
 
     def __init__(
         self, vocabulary: int, region_size: int, words: int = 300, dropout: float = 0.5, max_words: int = 9
@@ -49,31 +141,4 @@ class Lstm(Decoder):
     def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> LstmState:
         encoding, h, c = seen.unbind(1)
         h, c = self._step(self.region(encoding), h, c)
-        rows = torch.arange(len(batch) * width, device=seen.device)
-        if width > 1:
-            h, c = h[rows // width], c[rows // width]
-        return LstmState(h, c, rows, width, drop)
-
-    def step(self, heard: Tensor, state: LstmState) -> tuple[Tensor, LstmState]:
-        h, c = self._step(state.drop(heard, state.rows, state.width), state.h, state.c)
-        return h, replace(state, h=h, c=c)
-
-    def select(self, state: LstmState, rows: Tensor, same_images: bool = False) -> LstmState:
-        moved = replace(state, h=state.h[rows], c=state.c[rows])
-        return moved if same_images else replace(moved, rows=state.rows[rows])
-
-    def read(self, batch: Batch, seen: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
-        """The words are known, so all of them are heard at once, and none after an answer's end."""
-        tokens, state = batch.captions, self.begin(batch, seen, drop, 1)
-        heard = drop(self.word(self.before(tokens)))
-        mask = caption_mask(tokens)
-        packed = pack_padded_sequence(heard, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        states, _ = self.lstm(packed, (state.h.unsqueeze(0), state.c.unsqueeze(0)))
-        assert packed.sorted_indices is not None
-        # packed: by time step, the longest answers first
-        at = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[packed.sorted_indices]
-        return states.data, at.T[mask[packed.sorted_indices].T]
-
-    def _step(self, heard: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        _, (h, c) = self.lstm(heard.unsqueeze(1), (h.unsqueeze(0), c.unsqueeze(0)))
-        return h[0], c[0]
+        return self._start(h, c, drop, width)

@@ -23,7 +23,7 @@ from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.guided import Guided
 from pipeline.models.hub import Hub
 from pipeline.models.listener import Listener
-from pipeline.models.lstm import Lstm
+from pipeline.models.lstm import Lstm, PooledLstm
 from pipeline.models.transformer import Transformer
 from pipeline.runtime.files import sha256, write_atomically
 
@@ -31,7 +31,7 @@ NONE = "0" * 64  # in place of a file's SHA-256, while that is computed
 LONGEST = 1 << 26  # bytes of a header
 HISTORY = "history"  # beside the agents' names: of which training they are
 Agent = Decoder | Listener | DualEncoder | Critic | Controls | Encoder | Discriminator | CaptionClassifier
-SPEAKERS: tuple[type[Agent], ...] = (Att2in, Transformer, Lstm, Hub, Guided, Answering)
+SPEAKERS: tuple[type[Agent], ...] = (Att2in, Transformer, PooledLstm, Lstm, Hub, Guided, Answering)
 OTHERS: tuple[type[Agent], ...] = (
     Listener,
     DualEncoder,

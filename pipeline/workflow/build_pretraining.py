@@ -20,6 +20,7 @@ from pipeline.models.decoder import Decoder
 from pipeline.models.discriminator import Discriminator
 from pipeline.models.hub import Hub
 from pipeline.models.listener import Listener
+from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
 from pipeline.models.weights import load_agent
 from pipeline.protocols import Score
@@ -28,7 +29,7 @@ from pipeline.scores.discriminability import Dropping, Hinge, InfoNCE, Recoverin
 from pipeline.workflow.build_data import cider
 from pipeline.workflow.build_dialog import dialog_pretraining
 
-ARCHITECTURES: dict[str, type[Decoder]] = {"att2in": Att2in, "transformer": Transformer}
+ARCHITECTURES: dict[str, type[Decoder]] = {"att2in": Att2in, "lstm": PooledLstm, "transformer": Transformer}
 
 if TYPE_CHECKING:
     import torch

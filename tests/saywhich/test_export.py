@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from saywhich_world import make_repository
+from saywhich_world import make_model, make_repository
 
 import saywhich
 from pipeline.errors import UserError
@@ -63,8 +63,10 @@ def trained(tmp_path, photos):
     return data / "models/psst_multinomial"
 
 
-def test_the_exported_model_says_the_same_elsewhere(trained, photos, tmp_path):
+@pytest.mark.parametrize("attention", [True, False])
+def test_the_exported_model_says_the_same_elsewhere(trained, photos, tmp_path, attention):
     names = ["a.jpg", "b.jpg", "c.jpg"]
+    make_model(trained.parents[1], trained.name, 0, attention=attention)
     before = saywhich.load(trained)
     said, scores = before.caption(names), before.score(["a dog"], names)
     export(trained, tmp_path / "out")

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from pipeline.channels.words import Beam, Multinomial
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Dropout
+from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
 from pipeline.models.unroll import read, speak
 from pipeline.numbers import Numbers
@@ -111,7 +112,12 @@ def _totals(speaker, batch, message, sample=0):
 
 
 @pytest.mark.parametrize(
-    "make", [partial(Att2in, words=4, hidden=4, attention=3), partial(Transformer, hidden=4, layers=1, heads=2)]
+    "make",
+    [
+        partial(Att2in, words=4, hidden=4, attention=3),
+        partial(Transformer, hidden=4, layers=1, heads=2),
+        partial(PooledLstm, words=4, hidden=4),
+    ],
 )
 def test_a_beam_that_holds_everything_finds_the_best(make):
     torch.manual_seed(1)

@@ -97,12 +97,13 @@ def _recovering(toy):
     [
         lambda toy: psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3),
         lambda toy: luo(toy.agents(dropout=0.5), Objective(), 0.7),
+        lambda toy: luo(toy.agents(dropout=0.5, decoder="lstm"), Objective(), 0.7),
         lambda toy: pg_spider(toy.agents(dropout=0.5), Objective(), reward="cider", critic_first=5),
         _recovering,
         lambda toy: wtf_rl(toy.agents(dropout=0.5), Objective(), reward_models()),
         lambda toy: psst_wtf(toy.agents(dropout=0.5), Objective(), reward_models(), lam=0.3),
     ],
-    ids=["psst", "luo", "critic", "recovering", "wtf_rl", "psst_wtf"],
+    ids=["psst", "luo", "lstm", "critic", "recovering", "wtf_rl", "psst_wtf"],
 )
 def test_a_killed_run_goes_on_to_the_same_bits(toy, tmp_path, make, die_at):
     whole, history = train(make(toy), toy)

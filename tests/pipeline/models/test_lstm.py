@@ -1,0 +1,80 @@
+"""The speaker without attention: its equations, and what of an image it uses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from conftest import STEPS, WORDS
+
+from pipeline.models.decoder import Dropout
+from pipeline.models.lstm import PooledLstm
+from pipeline.models.unroll import read
+from pipeline.numbers import Numbers
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def by_equations(speaker, batch, drop_words, drop_states):
+    """Log-probabilities (B, T) in float64 by the LSTM's equations, one image, one word and one gate at a time."""
+    w = {name: value.detach().double().numpy() for name, value in speaker.state_dict().items()}
+    found = np.zeros(batch.captions.shape)
+    for image, caption in enumerate(batch.captions.tolist()):
+        there = batch.regions[image][batch.region_mask[image]].double().numpy()
+        h = there.mean(0) @ w["region.weight"].T + w["region.bias"]  # no activation
+        c, before = h, WORDS + 1
+        for t, word in enumerate(caption):
+            x = w["word.weight"][before] * drop_words[image, t].numpy()
+            gates = x @ w["lstm.weight_ih_l0"].T + w["lstm.bias_ih_l0"]
+            gates = gates + h @ w["lstm.weight_hh_l0"].T + w["lstm.bias_hh_l0"]
+            enter, forget, candidate, leave = np.split(gates, 4)
+            c = sigmoid(forget) * c + sigmoid(enter) * np.tanh(candidate)
+            h = sigmoid(leave) * np.tanh(c)
+            logits = (h * drop_states[image, t].numpy()) @ w["logit.weight"].T + w["logit.bias"]
+            found[image, t] = logits[word] - np.log(np.exp(logits).sum())
+            before = word
+            if not word:
+                break
+    return torch.from_numpy(found)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_teacher_forcing_is_the_lstm_s_equations(toy, dropout):
+    speaker, batch = toy.agents(dropout=dropout, decoder="lstm").speaker.double().train(), toy.batch()
+    batch = replace(batch, regions=batch.regions.double())
+    drop = Dropout(dropout, Numbers(batch, torch.Generator().manual_seed(5)))
+    size = batch.captions.numel()
+    of_words = drop(torch.ones(len(batch), STEPS, 6, dtype=torch.float64))
+    of_states = drop(torch.ones(size, 8, dtype=torch.float64), torch.arange(size), STEPS).view(len(batch), STEPS, 8)
+    message = read(speaker, batch, torch.Generator().manual_seed(5))
+    torch.testing.assert_close(message.log_probs, by_equations(speaker, batch, of_words, of_states))
+    assert dropout == float((of_words == 0).any()) * dropout
+
+
+def test_an_image_is_the_mean_of_the_regions_that_it_has(toy):
+    speaker, batch = toy.agents(decoder="lstm").speaker.eval(), toy.batch()
+    mean = torch.stack([regions[mask].mean(0) for regions, mask in zip(batch.regions, batch.region_mask, strict=True)])
+    pooled = replace(batch, regions=mean.unsqueeze(1), region_mask=torch.ones(len(batch), 1, dtype=torch.bool))
+    torch.testing.assert_close(speaker.see(pooled), speaker.see(batch))
+    assert not torch.allclose(speaker.see(batch)[0, 0], speaker.region(batch.regions[0].mean(0)))  # one is masked
+    state = speaker.begin(batch, speaker.see(batch), Dropout(0.0, Numbers(batch, None)), 2)
+    assert torch.equal(state.h, state.c)
+    assert torch.equal(state.h[0::2], state.h[1::2])
+
+
+def test_an_image_without_regions_is_the_null_image(toy):
+    speaker, batch = toy.agents(decoder="lstm").speaker.eval(), toy.batch()
+    speaker.add_null_image()
+    with torch.no_grad():
+        speaker.null.copy_(torch.arange(8.0))
+    batch.region_mask[2] = False
+    seen = speaker.see(batch)
+    assert seen[2, 0].tolist() == list(range(8))
+    torch.testing.assert_close(seen[3, 0], speaker.region(batch.regions[3].mean(0)))
+    again = PooledLstm(**speaker.arguments)
+    again.load_state_dict(speaker.state_dict())
+    assert torch.equal(again.see(batch), seen)
