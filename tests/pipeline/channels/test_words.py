@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from pipeline.channels.forced import Annealed, Continued, Forced, Prompted, ScheduledSampling
 from pipeline.channels.partial import PartialSampling
+from pipeline.channels.searched import Reread, Unrepeated
 from pipeline.channels.straight_through import Gumbel, StraightThrough
-from pipeline.channels.words import Beam, Greedy, Multinomial, draw, log_total, top
+from pipeline.channels.words import Beam, Greedy, Multinomial, Without, draw, log_total, top
 from pipeline.errors import UserError
+from pipeline.estimators.rollouts import StepRollouts
 from pipeline.models.unroll import speak
 from pipeline.numbers import Numbers
 from pipeline.types import Batch, caption_mask
@@ -147,6 +151,8 @@ def test_forced_says_what_it_is_told(toy):
 def test_scheduled_sampling_feeds_a_growing_share_of_its_own_words(toy):
     schedule = ScheduledSampling(start=0, every=5, by=0.05, most=0.25)
     assert [schedule.share(e) for e in (0, 4, 5, 10, 24, 25, 99)] == [0, 0, 0.05, 0.1, 0.2, 0.25, 0.25]
+    later = ScheduledSampling(start=3, every=2, by=0.1, most=0.25)
+    assert [later.share(e) for e in range(10)] == [0, 0, 0, 0, 0, 0.1, 0.1, 0.2, 0.2, 0.25]
     batch = toy.batch()
     object.__setattr__(batch, "epoch", 99)
     logits = torch.full((8, 13), -20.0)
@@ -230,3 +236,49 @@ def test_a_caption_that_has_ended_is_not_continued(toy):
     first = message.tokens.view(len(batch), 3, 2, -1)[0]
     assert torch.equal(first[0, :, 0], batch.captions[0, 0].expand(2))
     assert not first[1:].any()
+
+
+DROPOUT = [
+    (Multinomial(), True),
+    (Greedy(), False),
+    (Greedy(dropout=True), True),
+    (Beam(3), False),
+    (StraightThrough(), True),
+    (Gumbel(), True),
+    (PartialSampling(), True),
+    (Forced(), True),
+    (Forced(ScheduledSampling(0, 1, 0.5, 0.5)), True),
+    (Prompted(Annealed(2)), True),
+    (Continued(each=2, places=2), True),
+    (Reread(Beam(2)), False),
+    (Without(Multinomial(), 12), False),
+    (Unrepeated(Multinomial(), 2), False),
+]
+
+
+@pytest.mark.parametrize(("channel", "kept"), DROPOUT, ids=[repr(channel) for channel, _ in DROPOUT])
+def test_a_channel_keeps_the_dropout_of_a_speaker_that_learns_or_does_not(toy, channel, kept):
+    """The weights of a speaker with dropout .9 are all that a caption without dropout depends on."""
+    found = []
+    for dropout in (0.0, 0.9):
+        speaker = toy.agents(dropout=dropout).speaker.train()
+        with torch.no_grad():
+            speaker.logit.weight.mul_(4)
+        found.append(StepRollouts(speaker, replace(toy.batch(), epoch=5), 1).of(channel))
+        assert speaker.training
+    plain, with_dropout = found
+    same = torch.equal(plain.tokens, with_dropout.tokens)
+    if same and plain.log_probs is not None:
+        same = torch.equal(plain.log_probs, with_dropout.log_probs)
+    assert same is not kept
+
+
+def test_continuations_are_generated_with_dropout(toy):
+    """They estimate what the speaker itself would generate, dropout included (Liu et al. 2017)."""
+    found = []
+    for dropout in (0.0, 0.9):
+        speaker = toy.agents(dropout=dropout).speaker.train()
+        rollouts = StepRollouts(speaker, toy.batch(), 1)
+        rollouts._spoken[Multinomial()] = speak(toy.agents().speaker.eval(), toy.batch(), Multinomial(), rng())
+        found.append(rollouts.continued(Multinomial(), 20).tokens)
+    assert not torch.equal(*found)

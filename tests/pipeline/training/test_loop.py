@@ -406,3 +406,83 @@ def test_the_norm_is_limited_before_the_elements_are():
     layer.weight.grad = torch.tensor([[3.0, -4.0]])
     Optimisation(epochs=1, clip_value=0.7, clip_norm=1.0).clip(layer.parameters())
     torch.testing.assert_close(layer.weight.grad, torch.tensor([[0.6, -0.7]]))
+
+
+class Drawing:
+    """A score that draws from torch's own stream, as dropout does, and remembers the number."""
+
+    differentiable = True
+
+    def __init__(self, listener) -> None:
+        self.listener, self.drawn = listener, []
+
+    def __call__(self, message, batch):
+        self.drawn.append(float(torch.rand(())))
+        return self.listener.hear(message).sum(1)
+
+
+def drawn(toy, **options) -> list[float]:
+    """The numbers of 15 steps."""
+    score = Drawing(toy.agents().listener)
+    training = Training(matching(score.listener, score), ToyBatches(toy), FIVE, seed=4, device=CPU, **options)
+    training.run()
+    return score.drawn
+
+
+def test_torch_s_own_stream_is_another_in_every_step_whatever_else_draws_from_it(toy):
+    found = drawn(toy)
+    assert len(set(found)) == 15
+    assert found == drawn(toy, validate=lambda: {"x": float(torch.rand(()))})
+
+
+def first_step(method, toy, rate: float, steps: int = 1) -> dict[str, float]:
+    """How far each role moved in Adam's first step, the largest change of a weight, which is the learning rate."""
+    before = {role: [p.detach().clone() for p in agent.parameters()] for role, agent in method.agents.items()}
+    settings = Optimisation(epochs=1, learning_rate=rate, validate_every=0)
+    training = Training(method, ToyBatches(toy), settings, seed=4, device=CPU)
+    for step in range(steps):
+        training._learn(toy.batch(step))
+    return {
+        role: max(
+            float((p.detach() - old).abs().max()) for p, old in zip(agent.parameters(), before[role], strict=True)
+        )
+        for role, agent in method.agents.items()
+    }
+
+
+def test_every_role_learns_at_its_own_rate_or_at_the_common_one(toy):
+    method = psst_multinomial(toy.agents(), Objective(), 0.3)
+    assert first_step(method, toy, 0.01) == pytest.approx({"speaker": 0.01, "listener": 0.01}, rel=0.01)
+    for rates, expected in (
+        ({"listener": 0.03}, {"speaker": 0.01, "listener": 0.03}),
+        ({"speaker": 0.002}, {"speaker": 0.002, "listener": 0.01}),
+        ({"speaker": 0.0, "listener": 0.05}, {"speaker": 0.0, "listener": 0.05}),
+    ):
+        method = dataclasses.replace(psst_multinomial(toy.agents(), Objective(), 0.3), rates=rates)
+        assert first_step(method, toy, 0.01) == pytest.approx(expected, rel=0.01)
+
+
+def test_a_rate_of_its_own_does_not_follow_the_schedule(toy):
+    """Cosine falls to 0 with the last step; gradients of the same sign would hide that, so the last step is watched."""
+    settings = Optimisation(epochs=1, learning_rate=0.01, schedule="cosine", validate_every=0)
+    moved = {}
+    for rates in ({}, {"listener": 0.01}):
+        agents = toy.agents()
+        method = dataclasses.replace(matching(agents.listener, Hinge(agents.listener, negatives="all")), rates=rates)
+        training, moves = Training(method, ToyBatches(toy), settings, seed=4, device=CPU), []
+        for _ in range(3):
+            before = [p.detach().clone() for p in agents.listener.parameters()]
+            training._learn(toy.batch())
+            after = agents.listener.parameters()
+            moves.append(max(float((p.detach() - old).abs().max()) for p, old in zip(after, before, strict=True)))
+        moved[bool(rates)] = moves
+    assert moved[False] == pytest.approx([0.01, 0.0075, 0.0025], rel=0.2)
+    assert moved[True] == pytest.approx([0.01, 0.01, 0.01], rel=0.2)
+
+
+def test_who_has_no_turn_does_not_move(toy):
+    assert first_step(luo(toy.agents(), Objective(), 0.7), toy, 0.01)["listener"] == 0
+    moved = first_step(reinforce(toy.agents(), Objective(), 0.3), toy, 0.01)
+    assert moved == pytest.approx({"speaker": 0.01, "listener": 0.0}, rel=0.01)
+    moved = first_step(reinforce(toy.agents(), Objective(), 0.3), toy, 0.01, steps=2)
+    assert moved == pytest.approx({"speaker": 0.01, "listener": 0.01}, rel=0.01)

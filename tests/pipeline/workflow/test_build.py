@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,18 +17,27 @@ import yaml
 from PIL import Image
 from whole_profiles import profile
 
-from pipeline.data.feature_store import FeatureWriter
+from pipeline.composition.joint import Agents, Objective
+from pipeline.composition.pretraining import matching
+from pipeline.data.batches import Batches
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
+from pipeline.methods.guidance import guidance
+from pipeline.methods.luo import luo
 from pipeline.models.att2in import Att2in
 from pipeline.models.critic import Critic
 from pipeline.models.listener import Listener
 from pipeline.models.weights import load_agent, save_agents
+from pipeline.scores.discriminability import Hinge
+from pipeline.training.optimisation import Optimisation
+from pipeline.workflow import build_joint
 from pipeline.workflow import stage as door
 from pipeline.workflow.build_data import cider
 from pipeline.workflow.build_evaluation import speaker_in
 from pipeline.workflow.build_judges import judges_of
 from pipeline.workflow.build_pretraining import adaptation
+from pipeline.workflow.build_training import training_of
 from stages import prepare
 
 ROOT = Path(__file__).parents[3]
@@ -147,3 +158,62 @@ def test_what_cannot_judge_is_told_in_one_line(models, data):
     save_agents(models / "pretrained/critic/weights.safetensors", {"listener": Critic(4, 2)})
     with pytest.raises(UserError, match=r"pretrained/critic: a Critic is no judge"):
         judges_of({"critic": "critic"}, models, models, data, CPU)
+
+
+@pytest.fixture
+def agents(data) -> Agents:
+    return Agents(speaker(1), listener(2), cider(data), build_joint.texts(data))
+
+
+def trained(method, data, models, seed: int = 3, **settings):
+    """The run that trains `method` on `data`, in batches of two images."""
+    store = FeatureStore(models / "features" / "main")
+    return training_of(method, cider(data), Optimisation(1, 2, **settings), data, store, seed, CPU)
+
+
+def test_training_reads_the_training_split_and_validates_on_the_validation_split(agents, models, data):
+    training = trained(luo(agents, Objective(), 0.5), data, models)
+    train, held_out = (data.rows(split).tolist() for split in ("train", "val"))
+    shown = [batch.images.tolist() for batch in training.batches.epoch(0)]
+    assert [len(images) for images in shown] == [2, 2]
+    assert sorted(chain.from_iterable(shown)) == train
+    assert [batch.images.tolist() for batch in training.validate.batches()] == [held_out]
+    (batch,) = training.validate.batches()
+    assert batch.pooled[:, 0].tolist() == held_out  # the image's own features
+    assert data.rows("test").tolist() not in (train, held_out)
+
+
+def test_validation_generates_with_the_method_s_agents_and_never_unk(agents, models, data, monkeypatch):
+    method = replace(luo(agents, Objective(), 0.5), watching={"rewarded": agents.listener})
+    found = trained(method, data, models).validate
+    assert (found.speaker, found.listener, found.unk) == (agents.speaker, agents.listener, data.vocabulary.unk)
+    assert (found.dtype, found.watching, found.device) == (None, method.watching, CPU)
+    said = found.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val")))
+    assert torch.equal(said, agents.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val"))))
+    alone = trained(matching(agents.listener, Hinge(agents.listener)), data, models).validate
+    assert (alone.speaker, alone.listener) == (None, agents.listener)
+    monkeypatch.setenv("SAYWHICH_VALIDATION", "bfloat16")
+    assert trained(method, data, models).validate.dtype == torch.bfloat16
+    monkeypatch.setenv("SAYWHICH_VALIDATION", "half")
+    with pytest.raises(UserError, match="SAYWHICH_VALIDATION=half: one of float32, bfloat16"):
+        trained(method, data, models)
+
+
+@pytest.mark.parametrize("captions", ["one", "all"])
+def test_the_order_of_batches_follows_the_seed_and_the_settings(agents, models, data, captions):
+    method, store = luo(agents, Objective(), 0.5), FeatureStore(models / "features" / "main")
+
+    def order(batches) -> list:
+        return [(b.images.tolist(), b.captions.tolist()) for epoch in range(3) for b in batches.epoch(epoch)]
+
+    found = order(trained(method, data, models, captions=captions).batches)
+    assert found == order(Batches(data, store, data.rows("train"), 2, 3, captions=captions))
+    assert found != order(trained(method, data, models, 4, captions=captions).batches)
+    assert len(found) == {"one": 6, "all": 9}[captions]  # six captions of four images
+
+
+def test_images_are_masked_as_often_as_the_method_says(agents, models, data):
+    for share in (0.0, 0.9):
+        batches = trained(guidance(agents, Objective(), image_dropout=share), data, models).batches
+        there = torch.cat([batch.region_mask.any(1) for epoch in range(50) for batch in batches.epoch(epoch)])
+        assert float((~there).float().mean()) == pytest.approx(share, abs=0.08)

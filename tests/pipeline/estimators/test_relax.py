@@ -1,0 +1,103 @@
+"""RELAX's two gradients, the speaker's and the control's, against both written out word by word with autograd."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from by_hand import gradients
+
+from pipeline.channels.words import Multinomial
+from pipeline.estimators.baselines import LeaveOneOut
+from pipeline.estimators.relax import Relax
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import NoBaseline, ScoreFunction
+from pipeline.models.critic import Control
+from pipeline.scores.naturalness import Cider
+
+
+@pytest.fixture
+def batch(toy):
+    given = toy.batch()
+    return replace(given, pooled=given.pooled.double(), regions=given.regions.double())
+
+
+@pytest.fixture
+def speaker(toy):
+    return toy.agents().speaker.double()
+
+
+@pytest.fixture
+def control(speaker) -> Control:
+    """A control that is far from the score."""
+    torch.manual_seed(2)
+    made = Control(speaker.hidden, speaker.vocabulary + 1, 8).double()
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter)
+    return made
+
+
+def by_hand(score, rollouts: StepRollouts, samples: int, control: Control, baseline) -> tuple:
+    """The speaker's loss, the control's loss, and the mean of the control over words."""
+    message = rollouts.of(Multinomial(samples))
+    value = score(message, rollouts.batch)
+    groups = value.view(-1, samples)
+    expected = {"none": 0 * groups, "others": (groups.sum(1, keepdim=True) - groups) / max(1, samples - 1)}[baseline]
+    advantage = (groups - expected).flatten()
+    count, words = int(message.mask.sum()), rollouts.speaker.vocabulary + 1
+    numbers = rollouts.numbers(f"noise of {Multinomial(samples).stream}")
+    step = torch.zeros(len(message), words, dtype=torch.float64)
+    uniform = torch.stack([numbers.like(step, width=samples) for _ in range(message.tokens.shape[1])], 1)
+    said, states = message.logits(), message.states()
+    logits = torch.zeros(message.tokens.numel(), words, dtype=torch.float64)
+    logits = logits.index_copy(0, said.at, said.soft).view(*message.tokens.shape, words)
+    speaking, learning, mean = torch.zeros(()), torch.zeros(()), 0.0
+    for n, t in message.mask.nonzero().tolist():
+        word = int(message.tokens[n, t])
+        log_p = logits[n, t].log_softmax(0)
+        arrival = -torch.log1p(-uniform[n, t])
+        later = arrival / log_p.exp() + arrival[word]  # given that `word` comes first
+        given = -torch.where(torch.arange(words) == word, arrival[word], later).log()
+        free = given.detach() + log_p - log_p.detach()  # the same value, moved as if no word were given
+        about = control(states[n, t][None], given.detach()[None])[0]
+        crossed = control(states[n, t][None], free[None])[0] - control(states[n, t][None], given[None])[0]
+        mean += float(about.detach()) / count
+        (whole,) = torch.autograd.grad(
+            (advantage[n] - about) * log_p[word] + crossed, logits, create_graph=True, retain_graph=True
+        )
+        frozen = (advantage[n] - about.detach()) * log_p[word] + crossed
+        speaking = speaking - frozen / count
+        learning = learning + whole.square().sum() / count
+    return speaking, learning, mean
+
+
+@pytest.mark.parametrize(("samples", "baseline"), [(1, "none"), (3, "others")])
+def test_the_speaker_s_and_the_control_s_gradient_word_by_word(toy, batch, speaker, control, samples, baseline):
+    expected = NoBaseline() if baseline == "none" else LeaveOneOut()
+    relax = Relax(ScoreFunction(Multinomial(samples), expected), control)
+    score, rollouts = Cider(toy.cider), StepRollouts(speaker, batch, seed=5)
+    loss, report = relax.surrogate(score, rollouts)
+    speaking, learning, mean = by_hand(score, StepRollouts(speaker, batch, seed=5), samples, control, baseline)
+    assert float(learning.detach()) > 0.1
+    for agent, wanted in ((speaker, speaking), (control, learning)):
+        pairs = zip(gradients(loss, agent), gradients(wanted, agent), strict=True)
+        for found, expected in pairs:
+            torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-6)
+    assert all(gradient.any() for gradient in gradients(loss, control))
+    torch.testing.assert_close(report["noise"], learning.detach())
+    assert float(report["control"]) == pytest.approx(mean)
+
+
+def test_the_control_sees_the_state_before_a_word_and_other_noise_at_every_word(toy, batch, speaker, control):
+    relax, rollouts = Relax(ScoreFunction(Multinomial(2)), control), StepRollouts(speaker, batch, seed=5)
+    assert relax.channel == Multinomial(2)
+    message = rollouts.of(Multinomial(2))
+    said = message.logits()
+    index = message.tokens.flatten()[said.at]
+    perturbed, times = relax._perturbed(said.soft.detach(), said.at, index, message, rollouts)
+    assert torch.equal(perturbed.argmax(1), index)
+    torch.testing.assert_close(perturbed, -times.log())
+    shortest = times.gather(1, index.unsqueeze(1)).flatten()
+    assert len(shortest.unique()) == len(shortest)
+    torch.testing.assert_close(shortest.mean(), torch.tensor(1.0).double(), atol=0.5, rtol=0)  # exponential, of rate 1
