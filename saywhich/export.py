@@ -15,6 +15,7 @@ from pipeline.corpora.cards import names
 from pipeline.data.tokens import TOKENIZER
 from pipeline.errors import UserError
 from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.folders import atomic_folder
 from saywhich.evaluated import evaluated
 from saywhich.folders import load
 from saywhich.model import Model
@@ -26,23 +27,23 @@ CARD = "README.md"
 def export(folder: Path, out: Path) -> Model:
     """Write the trained model in `folder` into the folder `out`, and load it from there.
 
-    Raises UserError where `out` holds something else, and for a model whose eyes are not exported. A folder that is
-    not whole has no list of digests and is no model.
+    It is written beside `out` and takes its place when it is whole. Raises UserError where `out` holds something else,
+    and for a model whose eyes are not exported.
     """
     model = load(folder)
     if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / EXPORTED).is_file())):
         raise UserError(f"{out}: holds something else; give another folder, or remove it")
-    out.mkdir(parents=True, exist_ok=True)
-    (out / EXPORTED).unlink(missing_ok=True)
     description = described(model.place)
     words = [name for name in ("vocabulary.json", TOKENIZER) if (model.place.words / name).is_file()]
-    for name, source in (("weights.safetensors", model.place.weights), *((n, model.place.words / n) for n in words)):
-        write_atomically(out / name, source.read_bytes())
-    written = [out / "weights.safetensors", *(out / name for name in words), *model.eyes.save(out / EYES)]
-    write_atomically(out / CARD, card(description))
-    files = {path.relative_to(out).as_posix(): sha256(path) for path in written}
-    said = {"form": FORM, "model": description, "files": files}
-    write_atomically(out / EXPORTED, json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+    sources = {"weights.safetensors": model.place.weights, **{name: model.place.words / name for name in words}}
+    with atomic_folder(out) as new:
+        for name, source in sources.items():
+            write_atomically(new / name, source.read_bytes())
+        written = [*(new / name for name in sources), *model.eyes.save(new / EYES)]
+        write_atomically(new / CARD, card(description))
+        files = {path.relative_to(new).as_posix(): sha256(path) for path in written}
+        said = {"form": FORM, "model": description, "files": files}
+        write_atomically(new / EXPORTED, json.dumps(said, indent=2, ensure_ascii=False) + "\n")
     return load(out)
 
 

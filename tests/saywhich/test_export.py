@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from hostile_exports import killed_exports
 from saywhich_world import make_model, make_repository
 
 import saywhich
@@ -26,6 +27,7 @@ from saywhich.evaluated import evaluated
 from saywhich.export import export
 
 ROOT = Path(__file__).parents[2]
+POINTS = (0, 1, 5, 20, 40)  # writes of an export before which it is killed
 
 
 def evaluate(folder: Path, images: int = 40) -> None:
@@ -135,6 +137,13 @@ def test_a_folder_that_holds_something_else_stays_as_it_is(trained, tmp_path, ca
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["diary.txt"]
     for _ in range(2):  # a second time over the first
         assert main(["export", str(trained), str(tmp_path / "model")]) == 0
+
+
+def test_a_killed_export_can_be_repeated_and_an_older_one_survives(repository, exported, tmp_path):
+    shutil.copytree(exported, tmp_path / "out")
+    model = repository / "models/psst_multinomial"
+    for point, short in zip(POINTS, killed_exports(model, tmp_path / "out", POINTS), strict=True):
+        assert not short, point
 
 
 def test_a_model_that_was_not_evaluated_says_so(trained, tmp_path):

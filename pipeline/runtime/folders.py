@@ -1,0 +1,79 @@
+"""Folders that are complete or absent: written beside their place, flushed to disk, then put there at once."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import glob
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pipeline.errors import UserError
+
+AT_CWD, EXCHANGE = -100, 2  # of Linux's renameat2
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `path`, which takes its place if the block ends without an error.
+
+    An older folder stays at `path` until then. The folders that killed processes left beside it are removed.
+    """
+    path = path.resolve()
+    if path.is_mount() or path == Path.cwd():
+        raise UserError(f"{path}: cannot be replaced while it is in use; give the path of a new folder inside it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with suppress(OSError), _locked(left):
+            shutil.rmtree(left)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
+    temporary.mkdir()
+    try:
+        with _locked(temporary) as descriptor:
+            yield temporary
+            os.fsync(descriptor)
+            _put(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)  # on success the older folder, if there was one
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    """Hold a folder, so that no other process takes it for one that was left; BlockingIOError where one holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _put(temporary: Path, path: Path) -> None:
+    """Let both folders change places in one step; where the system cannot, `path` is absent for a moment."""
+    if not path.exists():
+        os.rename(temporary, path)
+    elif not _exchange(temporary, path):
+        aside = path.with_name(f"{temporary.stem}-.part")
+        os.rename(path, aside)
+        os.rename(temporary, path)
+        os.rename(aside, temporary)
+    parent = os.open(path.parent, os.O_RDONLY)
+    os.fsync(parent)
+    os.close(parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Return whether the two paths have changed places; False where the system has no such call."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return False
+    if call(AT_CWD, os.fsencode(one), AT_CWD, os.fsencode(other), EXCHANGE) == 0:
+        return True
+    if (number := ctypes.get_errno()) in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), str(other))

@@ -1,0 +1,45 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.runtime import folders
+from pipeline.runtime.folders import atomic_folder
+
+
+def write(out: Path, text: str) -> None:
+    with atomic_folder(out) as new:
+        (new / "a").write_text(text)
+        assert not (out / "a").exists() or (out / "a").read_text() != text
+        if text == ".":
+            (new / text).write_text("an error")
+
+
+@pytest.mark.parametrize("exchange", [True, False], ids=["in one step", "where the system cannot"])
+def test_a_new_folder_takes_the_place_of_an_older_one_when_it_is_whole(tmp_path, monkeypatch, exchange):
+    if not exchange:
+        monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
+    out = tmp_path / "out"
+    write(out, "1")
+    write(out, "2")
+    with pytest.raises(IsADirectoryError):
+        write(out, ".")
+    assert (out / "a").read_text() == "2"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_a_killed_process_left_goes_and_what_another_one_holds_stays(tmp_path):
+    (tmp_path / ".out.12345678.part/x").mkdir(parents=True)
+    (tmp_path / ".other.12345678.part").mkdir()
+    with atomic_folder(tmp_path / "out") as held:
+        write(tmp_path / "out", "1")
+        assert held.is_dir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.12345678.part", "out"]
+
+
+def test_a_folder_in_use_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place in (Path(), Path(os.sep)):
+        with pytest.raises(UserError, match="cannot be replaced while it is in use; give the path of a new folder"):
+            write(place, "1")
