@@ -1,0 +1,395 @@
+"""Small faults in Python source, found in its syntax tree: one changed expression or statement each."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import random
+import re
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+ROOMS = {
+    **{
+        room: f"pipeline/{room}/**/*.py"
+        for room in (
+            "channels", "estimators", "scores", "composition", "methods", "models", "metrics", "evaluation", "analysis",
+            "training",
+        )
+    },
+    "dialog": "pipeline/scenes/dialogs/**/*.py",
+    "workflow": "pipeline/workflow/build_*.py",
+}  # fmt: skip
+DIALOG = re.compile(r"pipeline/data/(prepared_)?dialog\w*\.py")
+
+BINARY: dict[type, type] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Pow: ast.Mult,
+    ast.Mod: ast.FloorDiv, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
+COMPARISONS: dict[type, type] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+
+
+def _both_ways(*pairs: tuple[str, str]) -> dict[str, str]:
+    return {a: b for pair in pairs for a, b in (pair, pair[::-1])}
+
+
+REDUCTIONS = _both_ways(
+    ("sum", "mean"), ("max", "min"), ("amax", "amin"), ("argmax", "argmin"), ("any", "all"), ("maximum", "minimum"),
+    ("ceil", "floor"), ("std", "var"), ("zeros", "ones"), ("zeros_like", "ones_like"), ("new_zeros", "new_ones"),
+    ("softmax", "log_softmax"), ("sqrt", "square"),
+)  # fmt: skip
+NAMES = _both_ways(
+    ("speaker", "listener"), ("captions", "images"), ("text_to_image", "image_to_text"), ("Multinomial", "Greedy"),
+    ("SPEAKER_ONLY", "LISTENER_ONLY"), ("SPEAKER", "LISTENER"), ("by_caption", "by_image"),
+    ("generator", "discriminator"),
+)  # fmt: skip
+SPLITS = {"train": "test", "val": "test", "test": "val"}
+CHAINED = {name: f"{name} removed" for name in ("detach", "eval", "train")} | dict.fromkeys(
+    ("abs", "clamp", "clamp_min", "clip", "exp", "log", "neg", "neg_", "requires_grad_"), "call removed"
+)
+LIBRARIES = {"F", "np", "math", "torch"}
+STREAMS = {"seed", "epoch", "step"}
+SHARES = {"alpha", "gamma", "lam", "rho", "share"}
+SAID = {"print", "warn", "warning", "info", "debug", "doing", "update", "set_postfix"}
+UNSEEN = {"__repr__", "__str__"}
+OPAQUE = {"Field", "UserError", "cast", "isinstance"}
+TYPES = {"Annotated", "Callable", "Literal", "Mapping", "dict", "tuple"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: in `module`, the bytes from `start` to `end` become `text`."""
+
+    module: str
+    function: str  # the qualified name of what surrounds it; empty at the module's top
+    lines: tuple[int, int]  # of the statement, or of its head
+    operator: str
+    start: int
+    end: int
+    text: str
+    before: str  # the changed lines, spaces collapsed
+    after: str
+    repeated: int = 0  # of equal faults in one function
+
+    @cached_property
+    def id(self) -> str:
+        """A name that stays the same while other lines change."""
+        told = [self.module, self.function, self.operator, self.before, self.after, str(self.repeated)]
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:8]
+
+    @property
+    def line(self) -> int:
+        return self.lines[0]
+
+    @property
+    def room(self) -> str:
+        """The room that the fault counts for; dialog's modules of other rooms count for dialog."""
+        if DIALOG.match(self.module) or self.module.startswith("pipeline/scenes/dialogs/"):
+            return "dialog"
+        return self.module.split("/")[1]
+
+    def applied(self, source: bytes) -> bytes:
+        return source[: self.start] + self.text.encode() + source[self.end :]
+
+
+def modules(root: Path) -> list[str]:
+    """The modules of mathematics below `root`."""
+    found = [path for pattern in ROOMS.values() for path in root.glob(pattern)]
+    found += [path for path in root.glob("pipeline/data/*.py") if DIALOG.match(path.relative_to(root).as_posix())]
+    return sorted(path.relative_to(root).as_posix() for path in found)
+
+
+def faults_of(module: str, source: bytes) -> list[Fault]:
+    """All faults of a module, in the order of its text; each compiles."""
+    found, seen = [], defaultdict(int)
+    for fault in _Finder(module, source).found():
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                compile(fault.applied(source), module, "exec", dont_inherit=True)
+        except SyntaxError:
+            continue
+        number = seen[fault.id]
+        seen[fault.id] += 1
+        found.append(replace(fault, repeated=number))
+    return found
+
+
+def sample(faults: list[Fault], number: int, seed: int, least: int = 20) -> list[Fault]:
+    """`number` of `faults`: `least` of each room and more in proportion, of each room's operators in turn."""
+    rooms: dict[str, list[Fault]] = defaultdict(list)
+    for fault in faults:
+        rooms[fault.room].append(fault)
+    rest = max(0, number - sum(min(least, len(there)) for there in rooms.values()))
+    more = {room: max(0, len(there) - least) for room, there in rooms.items()}
+    total = sum(more.values()) or 1
+    chosen: list[Fault] = []
+    for room, there in sorted(rooms.items()):
+        chosen += _in_turn(there, min(least, len(there)) + round(rest * more[room] / total), f"{seed} {room}")
+    return chosen[:number] if number < len(rooms) * least else chosen
+
+
+def _in_turn(faults: list[Fault], number: int, seed: str) -> list[Fault]:
+    draw = random.Random(seed)
+    operators: dict[str, list[Fault]] = defaultdict(list)
+    for fault in faults:
+        operators[fault.operator].append(fault)
+    queues = [operators[name] for name in sorted(operators)]
+    for queue in queues:
+        draw.shuffle(queue)
+    draw.shuffle(queues)
+    turns = (queue[n] for n in range(len(faults)) for queue in queues if n < len(queue))
+    return [fault for fault, _ in zip(turns, range(number), strict=False)]
+
+
+class _Finder:
+    """Walks a module's tree; a replacement is text for a node's place."""
+
+    def __init__(self, module: str, source: bytes) -> None:
+        self.module, self.source = module, source
+        self.starts = [0]
+        for line in source.splitlines(keepends=True):
+            self.starts.append(self.starts[-1] + len(line))
+
+        self.tree = ast.parse(source)
+        self.imported = {
+            alias.name for node in self.tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        }
+        self.identifiers = {
+            getattr(statement, "name", ""): {
+                getattr(node, field)
+                for node in ast.walk(statement)
+                for field in ("id", "attr", "arg", "name")
+                if isinstance(getattr(node, field, None), str)
+            }
+            for statement in self.tree.body
+        }
+
+    def found(self) -> Iterator[Fault]:
+        yield from self._block(self.tree.body, [])
+
+    def _block(self, body: list[ast.stmt], names: list[str]) -> Iterator[Fault]:
+        for statement in body:
+            yield from self._statement(statement, names)
+
+    def _statement(self, node: ast.stmt, names: list[str]) -> Iterator[Fault]:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if node.name in UNSEEN:
+                return
+            inner = [*names, node.name]
+            if isinstance(node, ast.ClassDef):
+                if any("Protocol" in ast.unparse(base) for base in node.bases):
+                    return
+                for keyword in node.keywords:
+                    yield from self._expression(keyword.value, node, inner)
+            else:
+                for default in [*node.args.defaults, *filter(None, node.args.kw_defaults)]:
+                    yield from self._expression(default, node, inner)
+                for decorator in node.decorator_list:
+                    if ast.unparse(decorator) in ("torch.no_grad()", "torch.inference_mode()"):
+                        yield self._fault(decorator, "torch.enable_grad()", "no_grad removed", node, inner)
+            yield from self._block(node.body, inner)
+        elif isinstance(node, ast.If | ast.While):
+            if "TYPE_CHECKING" in ast.unparse(node.test):
+                return
+            only_raises = all(isinstance(one, ast.Raise) for one in node.body)
+            if isinstance(node, ast.If) and not only_raises:
+                for forced in ("True", "False"):
+                    yield self._fault(node.test, forced, "condition forced", node, names)
+            yield from self._expression(node.test, node, names)
+            yield from self._block([*node.body, *node.orelse], names)
+        elif isinstance(node, ast.For | ast.With | ast.Try):
+            if isinstance(node, ast.For):
+                yield from self._expression(node.iter, node, names)
+            for item in getattr(node, "items", []):
+                if ast.unparse(item.context_expr) in ("torch.no_grad()", "torch.inference_mode()"):
+                    yield self._fault(item.context_expr, "torch.enable_grad()", "no_grad removed", node, names)
+                yield from self._expression(item.context_expr, node, names)
+            handlers = [one for handler in getattr(node, "handlers", []) for one in handler.body]
+            rest = [*getattr(node, "orelse", []), *handlers, *getattr(node, "finalbody", [])]
+            yield from self._block([*node.body, *rest], names)
+        elif isinstance(node, ast.Raise | ast.Assert | ast.Import | ast.ImportFrom):
+            return
+        elif isinstance(node, ast.AugAssign):
+            other = BINARY.get(type(node.op))
+            if other:
+                text = f"{ast.unparse(node.target)} {_SIGNS[other]}= {ast.unparse(node.value)}"
+                yield self._fault(node, text, "sign", node, names)
+            yield self._fault(node, "pass", "statement removed", node, names)
+            yield from self._expression(node.value, node, names)
+        elif isinstance(node, ast.Expr):
+            if isinstance(node.value, ast.Constant):
+                return
+            if isinstance(node.value, ast.Call):
+                called = ast.unparse(node.value.func).rpartition(".")[2]
+                if called in SAID:
+                    return
+                if called != "__init__":
+                    yield self._fault(node, "pass", "statement removed", node, names)
+            yield from self._expression(node.value, node, names)
+        else:
+            if isinstance(node, ast.Assign) and not names and _is_type(node.value):
+                return
+            value = getattr(node, "value", None)
+            if value is not None:
+                yield from self._expression(value, node, names)
+
+    def _expression(self, root: ast.expr, statement: ast.stmt, names: list[str]) -> Iterator[Fault]:
+        for node, text, operator in _walk(root):
+            if operator != "name swapped" or text.rpartition(".")[2] in self.known(names):
+                yield self._fault(node, text, operator, statement, names)
+
+    def known(self, names: list[str]) -> set[str]:
+        """Names and attributes in the function around."""
+        return self.identifiers.get(names[0] if names else "", set()) | self.imported
+
+    def _fault(self, node: ast.AST, text: str, operator: str, statement: ast.stmt, names: list[str]) -> Fault:
+        start = self.starts[node.lineno - 1] + node.col_offset
+        end = self.starts[node.end_lineno - 1] + node.end_col_offset
+        first = self.starts[node.lineno - 1]
+        last = self.starts[node.end_lineno]
+        before = self.source[first:last].decode()
+        after = (self.source[first:start] + text.encode() + self.source[end:last]).decode()
+        head = _head_end(statement)
+        lines = (statement.lineno, head) if statement.lineno <= node.lineno <= head else (node.lineno, node.end_lineno)
+        told = (" ".join(before.split()), " ".join(after.split()))
+        return Fault(self.module, ".".join(names), lines, operator, start, end, text, *told)
+
+
+_SIGNS = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.BitAnd: "&", ast.BitOr: "|",
+}  # fmt: skip
+
+
+def _head_end(statement: ast.stmt) -> int:
+    """The last line of a statement, or of the head of one that has a body."""
+    body = getattr(statement, "body", None)
+    return max(statement.lineno, body[0].lineno - 1) if body else statement.end_lineno or statement.lineno
+
+
+def _is_type(value: ast.expr) -> bool:
+    """Whether a module's value is an alias of types."""
+    if isinstance(value, ast.Subscript):
+        return ast.unparse(value.value).rpartition(".")[2] in TYPES
+    return isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr) and "SPEAKER" not in ast.unparse(value)
+
+
+def _walk(node: ast.expr) -> Iterator[tuple[ast.AST, str, str]]:
+    """Places in an expression, what stands there instead, and by which operator."""
+    if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Subscript) and _is_type(node)):
+        return
+    yield from _changes(node)
+    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in OPAQUE:
+        return
+    if isinstance(node, ast.Lambda):
+        yield from _walk(node.body)
+        return
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            called = child if isinstance(node, ast.Call) and child is node.func else None
+            yield from (change for change in _walk(child) if change[0] is not called or change[2] != "stream")
+        elif isinstance(child, ast.keyword):
+            yield from _walk(child.value)
+        elif isinstance(child, ast.comprehension):
+            yield from _walk(child.iter)
+            for condition in child.ifs:
+                yield condition, "True", "condition forced"
+                yield from _walk(condition)
+
+
+def _changes(node: ast.expr) -> Iterator[tuple[ast.AST, str, str]]:
+    match node:
+        case ast.BinOp():
+            yield from _arithmetic(node)
+        case ast.UnaryOp(op=ast.USub() | ast.Not() | ast.Invert()):
+            yield node, _text(node.operand), "sign" if isinstance(node.op, ast.USub) else "boolean"
+        case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
+            changed = ast.Compare(node.left, [COMPARISONS[type(op)]()], node.comparators)
+            yield node, _text(changed), "comparison"
+        case ast.BoolOp():
+            other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+            yield node, _text(ast.BoolOp(other, node.values)), "boolean"
+        case ast.IfExp():
+            yield node.test, "True", "condition forced"
+            yield node.test, "False", "condition forced"
+        case ast.Constant(value=bool()):
+            yield node, str(not node.value), "boolean"
+        case ast.Constant(value=int()):
+            yield node, str(node.value + 1), "off by one"
+        case ast.Constant(value=float()) if node.value == 0 or abs(node.value) > 1e-4:
+            yield node, repr(2 * node.value or 1.0), "constant"
+        case ast.Constant(value=str()) if node.value in SPLITS:
+            yield node, repr(SPLITS[node.value]), "split"
+        case ast.Slice():
+            yield from _bounds(node)
+        case ast.Call():
+            yield from _called(node)
+        case ast.Name() | ast.Attribute():
+            yield from _named(node)
+
+
+def _arithmetic(node: ast.BinOp) -> Iterator[tuple[ast.AST, str, str]]:
+    sides = (node.left, node.right)
+    if any(isinstance(part, ast.JoinedStr) or isinstance(getattr(part, "value", None), str) for part in ast.walk(node)):
+        return  # texts and paths
+    if other := BINARY.get(type(node.op)):
+        yield node, _text(ast.BinOp(node.left, other(), node.right)), "sign"
+    if isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Constant) and node.left.value == 1:
+        yield node, _text(node.right), "complement"
+    elif isinstance(node.op, ast.Mult):
+        for side in sides:
+            if ast.unparse(side).rpartition(".")[2] in SHARES:
+                yield side, f"(1 - {ast.unparse(side)})", "complement"
+    if isinstance(node.op, ast.Sub | ast.Div):
+        yield node, _text(ast.BinOp(node.right, node.op, node.left)), "order"
+
+
+def _bounds(node: ast.Slice) -> Iterator[tuple[ast.AST, str, str]]:
+    for bound in (node.lower, node.upper):
+        if bound is not None:
+            yield bound, "None", "slice"
+    if isinstance(node.lower, ast.Constant) and isinstance(node.lower.value, int) and node.lower.value:
+        yield node.lower, str(node.lower.value - 1), "slice"
+
+
+def _called(node: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
+    name = ast.unparse(node.func).rpartition(".")[2]
+    if isinstance(node.func, ast.Attribute) and name in CHAINED and ast.unparse(node.func.value) not in LIBRARIES:
+        yield node, ast.unparse(node.func.value), CHAINED[name]
+    if name in REDUCTIONS:
+        end = node.func
+        changed = ast.unparse(node.func)[: -len(name)] + REDUCTIONS[name]
+        yield end, changed, "reduction"
+        dims = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "dim")]
+        for dim in dims:
+            if (said := ast.unparse(dim)) in ("0", "1", "2", "-1") and isinstance(node.func, ast.Attribute):
+                yield dim, "1" if said == "0" else "0", "dimension"
+    for keyword in node.keywords:
+        if keyword.arg is not None and keyword.arg not in ("dim", "dtype", "device", "strict"):
+            kept = [other for other in node.keywords if other is not keyword]
+            yield node, ast.unparse(ast.Call(node.func, node.args, kept)), "keyword left out"
+    if name in ("isinstance", "getattr", "hasattr", "zip", "max", "min"):
+        return
+    for first, second in zip(node.args, node.args[1:], strict=False):
+        if all(isinstance(side, ast.Name | ast.Attribute) for side in (first, second)):
+            order = [{id(first): second, id(second): first}.get(id(argument), argument) for argument in node.args]
+            yield node, ast.unparse(ast.Call(node.func, order, node.keywords)), "order"
+
+
+def _named(node: ast.Name | ast.Attribute) -> Iterator[tuple[ast.AST, str, str]]:
+    whole = ast.unparse(node)
+    name = node.id if isinstance(node, ast.Name) else node.attr
+    if name in NAMES:
+        yield node, whole[: -len(name)] + NAMES[name], "name swapped"
+    if name in STREAMS and isinstance(node.ctx, ast.Load):
+        yield node, "0", "stream"
+
+
+def _text(node: ast.expr) -> str:
+    return f"({ast.unparse(ast.fix_missing_locations(node))})"

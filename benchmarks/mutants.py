@@ -1,0 +1,279 @@
+"""Put one small fault at a time into the modules of mathematics, run the tests that reach it, and print survivors.
+
+    python benchmarks/mutants.py [--number 480] [--seed 0] [--only ROOM] [--fault ID] [--survivors] [--list]
+
+`faults.py` finds the faults, `reached_lines.py` the tests that reach each line. Each fault has a process, forked from
+this one after the imports of torch and others, which takes the changed module from memory: no file is written. Its
+tests run cheapest and nearest first, until one fails or the budget is spent. data/mutants/results.jsonl keeps each
+outcome with its commit, so that a killed run goes on. `mutants_accepted.toml` has the survivors that stay, with reasons.
+
+mutmut and cosmic-ray were considered: they know neither a missing detach, a sum for a mean, another split, another
+network nor another seed, and start an interpreter for each fault, which takes longer than most of the tests here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import reached_lines
+from faults import ROOMS, Fault, faults_of, modules, sample
+from printed import doing
+from reached_lines import Reached, forked, run_pytest
+
+ROOT = Path(__file__).parents[1]
+OUT = Path("data/mutants")
+ACCEPTED = Path("benchmarks/mutants_accepted.toml")
+BUDGET = 60.0  # seconds of tests a fault
+PRELOADED = (
+    "hypothesis", "numba", "numpy", "PIL.Image", "pandas", "pyarrow.parquet", "pydantic", "pytest", "safetensors.torch",
+    "scipy.stats", "torch", "tqdm",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one fault, and by which test."""
+
+    id: str
+    room: str
+    operator: str
+    module: str
+    line: int
+    function: str
+    before: str
+    after: str
+    killed: bool
+    how: str  # the test that failed, or what else ended it
+    tests: int  # that were chosen
+    seconds: float
+    commit: str
+
+
+class _Changed(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
+    """Imports one module from changed source."""
+
+    def __init__(self, module: str, source: bytes) -> None:
+        super().__init__(module.removesuffix(".py").removesuffix("/__init__").replace("/", "."), str(ROOT / module))
+        self.source = source
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> Any:
+        if fullname != self.name:
+            return None
+        return importlib.util.spec_from_file_location(fullname, self.path, loader=self)
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self.source, self.path, "exec", dont_inherit=True)
+
+
+class _FirstFailure:
+    """A plugin of pytest that writes down the first test that failed."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and not self.out.exists():
+            self.out.write_text(report.nodeid)
+
+    pytest_collectreport = pytest_runtest_logreport
+
+
+def tried(fault: Fault, source: bytes, tests: list[str], seconds: float, folder: Path) -> Iterator[str | None]:
+    """How the fault was noticed, "" if it was not; None while its process is at work. `seconds`: of its tests."""
+    folder.mkdir(parents=True, exist_ok=True)
+    first, log = folder / "first", folder / "log"
+    for words in (tests, sorted({test.partition("::")[0] for test in tests})):
+        first.unlink(missing_ok=True)
+        own_cache = str(folder / "numba") if b"numba" in source or b"@compiled" in source else ""
+
+        def work(words: list[str] = words, own_cache: str = own_cache) -> None:
+            if own_cache:  # numba compares times of files, which are not changed
+                os.environ["NUMBA_CACHE_DIR"] = own_cache
+                sys.modules["numba"].core.config.reload_config()
+            sys.meta_path.insert(0, _Changed(fault.module, fault.applied(source)))
+            os._exit(run_pytest(["-x", *words], _FirstFailure(first)))
+
+        limit = 3 * seconds + (80 if own_cache else 20)
+        pid, end = forked(work, log, limit), time.monotonic() + 5 * limit
+        while not (done := os.waitpid(pid, os.WNOHANG))[0]:
+            if time.monotonic() > end:
+                os.killpg(pid, signal.SIGKILL)
+            yield None
+        status = os.waitstatus_to_exitcode(done[1])
+        if status != 4 or first.exists():  # 4: a test of that name is not there any more
+            break
+    if status == 5:
+        raise RuntimeError(f"{log}: no test ran")
+    by = first.read_text() if first.exists() else f"signal {-status}" if status < 0 else "import"
+    yield by if status else ""
+
+
+def run(chosen: list[Fault], reached: Reached, workers: int, commit: str) -> Iterator[Outcome]:
+    """The outcome of each fault, as it comes."""
+    waiting, busy = list(reversed(chosen)), dict[Fault, tuple[Any, ...]]()
+    slots = [OUT / f"worker{n}" for n in range(workers)]
+    while waiting or busy:
+        while waiting and slots:
+            fault = waiting.pop()
+            tests = reached.tests(fault, BUDGET)
+            source = Path(fault.module).read_bytes()
+            seconds = sum(cost for _, cost in tests)
+            folder = slots.pop()
+            names = [name for name, _ in tests]
+            state = tried(fault, source, names, seconds, folder) if tests else iter([""])
+            busy[fault] = (state, folder, len(tests), time.monotonic())
+        for fault, (state, folder, number, began) in list(busy.items()):
+            how = next(state)
+            if how is not None:
+                del busy[fault]
+                slots.append(folder)
+                told = {field.name: getattr(fault, field.name, None) for field in fields(Outcome)}
+                took = round(time.monotonic() - began, 1)
+                told |= {"line": fault.line, "killed": bool(how), "how": how, "tests": number, "seconds": took}
+                yield Outcome(**told | {"commit": commit})
+        time.sleep(0.02)
+
+
+def kept() -> dict[str, Outcome]:
+    """The latest outcome of each fault."""
+    path = OUT / "results.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {outcome.id: outcome for outcome in (Outcome(**json.loads(line)) for line in lines)}
+
+
+def accepted(path: Path = ACCEPTED) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Reviewed survivors by module, function and changed text; they stay valid while other lines move."""
+    entries = tomllib.loads(path.read_text(encoding="utf-8"))["accepted"] if path.exists() else []
+    return {(entry["module"], entry["function"], entry["after"]): entry for entry in entries}
+
+
+def show(outcomes: Iterable[Outcome], command: str) -> None:
+    """Print what was tried and what survived, and write it to data/mutants/mutants.md."""
+    from pipeline.report.tables import aligned
+
+    reviewed, found = accepted(), sorted(outcomes, key=lambda each: (each.room, each.module, each.line, each.id))
+    alive = [each for each in found if not each.killed]
+    reason = {each.id: reviewed.get((each.module, each.function, each.after)) for each in alive}
+    rows = []
+    for room in [*ROOMS, "all"]:
+        of_room = [each for each in found if room in (each.room, "all")]
+        left = [each for each in of_room if not each.killed]
+        equal = sum(bool((entry := reason[each.id]) and entry["equivalent"]) for each in left)
+        given = sum(bool(reason[each.id]) for each in left) - equal
+        tried, killed = len(of_room), len(of_room) - len(left)
+        shares = [f"{100 * killed / whole:.1f}" if whole else "–" for whole in (tried, tried - equal)]
+        rows.append([room, *map(str, (tried, killed, len(left), equal, given)), *shares])
+    columns = ["room", "faults", "killed", "survived", "equivalent", "accepted", "killed %", "without equivalents %"]
+    text = f"**Faults by room**\n\n{aligned(columns, rows, [n > 0 for n in range(len(columns))])}\n"
+    cells = [
+        [
+            f"{each.module.removeprefix('pipeline/')}:{each.line}",
+            f"`{each.before}` → `{each.after}`",
+            ("equivalent: " * entry["equivalent"] + entry["reason"]) if (entry := reason[each.id]) else "not reviewed",
+        ]
+        for each in alive
+    ]
+    if cells:
+        text += f"\n**Survivors**\n\n{aligned(['where', 'fault', 'reason'], cells, [False] * 3, padded=False)}\n"
+    text += f"\n`{command}`\n"
+    (OUT / "mutants.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+def try_known(path: Path) -> list[dict[str, Any]]:
+    """The entries of a TOML list (module, before, after, tests), each with whether its tests noticed it."""
+    entries = tomllib.loads(path.read_text(encoding="utf-8"))["fault"]
+    for entry in entries:
+        source = Path(entry["module"]).read_bytes()
+        start = source.find(entry["before"].encode())
+        if start < 0 or source.count(entry["before"].encode()) > 1:
+            raise SystemExit(f"{path}: {entry['module']} has not exactly one {entry['before']!r}")
+        end = start + len(entry["before"].encode())
+        fault = Fault(entry["module"], "", (0, 0), "", start, end, entry["after"], entry["before"], entry["after"])
+        *_, entry["killed"] = _slowly(tried(fault, source, entry["tests"], 20, OUT / "known"))
+    return entries
+
+
+def _slowly(states: Iterator[str | None]) -> Iterator[str | None]:
+    for state in states:
+        time.sleep(0.02)
+        yield state
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--number", type=int, default=480, help="faults, of all rooms and operators")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same faults")
+    parser.add_argument("--only", choices=ROOMS, help="this room's faults of the sample")
+    parser.add_argument("--fault", metavar="ID", action="append", help="this fault alone")
+    parser.add_argument("--survivors", action="store_true", help="those of the sample that survived the last time")
+    parser.add_argument("--list", action="store_true", help="print the faults and try none")
+    parser.add_argument("--known", type=Path, help="try the faults of this TOML file, and print them as JSON")
+    parser.add_argument("--workers", type=int, default=1, choices=(1, 2))
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    os.environ |= {
+        "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1",
+        "NUMBA_CACHE_DIR": str(ROOT / OUT / "numba"),
+    }  # fmt: skip
+    sys.path.insert(0, str(ROOT))
+    if options.known:
+        _preload()
+        print(json.dumps(try_known(options.known)))
+        return
+    everything = [fault for module in modules(Path()) for fault in faults_of(module, Path(module).read_bytes())]
+    chosen = (
+        [f for f in everything if f.id in options.fault]
+        if options.fault
+        else sample(everything, options.number, options.seed)
+    )
+    chosen = [fault for fault in chosen if options.only in (None, fault.room)]
+    before = kept()
+    if options.survivors:
+        chosen = [fault for fault in chosen if fault.id in before and not before[fault.id].killed]
+    if options.list:
+        for fault in chosen:
+            print(f"{fault.id} {fault.module}:{fault.line} [{fault.operator}] {fault.before} → {fault.after}")
+        return
+    commit = _commit()
+    _preload()
+    reached = reached_lines.measure(OUT / "map")
+    again = options.survivors or options.fault or commit.endswith("-dirty")
+    done = {} if again else {f.id: before[f.id] for f in chosen if f.id in before and before[f.id].commit == commit}
+    with (OUT / "results.jsonl").open("a", encoding="utf-8") as file:
+        for outcome in run([fault for fault in chosen if fault.id not in done], reached, options.workers, commit):
+            done[outcome.id] = outcome
+            print(json.dumps(asdict(outcome), ensure_ascii=False), file=file, flush=True)
+            what = f"killed by {outcome.how}" if outcome.killed else f"SURVIVED {outcome.tests} tests"
+            told = f"{outcome.id} {outcome.module}:{outcome.line} {outcome.before} → {outcome.after}"
+            doing(f"{len(done)}/{len(chosen)} {told}: {what}, {outcome.seconds} s")
+    show(done.values(), f"make mutants NUMBER={options.number} SEED={options.seed}")
+
+
+def _preload() -> None:
+    for name in PRELOADED:
+        importlib.import_module(name)
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude", "*"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown-dirty"
+
+
+if __name__ == "__main__":
+    main()

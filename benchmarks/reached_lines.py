@@ -1,0 +1,232 @@
+"""Which tests reach which line of the pipeline, measured by running them under coverage, one file after the other."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from faults import Fault
+from printed import doing
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = (
+    "channels", "estimators", "scores", "composition", "methods", "models", "metrics", "evaluation", "analysis",
+    "training", "data", "scenes/dialogs", "observatory",
+)  # fmt: skip
+# tests at the root of tests/ that run in this process; the others start stages, which would not see the fault
+WHOLE = (
+    "asynchronous", "dialogs", "equivalences", "guidance", "methods", "observatory", "oracle", "oracle_credit",
+    "oracle_estimators", "oracle_relax", "oracle_rewarded", "plain", "reward_training", "rewarded_training",
+)  # fmt: skip
+MEMORY = 8 * 2**30  # bytes that a process with a fault may allocate
+SLOWEST = 600  # seconds of a test file
+
+
+def test_files() -> list[Path]:
+    """The test files that run the modules of mathematics in their own process."""
+    found = [path for folder in FOLDERS for path in sorted(Path("tests/pipeline", folder).rglob("test_*.py"))]
+    found += sorted(Path("tests/pipeline/workflow").glob("test_build*.py"))
+    return found + [path for name in WHOLE if (path := Path(f"tests/test_{name}.py")).exists()]
+
+
+def forked(work: Callable[[], None], log: Path, seconds: float) -> int:
+    """The id of a process that does `work` and writes to `log`, for at most `seconds` of a processor's time."""
+    sys.stdout.flush()
+    if pid := os.fork():
+        return pid
+    try:
+        os.setpgid(0, 0)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 2))
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        with log.open("w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        work()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(99)
+
+
+def run_pytest(words: Sequence[str], *plugins: object) -> int:
+    """Run pytest in this process, with random examples that are the same each time."""
+    import hypothesis
+    import pytest
+
+    hypothesis.settings.register_profile("mutants", database=None, derandomize=True, deadline=None)
+    hypothesis.settings.load_profile("mutants")
+    folder = tempfile.mkdtemp()
+    try:
+        options = ["-q", "-p", "no:cacheprovider", "--basetemp", f"{folder}/tests"]
+        return int(pytest.main([*options, *words], plugins=list(plugins)))
+    finally:
+        sys.stdout.flush()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Measured:
+    """A plugin of pytest that notes which lines each test reaches, whether it passes, and how long it takes."""
+
+    def __init__(self, coverage: Any) -> None:
+        self.coverage = coverage
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.outcomes: dict[str, set[str]] = defaultdict(set)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.coverage.switch_context(nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] += report.duration
+        self.outcomes[report.nodeid].add(report.outcome)
+
+
+def _measure_file(path: Path, out: Path) -> None:
+    import coverage
+
+    measured = coverage.Coverage(data_file=None, source=["pipeline"], config_file=False)
+    measured.start()
+    plugin = _Measured(measured)
+    run_pytest([str(path)], plugin)
+    measured.stop()
+    data = measured.get_data()
+    passed = [test for test, outcomes in plugin.outcomes.items() if outcomes == {"passed"}]
+    number = {test: n for n, test in enumerate(passed)}
+    lines = {
+        Path(file).relative_to(ROOT).as_posix(): {
+            line: sorted(number[test] for test in tests if test in number)
+            for line, tests in data.contexts_by_lineno(file).items()
+        }
+        for file in data.measured_files()
+    }
+    digests = {name: _digest(name) for name in (str(path), *lines)}
+    tests = [[test, round(plugin.seconds[test], 3)] for test in passed]
+    out.write_text(json.dumps({"digests": digests, "tests": tests, "lines": lines}), encoding="utf-8")
+
+
+def measure(folder: Path) -> Reached:
+    """Which tests reach which line; test files are run that have changed, or whose modules have, since the last time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for path in test_files():
+        out = folder / (path.with_suffix("").as_posix().replace("/", ".") + ".json")
+        if not _is_valid(out):
+            doing(f"lines that {path} reaches")
+            out.unlink(missing_ok=True)
+            os.waitpid(forked(lambda path=path, out=out: _measure_file(path, out), out.with_suffix(".log"), SLOWEST), 0)
+        if out.exists():
+            found.append(json.loads(out.read_text(encoding="utf-8")))
+        else:
+            doing(f"{path} did not end; see {out.with_suffix('.log')}")
+    return Reached(found)
+
+
+def _is_valid(out: Path) -> bool:
+    if not out.exists():
+        return False
+    digests = json.loads(out.read_text(encoding="utf-8"))["digests"]
+    return all(_digest(name) == digest for name, digest in digests.items())
+
+
+def _digest(name: str) -> str:
+    path = ROOT / name
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else ""
+
+
+class Reached:
+    """Tests by the lines that they reach."""
+
+    def __init__(self, files: list[dict[str, Any]]) -> None:
+        self.seconds: dict[str, float] = {}
+        self.lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for file in files:
+            self.seconds |= dict(file["tests"])
+            names = [name for name, _ in file["tests"]]
+            for module, lines in file["lines"].items():
+                for line, tests in lines.items():
+                    self.lines[module][int(line)] |= {names[n] for n in tests}
+
+    def tests(self, fault: Fault, budget: float) -> list[tuple[str, float]]:
+        """Tests that reach the fault and their seconds, cheap and near ones first; those of a file stand together."""
+        stem, room = Path(fault.module).stem, Path(fault.module).parent.relative_to("pipeline").as_posix()
+
+        def cost(test: str) -> float:
+            file = Path(test.partition("::")[0])
+            near = 1 if file.stem == f"test_{stem}" else 2 if file.parent.as_posix() == f"tests/pipeline/{room}" else 4
+            return near * (self.seconds[test] + 0.02)
+
+        chosen, files, spent = [], list[str](), 0.0
+        for test in sorted(self._reaching(fault), key=lambda test: (cost(test), test)):
+            if spent + self.seconds[test] <= budget or not chosen:
+                chosen.append(test)
+                files.append(test.partition("::")[0])
+                spent += self.seconds[test]
+        chosen.sort(key=lambda test: files.index(test.partition("::")[0]))
+        return [(test, self.seconds[test]) for test in chosen]
+
+    def _reaching(self, fault: Fault) -> set[str]:
+        """Tests that reach its statement.
+
+        What runs at import alone (defaults, fields, constants) is reached by all tests of the functions around it; what
+        numba compiles is traced nowhere, and is reached by all tests of the modules that import it.
+        """
+        bodies = [body for body in _bodies(fault.module) if body[0] == fault.function]
+        if any(first <= fault.lines[0] <= last for _, first, last in bodies):
+            direct = self._within(fault.module, [("", *fault.lines)])
+            if direct or not _is_compiled(fault.module):
+                return direct
+        inner = [body for body in _bodies(fault.module) if f"{body[0]}.".startswith(f"{fault.function}.")]
+        everywhere = self._within(fault.module, inner) or self._within(fault.module, _bodies(fault.module))
+        if everywhere and not _is_compiled(fault.module):
+            return everywhere
+        using = [self._within(module, _bodies(module)) for module in _importers(fault.module)]
+        return everywhere.union(*using)
+
+    def _within(self, module: str, places: Iterable[tuple[str, int, int]]) -> set[str]:
+        lines = self.lines.get(module, {})
+        return {test for _, first, last in places for n in range(first, last + 1) for test in lines.get(n, ())}
+
+
+@cache
+def _bodies(module: str) -> list[tuple[str, int, int]]:
+    """The functions of a module: qualified name, first and last line of the body."""
+    found = []
+
+    def walk(node: ast.AST, names: list[str]) -> None:
+        for child in ast.iter_child_nodes(node):
+            named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            inner = [*names, child.name] if named else names
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.append((".".join(inner), child.body[0].lineno, child.end_lineno or child.lineno))
+            walk(child, inner)
+
+    walk(ast.parse((ROOT / module).read_text(encoding="utf-8")), [])
+    return found
+
+
+@cache
+def _is_compiled(module: str) -> bool:
+    return "runtime.compiled" in (ROOT / module).read_text(encoding="utf-8")
+
+
+@cache
+def _importers(module: str) -> list[str]:
+    room, _, name = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".").rpartition(".")
+    asked = (f"from {room}.{name} import", f"from {room} import {name}")
+    return [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / "pipeline").rglob("*.py"))
+        if any(said in path.read_text(encoding="utf-8") for said in asked)
+    ]
