@@ -4,7 +4,8 @@
 # make observatory                bias, noise and cost of every gradient estimator, exactly; needs no data
 # make observatory TRAINED=data   the same before the trained speaker of the run in data/, compared with a gradient of 100,000 captions
 # make profile PROFILE=coco       write params.yaml alone
-# make test                       install, run all tests
+# make test                       install, run the tests, but for slow ones
+# make test-all                   the slow ones, too: a sample of make mutants
 # make test-cluster               the grid on a real Slurm, MLflow's server, an S3 store; skipped where they are not installed
 # make foretell [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  how long the grid takes on so many machines
 # make costs                      seconds and peak memory of every stage, from MLflow's records
@@ -17,6 +18,7 @@
 # make docs                       the documents as a site, in site/
 # make verify                     whether every output, DVC's copies and the cells are what was written; reads all bytes
 # make torture [KILLS=200] [ROWS=damage]  what RELIABILITY.md promises, tried: kills, damaged files, full disks; make record PROFILE=reliability
+# make mutants [NUMBER=480] [SEED=0] [ROOM=models] [WORKERS=1]  small faults in the mathematics: which ones no test sees; then make record PROFILE=mutants
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make serve [PHOTOS=folder]      captions, search and a game for photos of one's own, on http://127.0.0.1:8000
 # make setup [TORCH=cu128]        install only; PyTorch is that for the CPU where no GPU is found, TORCH names another
@@ -31,7 +33,7 @@ TORCH ?= auto
 PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test test-cluster foretell costs bench bench-cluster observatory repro results compare record documents docs data profile ui clean verify torture serve
+.PHONY: setup fmt check test test-cluster foretell costs bench bench-cluster observatory repro results compare record documents docs data profile ui clean verify torture mutants test-all serve
 
 BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
@@ -95,7 +97,13 @@ torture: $(INSTALLED)
 data: $(INSTALLED)
 	@python -m stages.fetch $(if $(DATASET),--dataset $(DATASET))
 
+mutants: $(INSTALLED)
+	@python benchmarks/mutants.py --number $(or $(NUMBER),480) --seed $(or $(SEED),0) --workers $(or $(WORKERS),1) $(if $(ROOM),--only $(ROOM))
+
 test: $(INSTALLED)
+	python -m pytest -m "not slow"
+
+test-all: $(INSTALLED)
 	python -m pytest
 
 test-cluster: $(INSTALLED)

@@ -6,11 +6,11 @@ import ast
 import hashlib
 import random
 import re
-import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 
 ROOMS = {
@@ -59,6 +59,7 @@ STREAMS = {"seed", "epoch", "step"}
 SHARES = {"alpha", "gamma", "lam", "rho", "share"}
 SAID = {"print", "warn", "warning", "info", "debug", "doing", "update", "set_postfix"}
 UNSEEN = {"__repr__", "__str__"}
+CHECKS = {"encoding", "exist_ok", "frozen", "non_blocking", "parents", "pin_memory", "slots", "strict", "verbose"}
 OPAQUE = {"Field", "UserError", "cast", "isinstance"}
 TYPES = {"Annotated", "Callable", "Literal", "Mapping", "dict", "tuple"}
 
@@ -107,45 +108,40 @@ def modules(root: Path) -> list[str]:
 
 
 def faults_of(module: str, source: bytes) -> list[Fault]:
-    """All faults of a module, in the order of its text; each compiles."""
-    found, seen = [], defaultdict(int)
+    """All faults of a module, in the order of its text."""
+    found, seen = [], Counter[str]()
     for fault in _Finder(module, source).found():
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                compile(fault.applied(source), module, "exec", dont_inherit=True)
-        except SyntaxError:
-            continue
-        number = seen[fault.id]
+        found.append(replace(fault, repeated=seen[fault.id]))
         seen[fault.id] += 1
-        found.append(replace(fault, repeated=number))
     return found
 
 
 def sample(faults: list[Fault], number: int, seed: int, least: int = 20) -> list[Fault]:
-    """`number` of `faults`: `least` of each room and more in proportion, of each room's operators in turn."""
+    """`number` of `faults`, room by room in turn: `least` of each room and more in proportion, of all its operators."""
     rooms: dict[str, list[Fault]] = defaultdict(list)
     for fault in faults:
         rooms[fault.room].append(fault)
     rest = max(0, number - sum(min(least, len(there)) for there in rooms.values()))
     more = {room: max(0, len(there) - least) for room, there in rooms.items()}
     total = sum(more.values()) or 1
-    chosen: list[Fault] = []
-    for room, there in sorted(rooms.items()):
-        chosen += _in_turn(there, min(least, len(there)) + round(rest * more[room] / total), f"{seed} {room}")
-    return chosen[:number] if number < len(rooms) * least else chosen
+    shares = {room: min(least, len(there)) + round(rest * more[room] / total) for room, there in rooms.items()}
+    queues = [_in_turn(rooms[room], f"{seed} {room}")[: shares[room]] for room in sorted(rooms)]
+    return _merged(queues)[:number]
 
 
-def _in_turn(faults: list[Fault], number: int, seed: str) -> list[Fault]:
+def _in_turn(faults: list[Fault], seed: str) -> list[Fault]:
     draw = random.Random(seed)
     operators: dict[str, list[Fault]] = defaultdict(list)
     for fault in faults:
         operators[fault.operator].append(fault)
-    queues = [operators[name] for name in sorted(operators)]
-    for queue in queues:
-        draw.shuffle(queue)
+    queues = [draw.sample(operators[name], len(operators[name])) for name in sorted(operators)]
     draw.shuffle(queues)
-    turns = (queue[n] for n in range(len(faults)) for queue in queues if n < len(queue))
-    return [fault for fault, _ in zip(turns, range(number), strict=False)]
+    return _merged(queues)
+
+
+def _merged(queues: list[list[Fault]]) -> list[Fault]:
+    """The first of each queue, then the second of each, and so on."""
+    return [fault for turn in zip_longest(*queues) for fault in turn if fault is not None]
 
 
 class _Finder:
@@ -292,9 +288,11 @@ def _walk(node: ast.expr) -> Iterator[tuple[ast.AST, str, str]]:
         return
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):
-            called = child if isinstance(node, ast.Call) and child is node.func else None
-            yield from (change for change in _walk(child) if change[0] is not called or change[2] != "stream")
-        elif isinstance(child, ast.keyword):
+            is_value = not isinstance(node, ast.Attribute) and child is not getattr(node, "func", None)
+            yield from (
+                change for change in _walk(child) if change[0] is not child or is_value or change[2] != "stream"
+            )
+        elif isinstance(child, ast.keyword) and child.arg not in CHECKS:
             yield from _walk(child.value)
         elif isinstance(child, ast.comprehension):
             yield from _walk(child.iter)
@@ -371,7 +369,7 @@ def _called(node: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
             if (said := ast.unparse(dim)) in ("0", "1", "2", "-1") and isinstance(node.func, ast.Attribute):
                 yield dim, "1" if said == "0" else "0", "dimension"
     for keyword in node.keywords:
-        if keyword.arg is not None and keyword.arg not in ("dim", "dtype", "device", "strict"):
+        if keyword.arg is not None and keyword.arg not in ("dim", "dtype", "device", *CHECKS):
             kept = [other for other in node.keywords if other is not keyword]
             yield node, ast.unparse(ast.Call(node.func, node.args, kept)), "keyword left out"
     if name in ("isinstance", "getattr", "hasattr", "zip", "max", "min"):

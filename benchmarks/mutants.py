@@ -5,7 +5,7 @@
 `faults.py` finds the faults, `reached_lines.py` the tests that reach each line. Each fault has a process, forked from
 this one after the imports of torch and others, which takes the changed module from memory: no file is written. Its
 tests run cheapest and nearest first, until one fails or the budget is spent. data/mutants/results.jsonl keeps each
-outcome with its commit, so that a killed run goes on. `mutants_accepted.toml` has the survivors that stay, with reasons.
+outcome with its commit, so that a killed run goes on. `mutants_accepted.toml` has survivors that stay, with reasons.
 
 mutmut and cosmic-ray were considered: they know neither a missing detach, a sum for a mean, another split, another
 network nor another seed, and start an interpreter for each fault, which takes longer than most of the tests here.
@@ -228,7 +228,7 @@ def main() -> None:
     options = parser.parse_args()
     os.chdir(ROOT)
     os.environ |= {
-        "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "NUMBA_CACHE_DIR": str(ROOT / OUT / "numba"),
     }  # fmt: skip
     sys.path.insert(0, str(ROOT))

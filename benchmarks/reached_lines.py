@@ -36,9 +36,9 @@ SLOWEST = 600  # seconds of a test file
 
 def test_files() -> list[Path]:
     """The test files that run the modules of mathematics in their own process."""
-    found = [path for folder in FOLDERS for path in sorted(Path("tests/pipeline", folder).rglob("test_*.py"))]
+    found = [path for name in WHOLE if (path := Path(f"tests/test_{name}.py")).exists()]
     found += sorted(Path("tests/pipeline/workflow").glob("test_build*.py"))
-    return found + [path for name in WHOLE if (path := Path(f"tests/test_{name}.py")).exists()]
+    return found + [path for folder in FOLDERS for path in sorted(Path("tests/pipeline", folder).rglob("test_*.py"))]
 
 
 def forked(work: Callable[[], None], log: Path, seconds: float) -> int:
@@ -117,7 +117,7 @@ def _measure_file(path: Path, out: Path) -> None:
 
 
 def measure(folder: Path) -> Reached:
-    """Which tests reach which line; test files are run that have changed, or whose modules have, since the last time."""
+    """Which tests reach which line; a test file runs again if it has changed or a module that it reaches has."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for path in test_files():

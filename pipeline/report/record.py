@@ -25,6 +25,7 @@ OTHERS = {  # data/<name> has them; profiles: data/report
     "cluster": "python benchmarks/cluster.py",
     "costs": "make costs",
     "reliability": "make torture",
+    "mutants": "make mutants",
     "observatory_scenes": "make observatory TRAINED=data",
     "observatory_flickr8k": "make observatory TRAINED=data",
 }

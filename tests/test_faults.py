@@ -1,0 +1,166 @@
+"""Faults that `make mutants` puts into source, and whether its runs tell a fault from a harmless change."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import mutants
+import pytest
+from faults import ROOMS, faults_of, modules, sample
+from reached_lines import Reached
+
+ROOT = Path(__file__).parents[1]
+KNOWN = ROOT / "tests" / "known_faults.toml"
+
+
+def changed(source: str) -> dict[str, set[str]]:
+    """By operator, the texts that faults make of `source`."""
+    found: dict[str, set[str]] = {}
+    for fault in faults_of("pipeline/models/some.py", source.encode()):
+        found.setdefault(fault.operator, set()).add(fault.applied(source.encode()).decode())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "operator", "expected"),
+    [
+        ("x = a + b", "sign", {"x = (a - b)"}),
+        ("x = -a", "sign", {"x = (a)"}),
+        ("x += a", "sign", {"x -= a"}),
+        ("x += a", "statement removed", {"pass"}),
+        ("x = a < b", "comparison", {"x = (a <= b)"}),
+        ("x = a == b", "comparison", {"x = (a != b)"}),
+        ("x = a and not b", "boolean", {"x = (a or not b)", "x = a and (b)"}),
+        ("x = ~mask", "boolean", {"x = (mask)"}),
+        ("f(learns=False)", "boolean", {"f(learns=True)"}),
+        ("x = range(3)", "off by one", {"x = range(4)"}),
+        ("x = a[1:]", "slice", {"x = a[None:]", "x = a[0:]"}),
+        ("x = a[:-1]", "slice", {"x = a[:None]"}),
+        ("x = loss.detach()", "detach removed", {"x = loss"}),
+        ("x = a.sum(1)", "reduction", {"x = a.mean(1)"}),
+        ("x = torch.amax(a)", "reduction", {"x = torch.amin(a)"}),
+        ("x = a.softmax(-1)", "dimension", {"x = a.softmax(0)"}),
+        ("x = 1 - rho", "complement", {"x = (rho)"}),
+        ("x = lam * a", "complement", {"x = (1 - lam) * a"}),
+        ('x = rows("val")', "split", {"x = rows('test')"}),
+        ("net.eval()", "eval removed", {"net"}),
+        ("net.train(on)", "train removed", {"net"}),
+        ("with torch.no_grad():\n    f()", "no_grad removed", {"with torch.enable_grad():\n    f()"}),
+        ("@torch.no_grad()\ndef f(): ...", "no_grad removed", {"@torch.enable_grad()\ndef f(): ..."}),
+        ("f = lambda speaker, listener: speaker", "name swapped", {"f = lambda speaker, listener: listener"}),
+        ("x = draw(seed, self.step)", "stream", {"x = draw(0, self.step)", "x = draw(seed, 0)"}),
+        ("x = decoder.step(h)", "stream", set()),
+        ("x = 0.5", "constant", {"x = 1.0"}),
+        ("if a:\n    f()", "condition forced", {"if True:\n    f()", "if False:\n    f()"}),
+        ("x = f(a, width=b)", "keyword left out", {"x = f(a)"}),
+        ("x = f(a, b)", "order", {"x = f(b, a)"}),
+        ("x = a / b", "order", {"x = (b / a)"}),
+    ],
+)  # fmt: skip
+def test_what_an_operator_makes_of_source(source, operator, expected):
+    assert changed(source).get(operator, set()) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""1 + 1"""',
+        "def f(x: Literal[1, 2] = y) -> tuple[int, 3]: ...",
+        'raise ValueError(f"{a + 1}")',
+        'raise UserError("a" + str(1 - b))',
+        "assert a < b",
+        "if TYPE_CHECKING:\n    import a",
+        "class A:\n    def __repr__(self):\n        return 1 + a",
+        "Number = int | None",
+        'print("a", 1)',
+        'x = root / "val.json"',
+        "x = zip(a, b, strict=True)",
+        "class A(Protocol):\n    a: int = 1",
+    ],
+)
+def test_texts_types_and_asserts_have_no_faults(source):
+    assert not changed(source)
+
+
+def test_a_fault_keeps_its_name_when_lines_move_and_equal_ones_have_two():
+    source = b"def f(a):\n    a += 1\n    a += 1\n"
+    names = [fault.id for fault in faults_of("pipeline/models/some.py", source)]
+    assert len(set(names)) == len(names)
+    assert [fault.id for fault in faults_of("pipeline/models/some.py", b"# more\n\n" + source)] == names
+
+
+def test_a_sample_has_every_room_and_operator_compiles_and_is_the_same_each_time():
+    everything = [fault for module in modules(ROOT) for fault in faults_of(module, (ROOT / module).read_bytes())]
+    chosen = sample(everything, 480, seed=3)
+    assert chosen == sample(everything, 480, seed=3) != sample(everything, 480, seed=4)
+    assert len(chosen) == len(set(chosen)) == 480
+    rooms = Counter(fault.room for fault in chosen)
+    assert set(rooms) == set(ROOMS)
+    assert min(rooms.values()) >= 20
+    assert {fault.operator for fault in chosen} == {fault.operator for fault in everything}
+    for fault in chosen[::10]:
+        compile(fault.applied((ROOT / fault.module).read_bytes()), fault.module, "exec")
+
+
+def test_tests_are_chosen_by_the_lines_that_they_reach_near_and_cheap_ones_first(monkeypatch):
+    monkeypatch.setattr("reached_lines.ROOT", ROOT)
+    module = "pipeline/channels/scheduled_sampling.py"
+    source = (ROOT / module).read_bytes()
+    line = 1 + source[: source.index(b"return 0.0 if epoch")].count(b"\n")
+    files = ("channels/test_scheduled_sampling", "channels/test_words", "models/test_unroll", "models/test_hub")
+    near, same_room, far, other = (f"tests/pipeline/{name}.py::test" for name in files)
+    tests = [[near, 2.0], [same_room, 1.5], [far, 0.1], [other, 0.1]]
+    reached = Reached([{"tests": tests, "lines": {module: {str(line): [0, 1, 2], "1": [3]}}}])
+    found = {fault.after: fault for fault in faults_of(module, source)}
+    inside = next(fault for fault in found.values() if fault.line == line)
+    default = next(fault for fault in found.values() if "most: Share = 0.5" in fault.after)
+    assert reached.tests(inside, 10) == [(far, 0.1), (near, 2.0), (same_room, 1.5)]
+    assert reached.tests(inside, 2.1) == [(far, 0.1), (near, 2.0)]
+    assert reached.tests(default, 10) == reached.tests(inside, 10), "a field's default is seen by who calls its methods"
+
+
+def test_a_survivor_that_was_reviewed_is_told_with_its_reason(tmp_path, monkeypatch, capsys):
+    (tmp_path / "data/mutants").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    told = {"id": "1", "room": "models", "operator": "sign", "module": "pipeline/models/a.py", "line": 3}
+    told |= {"function": "f", "before": "x = a + b", "how": "", "tests": 4, "seconds": 1.0, "commit": "abc"}
+    outcomes = [
+        mutants.Outcome(**told, after="x = (a - b)", killed=False),
+        mutants.Outcome(**told | {"id": "2"}, after="x = b", killed=False),
+        mutants.Outcome(**told | {"id": "3"}, after="x = a", killed=True),
+    ]
+    entry = {"equivalent": True, "reason": "a is 0"}
+    monkeypatch.setattr(mutants, "accepted", lambda: {("pipeline/models/a.py", "f", "x = b"): entry})
+    mutants.show(outcomes, "make mutants")
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    assert ["models", "3", "1", "2", "1", "0", "33.3", "50.0"] in cells
+    assert ["models/a.py:3", "`x = a + b` → `x = b`", "equivalent: a is 0"] in cells
+    assert ["models/a.py:3", "`x = a + b` → `x = (a - b)`", "not reviewed"] in cells
+
+
+def test_what_is_accepted_is_in_the_source_and_has_a_reason():
+    now = {
+        (fault.module, fault.function, fault.after)
+        for module in modules(ROOT)
+        for fault in faults_of(module, (ROOT / module).read_bytes())
+    }
+    for key, entry in mutants.accepted(ROOT / mutants.ACCEPTED).items():
+        assert key in now, f"no fault of the source reads so any more: {key}"
+        assert entry["reason"]
+
+
+@pytest.mark.slow
+def test_known_faults_are_noticed_and_a_harmless_change_is_not():
+    wanted = {
+        (e["module"], e["after"]): e["noticed"] for e in tomllib.loads(KNOWN.read_text(encoding="utf-8"))["fault"]
+    }
+    assert Counter(wanted.values()) == {True: 20, False: 1}
+    command = [sys.executable, "benchmarks/mutants.py", "--known", str(KNOWN)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    found = {(e["module"], e["after"]): e["killed"] for e in json.loads(done.stdout)}
+    assert {fault: bool(how) for fault, how in found.items()} == wanted
