@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from pipeline.analysis.bootstrap import MEANS, draw
 from pipeline.analysis.judges import NEAR, TEXT, described
 from pipeline.errors import UserError
-from pipeline.runtime.seal import check_captions
+from pipeline.runtime.seal import check_captions, read_sealed_json
 
 SPLIT = "test"
 SAMPLES = 6  # captions that are shown
@@ -28,9 +27,9 @@ def evaluated(folder: Path) -> dict[str, Any]:
 
     if not (folder / "metrics.json").is_file():
         return {}
+    found = read_sealed_json(folder / "metrics.json", "run the evaluate stage again")
+    check_captions(folder / "metrics.json", found)
     try:
-        found = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-        check_captions(folder / "metrics.json", found)
         table = pq.read_table(folder / "captions.parquet")
         numbers = found[SPLIT]
     except (OSError, ValueError, KeyError) as error:

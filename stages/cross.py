@@ -16,6 +16,7 @@ def run(stage: Stage) -> None:
     from pipeline.analysis.selection import ReportSettings, choose_all
     from pipeline.data.prepared import Prepared
     from pipeline.runtime.files import write_atomically
+    from pipeline.runtime.seal import seal
     from pipeline.tracking import recorder
     from pipeline.workflow.build_crossing import crossing
 
@@ -32,6 +33,7 @@ def run(stage: Stage) -> None:
         judges = {} if results.of_dialogs else p.evaluate.judges.plain()
         matrix = crossing(crossed, judges, prepared, stage.root, stage.device)
         write_atomically(stage.out / "crossed.json", json.dumps(matrix, indent=1) + "\n")
+        seal(stage.out)
         record.outputs([stage.out / "crossed.json"])
 
 

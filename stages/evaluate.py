@@ -31,7 +31,7 @@ def run(stage: Stage) -> None:
     from pipeline.evaluation.summary import summary
     from pipeline.runtime import products
     from pipeline.runtime.files import atomic_path, sha256, write_atomically
-    from pipeline.runtime.seal import CAPTIONS
+    from pipeline.runtime.seal import CAPTIONS, sealed_json
     from pipeline.tracking import recorder
     from pipeline.workflow.build_data import data
     from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, speaker_in
@@ -61,7 +61,7 @@ def run(stage: Stage) -> None:
             "not_computed": evaluation.not_computed,
             CAPTIONS: sha256(stage.out / "captions.parquet"),
         }
-        write_atomically(stage.out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+        write_atomically(stage.out / "metrics.json", sealed_json(metrics))
         shown = summary(results[p.splits[-1]])
         write_atomically(stage.out / "summary.json", json.dumps(shown, indent=2) + "\n")
         record.metrics(flat_numbers(results), 0)

@@ -32,11 +32,14 @@ def run(stage: Stage) -> None:
     from pipeline.features.extract import extract
     from pipeline.features.extractor import NetworkSettings
     from pipeline.features.imported import import_features
+    from pipeline.runtime.seal import check_seal
     from pipeline.tracking import recorder
     from pipeline.workflow.build_facts import objects
 
     assert stage.instance is not None
     p, section = stage.params, stage.params.features[stage.instance]
+    if stage.root / "raw" in Path(p.prepare.root).parents:
+        check_seal(Path(p.prepare.root), "run the draw stage again")
     prepared = Prepared.load(stage.root / "prepared")
     read, settings = inputs(stage), section.plain()
     imported = settings.pop("imported")

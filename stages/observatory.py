@@ -62,6 +62,7 @@ def run(options: argparse.Namespace) -> None:
         read_observatory,
     )
     from pipeline.runtime.files import write_atomically
+    from pipeline.runtime.seal import seal
     from pipeline.tracking import recorder
 
     out = options.out or DATA / "observatory"
@@ -78,6 +79,7 @@ def run(options: argparse.Namespace) -> None:
         write_atomically(out / "claim.png", panels_png(claim_panels(observatory)))
         tables = markdown(observatory_tables(observatory))
         write_atomically(out / "observatory.md", tables)
+        seal(out)
         for path in sorted(out.iterdir()):
             record.artifact(path)
     print(tables)
@@ -93,6 +95,7 @@ def run_trained(options: argparse.Namespace) -> None:
     from pipeline.report.export import markdown
     from pipeline.report.trained_gradients import trained_panels, trained_table
     from pipeline.runtime.files import write_atomically
+    from pipeline.runtime.seal import seal
     from pipeline.tracking import recorder
     from pipeline.workflow.build_observatory import trained_world
 
@@ -107,6 +110,7 @@ def run_trained(options: argparse.Namespace) -> None:
         write_atomically(out / "plane.png", panels_png(trained_panels(found)))
         table = markdown([trained_table(found)])
         write_atomically(out / "observatory.md", table)
+        seal(out)
         for path in sorted(out.iterdir()):
             record.artifact(path)
     print(table)

@@ -25,7 +25,7 @@ def run(stage: Stage) -> None:
     from pipeline.metrics.frequency_file import read_document_frequencies
     from pipeline.readers import read_corpus
     from pipeline.runtime.files import atomic_path, write_atomically
-    from pipeline.runtime.seal import SEAL, seal
+    from pipeline.runtime.seal import SEAL, check_seal, seal
     from pipeline.scenes.facts import FACTS
     from pipeline.tracking import recorder
 
@@ -35,6 +35,8 @@ def run(stage: Stage) -> None:
     expected = {key: count for key, count in (plain["expect"] or {}).items() if count is not None}
     words = expected.pop("words", None)
     images = None if p.images is None else root / p.images
+    if stage.root / "raw" in root.parents:
+        check_seal(root, "run the draw stage again")
     # what is wrong is told before all files are hashed for the record
     corpus = read_corpus(
         p.dataset,

@@ -13,7 +13,7 @@ def run(stage: Stage) -> None:
     """Report on the sweep, and on the evaluations that there are of the methods in params.yaml."""
     from pipeline.analysis.selection import ReportSettings
     from pipeline.report.page import write_report
-    from pipeline.runtime.seal import check_seal
+    from pipeline.runtime.seal import check_seal, seal
     from pipeline.tracking import recorder
 
     p = stage.params
@@ -27,6 +27,8 @@ def run(stage: Stage) -> None:
     there = [*([observatory] if observatory.exists() else []), *([study / "answers"] if answered else [])]
     inputs = [sweep, prepared, crossed, *evaluations, *there]
     check_seal(prepared, "run the prepare stage again")
+    check_seal(crossed.parent, "run the cross stage again")
+    check_seal(observatory.parent, "run make observatory again")
     with recorder.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
         images = None if p.prepare.images is None else Path(p.prepare.root) / p.prepare.images
         settings = ReportSettings(**p.report)
@@ -44,6 +46,7 @@ def run(stage: Stage) -> None:
             models=[stage.root / "models" / method for method in p.methods.plain()],
             drawn_with=stage.seed,
         )
+        seal(stage.out)
         for path in sorted(stage.out.iterdir()):
             record.artifact(path)
 

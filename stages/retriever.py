@@ -1,7 +1,7 @@
 """Make what rewards captions: a retriever's vectors of all images, those like each one, and two heads on its vectors.
 
-python -m stages.retriever → data/retriever: images, weights of the heads, history and metrics; without a section
-`retriever` in params.yaml a note that there is none.
+python -m stages.retriever → data/retriever: images, weights of the heads, history and metrics, and the SHA-256 of
+each of them; without a section `retriever` in params.yaml a note that there is none.
 """
 
 import sys
@@ -21,11 +21,15 @@ def inputs(stage: Stage) -> list[Path]:
 def run(stage: Stage) -> None:
     """Mine, and train and write the heads."""
     from pipeline.runtime.files import write_atomically
+    from pipeline.runtime.seal import SEAL, seal
 
     section = stage.params.retriever
     if section is None:
-        return write_atomically(stage.out / "settings.json", "null\n")
+        write_atomically(stage.out / "settings.json", "null\n")
+        return seal(stage.out)
     import torch
+
+    from pipeline.runtime import ranks
 
     from pipeline.tracking import recorder
     from pipeline.training.fit import fit
@@ -41,8 +45,12 @@ def run(stage: Stage) -> None:
     training = training_of(method, None, settled, prepared, store, stage.seed, stage.device)
     checkpoints, roles = stage.root / "checkpoints" / stage.key(inputs(stage)), frozenset({"discriminator", "grammar"})
     with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
-        save(stage.out, rewards, settings)
+        if not ranks.rank():
+            (stage.out / SEAL).unlink(missing_ok=True)
+            save(stage.out, rewards, settings)
         fit(training, stage.out, checkpoints, record, stage.checkpoint_seconds, roles)
+        if not ranks.rank():
+            seal(stage.out)
 
 
 if __name__ == "__main__":

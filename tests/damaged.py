@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr
+from contextlib import chdir, contextmanager, redirect_stderr
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,6 +23,10 @@ from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.models.weights import load_agent
 from pipeline.training.checkpoint import Checkpoints
+from pipeline.workflow import stage as door
+from pipeline.workflow.build_data import data as data_of
+from pipeline.workflow.build_retriever import reward_models
+from stages import prepare, retriever
 
 HOW = ("bit", "cut", "emptied", "swapped")
 
@@ -40,14 +46,20 @@ def kinds(world: Path, scratch: Path) -> list[Kind]:
     models = sorted(data.glob("models/*/weights.safetensors"))
     features = sorted(data.glob("features/*/features.h5"))
     prepared = sorted(path for path in (data / "prepared").iterdir() if path.name != "sha256.json")
+    drawn = sorted(data.glob("raw/scenes/images/*"))[:9]
     captions = sorted(data.glob("evaluation/*/captions.parquet"))
-    checkpoints = _checkpoints(scratch)
+    numbers = sorted(data.glob("evaluation/*/metrics.json"))
+    draws = partial(_drawn, world, scratch / "prepared")
+    checkpoints, rewards = _checkpoints(scratch), _retrievers(world, scratch)
     return [
         Kind("checkpoints", [(checkpoints[-1], checkpoints[:-1])], _checkpoint),
         Kind("weights", [(path, [other for other in models if other != path]) for path in models], _weights),
         Kind("features", [(path, [other for other in features if other != path]) for path in features], _features),
+        Kind("drawn data", [(path, [other for other in drawn if other != path]) for path in drawn], draws),
         Kind("prepared data", [(path, [other for other in prepared if other != path]) for path in prepared], _prepared),
         Kind("captions", [(path, [other for other in captions if other != path]) for path in captions], _captions),
+        Kind("numbers", [(path, [other for other in numbers if other != path]) for path in numbers], _numbers),
+        Kind("retriever", rewards, _rewards),
     ]
 
 
@@ -119,6 +131,12 @@ def _features(path: Path) -> str:
     return _digest(*store.read(rows), store.pooled(rows))
 
 
+def _drawn(world: Path, out: Path, path: Path) -> str:
+    with chdir(world), patched_environment(SAYWHICH_TRACKING="off"):
+        prepare.run(door.opened("prepare", ["--out", str(out)]))
+    return sha256((out / "sha256.json").read_bytes()).hexdigest()
+
+
 def _prepared(path: Path) -> str:
     found = Prepared.load(path.parent)
     texts = repr([found.texts(image) for image in range(len(found))]).encode()
@@ -130,6 +148,50 @@ def _captions(path: Path) -> str:
     results = read_results(root / "sweep", [path.parent])
     runs = [run for run in results.runs if run.captions == path]
     return sha256(repr(read_captions(runs, None, ["caption", "rank_own"])).encode()).hexdigest()
+
+
+def _numbers(path: Path) -> str:
+    results = read_results(path.parents[2] / "sweep", [path.parent])
+    return sha256(repr([run.numbers for run in results.runs]).encode()).hexdigest()
+
+
+def _retrievers(world: Path, scratch: Path) -> list[tuple[Path, Sequence[Path]]]:
+    """The files of a retriever made from `world`, each with that of another one."""
+    for number, name in enumerate(("retriever", "other")):
+        folder = scratch / name
+        (folder / "data").mkdir(parents=True)
+        for part in ("prepared", "features", "pretrained"):
+            (folder / "data" / part).symlink_to(world.absolute() / "data" / part)
+        (folder / "dvc.yaml").symlink_to(world.absolute() / "dvc.yaml")
+        section = {"model": "listener", "speaker": "speaker", "judge": "judge", "mined": [1 + number], "hidden": [4, 3]}
+        section |= {"temperature": 0.1 + number, "optimisation": {"epochs": 1, "batch": 9}}
+        params = json.loads((world / "params.yaml").read_text()) | {"retriever": section, "seed": number}
+        (folder / "params.yaml").write_text(json.dumps(params))
+        with chdir(folder), patched_environment(SAYWHICH_TRACKING="off"):
+            if status := door.main("retriever", retriever.run, []):
+                raise RuntimeError(f"the retriever stage ended with {status}")
+    files = ("images.safetensors", "settings.json", "weights.safetensors", "sha256.json")
+    return [(scratch / "retriever/data/retriever" / name, [scratch / "other/data/retriever" / name]) for name in files]
+
+
+def _rewards(path: Path) -> str:
+    root = path.parents[1]
+    made = reward_models(root, data_of(root)[0], torch.device("cpu"))
+    heads = [value for head in (made.discriminator, made.grammar) for value in head.state_dict().values()]
+    images = [made.retriever.vectors, made.retriever.neighbours, made.judge.vectors]
+    return f"{made.retriever.temperature} {_digest(*(each.numpy() for each in (*heads, *images)))}"
+
+
+@contextmanager
+def patched_environment(**settings: str) -> Iterator[None]:
+    """Set environment variables in the block."""
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def _digest(*arrays: np.ndarray) -> str:

@@ -15,6 +15,7 @@ from toy_world import ROOT, toy_params
 
 from pipeline.data.prepared import Prepared
 from pipeline.models.weights import load_agent, save_agents
+from pipeline.runtime.seal import SEAL, seal
 from pipeline.training.loop import Training
 from pipeline.workflow import stage as door
 from stages import draw, features, prepare, pretrain, retriever, train
@@ -146,9 +147,11 @@ def refused(capsys, *arguments: str) -> str:
 
 
 def test_what_does_not_fit_is_one_line_before_training_begins(folder, capsys):
+    """Also where all files of the retriever are whole, and made from something else."""
     heads, images = Path("data/retriever/weights.safetensors"), Path("data/retriever/images.safetensors")
     settings, model = Path("data/retriever/settings.json"), Path("data/pretrained/retriever/weights.safetensors")
-    kept = {path: path.read_bytes() for path in (heads, images, settings, model)}
+    sealed = settings.with_name(SEAL)
+    kept = {path: path.read_bytes() for path in (heads, images, settings, model, sealed)}
 
     def again() -> None:
         for path, content in kept.items():
@@ -156,9 +159,11 @@ def test_what_does_not_fit_is_one_line_before_training_begins(folder, capsys):
 
     vectors = load_file(images)
     save_file(vectors | {"vectors": vectors["vectors"][:, :5].contiguous()}, images)
+    seal(images.parent)
     assert "the discriminator takes vectors of 8 numbers, and the retriever's have 5" in refused(capsys)
     again()
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"features": {"retriever": 1}}))
+    seal(images.parent)
     assert "its images are of other features than data/features/main/features.h5" in refused(capsys)
     again()
     listener = load_agent(model, "listener")
@@ -170,11 +175,25 @@ def test_what_does_not_fit_is_one_line_before_training_begins(folder, capsys):
     assert "data/pretrained/retriever/weights.safetensors" in refused(capsys)
     again()
     settings.write_text("null\n")
+    seal(images.parent)
     assert "made without a retriever; add that section to params.yaml" in refused(capsys)
-    settings.unlink()
+    shutil.rmtree(images.parent)
     assert "there is no retriever; run the retriever stage" in refused(capsys)
     change(folder, "retriever", to=None)
     assert "methods.wtf is rewarded by a retriever: add that section" in refused(capsys)
+
+
+@pytest.mark.parametrize("name", ["images.safetensors", "settings.json", "weights.safetensors"])
+def test_a_damaged_file_of_the_retriever_is_named_and_nothing_is_trained(folder, capsys, name):
+    path = Path("data/retriever", name)
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    for content in (flipped, whole[: middle + 1], b"", None):
+        path.unlink() if content is None else path.write_bytes(content)
+        said = refused(capsys)
+        assert f"{path}: " in said
+        assert "run the retriever stage again" in said
 
 
 def test_more_images_cannot_be_mined_than_there_are(folder, capsys):

@@ -308,7 +308,7 @@ def test_a_stage_that_is_ended_at_random_gives_the_same_files_when_it_is_run_aga
 def test_damage_is_named_by_what_reads_it(world, tmp_path):
     """But for bits of HDF5's own that nobody reads."""
     for kind in kinds(world[0], tmp_path):
-        found = {outcome for _, outcome in damaged(kind, 40)}
+        found = {outcome for _, outcome in damaged(kind, 16)}
         assert {each for each in found if not each.endswith("features.h5: used silently, the same result")} == {""}
 
 

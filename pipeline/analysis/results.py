@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.analysis.judges import ADAPTED, NEAREST, OWN, SECOND, JudgeTitle, Keys, in_order, recall_by
 from pipeline.errors import UserError
-from pipeline.runtime.seal import check_captions
+from pipeline.runtime.seal import check_captions, check_seal, read_sealed_json
 
 SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α", "rerank": "n"}
 DIALS = ("gamma", "alpha", "similarity", "rerank")  # in the place of λ
@@ -211,11 +211,11 @@ def read_results(
     cell's, a note says so. Raises UserError if a file is missing or not of the form that the evaluate stage writes, or
     the captions beside it are other ones.
     """
+    check_seal(sweep, "delete it and run the sweep stage again")
     cells, notes = sweep / "cells.json", []
     entries, paths = read_json(cells), [folder / "metrics.json" for folder in evaluations]
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) and "cell" in entry for entry in entries):
         raise UserError(f"{cells}: expected a list of cells with their names; delete it and run the sweep again.")
-    check_captions(cells, entries[0] if entries else None)
     swept = [_run(entry, cells, sweep / "captions.parquet", entry["cell"]) for entry in entries]
     single = [_run(_with_its_captions(path), path, path.with_name("captions.parquet")) for path in paths]
     guided = {run.method for run in (*swept, *single) if "gamma" in run.settings}
@@ -244,7 +244,9 @@ def read_results(
 
 
 def _with_its_captions(path: Path) -> Any:
-    entry = read_json(path)
+    entry = read_sealed_json(path, "run the evaluate stage again")
+    if entry.get("method", path.parent.name) != path.parent.name:
+        raise UserError(f"{path}: is of the method {entry['method']}; run the evaluate stage again")
     check_captions(path, entry)
     return entry
 

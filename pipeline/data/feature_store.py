@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import math
 import os
 import shutil
@@ -26,6 +25,7 @@ import numpy as np
 
 from pipeline.errors import UserError
 from pipeline.runtime.files import atomic_path, write_atomically
+from pipeline.runtime.seal import read_sealed_json, sealed_json
 from pipeline.runtime.untrusted import dataset, plain
 
 FILE, MANIFEST = "features.h5", "manifest.json"
@@ -118,7 +118,7 @@ class FeatureWriter(AbstractContextManager):
             (self.folder / MANIFEST).unlink(missing_ok=True)
         shape = dict(zip("MPRD", self._shape, strict=True))
         manifest = {**self.manifest, "crc": _crc_of(self._crc), "shape": shape}
-        write_atomically(self.folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+        write_atomically(self.folder / MANIFEST, sealed_json(manifest))
 
 
 class FeatureStore:
@@ -140,7 +140,8 @@ class FeatureStore:
                 self._offsets = {name: file[name].id.get_offset() for name in stored}
                 self._crc = dataset(file, "crc")[:]
                 self._crc_pooled = dataset(file, "crc_pooled")[:] if "crc_pooled" in file else None  # not of old files
-            self.manifest: Mapping[str, Any] = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
+            manifest = read_sealed_json(Path(folder) / MANIFEST, "run the features stage again")
+            self.manifest: Mapping[str, Any] = manifest
         except UserError:
             raise
         except FileNotFoundError as error:
@@ -202,6 +203,8 @@ class FeatureStore:
         """
         if not self.has_boxes:
             raise UserError(f"{self.path}: its regions have no boxes; a detector's would")
+        if not self._known[rows].all():
+            self._check(rows, self._stored("pooled", rows), self._stored("regions", rows))
         return self._stored("boxes", rows)
 
     def _check(self, rows: np.ndarray, pooled: np.ndarray, regions: np.ndarray) -> None:

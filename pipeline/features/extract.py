@@ -41,7 +41,7 @@ from pipeline.features.projection import Fitted, Projection, Scale
 from pipeline.features.rows import Rows
 from pipeline.features.weights import HUB, UnreachableWeightsError
 from pipeline.features.word_detector import Captions, WordDetectorNetwork, Words, squashed
-from pipeline.runtime.files import allocate, write_atomically
+from pipeline.runtime.files import allocate, read_checked, write_atomically, write_checked
 from pipeline.runtime.untrusted import inside
 from pipeline.vocabulary import Vocabulary
 
@@ -201,16 +201,15 @@ def _trained_detector(
     on_epoch: Callable[[int, dict[str, float]], None],
 ) -> torch.nn.Module:
     """The detector, trained now, or by an extraction that was killed; frame f of film i is image i · `frames` + f."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    import safetensors.torch
 
-    path = work / "detector.safetensors"
+    path = work / "detector"
     if path.exists():
         trained = lesson.network(detector["width"])
         try:
-            trained.load_state_dict(load_file(path))
+            trained.load_state_dict(safetensors.torch.load(read_checked(path)))
             return trained
-        except (SafetensorError, RuntimeError, OSError) as error:
+        except (safetensors.SafetensorError, RuntimeError, OSError, ValueError) as error:
             tqdm.write(f"warning: {path}: cannot be read ({reason(error)}), so it is trained again", file=sys.stderr)
     settings, training = dict(detector), []
     own = settings.pop("seed")
@@ -229,7 +228,7 @@ def _trained_detector(
                     pixels[training[-1]] = tensor.numpy()
         rows = np.concatenate(training)
         trained = train_detector(pixels, lesson, rows, **settings, seed=seed + own, device=device, on_epoch=on_epoch)
-    _save(path, trained.state_dict())
+    write_checked(path, _as_bytes(trained.state_dict()))
     return trained
 
 
@@ -326,8 +325,13 @@ def _single(half: np.ndarray) -> Tensor:
 
 def _save(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Write a safetensors file; returns its entry in the manifest."""
-    from safetensors.torch import save
-
-    content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    content = _as_bytes(tensors)
     write_atomically(path, content)
     return {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _as_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """Serialise tensors as a safetensors file."""
+    from safetensors.torch import save
+
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})

@@ -26,10 +26,8 @@ from pipeline.models.listener import Listener
 from pipeline.models.lstm import Lstm, PooledLstm
 from pipeline.models.transformer import Transformer
 from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.seal import HISTORY, LONGEST, NONE, check_history
 
-NONE = "0" * 64  # in place of a file's SHA-256, while that is computed
-LONGEST = 1 << 26  # bytes of a header
-HISTORY = "history"  # beside the agents' names: of which training they are
 Agent = Decoder | Listener | DualEncoder | Critic | Controls | Encoder | Discriminator | CaptionClassifier
 SPEAKERS: tuple[type[Agent], ...] = (Att2in, Transformer, PooledLstm, Lstm, Hub, Guided, Answering)
 OTHERS: tuple[type[Agent], ...] = (
@@ -82,7 +80,7 @@ def load_agent(path: Path, name: str) -> Agent:
     if name not in built:
         there = ", ".join(key for key in built if key not in ("sha256", HISTORY))
         raise UserError(f"{path}: holds no {name}, only {there or 'foreign tensors'}; run its stage again")
-    _check_history(path, built.get(HISTORY))
+    check_history(path)
     if broken := [key for key, tensor in tensors.items() if not tensor.isfinite().all()]:
         raise UserError(f"{path}: {broken[0]} is not a number, or infinite: its training diverged; train it again")
     try:
@@ -110,14 +108,6 @@ def _check_bytes(path: Path) -> None:
             f"{path}: not a whole safetensors file of ours: its bytes are not those that were written; run "
             "its stage again"
         )
-
-
-def _check_history(path: Path, said: Any) -> None:
-    """Weights that were copied without their history, or never had one, are taken as they are."""
-    match said:
-        case [str(name), str(digest)] if (history := path.with_name(Path(name).name)).is_file():
-            if sha256(history) != digest:
-                raise UserError(f"{path}: is not of the training that {history} is of; run their stage again")
 
 
 def _build(made: Mapping[str, Any]) -> Agent:

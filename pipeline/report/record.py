@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from pipeline.errors import UserError
 from pipeline.report.result_file import Drawn, Printed, ResultFile, path_of, read_result
 from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.seal import check_seal
 
 OTHERS = {  # data/<name> has them; profiles: data/report
     "observatory": "make observatory",
@@ -50,6 +51,7 @@ def record(
     kind = name.partition("@")[0]
     folder = root / "data" / (kind if kind in OTHERS else "report")
     command = OTHERS.get(kind) or _of_profile(root, kind, profile_text)
+    check_seal(folder, f"{command} writes it again")
     sources = sorted(folder.glob("*.md"))
     texts = [path.read_text(encoding="utf-8") for path in sources] + ([] if kind in OTHERS else [more()])
     tables = {caption: table for text in texts for caption, table in tables_in(text)}
@@ -93,6 +95,7 @@ def _of_profile(root: Path, name: str, profile_text: Callable[[str, Path], str])
         raise UserError(f"params.yaml is not the profile {name}, so data/report is of another run")
     shown = {row["method"].removeprefix("frozen_") for row in _curve(root / "data" / "report")}
     cells = root / "data" / "sweep" / "cells.json"
+    check_seal(cells.parent, "delete it and run the sweep stage again")
     in_grid = {cell["method"] for cell in json.loads(cells.read_text(encoding="utf-8"))} if cells.is_file() else set()
     single = {file.parent.name for file in (root / "data" / "evaluation").glob("*/metrics.json")}
     grid_alone = shown <= in_grid and not shown <= single  # make results makes no single runs

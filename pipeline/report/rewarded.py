@@ -18,6 +18,7 @@ from pipeline.report.figures import styles
 from pipeline.report.names import published
 from pipeline.report.result_tables import measured_language
 from pipeline.report.tables import RECALLS, Column, Table, chosen, filled, measured, number, signed
+from pipeline.runtime.seal import check_history
 
 History = Sequence[Mapping[str, float]]  # an entry an epoch, as training writes them
 REWARDED, JUDGED, HEARD = "val/rewarded_recall@", "val/judged_recall@", "val/recall@"
@@ -131,6 +132,7 @@ def _panels(
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
+    check_history(path.with_name("weights.safetensors"))
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
 
 

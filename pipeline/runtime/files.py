@@ -42,6 +42,19 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
+def write_checked(path: Path, content: bytes) -> None:
+    """Write `content` behind a line that has its SHA-256, for `read_checked`."""
+    write_atomically(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+
+
+def read_checked(path: Path) -> bytes:
+    """Return the content that `write_checked` wrote. ValueError where the file's bytes are others."""
+    said, _, content = path.read_bytes().partition(b"\n")
+    if hashlib.sha256(content).hexdigest().encode() != said:
+        raise ValueError(f"{path}: its bytes are not those that were written")
+    return content
+
+
 def allocate(path: Path, size: int) -> None:
     """Make a file of `size` zeros whose place on the disk is there; OSError where it is not.
 
@@ -74,11 +87,11 @@ def known_sha256(path: Path) -> str:
         return sha256(path)
     stamp = [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino]
     known = REMEMBERED / hashlib.sha256(json.dumps(stamp).encode()).hexdigest()
-    with suppress(OSError):  # nothing is remembered of it, or nothing can be
-        return known.read_text(encoding="utf-8")
+    with suppress(OSError, ValueError):  # nothing is remembered of it, or nothing can be, or it is damaged
+        return read_checked(known).decode()
     digest = sha256(path)
     with suppress(OSError):
-        write_atomically(known, digest)
+        write_checked(known, digest.encode())
     return digest
 
 

@@ -1,8 +1,10 @@
-"""Digests of files, kept beside them: of all in a folder in a file that is written last, and of an evaluation's."""
+"""Digests of files that later stages read: of a folder in a file that is written last, of a JSON file in itself."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,26 +16,53 @@ SEAL = "sha256.json"
 CAPTIONS = "captions_sha256"  # in metrics.json and each entry of cells.json: of captions.parquet beside it
 
 
+HISTORY = "history"  # in the header of weights: the file of their training's history, and its SHA-256
+LONGEST = 1 << 26  # bytes of such a header
+NONE = "0" * 64  # in place of a file's own SHA-256, while that is computed
+OWN = re.compile(rb'"sha256": "([0-9a-f]{64})"\s*}\s*\Z')  # the last entry of a JSON file
+
+
 def seal(folder: Path) -> None:
-    """Write the SHA-256 of every file in `folder`, but for hidden ones, to `folder`/sha256.json."""
-    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SEAL and path.name[0] != ".")
-    write_atomically(folder / SEAL, json.dumps({path.name: sha256(path) for path in files}, indent=1) + "\n")
+    """Write the SHA-256 of every file below `folder`, but for hidden ones, to `folder`/sha256.json."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    names = sorted(path.as_posix() for path in paths if path.name != SEAL and not _is_hidden(path))
+    write_atomically(folder / SEAL, json.dumps({name: sha256(folder / name) for name in names}, indent=1) + "\n")
 
 
-def check_seal(folder: Path, again: str) -> None:
-    """UserError for a file that is missing or another one than was written; `again` says what writes it anew.
+def check_seal(folder: Path, again: str, required: bool = False) -> None:
+    """Raise UserError for a file that is missing or not the one that was written; `again` says what writes it anew.
 
-    A folder that was never sealed passes.
+    A folder without sha256.json passes, unless a seal is `required`.
     """
     try:
         said = json.loads((folder / SEAL).read_text(encoding="utf-8"))
         wrong = next((name for name, digest in said.items() if _digest(folder / name) != digest), None)
     except FileNotFoundError:
-        return
+        wrong = SEAL if required else None
     except (ValueError, AttributeError, TypeError):
         wrong = SEAL
     if wrong is not None:
         raise UserError(f"{folder / wrong}: is missing, or its bytes are not those that were written; {again}")
+
+
+def sealed_json(content: Mapping[str, Any]) -> str:
+    """Serialise `content` with the SHA-256 of the file, computed with zeros in its place, as the last entry."""
+    text = json.dumps({**content, "sha256": NONE}, indent=2, ensure_ascii=False) + "\n"
+    return text.replace(NONE, hashlib.sha256(text.encode()).hexdigest())
+
+
+def read_sealed_json(path: Path, again: str) -> dict[str, Any]:
+    """Return what `sealed_json` serialised. UserError where the file's bytes are others; `again` says what to do."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; {again}") from None
+    said = OWN.search(content)
+    if said is None or hashlib.sha256(content.replace(said[1], NONE.encode(), 1)).hexdigest().encode() != said[1]:
+        raise UserError(f"{path}: its bytes are not those that were written; {again}")
+    found: dict[str, Any] = json.loads(content)
+    del found["sha256"]
+    return found
 
 
 def check_captions(metrics: Path, entry: Any) -> None:
@@ -42,6 +71,26 @@ def check_captions(metrics: Path, entry: Any) -> None:
     said = entry.get(CAPTIONS) if isinstance(entry, Mapping) else None
     if said is not None and _digest(captions) not in (None, said):
         raise UserError(f"{captions}: is not the file that {metrics} was written with; run their stage again")
+
+
+def check_history(weights: Path) -> None:
+    """Raise UserError where the history beside `weights` is not that of their training, which their header names.
+
+    Weights that were copied without their history, or never had one, pass; damaged ones are named by who loads them.
+    """
+    try:
+        with open(weights, "rb") as file:
+            head = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), LONGEST)))
+        said = json.loads(head["__metadata__"]["agents"])[HISTORY]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    match said:
+        case [str(name), str(digest)] if _digest(history := weights.with_name(Path(name).name)) not in (None, digest):
+            raise UserError(f"{weights}: is not of the training that {history} is of; run their stage again")
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _digest(path: Path) -> str | None:

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
 from pipeline.runtime.locks import alone
+from pipeline.runtime.seal import SEAL, seal
 from pipeline.scenes.captions import Description
 from pipeline.scenes.world import NEIGHBOURS
 
@@ -48,11 +49,11 @@ def check(images: int, size: int, val: int, test: int, seed: int) -> None:
 
 @contextmanager
 def replacing(root: Path, ours: set[str]) -> Iterator[Path]:
-    """A folder with an empty folder `images`, which takes the place of `root` when all is drawn.
+    """A folder with an empty folder `images`, which is sealed and takes the place of `root` when all is drawn.
 
     `ours` are the files of such a data set; UserError where `root` has others.
     """
-    if root.exists() and not (root.is_dir() and {path.name for path in root.iterdir()} <= ours | {".gitignore"}):
+    if root.exists() and not (root.is_dir() and {path.name for path in root.iterdir()} <= ours | {".gitignore", SEAL}):
         raise UserError(f"{root}: holds something else than a drawn data set and would be replaced; move it away first")
     root.parent.mkdir(parents=True, exist_ok=True)
     with alone(root.with_name(f".{root.name}.lock"), f"draw {root}"):
@@ -62,6 +63,7 @@ def replacing(root: Path, ours: set[str]) -> Iterator[Path]:
         try:
             (part / "images").mkdir(parents=True)
             yield part
+            seal(part)
             old = part.with_suffix(".old")
             if root.exists():
                 os.rename(root, old)

@@ -26,12 +26,14 @@ from pipeline.models.retriever import Retriever
 from pipeline.models.weights import load_agent
 from pipeline.protocols import Channel
 from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.seal import check_seal
 from pipeline.workflow.build_data import store_of
 
 if TYPE_CHECKING:
     from pipeline.config.views import Node
 
 FOLDER, IMAGES, SETTINGS, WEIGHTS = "retriever", "images.safetensors", "settings.json", "weights.safetensors"
+AGAIN = "run the retriever stage again"
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Settings:
 
 
 def files(root: Path) -> list[Path]:
-    """What reward models are read from below `root`. UserError where there are none."""
+    """List what reward models are read from below `root`. UserError where there are none, or damaged ones."""
     return [root / FOLDER, *(_weights(root, name) for name in _settings(root).models.values())]
 
 
@@ -117,7 +119,7 @@ def reward_models(root: Path, prepared: Prepared, device: torch.device) -> Rewar
         if head.size != vectors.shape[1]:
             raise UserError(
                 f"{folder}: the {name} takes vectors of {head.size} numbers, and the retriever's have "
-                f"{vectors.shape[1]}; run the retriever stage again"
+                f"{vectors.shape[1]}; {AGAIN}"
             )
         judges.append(head.to(device))
     return RewardModels(retriever, judges[0], judges[1], settings.search, settings.rate, judge)
@@ -125,10 +127,10 @@ def reward_models(root: Path, prepared: Prepared, device: torch.device) -> Rewar
 
 def _settings(root: Path) -> Settings:
     path = root / FOLDER / SETTINGS
-    try:
-        made: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no retriever; run the retriever stage") from None
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no retriever; run the retriever stage")
+    check_seal(path.parent, AGAIN, required=True)
+    made: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8"))
     if made is None:
         raise UserError(f"{path}: made without a retriever; add that section to params.yaml and run its stage again")
     return Settings(**made)
@@ -144,9 +146,9 @@ def _same_encoder(root: Path, settings: Settings, who: str, prepared: Prepared) 
     encoder = _encoder(root, name)
     store = store_of(root, encoder.features, prepared)
     if settings.features[who] != store.manifest["crc"]:
-        raise UserError(f"{folder}: its images are of other features than {store.path}; run the retriever stage again")
+        raise UserError(f"{folder}: its images are of other features than {store.path}; {AGAIN}")
     if settings.weights[who] != sha256(_weights(root, name)):
-        raise UserError(f"{folder}: made with other weights of {name}; run the retriever stage again")
+        raise UserError(f"{folder}: made with other weights of {name}; {AGAIN}")
     return encoder
 
 

@@ -25,8 +25,8 @@ from typing import Any, TextIO
 from pipeline.config.names import named_mapping
 from pipeline.config.views import listed_deps, listed_keys
 from pipeline.errors import UserError, reason
-from pipeline.runtime.files import atomic_path, digest, sha256, write_atomically
-from pipeline.runtime.seal import CAPTIONS, check_captions
+from pipeline.runtime.files import atomic_path, digest, write_atomically
+from pipeline.runtime.seal import check_captions, check_history, read_sealed_json, seal
 
 CELLS = Path("data/cells")
 
@@ -115,17 +115,23 @@ def basis(
 
 def gather(grid: Sequence[Cell], out: Path) -> None:
     """Write the cells' metrics to `out`/cells.json, their captions, with columns that name the cell, to
-    `out`/captions.parquet, and the epochs of their training to `out`/history.jsonl; in the order of `grid`.
+    `out`/captions.parquet, and the epochs of their training to `out`/history.jsonl, in the order of `grid`; last the
+    SHA-256 of these files.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     entries, tables, epochs = [], [], []
     for cell in grid:
+        check_history(cell.folder / "weights.safetensors")
         for line in (cell.folder / "history.jsonl").read_text(encoding="utf-8").splitlines():
             epochs.append(json.dumps({"method": cell.method, "cell": cell.name, **json.loads(line)}))
-        metrics = json.loads((cell.folder / "evaluation/metrics.json").read_text(encoding="utf-8"))
-        check_captions(cell.folder / "evaluation/metrics.json", metrics)
+        measured = cell.folder / "evaluation/metrics.json"
+        again = f"delete {cell.folder} and run the grid again"
+        metrics = read_sealed_json(measured, again)
+        if (metrics.get("method"), metrics.get("settings", {}).get("seed")) != (cell.method, cell.seed):
+            raise UserError(f"{measured}: is of another method or seed; {again}")
+        check_captions(measured, metrics)
         settings = {**metrics.get("settings", {}), **cell.settings, "seed": cell.seed}
         entries.append({"cell": cell.name, **metrics, "settings": settings})
         captions = cell.folder / "evaluation/captions.parquet"
@@ -150,9 +156,8 @@ def gather(grid: Sequence[Cell], out: Path) -> None:
             temporary,
             write_page_checksum=True,
         )
-    written = sha256(out / "captions.parquet")
-    gathered = [{**entry, CAPTIONS: written} if CAPTIONS in entry else entry for entry in entries]
-    write_atomically(out / "cells.json", json.dumps(gathered, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(out / "cells.json", json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
+    seal(out)
 
 
 def estimate(grid: Sequence[Cell], cores: int, seconds: float | None) -> str:

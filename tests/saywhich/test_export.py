@@ -22,6 +22,7 @@ from saywhich_world import make_model, make_repository
 import saywhich
 from pipeline.errors import UserError
 from pipeline.runtime.files import sha256
+from pipeline.runtime.seal import sealed_json
 from saywhich.cli import main
 from saywhich.evaluated import evaluated
 from saywhich.export import export
@@ -55,7 +56,7 @@ def evaluate(folder: Path, images: int = 40) -> None:
         "settings": {"lambda": 0.01, "seed": 1},
         "signature": "data=toy|decode=beam:2",
     }
-    (folder / "metrics.json").write_text(json.dumps({**said, "val": {}, "test": numbers}))
+    (folder / "metrics.json").write_text(sealed_json({**said, "val": {}, "test": numbers}))
 
 
 @pytest.fixture

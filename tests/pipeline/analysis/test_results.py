@@ -6,7 +6,7 @@ from pipeline.analysis.judges import recall_by
 from pipeline.analysis.results import named, read_results, with_frozen_speakers
 from pipeline.errors import UserError
 from pipeline.runtime.files import sha256
-from pipeline.runtime.seal import CAPTIONS
+from pipeline.runtime.seal import CAPTIONS, seal, sealed_json
 
 
 def test_missing_null_and_nan_are_none_and_zero_is_a_number(world, make_cell):
@@ -51,7 +51,7 @@ def test_a_single_run_with_a_cells_settings_counts_once_and_a_difference_is_note
     assert len(same.runs) == 1
     assert same.notes == ()
     twin["test"]["language"]["CIDEr"] = 0.5
-    (world.root / "evaluation" / "luo" / "metrics.json").write_text(json.dumps(twin))
+    (world.root / "evaluation" / "luo" / "metrics.json").write_text(sealed_json(twin))
     differing = read_results(world.sweep, [world.root / "evaluation" / "luo"])
     assert len(differing.runs) == 1
     assert "luo" in differing.notes[0]
@@ -168,16 +168,31 @@ def test_captions_that_were_swapped_or_damaged_are_named(world, make_cell):
     entries = [make_cell(method, 0.9, 70.0, **{"lambda": 0.5, "seed": 1}) for method in ("luo", "mle")]
     world.write(entries[:1], entries)
     folders = [world.root / "evaluation" / method for method in ("luo", "mle")]
-    for path in (world.sweep / "cells.json", *(folder / "metrics.json" for folder in folders)):
-        said = {CAPTIONS: sha256(path.with_name("captions.parquet"))}
-        found = json.loads(path.read_text())
-        path.write_text(json.dumps([found[0] | said] if isinstance(found, list) else found | said))
+    for folder, entry in zip(folders, entries, strict=True):
+        said = {CAPTIONS: sha256(folder / "captions.parquet")}
+        (folder / "metrics.json").write_text(sealed_json(entry | said))
+    seal(world.sweep)
     read_results(world.sweep, folders)
     for place in (world.sweep, folders[0]):
         path = place / "captions.parquet"
         whole = path.read_bytes()
         for content in ((folders[1] / "captions.parquet").read_bytes(), whole[:-9] + b"x" + whole[-8:]):
             path.write_bytes(content)
-            with pytest.raises(UserError, match=rf"{place.name}/captions\.parquet: is not the file that"):
+            with pytest.raises(UserError, match=rf"{place.name}/captions\.parquet: is "):
                 read_results(world.sweep, folders)
         path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("place", ["evaluation/luo/metrics.json", "sweep/cells.json", "sweep/history.jsonl"])
+def test_numbers_that_are_not_those_that_were_written_are_named(world, make_cell, place):
+    world.write([make_cell("luo", 0.8, 70.0, seed=2)], [make_cell("luo", 0.9, 70.0, seed=1)])
+    (world.sweep / "history.jsonl").write_text('{"epoch": 1, "loss": 0.5}\n')
+    seal(world.sweep)
+    read_results(world.sweep, world.evaluations)
+    path = world.root / place
+    whole = path.read_bytes()
+    digit = whole.index(b"0.") + 2
+    for content in (whole[:digit] + b"1" + whole[digit + 1 :], whole[:digit], b""):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=rf"{place}: .*not those that were written; .* again"):
+            read_results(world.sweep, world.evaluations)

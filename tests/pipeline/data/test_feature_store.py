@@ -102,6 +102,8 @@ def test_boxes_are_kept_beside_regions_and_checked_with_them(tmp_path):
         file["boxes"][3, 2, 1] += 0.25
     with pytest.raises(UserError, match="row 3: the checksum differs"):
         verify(FeatureStore(tmp_path / "boxes"))
+    with pytest.raises(UserError, match="row 3: the checksum differs"):
+        FeatureStore(tmp_path / "boxes").boxes(np.array([2, 3]))
     write(tmp_path / "none")
     with pytest.raises(UserError, match="its regions have no boxes"):
         FeatureStore(tmp_path / "none").boxes(np.array([0]))
@@ -197,6 +199,11 @@ def test_a_store_that_is_missing_broken_or_of_another_manifest_is_told(tmp_path)
     write(tmp_path / "b", images=9)
     (tmp_path / "a" / "manifest.json").write_bytes((tmp_path / "b" / "manifest.json").read_bytes())
     with pytest.raises(UserError, match="the manifest beside it is of another store"):
+        FeatureStore(tmp_path / "a")
+    manifest = tmp_path / "a" / "manifest.json"
+    write(tmp_path / "a", images=10)
+    manifest.write_text(manifest.read_text().replace('"crc"', '"mirrored": true, "crc"'))
+    with pytest.raises(UserError, match=r"manifest\.json: .*not those that were written; run the features stage again"):
         FeatureStore(tmp_path / "a")
     file = tmp_path / "b" / "features.h5"
     file.write_bytes(file.read_bytes()[:300])

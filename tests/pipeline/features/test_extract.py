@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -190,7 +191,7 @@ def test_the_size_of_batches_shows_in_no_float(drawn, tiny):
         torch.testing.assert_close(one.pooled[0], together.pooled[i], atol=1e-5, rtol=1e-5)
 
 
-def test_a_trained_detector_is_not_trained_again_and_has_no_shards(drawn, tmp_path):
+def test_a_trained_detector_is_not_trained_again_unless_damaged_and_has_no_shards(drawn, tmp_path, capsys):
     settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR, "seed": 1}
     extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", **settings)
     with pytest.raises(UserError, match="word_detector is trained first; run the stage without --shard"):
@@ -202,9 +203,18 @@ def test_a_trained_detector_is_not_trained_again_and_has_no_shards(drawn, tmp_pa
 
     with pytest.raises(OSError, match="no space"):
         extract(*drawn, tmp_path / "out", Full, tmp_path / "work", **settings)
+    shutil.copytree(tmp_path / "work", tmp_path / "damaged")
     never = lambda epoch, report: pytest.fail("trained again")  # noqa: E731
     extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, on_epoch=never)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    (path,) = tmp_path.glob("damaged/**/detector")
+    content = path.read_bytes()
+    path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    for batch in path.parent.glob("*.npz"):
+        batch.unlink()
+    extract(*drawn, tmp_path / "again", FeatureWriter, tmp_path / "damaged", **settings)
+    assert contents(tmp_path / "again") == contents(tmp_path / "whole")
+    assert f"{path}: its bytes are not those that were written" in capsys.readouterr().err
 
 
 def test_a_detector_s_own_seed_is_added_to_the_seed_of_all(drawn, tmp_path):

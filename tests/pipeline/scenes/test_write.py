@@ -53,7 +53,7 @@ def draw_few(root: Path, seed: int) -> dict[str, bytes]:
 
 def test_files(root: Path) -> None:
     names = {path.name for path in root.iterdir()}
-    assert names == {"images", "dataset_scenes.json", "captions_scenes.json", "facts.jsonl"}
+    assert names == {"images", "dataset_scenes.json", "captions_scenes.json", "facts.jsonl", "sha256.json"}
     assert [path.name for path in root.parent.iterdir()] == ["scenes"]
     assert sorted(path.name for path in (root / "images").iterdir()) == [f"{i:06d}.jpg" for i in range(IMAGES)]
     for path in (root / "images").iterdir():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.scenes.captions import Claim, Description, describe
+from pipeline.runtime.seal import SEAL
 from pipeline.scenes.dialogs import answerer
 from pipeline.scenes.dialogs.answerer import GUESSED, HEDGED, Person, Question, meaning, relevance, replies
 from pipeline.scenes.dialogs.candidates import OPTIONS, Others
@@ -179,7 +180,7 @@ def test_dialogs_move_nothing_of_the_images_and_captions(tmp_path, monkeypatch):
         draw(tmp_path / name, images=24, size=32, val=8, test=8, seed=3, workers=1, dialogs=name == "with")
     files = {path.relative_to(tmp_path / "without") for path in (tmp_path / "without").rglob("*") if path.is_file()}
     assert len(files) > 24
-    for file in files:
+    for file in (file for file in files if file.name != SEAL):
         assert (tmp_path / "with" / file).read_bytes() == (tmp_path / "without" / file).read_bytes()
     assert (tmp_path / "with" / "dialogs_test.json").is_file()
 
