@@ -30,7 +30,6 @@ def run(stage: Stage) -> None:
     import torch
 
     from pipeline.runtime import ranks
-
     from pipeline.tracking import recorder
     from pipeline.training.fit import fit
     from pipeline.training.optimisation import Optimisation

@@ -9,8 +9,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pipeline.scenes.captions import Claim, Description, describe
 from pipeline.runtime.seal import SEAL
+from pipeline.scenes.captions import Claim, Description, describe
 from pipeline.scenes.dialogs import answerer
 from pipeline.scenes.dialogs.answerer import GUESSED, HEDGED, Person, Question, meaning, relevance, replies
 from pipeline.scenes.dialogs.candidates import OPTIONS, Others
