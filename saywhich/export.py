@@ -16,6 +16,7 @@ from pipeline.data.tokens import TOKENIZER
 from pipeline.errors import UserError
 from pipeline.runtime.files import sha256, write_atomically
 from pipeline.runtime.folders import atomic_folder
+from pipeline.runtime.seal import sealed_json
 from saywhich.evaluated import evaluated
 from saywhich.folders import load
 from saywhich.model import Model
@@ -43,7 +44,7 @@ def export(folder: Path, out: Path) -> Model:
         write_atomically(new / CARD, card(description))
         files = {path.relative_to(new).as_posix(): sha256(path) for path in written}
         said = {"form": FORM, "model": description, "files": files}
-        write_atomically(new / EXPORTED, json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+        write_atomically(new / EXPORTED, sealed_json(said))
     return load(out)
 
 

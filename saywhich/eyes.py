@@ -7,7 +7,6 @@ same preprocessing and the same numbers come out for a photo as for an image of 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,12 +26,15 @@ from pipeline.features.projection import Fitted, Projection, Scale
 from pipeline.features.weights import HUB
 from pipeline.features.word_detector import WordDetector, WordDetectorNetwork
 from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.records import read_sealed
+from pipeline.runtime.seal import sealed_json
 
 if TYPE_CHECKING:
     from PIL import Image
 
 MANIFEST = "manifest.json"
 NETWORK = "network.safetensors"  # in a folder that `Eyes.save` wrote
+AGAIN = "run the features stage again, or export the model again"
 TRAINED = {"projection": ("mean", "components"), "scale": ("mean", "deviation")}
 
 
@@ -55,12 +57,7 @@ class Eyes:
         were imported, and where a file is not the one whose digest the manifest has.
         """
         path = folder / MANIFEST
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise UserError(
-                f"{path}: missing or not whole; run the features stage, or export the model again"
-            ) from None
+        manifest = read_sealed(path, AGAIN, required=not exported)
         if "network" not in manifest or "preprocessing" not in manifest:
             raise UserError(f"{path}: these features were imported, so no network here can see a photo as they do")
         tensors = {name: _checked(folder, manifest[name]) for name in TRAINED if isinstance(manifest.get(name), dict)}
@@ -72,6 +69,7 @@ class Eyes:
         if exported:
             _refuse_fetching(path, manifest["network"], manifest["weights"])
         network = _network(folder, manifest, weights, device)
+        _check_made(path, manifest, network)
         return cls(network, Fitted(projection, scale, COLUMNS if manifest.get("frames") else 0), manifest, folder)
 
     @property
@@ -122,7 +120,7 @@ class Eyes:
             if isinstance(manifest.get(key), dict):
                 written.append(folder / manifest[key]["file"])
                 write_atomically(written[-1], (self.folder / manifest[key]["file"]).read_bytes())
-        write_atomically(folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+        write_atomically(folder / MANIFEST, sealed_json(manifest))
         return [*written, folder / MANIFEST]
 
 
@@ -138,6 +136,19 @@ def _refuse_fetching(path: Path, network: str, weights: Mapping[str, Any]) -> No
         raise UserError(
             f"{path}: the network {network} would be fetched, and an exported model brings all that it needs; "
             "export the model again"
+        )
+
+
+def _check_made(path: Path, manifest: Mapping[str, Any], network: Extractor) -> None:
+    """Raise UserError where the features beside the manifest are of other weights, or have another shape."""
+    found, wanted = network.description.get("weights"), manifest["weights"]
+    if found is not None and found.get("sha256") != wanted["sha256"]:
+        raise UserError(f"{path}: the weights of {manifest['network']} are not those that it names; {AGAIN}")
+    regions, pooled = network.regions_shape[0], network.pooled_size
+    if (shape := manifest.get("shape")) is not None and (shape["R"], shape["P"]) != (regions, pooled):
+        raise UserError(
+            f"{path}: its network gives {regions} regions and vectors of {pooled} numbers, and the features beside it "
+            f"have {shape['R']} and {shape['P']}; {AGAIN}"
         )
 
 

@@ -13,12 +13,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pipeline.data.tokens import TOKENIZER
 from pipeline.errors import UserError
 from pipeline.runtime.files import sha256
+from pipeline.runtime.records import read_sealed
+from pipeline.runtime.seal import check_seal
 
 EXPORTED = "saywhich.json"  # what an exported folder holds, with digests
 EYES = "features"  # the folder below an exported one
 MAIN = "main"  # the set of features that speakers and their listeners see
+WORDS = ("vocabulary.json", TOKENIZER, "manifest.json")  # of prepared data
 FORM = 1  # of exported folders
 
 
@@ -51,6 +55,7 @@ def place_of(folder: Path) -> Place:
         raise UserError(f"{folder}: no trained model; train one (make repro), or give a folder that was exported")
     root = _root(folder)
     place = Place(folder, folder / "weights.safetensors", root / "features" / MAIN, root / "prepared", root)
+    check_seal(place.words, "run the prepare stage again", only=WORDS)
     if not (place.eyes / "manifest.json").is_file():
         raise UserError(f"{place.eyes}: there are no features; run the features stage")
     return place
@@ -68,8 +73,8 @@ def _root(folder: Path) -> Path:
 
 def _exported(folder: Path) -> Place:
     path = folder / EXPORTED
+    said = read_sealed(path, "export the model again", required=False)
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
         form, files, description = said["form"], dict(said["files"]), dict(said["model"])
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{path}: not whole; export the model again") from None

@@ -44,7 +44,7 @@ def kinds(world: Path, scratch: Path) -> list[Kind]:
     """What the stages of a finished toy world read, and checkpoints made in `scratch`."""
     data = world / "data"
     models = sorted(data.glob("models/*/weights.safetensors"))
-    features = sorted(data.glob("features/*/features.h5"))
+    features = sorted(data.glob("features/*/*.h5")) + sorted(data.glob("features/*/manifest.json"))
     prepared = sorted(path for path in (data / "prepared").iterdir() if path.name != "sha256.json")
     drawn = sorted(data.glob("raw/scenes/images/*"))[:9]
     captions = sorted(data.glob("evaluation/*/captions.parquet"))

@@ -17,6 +17,7 @@ from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
 from pipeline.models.lstm import PooledLstm
 from pipeline.models.weights import save_agents
+from pipeline.runtime.seal import seal
 from pipeline.vocabulary import Vocabulary
 
 WORDS = ("a", "dog", "boat", "on", "the", "beach", "red", "UNK")
@@ -89,6 +90,7 @@ def make_repository(folder: Path, **options: object) -> Path:
     (data / "prepared").mkdir()
     (data / "prepared/vocabulary.json").write_text(Images.vocabulary.dump())
     (data / "prepared/manifest.json").write_text(json.dumps({"dataset": "toy", "settings": {"max_words": 6}}))
+    seal(data / "prepared")
     settings = NetworkSettings(
         "word_detector",
         32,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -16,6 +17,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.errors import UserError, reason
+from pipeline.runtime.seal import check_own_digest
 from pipeline.runtime.untrusted import plain
 
 MOST = 4 * 2**20  # bytes of a file, unless its reader says otherwise
@@ -24,7 +26,8 @@ LONGEST = 64  # digits of a whole number
 
 # a line of text that can be printed and stored: no control characters
 Line = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$")]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+DIGEST = re.compile("[0-9a-f]{64}")
+Digest = Annotated[str, Field(pattern=f"^{DIGEST.pattern}$")]
 
 
 class Record(BaseModel):
@@ -54,6 +57,22 @@ def read_json(path: Path, remedy: str, most: int = MOST) -> Any:
     return parse_json(read_bytes(path, remedy, most), str(path), remedy)
 
 
+def read_sealed(path: Path, remedy: str, required: bool = True) -> dict[str, Any]:
+    """Read what `seal.sealed_json` wrote; UserError as of `read_json`, or where a byte is not what was written.
+
+    Without `required` a file of an earlier version, which has no digest, passes.
+    """
+    content = read_bytes(path, remedy)
+    value: Any = parse_json(content, str(path), remedy)
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: must be a mapping; {remedy}")
+    digests = [own for own in value.values() if isinstance(own, str) and DIGEST.fullmatch(own)]  # under whatever key
+    if required or digests or "sha256" in value:
+        check_own_digest(content, path, remedy)
+        del value["sha256"]
+    return value
+
+
 def read_bytes(path: Path, remedy: str, most: int = MOST) -> bytes:
     """Read all bytes of a plain file; UserError where there is none, or it has more than `most`."""
     try:
@@ -68,7 +87,8 @@ def read_bytes(path: Path, remedy: str, most: int = MOST) -> bytes:
 def parse_json(content: bytes | str, where: str, remedy: str) -> Any:
     """Parse JSON as its standard has it; UserError for damage, NaN, infinity, huge numbers and deep nesting."""
     try:
-        value = json.loads(content, parse_constant=_refuse, parse_float=_finite, parse_int=_whole)
+        text = content.decode() if isinstance(content, bytes) else content
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_whole)
         _check(value)
         return value
     except RecursionError:

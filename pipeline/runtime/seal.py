@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,20 @@ def seal(folder: Path) -> None:
     write_atomically(folder / SEAL, json.dumps({name: sha256(folder / name) for name in names}, indent=1) + "\n")
 
 
-def check_seal(folder: Path, again: str, required: bool = False) -> None:
+def check_seal(folder: Path, again: str, required: bool = False, only: Collection[str] | None = None) -> None:
     """Raise UserError for a file that is missing or not the one that was written; `again` says what writes it anew.
 
-    A folder without sha256.json passes, unless a seal is `required`.
+    `only`: those of these names that are in the folder; None: all that were sealed. A folder without sha256.json
+    passes, unless a seal is `required`.
     """
     try:
         said = json.loads((folder / SEAL).read_text(encoding="utf-8"))
+        if only is not None:
+            said = {name: said.get(name) for name in only if name in said or (folder / name).exists()}
         wrong = next((name for name, digest in said.items() if _digest(folder / name) != digest), None)
     except FileNotFoundError:
         wrong = SEAL if required else None
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         wrong = SEAL
     if wrong is not None:
         raise UserError(f"{folder / wrong}: is missing, or its bytes are not those that were written; {again}")
@@ -57,12 +60,17 @@ def read_sealed_json(path: Path, again: str) -> dict[str, Any]:
         content = path.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; {again}") from None
-    said = OWN.search(content)
-    if said is None or hashlib.sha256(content.replace(said[1], NONE.encode(), 1)).hexdigest().encode() != said[1]:
-        raise UserError(f"{path}: its bytes are not those that were written; {again}")
+    check_own_digest(content, path, again)
     found: dict[str, Any] = json.loads(content)
     del found["sha256"]
     return found
+
+
+def check_own_digest(content: bytes, path: Path, again: str) -> None:
+    """Raise UserError where `content`, the bytes of `path`, are not those that `sealed_json` gave."""
+    said = OWN.search(content)
+    if said is None or hashlib.sha256(content.replace(said[1], NONE.encode(), 1)).hexdigest().encode() != said[1]:
+        raise UserError(f"{path}: its bytes are not those that were written; {again}")
 
 
 def check_captions(metrics: Path, entry: Any) -> None:

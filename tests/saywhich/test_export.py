@@ -198,20 +198,21 @@ def wait_for(address, server, log, seconds=120):
 
 
 def resealed(folder: Path, **manifest: object) -> None:
-    """Change values of an exported folder's manifest of features, and write its digest anew."""
-    path, said = folder / "features/manifest.json", json.loads((folder / "saywhich.json").read_text())
-    path.write_text(json.dumps(json.loads(path.read_text()) | manifest))
+    """Change values of an exported folder's manifest of features, and write all digests anew."""
+    path, index = folder / "features/manifest.json", folder / "saywhich.json"
+    path.write_text(sealed_json(json.loads(path.read_text()) | manifest))
+    said = json.loads(index.read_text())
     said["files"]["features/manifest.json"] = sha256(path)
-    (folder / "saywhich.json").write_text(json.dumps(said))
+    index.write_text(sealed_json(said))
 
 
 @pytest.mark.parametrize(
     "manifest",
     [
         {"network": "hub/captioner"},
-        {"network": "resnet18.a1_in1k", "weights": {"source": "hub", "sha256": "0" * 64}},
-        {"network": "open_clip/ViT-B-32.openai", "weights": {"source": "hub", "sha256": "0" * 64}},
-        {"network": "open_clip/roberta-ViT-B-32", "weights": {"source": "network.safetensors", "sha256": "0" * 64}},
+        {"network": "resnet18.a1_in1k", "weights": {"source": "hub", "sha256": "1" * 64}},
+        {"network": "open_clip/ViT-B-32.openai", "weights": {"source": "hub", "sha256": "1" * 64}},
+        {"network": "open_clip/roberta-ViT-B-32", "weights": {"source": "network.safetensors", "sha256": "1" * 64}},
     ],
 )
 def test_an_exported_folder_fetches_nothing(exported, tmp_path, monkeypatch, manifest):

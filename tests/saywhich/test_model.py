@@ -1,5 +1,4 @@
 import doctest
-import json
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import judge_of, spoken
 from pipeline.models.weights import load_agent
+from pipeline.runtime.seal import sealed_json
 
 FILMS = {"project": 5, "vector": "times", "frames": 3}
 SEEN = [{}, {"project": 5, "vector": "mean_and_max", "mirrored": True}, FILMS, {"frames": 3, "rate": 4.0}]
@@ -120,7 +120,7 @@ def test_a_network_s_file_that_is_another_one_is_told(tmp_path):
 
 def test_imported_features_have_no_eyes(tmp_path):
     data = make_repository(tmp_path)
-    (data / "features/main/manifest.json").write_text(json.dumps({"imported": "x", "shape": {"P": 3}}))
+    (data / "features/main/manifest.json").write_text(sealed_json({"imported": "x", "shape": {"P": 3}}))
     with pytest.raises(UserError, match="these features were imported"):
         saywhich.load(data / "models/psst_multinomial")
 

@@ -64,3 +64,15 @@ def test_the_history_beside_weights_is_that_of_their_training(tmp_path):
         check_history(weights)
     history.unlink()
     check_history(weights)
+
+
+def test_some_files_of_a_folder_are_compared_alone(tmp_path):
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    seal(tmp_path)
+    (tmp_path / "b").write_text("another")
+    (tmp_path / "d").touch()
+    check_seal(tmp_path, "again", only=("a", "nothing"))
+    for only in (("a", "b"), ("a", "d")):
+        with pytest.raises(UserError, match=f"/{only[1]}: is missing, or its bytes"):
+            check_seal(tmp_path, "again", only=only)

@@ -1,0 +1,59 @@
+"""Files of a trained model that are not what was written, in a repository and exported."""
+
+import json
+import shutil
+
+import pytest
+from damaged import damaged
+from hostile_exports import model_files
+
+import saywhich
+from pipeline.errors import UserError
+from pipeline.runtime.files import sha256
+from pipeline.runtime.seal import sealed_json
+
+DAMAGES = 24
+
+
+@pytest.mark.parametrize("kind", ["in a repository", "exported"])
+def test_any_damage_of_a_file_that_is_read_is_named(repository, exported, photos, tmp_path, kind):
+    root = tmp_path / "copy"
+    shutil.copytree(exported if kind == "exported" else repository, root)
+    model = root if kind == "exported" else root / "models/psst_multinomial"
+    files = model_files(kind, model, root, photos / "a.jpg")
+    assert {path.name for path, _ in files.files} >= {"vocabulary.json", "manifest.json", "weights.safetensors"}
+    assert not [outcome for _, outcome in damaged(files, DAMAGES) if outcome]
+
+
+def test_other_words_and_another_size_of_images_are_named(repository, tmp_path):
+    shutil.copytree(repository, tmp_path / "data")
+    model, features = tmp_path / "data/models/psst_multinomial", tmp_path / "data/features/main/manifest.json"
+    whole = features.read_text()
+    without = json.dumps({key: value for key, value in json.loads(whole).items() if key != "sha256"})
+    for text in (whole.replace("32", "16"), without):
+        features.write_text(text)
+        with pytest.raises(UserError, match=r"features/main/manifest\.json: .*run the features stage again"):
+            saywhich.load(model)
+    changed = json.loads(whole)
+    changed["preprocessing"]["input_size"] = [3, 16, 16]
+    del changed["sha256"]
+    features.write_text(sealed_json(changed))
+    with pytest.raises(UserError, match=r"manifest\.json: its network gives 1 regions .* have 4"):
+        saywhich.load(model)
+    features.write_text(whole)
+    words = tmp_path / "data/prepared/vocabulary.json"
+    words.write_text(words.read_text().replace("boat", "goat"))
+    with pytest.raises(UserError, match=r"vocabulary\.json: .* bytes are not those that were written; run the prepare"):
+        saywhich.load(model)
+
+
+def test_a_model_that_an_earlier_version_exported_is_read(exported, tmp_path):
+    shutil.copytree(exported, tmp_path / "out")
+    said = json.loads((tmp_path / "out/saywhich.json").read_text())
+    manifest = json.loads((tmp_path / "out/features/manifest.json").read_text())
+    for content in (said, manifest):
+        del content["sha256"]
+    (tmp_path / "out/features/manifest.json").write_text(json.dumps(manifest))
+    said["files"]["features/manifest.json"] = sha256(tmp_path / "out/features/manifest.json")
+    (tmp_path / "out/saywhich.json").write_text(json.dumps(said))
+    saywhich.load(tmp_path / "out")
