@@ -98,6 +98,8 @@ def test_scenes_is_the_default_profile():
     assert NAMES == [
         "coco",
         "coco_blip",
+        "coco_sle",
+        "coco_spider",
         "coco_wtf",
         "dialog",
         "dialog_results",
@@ -119,6 +121,8 @@ def test_scenes_is_the_default_profile():
         "scenes_lstm",
         "scenes_rerank",
         "scenes_results",
+        "scenes_rewards",
+        "scenes_settings",
         "scenes_transformer",
         "scenes_wtf",
         "tgif",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RESAMPLES = 1000
-MEANS = ("CIDEr", "METEOR", "ROUGE-L", "SPICE")  # their corpus values move with the mean over captions
+MEANS = ("CIDEr", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")  # their corpus values move with the mean over captions
 RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
 
 Place = tuple[Path, str | None, str | None]  # as Run.place

@@ -20,7 +20,7 @@ DIALS = ("gamma", "alpha", "similarity", "rerank")  # in the place of λ
 MISSING = "–"
 CIDER = ("language", "CIDEr")
 MRR = ("ranking", "MRR")  # of candidate answers, in dialogs
-LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
+LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class ReportSettings:
     seed: Natural = 0  # of the draw of those images
     control: str = "mle"  # the method whose naturalness is the reference
     min_cider_share: Share = 0.95  # of the control's validation CIDEr that a chosen setting must keep
-    metric: Literal["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"] = "CIDEr"  # on the x axis of the curve
+    metric: Literal["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "SPIDEr"] = "CIDEr"  # on the x axis of the curve
     # methods whose speakers are also shown with a listener that adapted to them
     frozen: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(different)] = ()
     at_cider: Annotated[tuple[Positive, ...], *Each] | None = None  # where recalls are compared; None: by the curves

@@ -14,13 +14,16 @@ from pipeline.estimators.surrogate import Pathwise
 from pipeline.ranges import Count, NonNegative, Positive, Share
 from pipeline.scores.diversity import Entropy, SetDistance
 from pipeline.scores.naturalness import Cider
+from pipeline.scores.rewards import Reward, mixed
 
 PRINTED = 10  # CIDEr-D's maximum
 
 
-def sll(agents: Agents, objective: Objective, samples: Count = 1) -> Method:
-    """Self-critical sequence training (Rennie et al. 2017): CIDEr-D of samples minus that of the greedy caption."""
-    return _exploring(agents, objective, _precision(agents, objective, Multinomial(samples), 1.0))
+def sll(agents: Agents, objective: Objective, samples: Count = 1, reward: Reward = "cider") -> Method:
+    """Self-critical sequence training (Rennie et al. 2017): the reward of samples minus that of the greedy caption."""
+    score = mixed(reward, agents.cider, agents.texts)
+    expected = by_likelihood(objective, channel=Multinomial(samples))
+    return _exploring(agents, objective, Term("naturalness", 1.0, score, expected))
 
 
 def sll_me(

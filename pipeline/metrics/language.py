@@ -1,4 +1,7 @@
-"""BLEU, METEOR, ROUGE-L, CIDEr and SPICE of generated text, with pycocoevalcap's numbers."""
+"""BLEU, METEOR, ROUGE-L, CIDEr and SPICE of generated text, with pycocoevalcap's numbers.
+
+Where CIDEr and SPICE are computed, so is SPIDEr, their sum (Liu et al. 2017).
+"""
 
 from __future__ import annotations
 
@@ -107,6 +110,9 @@ class LanguageScorer:
                             result.per_caption[name] = np.asarray(each, dtype=np.float64)
                 except java.NotComputedError as reason:
                     result.not_computed.update(dict.fromkeys(names, str(reason)))
+        if {"CIDEr", "SPICE"} <= result.scores.keys():
+            result.scores["SPIDEr"] = result.scores["CIDEr"] + result.scores["SPICE"]
+            result.per_caption["SPIDEr"] = result.per_caption["CIDEr"] + result.per_caption["SPICE"]
         return result
 
     def _scorers(

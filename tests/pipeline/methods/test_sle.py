@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from conftest import STEPS
+from pycocoevalcap.rouge.rouge import Rouge
 
 from pipeline.channels.words import Greedy, Multinomial
 from pipeline.composition.joint import Objective
@@ -120,3 +122,29 @@ def test_exploration_makes_captions_differ(toy):
 def test_two_samples_tell_nothing(toy):
     with pytest.raises(UserError, match="sll_sle: samples = 2; distances"):
         sll_sle(toy.agents(), Objective(), samples=2)
+
+
+def test_another_reward_takes_the_place_of_cider_by_hand(toy):
+    """ROUGE-L by pycocoevalcap, of words and EOS, caption by caption."""
+    agents, batch = toy.agents(), toy.batch()
+    losses, _ = step(sll(agents, Objective(), samples=2, reward={"ROUGE-L": 2.0, "CIDEr": 0.5}), batch)
+    rollouts = StepRollouts(agents.speaker, batch, seed=3)
+    message, greedy = rollouts.of(Multinomial(2)), rollouts.of(Greedy())
+
+    def worth(message, row: int) -> float:
+        image = int(message.images[row])
+        said = [str(word) for word in with_end(message.tokens[row].tolist())]
+        human = [[str(word) for word in with_end((one + [0] * STEPS)[:STEPS])] for one in toy.references[image]]
+        rouge = Rouge().calc_score([" ".join(said)], [" ".join(words) for words in human])
+        return 2 * rouge + 0.5 * float(toy.cider(message.tokens[row : row + 1], message.images[row : row + 1]))
+
+    total = torch.zeros(())
+    for row in range(len(message)):
+        advantage = worth(message, row) - worth(greedy, int(message.images[row]))
+        total = total - advantage * message.log_probs[row].sum()
+    torch.testing.assert_close(losses["naturalness"], total / message.mask.sum())
+
+
+def with_end(words: list[int]) -> list[int]:
+    """The words up to the EOS, with it."""
+    return words[: words.index(0) + 1] if 0 in words else words

@@ -114,6 +114,19 @@ END""",
     assert java.spice(["abc", "a"], [["x", "y"], ["z"]], 20) == (1.25, [1.5, 1.0])
 
 
+def test_spider_is_the_sum_of_spice_and_cider_where_both_are_measured(monkeypatch):
+    """SPICE's numbers stand in for its parser's; CIDEr is pycocoevalcap's."""
+    monkeypatch.setattr(java, "spice", lambda said, human, timeout: (0.3, [0.5, 0.2, 0.2, 0.5, 0.1]))
+    said, human = zip(*CAPTIONS[:5], strict=True)
+    found = score(said, human, ["CIDEr", "SPICE"])
+    assert found.scores["SPIDEr"] == pytest.approx(found.scores["CIDEr"] + 0.3, rel=1e-12)
+    wanted = found.per_caption["CIDEr"] + np.array([0.5, 0.2, 0.2, 0.5, 0.1])
+    np.testing.assert_allclose(found.per_caption["SPIDEr"], wanted, rtol=1e-12)
+    assert found.scores["CIDEr"] > 0.1
+    for alone in ("CIDEr", "SPICE"):
+        assert set(score(said, human, [alone]).scores) == {alone}
+
+
 def script(folder, text):
     program = folder / "java"
     program.write_text(f"#!/bin/sh\n{text}\n")
