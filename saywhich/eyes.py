@@ -82,6 +82,11 @@ class Eyes:
         """How many frames of a film are looked at, at most; None: still images are."""
         return self.manifest.get("frames")
 
+    @property
+    def bytes_per_pixel(self) -> int:
+        """The memory that `prepare` takes for each pixel of an image: detectors see it in floating point."""
+        return 28 if self.network.has_boxes else 4
+
     def prepare(self, image: Image.Image | Iterable[Image.Image]) -> Tensor:
         """An RGB image as the network's input (3, H, W); where films are looked at, the frames of one (F, 3, H, W)."""
         prepare: Callable[..., Tensor] = self.network.prepare

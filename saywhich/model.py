@@ -28,7 +28,7 @@ from pipeline.protocols import Channel
 from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
 from saywhich.eyes import Eyes
-from saywhich.photos import Photo, as_image, content, loaded
+from saywhich.photos import Photo, content, loaded, opened_photo
 from saywhich.places import Place
 
 AT_ONCE = 32  # photos that the network sees together
@@ -154,9 +154,13 @@ class Model:
         return joined(parts) if parts else self._nothing()
 
     def prepare(self, photo: Photo) -> Tensor:
-        """A photo as the network's input (3, S, S), or the frames (F, 3, S, S) of a film; errors as of `as_image`."""
+        """Prepare a photo as the network's input (3, S, S), or the frames (F, 3, S, S) of a film.
+
+        Raises as `opened_photo` does.
+        """
         if self.eyes.frames is None or not isinstance(photo, str | Path):
-            return self.eyes.prepare(as_image(photo))
+            with opened_photo(photo, self.eyes.bytes_per_pixel) as image:
+                return self.eyes.prepare(image)
         try:
             return self.eyes.prepare(open_film(Path(photo), self.eyes.frames, self.eyes.manifest.get("rate")))
         except FileNotFoundError:
@@ -200,7 +204,7 @@ class Model:
         channel: Channel = Beam(beam, 1 if among is None else beam)
         if samples is not None:
             channel = Multinomial(samples, learns=False)
-        parts = _parts(sight, AT_ONCE if samples is None else 1)  # what is drawn depends on no other image
+        parts = parts_of(sight, AT_ONCE if samples is None else 1)  # what is drawn depends on no other image
         tokens = torch.cat([self._spoken(part, channel, seed) for part in parts])
         texts = [[self.vocabulary.decode(row) for row in rows] for rows in tokens.tolist()]
         if among is None:
@@ -261,7 +265,7 @@ def best(heard: Tensor, vectors: Tensor, top: int | None) -> list[Found]:
     return [Found(int(index), float(scores[index])) for index in order]
 
 
-def _parts(sight: Sight, size: int) -> Iterator[Sight]:
+def parts_of(sight: Sight, size: int) -> Iterator[Sight]:
     """Those photos, `size` at once."""
     for first in range(0, len(sight), size):
         some = slice(first, first + size)

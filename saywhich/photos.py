@@ -6,30 +6,42 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from PIL import Image
 
 from pipeline.errors import UserError
-from pipeline.features.images import open_image, shown
+from pipeline.features.images import opened, shown
 from pipeline.readers.folder import PHOTOS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Photo = str | Path | Image.Image | np.ndarray
+
+@runtime_checkable
+class Undecoded(Protocol):
+    """A photo that is decoded when it is needed, and not kept."""
+
+    def opened(self, used: int) -> AbstractContextManager[Image.Image]:
+        """Decode the photo for a block that uses `used` bytes more for each of its pixels."""
+        ...
+
+
+Photo = str | Path | Image.Image | np.ndarray | Undecoded
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 THREADS = 4  # that decode
 
 
-def as_image(photo: Photo) -> Image.Image:
-    """A photo as an upright RGB image: a path, an image of Pillow of any mode, or an array (H, W), (H, W, 3) or
-    (H, W, 4) of uint8.
+@contextmanager
+def opened_photo(photo: Photo, used: int) -> Iterator[Image.Image]:
+    """Open a photo as an upright RGB image, for a block that uses `used` bytes more for each of its pixels.
 
+    A photo is a path, an image of Pillow of any mode, an array (H, W), (H, W, 3) or (H, W, 4) of uint8, or `Undecoded`.
     Raises UserError for what is none of these, and for a file that is missing or cannot be decoded.
     """
     if isinstance(photo, np.ndarray):
@@ -38,11 +50,15 @@ def as_image(photo: Photo) -> Image.Image:
             raise UserError(f"an array {kind} is no photo: give uint8, (height, width) or (height, width, 3 or 4)")
         photo = Image.fromarray(photo)
     if isinstance(photo, Image.Image):
-        return shown(photo)
-    try:
-        return open_image(Path(photo))
-    except FileNotFoundError:
-        raise UserError(f"{photo}: no such photo") from None
+        yield shown(photo)
+        return
+    with ExitStack() as stack:
+        try:
+            file = opened(Path(photo), used) if isinstance(photo, str | Path) else photo.opened(used)
+            image = stack.enter_context(file)
+        except FileNotFoundError:
+            raise UserError(f"{photo}: no such photo") from None
+        yield image
 
 
 def content(prepared: Tensor) -> str:

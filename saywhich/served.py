@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pandas as pd
@@ -21,9 +20,9 @@ class Captions(PythonModel):
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         """Captions by beam search of width `beam`."""
-        from PIL import Image
+        from saywhich.uploads import Limits, Upload
 
-        images = [Image.open(io.BytesIO(content)) for content in model_input["image"]]
+        images = [Upload(number, content, Limits()) for number, content in enumerate(model_input["image"], 1)]
         said = self.model.caption(images, beam=(params or {}).get("beam", 5))
         return pd.DataFrame({"caption": [caption.text for caption in said]})
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import socket
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 
 MODELS = Path("data/models")
 SAMPLES = 60  # photos to try the page with
@@ -19,7 +21,7 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--photos", metavar="FOLDER", help=f"{SAMPLES} of these photos are there to try the page with")
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s, which only this machine reaches")
-    parser.add_argument("--port", type=int, default=8000, help="default: %(default)s")
+    parser.add_argument("--port", type=int, default=8000, help="default: %(default)s; 0: any that is free")
 
 
 def run(options: Namespace) -> int:
@@ -35,13 +37,49 @@ def run(options: Namespace) -> int:
     folders = folders or sorted(path for path in MODELS.glob("*") if path.is_dir())
     if not folders:
         raise UserError(f"{MODELS}: no trained model; train one (make repro), or name one with --model")
-    models = {folder.resolve().name: saywhich.load(folder) for folder in folders}
+    bound = bind(options.host, options.port)
+    models = {name: saywhich.load(folder) for name, folder in distinct_names(folders).items()}
     for model in models.values():  # numba compiles at first use: not in the first request
         model.caption([Image.new("RGB", (64, 64))], samples=2)
         model.caption([Image.new("RGB", (64, 64))])
     photos = files([options.photos]) if options.photos else []
     photos = random.Random(0).sample(photos, min(SAMPLES, len(photos)))
-    print(f"http://{options.host}:{options.port}: {', '.join(models)}", flush=True)
     hosts = [] if options.host in ("127.0.0.1", "localhost", "::1") else ["*"]
-    uvicorn.run(app_of(models, photos, hosts=hosts), host=options.host, port=options.port, log_level="warning")
+    app = app_of(models, photos, hosts=hosts)
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    print(f"http://{host}:{bound.getsockname()[1]}: {', '.join(models)}", flush=True)
+    # h11 bounds the headers of a request, which httptools does not
+    config = uvicorn.Config(app, http="h11", ws="none", log_level="warning", timeout_graceful_shutdown=5)
+    uvicorn.Server(config).run(sockets=[bound])
     return 0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Bind a socket, which does not listen yet; UserError where the system refuses the host or the port."""
+    if not 0 <= port <= 65_535:
+        raise UserError(f"--port {port}: give a number from 0 to 65535")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except (OSError, OverflowError, UnicodeError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or reason(error)
+        raise UserError(f"--host {host} --port {port}: cannot be listened at ({why}); give another one") from None
+    return bound
+
+
+def distinct_names(folders: Sequence[Path]) -> dict[str, Path]:
+    """Name each model by its folder, and by folders above it where several have the same name."""
+    places = {folder.resolve(): folder for folder in folders}
+
+    def ending(place: Path, length: int) -> str:
+        return "/".join(place.parts[-length:])
+
+    names = {}
+    for place, folder in places.items():
+        length = 1
+        while length < len(place.parts) and sum(ending(place, length) == ending(other, length) for other in places) > 1:
+            length += 1
+        names[ending(place, length)] = folder
+    return names

@@ -1,11 +1,11 @@
 "use strict";
 // The page of `saywhich serve`: photos are kept in this window; requests carry them and nothing stays behind.
 const $ = (id) => document.getElementById(id);
-const MODELS = document.body.dataset.models.split(" ").filter(Boolean);
+const MODELS = Number(document.body.dataset.models);
 const MOST = Number(document.body.dataset.most), SAMPLES = Number(document.body.dataset.samples);
 const LARGEST = 1280; // pixels of the longer side of what is sent
 let photos = []; // {name, url, data}
-let asked = 0; // the number of the last request for captions: an older answer is dropped
+let asked = new AbortController(); // of the last request for captions: the server ends its work on an older one
 let round = null;
 const rounds = []; // as they are saved: in the form of a study's answers
 const SHEET = Math.random().toString(36).slice(2);
@@ -17,9 +17,9 @@ const made = (tag, properties = {}, ...inside) => {
 };
 const say = (text) => { $("status").textContent = text; };
 
-async function post(address, body) {
+async function post(address, body, signal) {
   const answer = await fetch(address, {
-    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal,
   });
   const content = await answer.json();
   if (!answer.ok) throw new Error(typeof content.detail === "string" ? content.detail : "the request was refused");
@@ -52,14 +52,16 @@ async function refresh(wrong = []) {
   $("photos").replaceChildren();
   $("found").replaceChildren();
   if (!photos.length) { say(wrong.join("; ")); return; }
-  const mine = ++asked, among = $("among").checked;
+  asked.abort();
+  asked = new AbortController();
+  const mine = asked.signal, among = $("among").checked;
   say(`${photos.length} photos: the models look at them …`);
   try {
-    const answer = await post("caption", { photos: photos.map((p) => p.data), among });
-    if (mine !== asked) return;
+    const answer = await post("caption", { photos: photos.map((p) => p.data), among }, mine);
+    if (mine.aborted) return;
     $("photos").replaceChildren(...answer.photos.map(article));
-    say([`${photos.length} photos, each captioned by ${MODELS.length} models.`, ...wrong].join(" "));
-  } catch (error) { if (mine === asked) say(error.message); }
+    say([`${photos.length} photos, each captioned by ${MODELS} models.`, ...wrong].join(" "));
+  } catch (error) { if (!mine.aborted) say(error.message); }
 }
 
 function article(captions, number) {

@@ -1,13 +1,16 @@
 import io
 import struct
+import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from pipeline.errors import UserError
-from pipeline.features.images import open_image
+from pipeline.features import images
+from pipeline.features.images import decoded, open_image
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
@@ -138,3 +141,63 @@ def test_what_cannot_be_seen_is_named_in_one_line(tmp_path, name, content, reaso
 def test_a_missing_file_is_no_damaged_one(tmp_path):
     with pytest.raises(FileNotFoundError):
         open_image(tmp_path / "none.jpg")
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "CMYK"])
+def test_pixels_do_not_depend_on_the_strips_that_are_converted(tmp_path, monkeypatch, mode):
+    noise = np.random.default_rng(0).integers(0, 256, (50, 33, 4), np.uint8)
+    image = Image.fromarray(noise[..., 0].astype(np.uint16) * 255) if mode == "I;16" else Image.fromarray(noise)
+    name = tmp_path / ("a.tif" if mode == "CMYK" else "a.png")
+    (image if mode == "I;16" else image.convert("RGB").convert(mode) if mode in "CMYK P" else image.convert(mode)).save(
+        name
+    )
+    whole = pixels(name)
+    monkeypatch.setattr(images, "STRIP", 100)
+    np.testing.assert_array_equal(pixels(name), whole)
+
+
+@pytest.mark.parametrize("form", ["png", "jpg"])
+def test_a_large_image_is_reduced_upright(tmp_path, monkeypatch, form):
+    """Blocks of 8 × 8 pixels of one colour, which neither the reduction nor JPEG mixes."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    blocks = np.kron(np.random.default_rng(0).integers(0, 256, (10, 20), np.uint8), np.ones((8, 8), np.uint8))
+    Image.fromarray(blocks).save(tmp_path / f"a.{form}", exif=exif, **({"quality": 100} if form == "jpg" else {}))
+    whole = pixels(tmp_path / f"a.{form}")
+    assert whole.shape == (160, 80, 3)
+    monkeypatch.setattr(images, "LARGEST", 160 * 80 // 16)
+    monkeypatch.setattr(images, "STRIP", 700)
+    reduced = pixels(tmp_path / f"a.{form}")
+    assert reduced.shape == (40, 20, 3)
+    assert np.abs(reduced.astype(int) - whole[::4, ::4]).max() <= 1
+
+
+def test_an_image_that_needs_more_memory_than_is_given_is_one_line(tmp_path, monkeypatch):
+    Image.new("RGB", (40, 50)).save(tmp_path / "a.webp")
+    monkeypatch.setattr(images, "MEMORY", 30_000)
+    with pytest.raises(UserError, match=r"a.webp: an image of 0 megapixels \(WEBP\) needs .* GB to be decoded where"):
+        open_image(tmp_path / "a.webp")
+    Image.new("RGB", (40, 50)).save(tmp_path / "a.png")
+    assert open_image(tmp_path / "a.png").size == (40, 50)
+
+
+def test_threads_share_the_memory_that_images_are_decoded_in(tmp_path, monkeypatch):
+    """Of images that need more than half of it, one is decoded at a time, until the block that uses it has ended."""
+    Image.new("RGB", (40, 50)).save(tmp_path / "a.png")
+    monkeypatch.setattr(images, "BUDGET", images.MemoryBudget(20_000))  # 16,000 are needed
+    at_once, most, lock = 0, [], threading.Lock()
+
+    def use(_):
+        nonlocal at_once
+        with decoded(tmp_path / "a.png"):
+            with lock:
+                at_once += 1
+                most.append(at_once)
+            threading.Event().wait(0.01)
+            with lock:
+                at_once -= 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(use, range(12)))
+    assert len(most) == 12
+    assert max(most) == 1

@@ -1,0 +1,218 @@
+"""A real server of `saywhich serve`, what hostile clients send to it, and the most memory that it takes."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import io
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+ROOT = Path(__file__).parents[1]
+BOUND = 1500  # MB above the server with its models loaded
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server's process and its port; `base`: its memory in MB before the first request."""
+
+    pid: int
+    port: int
+    base: float
+
+    def post(self, path: str, body: bytes, seconds: float = 120) -> tuple[int, bytes]:
+        """The status and the content of the answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
+        try:
+            connection.request("POST", path, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def memory(self, what: str = "VmRSS") -> float:
+        """The memory in MB above that before the first request; `VmHWM`: the most so far."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(rf"{what}:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) * 1024 / 1e6 - self.base
+
+
+@contextmanager
+def serving(*models: Path) -> Iterator[Served]:
+    """Start the command on a free port of this machine's loopback, and end it."""
+    words = [word for model in models for word in ("--model", str(model))]
+    command = [sys.executable, "-m", "saywhich", "serve", "--port", "0", *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=models[0])
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.match(r"http://127\.0\.0\.1:(\d+):", line)
+        assert found is not None, line
+        while socket.socket().connect_ex(("127.0.0.1", int(found[1]))):
+            time.sleep(0.05)
+        served = Served(process.pid, int(found[1]), 0)
+        yield Served(process.pid, int(found[1]), served.memory())
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20)
+        finally:
+            process.kill()
+
+
+def captioning(photos: list[bytes], **options: Any) -> bytes:
+    """The body of a request for captions."""
+    texts = [base64.b64encode(photo).decode() for photo in photos]
+    return json.dumps({"photos": texts, **options}).encode()
+
+
+def flat_png(width: int, height: int, bits: int = 1, kind: int = 0) -> bytes:
+    """A PNG of one colour, of a few kilobytes whatever its size; `kind` 0 is grey, 2 RGB, 6 RGBA."""
+    row = bytes(1 + (width * bits * {0: 1, 2: 3, 6: 4}[kind] + 7) // 8)
+    packer = zlib.compressobj(9)
+    packed = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    head = struct.pack(">IIBBBBB", width, height, bits, kind, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+
+
+def encoded(size: tuple[int, int], form: str, mode: str = "RGB", **options: Any) -> bytes:
+    """A picture of coloured squares."""
+    squares = np.random.default_rng(0).integers(0, 256, (9, 9, 3), np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(squares).resize(size).convert(mode).save(content, form, **options)
+    return content.getvalue()
+
+
+def honest() -> bytes:
+    """A request as the page sends it."""
+    return captioning([encoded((60, 40), "PNG")])
+
+
+def bombs(many: int) -> Iterator[tuple[str, bytes]]:
+    """Requests of small files that are large once they are decoded, `many` photos each."""
+    side = 7000
+    yield "one-bit PNGs of 49 megapixels, too many", captioning([flat_png(side, side)] * 24)
+    yield "one-bit PNGs of 49 megapixels", captioning([flat_png(side, side)] * many)
+    yield "RGBA PNGs of 49 megapixels", captioning([flat_png(side, side, 8, 6)] * many)
+    yield "progressive JPEGs", captioning([encoded((side, side), "JPEG", progressive=True, quality=20)] * many)
+    yield "CMYK JPEGs", captioning([encoded((side, side), "JPEG", "CMYK", progressive=True, quality=20)] * many)
+    yield "WebP files", captioning([encoded((side, 6000), "WEBP", quality=1, method=0)] * many)
+    yield "TIFFs of one strip", captioning([encoded((side, side), "TIFF", compression="tiff_lzw", strip_size=2**30)])
+    yield "GIFs", captioning([encoded((side, side), "GIF", "P")] * many)
+    yield "small values", b'{"photos":[' + b"0," * 19_000_000 + b"0]}"
+    yield "unknown keys", b"{" + b",".join(b'"%d":0' % n for n in range(3_000_000)) + b"}"
+    yield "nested lists", b'{"photos":' + b"[" * 39_000_000
+    yield "one long text", b'{"photos":["' + b"A" * 39_000_000 + b'"]}'
+    yield "a model named 20,000 times", captioning([encoded((60, 40), "PNG")], models=["psst_multinomial"] * 20_000)
+    yield "60 photos, 100 candidates each", captioning([encoded((60, 40), "PNG")] * 60, among=True, samples=100)
+
+
+@contextmanager
+def held_uploads(served: Served, many: int, megabytes: int = 38) -> Iterator[list[socket.socket]]:
+    """Uploads of which all but the last bytes are sent, as far as the server reads them."""
+    head = f"POST /caption HTTP/1.1\r\nHost: localhost\r\nContent-Length: {megabytes * 1_000_000}\r\n\r\n".encode()
+    with ExitStack() as stack:
+        clients = []
+        for _ in range(many):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=30))
+            with suppress(OSError):  # the server has answered and closed the connection
+                client.sendall(head + b"x" * (megabytes * 1_000_000 - 1000))
+            clients.append(client)
+        yield clients
+
+
+def status_of(client: socket.socket) -> int:
+    """The status that a client was answered; 0 where the connection was closed before it read one."""
+    try:
+        return int(client.recv(4000).split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def too_much(served: Served, many: int = 6, uploads: int = 50) -> Iterator[tuple[str, str]]:
+    """Send what takes memory; what was sent, and what fell short: memory, or an honest request without its answer."""
+    for name, body in bombs(many):
+        status, content = served.post("/caption", body)
+        yield name, _outcome(served, name, status, content)
+    with held_uploads(served, uploads) as clients:
+        yield "held uploads", _outcome(served, "held uploads", 503, b"")
+        for number, client in enumerate(clients):
+            status = status_of(client)
+            yield "held upload", "" if status in (0, 408, 503) else f"held upload {number}: {status}"
+
+
+def _outcome(served: Served, name: str, status: int, content: bytes) -> str:
+    peak, honestly = served.memory("VmHWM"), served.post("/caption", honest())[0]
+    if peak > BOUND:
+        return f"{name}: {peak:.0f} MB above the model"
+    if status not in (200, 408, 413, 422, 503, 504):
+        return f"{name}: {status}"
+    if status != 200 and len(content) > 250:
+        return f"{name}: an answer of {len(content)} bytes"
+    return "" if honestly == 200 else f"{name}: an honest request had {honestly}"
+
+
+NUMBERS = (
+    *("NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1" * 5000, "1e-400", "0.5", "true", "null", '"5"', "[]"),
+    *("-1", "0", "1" * 30, "{}", '"NaN"', "01", "+1", ".5", "1.", "0x10", "1_0", "--1", "1e", '"\\ud800"'),
+)
+TEXTS = (
+    *('"\\ud800"', '"\\udfff\\ud800"', '"\\u0000"', '"\\x"', '"\x00"', '"a', "'a'", '"\xff"', "[" * 500, "1e400"),
+    *('{"a":' * 200, '[["a"]]', '"' + "a" * 100_000 + '"', "NaN", "null", '""'),
+)
+PHOTO = base64.b64encode(b"no photo").decode()
+
+
+def hostile_bodies() -> Iterator[tuple[str, bytes]]:
+    """The address and the content of requests that no page sends."""
+    for number in NUMBERS:
+        for key in ("beam", "samples"):
+            yield "/caption", f'{{"photos": ["{PHOTO}"], "{key}": {number}}}'.encode("latin-1")
+    for text in TEXTS:
+        yield "/find", f'{{"photos": ["{PHOTO}"], "text": {text}}}'.encode("latin-1")
+        yield "/find", f'{{"photos": ["{PHOTO}"], "text": "a", "model": {text}}}'.encode("latin-1")
+        yield "/caption", f'{{"photos": [{text}]}}'.encode("latin-1")
+        yield "/caption", f'{{"photos": ["{PHOTO}"], "models": [{text}]}}'.encode("latin-1")
+        yield "/caption", f'{{"photos": ["{PHOTO}"], {text}: 1}}'.encode("latin-1")
+        yield "/caption", text.encode("latin-1")
+    for content in (
+        b"",
+        b"\x00" * 50,
+        b"\xef\xbb\xbf{}",
+        b"{}",
+        b"[]",
+        b"\xff\xfe{\x00}\x00",
+        b"{" * 100_000,
+        b'{"photos": []}',
+    ):
+        yield "/caption", content
+
+
+def hostile_outcome(address: str, body: bytes, status: int, content: bytes) -> str:
+    """What fell short of the answer to a hostile request; nothing where it is a short line with a status of 4xx."""
+    said = f"{address} {body[:60]!r}: {status}"
+    if not 400 <= status < 500:
+        return said
+    return "" if len(content) <= 220 and content.count(b"\n") == 0 else f"{said}, {len(content)} bytes"

@@ -1,0 +1,125 @@
+"""What strangers send to the page: memory and time stay bounded, and honest requests are answered meanwhile."""
+
+import asyncio
+import base64
+import json
+import threading
+import time
+from itertools import islice
+
+import hostile_requests as hostile
+import pytest
+
+from saywhich.model import Model
+from saywhich.page import app_of
+from saywhich.uploads import Limits
+
+
+@pytest.fixture(scope="module")
+def served(repository):
+    with hostile.serving(repository / "models/psst_multinomial") as running:
+        yield running
+
+
+def test_small_files_of_many_pixels_take_bounded_memory(served):
+    for _, body in islice(hostile.bombs(2), 3):
+        status, content = served.post("/caption", body)
+        assert status in (200, 422), content
+    assert served.memory("VmHWM") < hostile.BOUND
+    assert served.memory() < 300, "freed memory goes back to the system"
+
+
+def test_a_model_that_is_named_many_times_is_refused_at_once(served):
+    photo = hostile.encoded((60, 40), "PNG")
+    for times, line in ((20_000, "a request has at most 4,000 values"), (2, "a model is named more than once")):
+        status, content = served.post("/caption", hostile.captioning([photo], models=["psst_multinomial"] * times))
+        assert (status, json.loads(content)["detail"]) == (422, line)
+
+
+def test_held_uploads_are_bounded_and_an_honest_request_is_answered_meanwhile(served):
+    with hostile.held_uploads(served, 12) as clients:
+        assert served.post("/caption", hostile.honest())[0] == 200
+        assert served.memory("VmHWM") < hostile.BOUND
+        statuses = [hostile.status_of(client) for client in clients[3:]]
+    assert set(statuses) <= {0, 503}, "those beyond the bound are refused at once"
+    assert 503 in statuses
+
+
+def test_hostile_json_is_a_short_line(server):
+    import http.client
+
+    connection = http.client.HTTPConnection(server.removeprefix("http://"), timeout=60)
+    short = []
+    for address, body in hostile.hostile_bodies():
+        connection.request("POST", address, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        short.append(hostile.hostile_outcome(address, body, answer.status, answer.read()))
+    connection.close()
+    assert len(short) >= 72
+    assert [each for each in short if each] == []
+
+
+def asked(app, body, receive_more, length=None):
+    """The messages that the application sends, called without a server."""
+    said = []
+    headers = [(b"host", b"localhost"), (b"content-length", str(length or len(body)).encode())]
+    scope = {"type": "http", "method": "POST", "path": "/caption", "headers": headers, "query_string": b""}
+    first = [{"type": "http.request", "body": body, "more_body": length is not None}]
+
+    async def receive():
+        return first.pop() if first else await receive_more()
+
+    async def send(message):
+        said.append(message)
+
+    asyncio.run(app({**scope, "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http"}, receive, send))
+    return said
+
+
+async def nothing():
+    await asyncio.Event().wait()
+
+
+def test_a_request_that_stops_coming_is_ended(model):
+    said = asked(app_of({"model": model}, limits=Limits(idle=0.05)), b"{", nothing, length=1000)
+    assert said[0]["status"] == 408
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_work_ends_soon_after_nobody_waits_for_it(model, monkeypatch, left):
+    """A client that leaves, or a limit of seconds that is over, ends the work at the next photo."""
+    began, captioned = threading.Event(), []
+    own = Model.say
+
+    def watched(self, *given, **options):
+        captioned.append(began.set())
+        time.sleep(0.1)
+        return own(self, *given, **options)
+
+    async def gone():
+        while not began.is_set():
+            await asyncio.sleep(0.01)
+        return {"type": "http.disconnect"}
+
+    monkeypatch.setattr(Model, "say", watched)
+    photo = base64.b64encode(hostile.encoded((60, 40), "PNG")).decode()
+    body = json.dumps({"photos": [photo] * 30, "among": True, "samples": 1}).encode()
+    app = app_of({"model": model}, limits=Limits() if left else Limits(seconds=1))
+    asked(app, body, gone if left else nothing)
+    before = len(captioned)
+    assert asked(app, hostile.honest(), nothing)[0]["status"] == 200
+    assert len(captioned) - before <= 2
+    assert before < 30
+
+
+@pytest.mark.parametrize(
+    ("limits", "line"),
+    [
+        (Limits(captions=9), "2 photos, 1 models and 5 candidates are 10 captions; at most 9 at once"),
+        (Limits(megapixels_together=0), "the photos have more than 0 megapixels together; send fewer"),
+    ],
+)
+def test_photos_times_models_times_candidates_and_pixels_together_are_bounded(model, limits, line):
+    body = hostile.captioning([hostile.encoded((60, 40), "PNG")] * 2)
+    said = asked(app_of({"model": model}, limits=limits), body, nothing)
+    assert (said[0]["status"], json.loads(said[1]["body"])["detail"]) == (422, line)
