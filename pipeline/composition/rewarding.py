@@ -9,7 +9,7 @@ from pipeline.channels.forced import Forced
 from pipeline.channels.searched import Reread
 from pipeline.channels.words import Greedy
 from pipeline.composition.method import DISCRIMINATOR, GRAMMAR, SPEAKER, Method, Term, Turns
-from pipeline.estimators.surrogate import ScoreFunction
+from pipeline.estimators.surrogate import ScoreFunction, Weighting
 from pipeline.estimators.telling_apart import TellingApart
 from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.decoder import Decoder
@@ -71,11 +71,13 @@ def heads(rewards: RewardModels, speaker: Decoder) -> Method:
     return Method(agents, terms, Turns((DISCRIMINATOR | GRAMMAR,)))
 
 
-def trajectories(contrastive: Contrastive, rewards: RewardModels, alpha: float, *along: Channel) -> tuple[Term, ...]:
+def trajectories(
+    contrastive: Contrastive, rewards: RewardModels, alpha: float, *along: Channel, weighting: Weighting = "word"
+) -> tuple[Term, ...]:
     """α · r_bicont + (1 − α) · P_D by the likelihood of captions through each channel of `along` (Eq. 3)."""
     terms = []
     for channel in along:
-        learned, of = ScoreFunction(channel), "_of_human" if isinstance(channel, Forced) else ""
+        learned, of = ScoreFunction(channel, weighting=weighting), "_of_human" if isinstance(channel, Forced) else ""
         terms.append(Term(f"discriminability{of}", alpha, contrastive, learned, SPEAKER))
         terms.append(Term(f"naturalness{of}", 1 - alpha, rewards.human, learned, SPEAKER))
     return tuple(term for term in terms if term.weight)

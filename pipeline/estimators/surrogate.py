@@ -18,6 +18,7 @@ from pipeline.runtime import ranks
 from pipeline.types import Message, Report, Words
 
 Reduction = Literal["mean", "sum", "words"]
+Weighting = Literal["word", "caption"]
 
 
 def surrogate(
@@ -26,13 +27,15 @@ def surrogate(
     advantage: Tensor | None = None,
     reduction: Reduction = "mean",
     words: Words = "all",
+    weighting: Weighting = "word",
 ) -> tuple[Tensor, Report]:
     """The scalar to be minimised, from scores `value` (N,) and, for ScoreFunction, `advantage` (N,) or (N, T).
 
     The scores are summed or averaged over captions as `reduction` says; the log-probabilities are averaged over the
     words of the batch, EOS included (self-critical.pytorch), also where only some `words` have an advantage, and so are
-    scores that are sums over words (reduction "words"). Of a batch of which ranks hold parts, this is a rank's share:
-    shares add up to the loss, and reports average to what is worth logging.
+    scores that are sums over words (reduction "words"). With `weighting` "caption" the sum over words is averaged over
+    the captions of the batch. Of a batch of which ranks hold parts, this is a rank's share: shares add up to the loss,
+    and reports average to what is worth logging.
     """
     report = {"score": value.detach().mean(), "words": message.mask.sum(1).float().mean()}
     loss = torch.zeros((), device=value.device)
@@ -44,7 +47,8 @@ def surrogate(
         assert message.log_probs is not None
         credit = per_word(advantage.detach()) * message.share(words)  # (N, T)
         count = ranks.total(message.mask.sum())
-        loss = loss - (credit * message.log_probs).sum() / count
+        many = count if weighting == "word" else ranks.total(message.mask.any(1).sum())
+        loss = loss - (credit * message.log_probs).sum() / many
         of_captions = advantage.dim() == 1
         report["advantage"] = advantage.detach().mean() if of_captions else credit.sum() * ranks.size() / count
         report["log_prob"] = message.log_probs.detach().sum() * ranks.size() / count
@@ -116,6 +120,7 @@ class ScoreFunction:
     scaling: Scaling = Raw()
     credit: Credit = WholeCaption()
     words: Words = "all"
+    weighting: Weighting = "word"
 
     def __post_init__(self) -> None:
         for part in (self.baseline, self.scaling):
@@ -133,7 +138,7 @@ class ScoreFunction:
         message = rollouts.of(self.channel)
         value = score(message, rollouts.batch)
         advantage = self.advantage(value.detach(), score, rollouts)
-        return surrogate(value, message, advantage, self.reduction, self.words)
+        return surrogate(value, message, advantage, self.reduction, self.words, self.weighting)
 
     @torch.no_grad()
     def advantage(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:

@@ -11,7 +11,7 @@ from pipeline.composition.method import JOINT, LISTENER, SPEAKER, SPEAKER_ONLY, 
 from pipeline.composition.rewarding import RewardModels, trajectories, with_discriminator
 from pipeline.errors import UserError
 from pipeline.estimators.baselines import SelfCritical
-from pipeline.estimators.surrogate import Pathwise, ScoreFunction
+from pipeline.estimators.surrogate import Pathwise, ScoreFunction, Weighting
 from pipeline.protocols import Channel
 from pipeline.ranges import NonNegative, Positive, Share
 from pipeline.scores.contrastive import ClipScore, Combine, Contrastive, Directions, Similarity
@@ -58,10 +58,14 @@ def wtf_rl(
     alpha: Share = 0.94,
     combine: Combine = "sum",
     clamp: Positive | None = None,
+    weighting: Weighting = "word",
 ) -> Method:
-    """Both trajectories (Eq. 3)."""
+    """Both trajectories (Eq. 3).
+
+    `weighting`: each trajectory is a mean over its words, or a mean over captions, as Eq. 3 has it.
+    """
     contrastive = rewards.contrastive("both", combine, clamp)
-    return _rewarded(agents, rewards, alpha, contrastive, rewards.searched, Forced())
+    return _rewarded(agents, rewards, alpha, contrastive, rewards.searched, Forced(), weighting=weighting)
 
 
 def scst_discriminator(agents: Agents, objective: Objective, rewards: RewardModels, alpha: Share = 0.94) -> Method:
@@ -117,6 +121,13 @@ def psst_wtf(
     return with_discriminator(Method(agents.roles, used, JOINT, objective.normalise), rewards, channel)
 
 
-def _rewarded(agents: Agents, rewards: RewardModels, alpha: float, contrastive: Contrastive, *along: Channel) -> Method:
-    method = Method(agents.roles, trajectories(contrastive, rewards, alpha, *along), SPEAKER_ONLY)
-    return with_discriminator(method, rewards, rewards.search)
+def _rewarded(
+    agents: Agents,
+    rewards: RewardModels,
+    alpha: float,
+    contrastive: Contrastive,
+    *along: Channel,
+    weighting: Weighting = "word",
+) -> Method:
+    terms = trajectories(contrastive, rewards, alpha, *along, weighting=weighting)
+    return with_discriminator(Method(agents.roles, terms, SPEAKER_ONLY), rewards, rewards.search)

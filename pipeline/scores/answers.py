@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from pipeline.models.discriminator import Discriminator
+from pipeline.numbers import Numbers
+from pipeline.protocols import Rollouts, Score
 from pipeline.types import Batch, Message
 
 
@@ -17,9 +19,10 @@ class Chosen:
     """log p of the human answer among candidates, by a softmax over the discriminator's scores.
 
     That is minus Eq. 4 of Lu et al. 2017, log(1 + Σ exp(negative − human)), to the last digit. The negatives are all
-    other options, or `options` of them at random (D-NP), and `others`, human answers to other questions of the batch;
-    with `adversary` also what the message says (GAN2), where it is not the human answer. No negative has the human
-    answer's words. `norms`: the weight of the squared lengths of encodings and answers.
+    other options, or `options` of them (D-NP), and `others`, human answers to other questions of the batch; with
+    `adversary` also what the message says (GAN2), where it is not the human answer. No negative has the human answer's
+    words. Negatives are drawn uniformly, none twice, as many as that says, or all where there are fewer. The draw
+    depends on the seed and the step (`among`). `norms`: the weight of the squared lengths of encodings and answers.
     """
 
     discriminator: Discriminator
@@ -27,14 +30,23 @@ class Chosen:
     others: int = 0
     adversary: bool = False
     norms: float = 0.0
+    numbers: Numbers | None = None  # where draws come from; None: torch's own stream
     differentiable = True
+
+    def among(self, rollouts: Rollouts) -> Score:
+        """The score with this step's random numbers."""
+        return replace(self, numbers=rollouts.numbers("negatives"))
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         asked, encoding = batch.asked, self.discriminator.see(batch)  # (N, H)
         assert asked is not None
         answers = self.discriminator.read(asked.answers)  # (U, H)
         human = asked.options.gather(1, asked.truth.unsqueeze(1))  # (N, 1)
-        rivals = torch.cat([self._options(asked.options), self._others(human)], 1)
+        numbers = Numbers(batch, None) if self.numbers is None else self.numbers
+        of_batch = human.T.expand(len(human), -1)  # (N, N): human answers of the batch
+        rivals = torch.cat(
+            [self._options(asked.options, human, numbers), _drawn(of_batch, human, self.others, numbers)], 1
+        )
         products = encoding @ answers.T  # (N, U)
         scores = products.gather(1, rivals).masked_fill(rivals == human, -torch.inf)
         own = products.gather(1, human)
@@ -46,14 +58,20 @@ class Chosen:
         found = torch.cat([own, scores], 1).log_softmax(1)[:, 0] - size
         return found[message.images]
 
-    def _options(self, options: Tensor) -> Tensor:
-        if self.options is None:
-            return options
-        return options.gather(1, torch.rand(options.shape, device=options.device).topk(self.options, 1).indices)
+    def _options(self, options: Tensor, human: Tensor, numbers: Numbers) -> Tensor:
+        return options if self.options is None else _drawn(options, human, self.options, numbers)
 
-    def _others(self, human: Tensor) -> Tensor:
-        """(N, others)"""
-        return human[torch.randint(len(human), (len(human), self.others), device=human.device), 0]
+
+def _drawn(answers: Tensor, human: Tensor, count: int, numbers: Numbers) -> Tensor:
+    """(N, ≤ count): of each row of `answers` (N, M) some that are not `human` (N, 1), drawn uniformly, no place twice.
+
+    Where a row has fewer, `human` stands in their place.
+    """
+    if not count:
+        return answers[:, :0]
+    other = answers != human
+    order = numbers.like(other.float()).masked_fill(~other, -1.0)
+    return answers.gather(1, order.topk(min(count, answers.shape[1]), 1).indices)
 
 
 @dataclass(frozen=True)

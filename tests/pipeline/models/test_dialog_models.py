@@ -199,3 +199,74 @@ def test_dropout_is_another_each_time_and_none_while_judging():
     given, model = batch(), discriminator(dropout=0.5)
     assert not torch.equal(model.train().see(given), model.see(given))
     assert torch.equal(model.eval().see(given), model.see(given))
+
+
+def last_state(lstm: torch.nn.LSTM, word: torch.nn.Embedding, tokens: list[int]) -> torch.Tensor:
+    """(H,): the hidden state after the words of one text."""
+    return lstm(word(torch.tensor([tokens or [0]])))[1][0][0, 0]
+
+
+def words(row: torch.Tensor) -> list[int]:
+    return [int(token) for token in row if token]
+
+
+def test_late_fusion_reads_the_rounds_in_their_order_as_one_text():
+    """Round r hears the caption, then each earlier question and its answer; the image is the mean of its regions."""
+    given, seeing, word = batch(), encoder("lf").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    mask = given.region_mask.clone()
+    mask[: 2 * ROUNDS, 3:] = False  # of two images fewer regions
+    given = replace(given, region_mask=mask)
+    found = seeing(given, word)
+    for n in range(len(given)):
+        dialog, round_ = divmod(n, ROUNDS)
+        question = last_state(seeing.question, word, words(given.asked.questions[n]))
+        text = [token for item in given.asked.history[dialog][: round_ + 1] for token in words(item)]
+        there = given.regions[n][mask[n]]
+        image = torch.tanh(seeing.region(there)).mean(0)
+        wanted = torch.tanh(seeing.fusion(torch.cat([question, last_state(seeing.text, word, text), image])))
+        torch.testing.assert_close(found[n, 0], wanted)
+        torch.testing.assert_close(found[n, 1], question)
+
+
+@pytest.mark.parametrize("image", [True, False])
+def test_the_hierarchical_encoder_hears_question_image_and_item_of_every_round(image):
+    given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    seeing = encoder("hre", image=image).eval()
+    found = seeing(given, word)
+    for dialog in range(len(given) // ROUNDS):
+        rows = range(dialog * ROUNDS, (dialog + 1) * ROUNDS)
+        seen = torch.tanh(seeing.region(given.regions[rows[0]])).mean(0) * image
+        questions = [last_state(seeing.question, word, words(given.asked.questions[n])) for n in rows]
+        items = [last_state(seeing.item, word, words(item)) for item in given.asked.history[dialog]]
+        rounds = torch.stack([torch.cat([q, seen, i]) for q, i in zip(questions, items, strict=True)])
+        history = seeing.dialog(rounds.unsqueeze(0))[0][0]
+        for round_, n in enumerate(rows):
+            wanted = torch.tanh(seeing.fusion(torch.cat([questions[round_], history[round_], seen])))
+            torch.testing.assert_close(found[n, 0], wanted)
+
+
+def test_a_generator_begins_from_the_question_s_states_after_it_has_heard_the_encoding():
+    given, speaker = batch(), generator().eval()
+    encoding, h, c = speaker.encoder(given, speaker.word).unbind(1)
+    inner = speaker.inner
+    found = read(speaker, given)
+    for n in range(len(given)):
+        state = (h[n].view(1, 1, -1), c[n].view(1, 1, -1))
+        _, state = inner.lstm(inner.region(encoding[n]).view(1, 1, -1), state)
+        total, before = 0.0, VOCABULARY + 1
+        for token in given.captions[n].tolist():
+            out, state = inner.lstm(inner.word(torch.tensor([[before]])), state)
+            total = total + inner.logit(out[0, 0]).log_softmax(0)[token]
+            before = token
+            if token == 0:
+                break
+        torch.testing.assert_close(found.log_probs[n].sum(), total)
+
+
+def test_a_generator_goes_on_the_same_word_by_word_and_in_several_answers():
+    given, speaker = batch(), generator().eval()
+    message = speak(speaker, given, Multinomial(3), torch.Generator().manual_seed(1))
+    for k in range(3):
+        tokens = message.tokens[k::3]
+        again = read(speaker, replace(given, captions=tokens))
+        torch.testing.assert_close(again.log_probs, message.log_probs[k::3])

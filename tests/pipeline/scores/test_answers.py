@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from by_hand import assert_same_gradients
 from small_dialogs import batch, discriminator
 from torch.nn import functional as F
 
-from pipeline.estimators.rollouts import human
+from pipeline.estimators.rollouts import StepRollouts, human
 from pipeline.scores.answers import Chosen, Preferred, is_human
 from pipeline.types import Message, caption_mask
 
@@ -46,11 +47,103 @@ def test_no_negative_is_the_human_answer(options, others):
     torch.testing.assert_close(found, torch.zeros(len(given)))  # nothing to be mistaken for
 
 
-def test_other_humans_answers_are_negatives_too():
+class Counting(torch.nn.Module):
+    """A discriminator to which a question says nothing and every answer is as good: candidates can be counted.
+
+    Answer u of the table scores `weight[u]`; the score of a choice among n equal candidates is −log n.
+    """
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def see(self, batch):
+        return torch.ones(len(batch), 1, dtype=self.weight.dtype)
+
+    def read(self, answers):
+        return self.weight.unsqueeze(1)
+
+
+def chances(model, given, seed: int, step: int = 0, **options) -> torch.Tensor:
+    """(N,): the human answer's chance among the candidates that this seed and step draw."""
+    rollouts = StepRollouts(None, replace(given, step=step), seed)
+    score = Chosen(model, **options).among(rollouts)
+    return score(human(given), replace(given, step=step)).exp()
+
+
+@pytest.mark.parametrize(("options", "others"), [(1, 0), (3, 0), (5, 0), (0, 2), (3, 4), (None, 4), (None, 0)])
+def test_a_question_has_exactly_as_many_negatives_as_are_asked_for(options, others):
+    """Six options, one of them human: five others. Twelve questions: few have another's answer."""
+    given = batch()
+    truth = given.asked.options.gather(1, given.asked.truth.unsqueeze(1))
+    assert ((truth != truth.T).sum(1) >= 4).all()
+    expected = torch.full((len(given),), 1.0 / (1 + (5 if options is None else options) + others))
+    for seed in range(5):
+        found = chances(Counting(torch.zeros(len(given.asked.answers))), given, seed, options=options, others=others)
+        torch.testing.assert_close(found, expected)
+
+
+def test_where_there_are_fewer_negatives_all_of_them_are_taken():
+    given = batch()
+    nothing = torch.zeros(len(given.asked.answers))
+    torch.testing.assert_close(chances(Counting(nothing), given, 1, options=50), torch.full((len(given),), 1 / 6))
+    truth = given.asked.options.gather(1, given.asked.truth.unsqueeze(1))
+    others = (truth != truth.T).sum(1)
+    torch.testing.assert_close(chances(Counting(nothing), given, 1, options=0, others=50), 1.0 / (1 + others))
+
+
+def test_negatives_are_drawn_uniformly_and_none_twice():
+    """Answers score log 10⁰, log 10¹, …: the digits of the candidates' sum say which are there, and how often."""
+    given = batch()
+    model = Counting(torch.arange(len(given.asked.answers)).double() * torch.tensor(10.0).double().log())
+    options, truth = given.asked.options, given.asked.options.gather(1, given.asked.truth.unsqueeze(1))
+    times = torch.zeros(len(given), len(given.asked.answers))
+    rounds = 300
+    for seed in range(rounds):
+        total = (10.0 ** truth[:, 0].double() / chances(model, given, seed, options=2)).round().long()
+        digits = (total.unsqueeze(1) // 10 ** torch.arange(len(given.asked.answers))) % 10
+        assert digits.max() == 1
+        assert (digits.sum(1) == 3).all()
+        times += digits
+    times = times.gather(1, options)
+    assert (times.gather(1, given.asked.truth.unsqueeze(1)) == rounds).all()
+    negatives = times.scatter(1, given.asked.truth.unsqueeze(1), rounds * 0.4)
+    assert (negatives / rounds - 2 / 5).abs().max() < 0.12  # four standard errors
+
+
+def test_which_negatives_are_drawn_depends_on_the_seed_and_the_step_alone():
     given, model = batch(), discriminator().eval()
-    torch.manual_seed(0)
-    few, more = (Chosen(model, 1, others)(human(given), given).mean() for others in (0, 40))
-    assert more < few
+
+    def found(seed: int, step: int) -> torch.Tensor:
+        torch.manual_seed(seed + 7 * step)
+        return chances(model, given, seed, step, options=2, others=3)
+
+    assert torch.equal(found(1, 0), found(1, 0))
+    first = found(1, 0)
+    torch.manual_seed(99)
+    assert torch.equal(first, chances(model, given, 1, 0, options=2, others=3))
+    for other in (found(2, 0), found(1, 1)):
+        assert (other != first).float().mean() > 0.5
+
+
+def test_every_score_has_the_gradient_of_its_formula_on_the_whole_discriminator():
+    """Eq. 4 and Eq. 5, GAN1's and GAN2's, in terms of encodings and answers that all have a gradient."""
+    given, model = batch(), discriminator()
+    other = said(given.captions.roll(1, 0))
+    encoding, heard, own = model.see(given), model.hear(other), model.read(given.captions)
+    gain = (encoding * heard).sum(1) - (encoding * own).sum(1)
+    differs = (other.tokens != given.captions).any(1)
+    scores, truth = products(model, given), given.asked.truth
+    rival = (encoding * heard).sum(1).masked_fill(~differs, -torch.inf)
+    with_rival = torch.cat([scores, rival.unsqueeze(1)], 1)
+    for score, wanted in (
+        (Preferred(model), -torch.log1p((-gain).exp())),
+        (Preferred(model, norms=0.3), -torch.log1p((-gain).exp()) - 0.3 * heard.square().sum(1)),
+        (Preferred(model, reverse=True), -torch.log1p(gain.exp()) * differs),
+        (Chosen(model), -F.cross_entropy(scores, truth, reduction="none")),
+        (Chosen(model, adversary=True), -F.cross_entropy(with_rival, truth, reduction="none")),
+    ):
+        assert_same_gradients(score(other, given).sum(), wanted.sum(), model)
 
 
 @pytest.mark.parametrize("scale", [1e3, -1e3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, log
 
 import pytest
@@ -134,3 +135,62 @@ def test_clip_s_is_two_and_a_half_cosines_and_never_negative():
     assert ClipScore(Similarity(retriever()))(said.messages["searched"], said.batch).tolist() == pytest.approx(
         [2.25, 1.25, 1.75]
     )
+
+
+def of_images(rows: list[int], near: list[list[int]] | None) -> Tensor:
+    """Text → image for a batch of the images `rows`, each with the searched caption of its place."""
+    said = Said()
+    features = torch.eye(4)[rows]
+    batch = replace(said.batch, images=torch.tensor(rows), pooled=features, regions=features.unsqueeze(1))
+    contrastive = Contrastive(retriever(near), CAPTIONS, TAU, "text_to_image")
+    return contrastive.among(said)(said.messages["searched"], batch)
+
+
+def by_hand(rows: list[int], near: list[list[int]] | None) -> list[float]:
+    """Every image of the batch or mined, once, but the caption's own."""
+    vectors = torch.cat([torch.eye(3), torch.tensor([[0.8, 0.0, 0.6]])])
+    images = {*rows, *(other for row in rows for other in (near[row] if near else []))}
+    found = []
+    for place, row in enumerate(rows):
+        caption = torch.tensor(SEARCHED[place])
+        against = [exp(float(caption @ vectors[other]) / TAU) for other in images - {row}]
+        found.append(TAU * (float(caption @ vectors[row]) / TAU - log(sum(against))))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rows", "near"),
+    [
+        ([0, 1, 2], None),
+        ([0, 1, 2], [[0], [1], [2], [3]]),  # each its own neighbour
+        ([0, 1, 2], [[0, 3], [1, 0], [2, 0], [3, 0]]),
+        ([0, 1, 2], [[0, 3], [3, 3], [2, 0], [3, 0]]),
+        ([0, 3, 2], [[3, 1], [0, 3], [1, 0], [0, 3]]),
+        ([0, 0, 2], [[3], [3], [3], [3]]),  # an image twice in the batch
+        ([2, 0, 0], None),
+        ([1, 1, 3], [[1], [1], [2], [0]]),
+    ],
+)
+def test_an_image_is_a_negative_once_and_never_of_itself(rows, near):
+    assert of_images(rows, near).tolist() == pytest.approx(by_hand(rows, near), rel=1e-5)
+
+
+def test_the_same_captions_again_are_not_their_own_negatives():
+    """Another channel may give the same tokens: where it is the same message, it counts once."""
+    said = Said()
+    said.messages["greedy"] = said.messages["searched"]
+    contrastive = Contrastive(retriever(), CAPTIONS, TAU, "image_to_text")
+    found = contrastive.among(said)(said.messages["searched"], said.batch)
+    expected = score("searched", captions=(Multinomial(), Forced(learns=False)), directions="image_to_text")
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_similarity_is_that_of_the_caption_s_own_image_for_every_sample():
+    said = Said()
+    tokens = torch.tensor([[1], [4], [7], [2], [5], [8]])  # two of each image
+    two = Message(tokens, caption_mask(tokens), torch.tensor([0, 0, 1, 1, 2, 2]), samples=2)
+    found = Similarity(retriever())(two, said.batch)
+    torch.testing.assert_close(found, torch.tensor([0.9, 0.6, 0.1, 0.5, 0.3, 0.2]))
+    low = Similarity(retriever())
+    low.retriever.vectors[2] = torch.tensor([0.0, 0.0, -1.0])
+    assert ClipScore(low)(two, said.batch).tolist() == pytest.approx([2.25, 1.5, 0.25, 1.25, 0.0, 0.0])

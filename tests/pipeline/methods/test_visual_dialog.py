@@ -1,0 +1,147 @@
+"""Methods of visual dialog: each loss written out from the answers that the generator gives (Lu et al. 2017)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from by_hand import assert_same_gradients, likelihood_loss, losses_of
+from small_dialogs import batch, discriminator, generator
+from torch.nn import functional as F
+
+from pipeline.channels.forced import Forced
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.straight_through import Gumbel, ReinMax, StraightThrough
+from pipeline.channels.words import Multinomial
+from pipeline.composition.dialog import Interlocutors
+from pipeline.composition.objective import Objective
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.methods.visual_dialog import g_dis, g_more, g_psst, g_reinmax, g_rloo, gan1, gan2
+
+PASSED = {"rho": 0.6, "mix": "token", "feed": "sample"}
+# method, its options, the channel that the preference crosses, α
+THROUGH = [
+    (g_dis, {}, Gumbel(temperature=0.5), 0.5),
+    (g_dis, {"alpha": 0.2, "temperature": 0.9}, Gumbel(temperature=0.9), 0.2),
+    (g_psst, {}, PartialSampling(StraightThrough(), 0.25), 0.5),
+    (g_psst, {"alpha": 0.2, **PASSED}, PartialSampling(StraightThrough(), 0.6, "token", "sample"), 0.2),
+    (g_reinmax, {}, ReinMax(temperature=1.0), 0.5),
+    (g_reinmax, {"alpha": 0.2, "temperature": 0.9}, ReinMax(temperature=0.9), 0.2),
+    (gan1, {}, Gumbel(temperature=0.5), 0.5),
+    (gan1, {"alpha": 0.2, "temperature": 0.9}, Gumbel(temperature=0.9), 0.2),
+    (gan2, {}, Gumbel(temperature=0.5), 0.5),
+    (gan2, {"alpha": 0.2, "temperature": 0.9}, Gumbel(temperature=0.9), 0.2),
+]
+NAMES = [f"{method.__name__}-{len(options)}" for method, options, *_ in THROUGH]
+
+
+@pytest.fixture
+def agents() -> Interlocutors:
+    return Interlocutors(generator(), discriminator(hears_end=True))
+
+
+def gain(model, message, given) -> torch.Tensor:
+    """(N,): by how much the discriminator prefers the answers of a message to the human ones."""
+    encoding = model.see(given)[message.images]
+    return (encoding * (model.hear(message) - model.read(given.captions)[message.images])).sum(1)
+
+
+def cross_entropy(agents, spoken) -> torch.Tensor:
+    message = spoken.of(Forced())
+    return -message.log_probs[message.mask].mean()
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize(("make", "options", "channel", "alpha"), THROUGH, ids=NAMES)
+def test_the_generator_learns_the_preference_through_its_words_and_likelihood(
+    agents, make, options, channel, alpha, reduction
+):
+    """Eq. 5, log σ(s(said) − s(human)), through the relaxed answer, and α · cross-entropy of the human answer."""
+    given = batch()
+    losses = losses_of(make(agents, Objective(reduction=reduction), **options), given)
+    assert set(losses) == {"discriminability", "likelihood"}
+    spoken = StepRollouts(agents.speaker, given, seed=1)
+    value = -torch.log1p((-gain(agents.listener, spoken.of(channel), given)).exp())
+    wanted = -(value.sum() if reduction == "sum" else value.mean())
+    assert_same_gradients(losses["discriminability"], wanted, agents.speaker)
+    assert_same_gradients(losses["likelihood"], alpha * cross_entropy(agents, spoken), agents.speaker)
+    assert not any(p.requires_grad for p in agents.listener.parameters())
+
+
+@pytest.mark.parametrize("make", [g_dis, g_psst, g_reinmax, gan1, gan2])
+def test_the_ending_of_the_objective_is_the_channel_s(agents, make):
+    with torch.no_grad():
+        agents.speaker.logit.bias[0] = 9.0  # answers end at once: all the gradient there is, is the end's
+    for ending, zero in (("constant", True), ("soft", False)):
+        losses = losses_of(make(agents, Objective(ending=ending)), batch())
+        assert_same_gradients(losses["discriminability"], losses["discriminability"], agents.speaker, zero=zero)
+
+
+def test_g_dis_takes_off_the_size_of_what_was_said(agents):
+    given = batch()
+    losses = losses_of(g_dis(agents, Objective(reduction="mean"), norms=0.3), given)
+    message = StepRollouts(agents.speaker, given, seed=1).of(Gumbel(temperature=0.5))
+    value = F.logsigmoid(gain(agents.listener, message, given))
+    size = agents.listener.hear(message).square().sum(1)
+    assert_same_gradients(losses["discriminability"], -(value - 0.3 * size).mean(), agents.speaker)
+
+
+@pytest.mark.parametrize(("options", "samples", "alpha"), [({}, 4, 0.5), ({"samples": 3, "alpha": 0.2}, 3, 0.2)])
+def test_by_likelihood_each_sample_is_compared_with_the_others_of_its_question(agents, options, samples, alpha):
+    given = batch()
+    losses = losses_of(g_rloo(agents, Objective(), **options), given)
+    spoken = StepRollouts(agents.speaker, given, seed=1)
+    message = spoken.of(Multinomial(samples))
+    value = F.logsigmoid(gain(agents.listener, message, given)).detach().view(-1, samples)
+    advantage = value - torch.stack(
+        [value[:, [k for k in range(samples) if k != j]].mean(1) for j in range(samples)], 1
+    )
+    assert_same_gradients(losses["discriminability"], likelihood_loss(advantage.flatten(), message), agents.speaker)
+    assert_same_gradients(losses["likelihood"], alpha * cross_entropy(agents, spoken), agents.speaker)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 0.9])
+def test_gan1_s_discriminator_learns_to_prefer_the_human_answer(agents, temperature):
+    """log(1 + exp(s(said) − s(human))) in its own turn, 0 where the generator says the human answer."""
+    given = batch(step=1)
+    method = gan1(agents, Objective(), temperature=temperature)
+    losses = losses_of(method, given)
+    assert set(losses) == {"listening"}
+    message = StepRollouts(agents.speaker.eval(), given, seed=1).of(Gumbel(temperature=temperature)).detached()
+    width = message.tokens.shape[1]
+    differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
+    wanted = (torch.log1p(gain(agents.listener, message, given).exp()) * differs).mean()
+    assert_same_gradients(losses["listening"], wanted, agents.listener)
+    assert [method.turns.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
+
+
+@pytest.mark.parametrize("temperature", [0.5, 0.9])
+def test_gan2_s_discriminator_learns_all_its_candidates_and_what_was_said(agents, temperature):
+    given = batch(step=1)
+    method = gan2(agents, Objective(), temperature=temperature)
+    losses = losses_of(method, given)
+    assert set(losses) == {"listening"}
+    message = StepRollouts(agents.speaker.eval(), given, seed=1).of(Gumbel(temperature=temperature)).detached()
+    model, width = agents.listener, message.tokens.shape[1]
+    differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
+    encoding = model.see(given)
+    said = (encoding * model.hear(message)).sum(1).masked_fill(~differs, -torch.inf)
+    candidates = (encoding @ model.read(given.asked.answers).T).gather(1, given.asked.options)
+    wanted = F.cross_entropy(torch.cat([candidates, said.unsqueeze(1)], 1), given.asked.truth)
+    assert_same_gradients(losses["listening"], wanted, model)
+    assert [method.turns.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
+
+
+def test_the_control_learns_likelihood_alone(agents):
+    given = batch()
+    method = g_more(agents, Objective())
+    losses = losses_of(method, given)
+    assert set(losses) == {"likelihood"}
+    spoken = StepRollouts(agents.speaker, given, seed=1)
+    assert_same_gradients(losses["likelihood"], cross_entropy(agents, spoken), agents.speaker)
+    assert method.turns.everybody == {"speaker"}
+    assert method.agents == agents.roles
+
+
+@pytest.mark.parametrize("make", [g_dis, g_psst, g_reinmax, g_rloo, gan1, gan2])
+def test_without_alpha_there_is_no_likelihood(agents, make):
+    assert set(losses_of(make(agents, Objective(), alpha=0.0), batch())) == {"discriminability"}

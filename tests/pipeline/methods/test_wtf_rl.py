@@ -1,0 +1,211 @@
+"""WTF-RL and its ablations: rewards and losses written out caption by caption (Chaffin et al. 2024, Eq. 1–3)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from by_hand import assert_same_gradients, gradients, likelihood_loss, losses_of
+from conftest import IMAGES, reward_models
+
+from pipeline.channels.forced import Forced
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.straight_through import StraightThrough
+from pipeline.channels.words import Greedy, Multinomial
+from pipeline.composition.joint import Objective
+from pipeline.errors import UserError
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.methods.wtf_rl import psst_wtf, rl, rl_unidirectional, scst_discriminator, scst_grammar, wtf, wtf_rl
+from pipeline.models.retriever import Retriever
+
+ALPHA, TAU = 0.7, 0.1
+
+
+@pytest.fixture
+def rewards():
+    return reward_models()
+
+
+@pytest.fixture
+def rollouts(toy, rewards) -> tuple:
+    """Agents, a batch, and the captions that a method generates for it."""
+    agents, batch = toy.agents(), toy.batch()
+    return agents, batch, StepRollouts(agents.speaker, batch, seed=1)
+
+
+def cosine(rewards, message, n: int, image: int) -> float:
+    return float(rewards.retriever.hear(message)[n] @ rewards.retriever.vectors[image])
+
+
+def contrastive(rewards, spoken, message, directions: str = "both", combine: str = "sum", clamp=None) -> torch.Tensor:
+    """Eq. 2: every caption of the batch, searched, greedy or human, and every image of it or mined, but the pair."""
+    captions = [spoken.of(rewards.search), spoken.of(Greedy()), spoken.of(Forced(learns=False))]
+    found = []
+    for n, image in enumerate(message.images.tolist()):
+        others = [
+            cosine(rewards, other, m, image)
+            for other in captions
+            for m in range(len(other))
+            if not (other.tokens is message.tokens and m == n)
+        ]
+        images = {*range(IMAGES), *rewards.retriever.neighbours.flatten().tolist()} - {image}
+        ratios = []
+        for name, negatives in (
+            ("image_to_text", others),
+            ("text_to_image", [cosine(rewards, message, n, other) for other in images]),
+        ):
+            if directions in ("both", name):
+                ratio = cosine(rewards, message, n, image) / TAU - math.log(sum(math.exp(c / TAU) for c in negatives))
+                ratios.append(ratio if clamp is None else min(ratio, clamp))
+        found.append(TAU * sum(ratios) / (len(ratios) if combine == "mean" else 1))
+    return torch.tensor(found)
+
+
+def human(rewards, message, head: str = "discriminator") -> torch.Tensor:
+    """The softmax of the second output of a head, on the image's vector beside the caption's, or on that alone."""
+    network, heard = getattr(rewards, head), rewards.retriever.hear(message)
+    seen = rewards.retriever.vectors[message.images]
+    return network.layers(torch.cat([seen, heard], 1) if network.looks else heard).softmax(1)[:, 1].detach()
+
+
+SEARCHED, HUMAN = "", "_of_human"
+HALVED = {"combine": "mean", "clamp": 0.5}
+WTF_RL = [
+    (wtf, {}, {HUMAN: {}}),
+    (wtf, HALVED, {HUMAN: HALVED}),
+    (rl, {}, {SEARCHED: {}}),
+    (rl, HALVED, {SEARCHED: HALVED}),
+    (rl, {"directions": "text_to_image"}, {SEARCHED: {"directions": "text_to_image"}}),
+    (rl_unidirectional, {}, {SEARCHED: {"directions": "image_to_text"}}),
+    (rl_unidirectional, {"clamp": 0.5}, {SEARCHED: {"directions": "image_to_text", "clamp": 0.5}}),
+    (wtf_rl, {}, {SEARCHED: {}, HUMAN: {}}),
+    (wtf_rl, HALVED, {SEARCHED: HALVED, HUMAN: HALVED}),
+]
+
+
+@pytest.mark.parametrize(("make", "options", "along"), WTF_RL, ids=lambda x: getattr(x, "__name__", None))
+def test_the_speaker_learns_its_trajectories_by_their_rewards(rollouts, rewards, make, options, along):
+    """α · r_bicont and (1 − α) · P_D, without a baseline, each by the likelihood of the captions themselves."""
+    agents, batch, spoken = rollouts
+    method = make(agents, Objective(), rewards, alpha=ALPHA, **options)
+    losses = losses_of(method, batch)
+    assert set(losses) == {"discriminator", *(f"{n}{of}" for of in along for n in ("discriminability", "naturalness"))}
+    for of, settings in along.items():
+        message = spoken.of(Forced() if of else rewards.searched)
+        reward = contrastive(rewards, spoken, message if of else spoken.of(rewards.search), **settings)
+        for name, weight, value in (
+            ("discriminability", ALPHA, reward),
+            ("naturalness", 1 - ALPHA, human(rewards, message)),
+        ):
+            assert float(value.std()) > 1e-3
+            assert_same_gradients(losses[name + of], weight * likelihood_loss(value, message), agents.speaker)
+
+
+@pytest.mark.parametrize("make", [wtf, rl, rl_unidirectional, wtf_rl, scst_discriminator])
+@pytest.mark.parametrize(("alpha", "kept"), [(0.0, "naturalness"), (1.0, "discriminability")])
+def test_alpha_weighs_the_retriever_against_the_discriminator(toy, rewards, make, alpha, kept):
+    terms = [term for term in make(toy.agents(), Objective(), rewards, alpha=alpha).terms if term.weight]
+    assert {term.name.removesuffix("_of_human") for term in terms} == {"discriminator", kept}
+    assert {term.weight for term in terms} == {1.0}
+    assert make.__defaults__[0] == 0.94
+
+
+def equation_3(rewards, spoken, batch) -> torch.Tensor:
+    """−[r(x_bs) log p(x_bs) + r(x_gt) log p(x_gt)], a mean over images."""
+    total = torch.zeros(())
+    for channel, said in ((rewards.searched, spoken.of(rewards.search)), (Forced(), spoken.of(Forced(learns=False)))):
+        message = spoken.of(channel)
+        reward = ALPHA * contrastive(rewards, spoken, said) + (1 - ALPHA) * human(rewards, said)
+        for n in range(len(message)):
+            total = total - reward[n] * message.log_probs[n].sum() / len(batch)
+    return total
+
+
+def test_equation_3_is_a_mean_over_captions_where_asked(rollouts, rewards):
+    """Per word, as all methods here count, searched and human captions of other length have other weights."""
+    agents, batch, spoken = rollouts
+    wanted = equation_3(rewards, spoken, batch)
+    found = {}
+    for weighting in ("word", "caption"):
+        losses = losses_of(wtf_rl(agents, Objective(), rewards, alpha=ALPHA, weighting=weighting), batch)
+        losses.pop("discriminator")
+        found[weighting] = torch.stack(list(losses.values())).sum()
+    assert_same_gradients(found["caption"], wanted, agents.speaker)
+    default = losses_of(wtf_rl(agents, Objective(), rewards, alpha=ALPHA), batch)
+    default.pop("discriminator")
+    assert_same_gradients(torch.stack(list(default.values())).sum(), found["word"], agents.speaker)
+    flat = [torch.cat([g.flatten() for g in gradients(loss, agents.speaker)]) for loss in found.values()]
+    assert float(torch.cosine_similarity(*flat, dim=0)) < 0.9999
+    lengths = [spoken.of(channel).mask.sum() for channel in (rewards.search, Forced())]
+    assert lengths[0] != lengths[1]
+
+
+def test_scst_with_discriminator_has_a_baseline_for_the_cosine_alone(rollouts, rewards):
+    agents, batch, spoken = rollouts
+    losses = losses_of(scst_discriminator(agents, Objective(), rewards, alpha=ALPHA), batch)
+    message, greedy = spoken.of(rewards.searched), spoken.of(Greedy())
+    own, expected = (
+        torch.tensor([cosine(rewards, said, n, int(image)) for n, image in enumerate(said.images)])
+        for said in (message, greedy)
+    )
+    assert (own != expected).any()
+    assert set(losses) == {"discriminator", "discriminability", "naturalness"}
+    wanted = ALPHA * likelihood_loss(own - expected, message)
+    assert_same_gradients(losses["discriminability"], wanted, agents.speaker)
+    wanted = (1 - ALPHA) * likelihood_loss(human(rewards, message), message)
+    assert_same_gradients(losses["naturalness"], wanted, agents.speaker)
+
+
+@pytest.mark.parametrize("options", [{}, {"similarity": 0.5, "grammar": 3.0}], ids=str)
+def test_scst_with_grammar_has_a_baseline_for_both_and_teaches_the_speaker_alone(rollouts, rewards, options):
+    agents, batch, spoken = rollouts
+    method = scst_grammar(agents, Objective(), rewards, **options)
+    losses = losses_of(method, batch)
+    message, greedy = spoken.of(rewards.searched), spoken.of(Greedy())
+    clip, grammar = [], []
+    for said in (message, greedy):
+        own = [cosine(rewards, said, n, int(image)) for n, image in enumerate(said.images)]
+        clip.append(torch.tensor([2.5 * max(c, 0) for c in own]))
+        grammar.append(human(rewards, said, "grammar"))
+    weights = {"similarity": 2.0, "grammar": 1.0} | options
+    wanted = weights["similarity"] * likelihood_loss(clip[0] - clip[1], message)
+    assert_same_gradients(losses["discriminability"], wanted, agents.speaker)
+    wanted = weights["grammar"] * likelihood_loss(grammar[0] - grammar[1], message)
+    assert_same_gradients(losses["naturalness"], wanted, agents.speaker)
+    assert set(losses) == {"discriminability", "naturalness"}
+    assert method.turns.everybody == {"speaker"}
+    assert method.watching == rewards.watching
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(rollouts, rewards, toy, reduction):
+    """λα · Eq. 2 by the learning listener among its own captions, λ(1 − α) · P_D, (1 − λ) · CIDEr-D."""
+    agents, batch, spoken = rollouts
+    lam, options = 0.3, {"rho": 0.6, "mix": "token", "feed": "sample"}
+    method = psst_wtf(agents, Objective(reduction=reduction), rewards, lam, alpha=ALPHA, **options)
+    losses = losses_of(method, batch)
+    message = spoken.of(PartialSampling(StraightThrough(), 0.6, "token", "sample"))
+    logits = agents.listener.hear(message) @ agents.listener.see(batch.pooled).T / TAU
+    itself = torch.eye(len(batch), dtype=torch.bool)
+    own, against = logits.diagonal(), logits.masked_fill(itself, -torch.inf)
+    reward = TAU * (2 * own - against.logsumexp(0) - against.logsumexp(1))
+    total = torch.sum if reduction == "sum" else torch.mean
+    for agent in (agents.speaker, agents.listener):
+        assert_same_gradients(losses["discriminability"], -lam * ALPHA * total(reward), agent)
+    vectors = rewards.retriever.vectors[message.images], rewards.retriever.encoder.hear(message)
+    taken = rewards.discriminator.layers(torch.cat(vectors, 1)).softmax(1)[:, 1]
+    assert_same_gradients(losses["human"], -lam * (1 - ALPHA) * total(taken), agents.speaker)
+    assert_same_gradients(losses["human"], losses["human"], rewards.discriminator, zero=True)
+    samples, greedy = spoken.of(Multinomial()), spoken.of(Greedy())
+    advantage = toy.cider(samples.tokens, samples.images) - toy.cider(greedy.tokens, greedy.images)
+    assert_same_gradients(losses["naturalness"], (1 - lam) * likelihood_loss(advantage, samples), agents.speaker)
+    assert method.turns.rounds(0) == (frozenset({"discriminator"}), frozenset({"speaker", "listener"}))
+
+
+def test_psst_refuses_a_retriever_that_reads_text(toy, rewards):
+    reading = Retriever(torch.nn.Identity(), rewards.retriever.vectors, TAU, str)
+    assert not reading.differentiable
+    with pytest.raises(UserError, match="psst_wtf: the retriever reads text"):
+        psst_wtf(toy.agents(), Objective(), replace(rewards, retriever=reading), lam=0.3)
