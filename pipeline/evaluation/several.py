@@ -12,7 +12,7 @@ from pipeline.channels.searched import unrepeated
 from pipeline.channels.words import Beam, Multinomial
 from pipeline.evaluation.generate import captions
 from pipeline.evaluation.set_sizes import SetSizes
-from pipeline.metrics.diversity import set_diversity
+from pipeline.metrics.diversity import MBLEU_CORPUS, MBLEU_PER_CAPTION, set_diversity
 from pipeline.metrics.java import NotComputedError
 from pipeline.metrics.language import LanguageScorer
 from pipeline.models.decoder import Decoder
@@ -53,13 +53,13 @@ class Several(SetSizes):
 def measured(
     sets: Sets, references: Sequence[Sequence[str]], language: LanguageScorer
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """CIDEr, averaged over an image's captions, Div-1, Div-2 and mBLEU-4; and what could not be computed, and why."""
+    """CIDEr, averaged over an image's captions, Div-1, Div-2 and both mBLEU-4; and why what is missing is missing."""
     found: dict[str, Any] = {"captions": len(sets[0])}
     try:
         language.tokenised([text for captions in sets for text in captions])  # all at once: each time starts a program
         found |= set_diversity([language.tokenised(captions) for captions in sets])
     except NotComputedError as reason:
-        return found, dict.fromkeys(("CIDEr", "mBLEU-4"), str(reason))
+        return found, dict.fromkeys(("CIDEr", MBLEU_CORPUS, MBLEU_PER_CAPTION), str(reason))
     scores = [language.score([captions[k] for captions in sets], references, ["CIDEr"]) for k in range(len(sets[0]))]
     lacking = {name: reason for score in scores for name, reason in score.not_computed.items()}
     if not lacking:

@@ -12,6 +12,8 @@ from pipeline.errors import UserError
 from pipeline.metrics.word_lists import FUNCTION_WORDS
 from pipeline.vocabulary import EOS
 
+MBLEU_CORPUS, MBLEU_PER_CAPTION = "mBLEU-4 corpus", "mBLEU-4 per caption"
+
 
 def diversity(captions: Sequence[str], tokens: Sequence[Sequence[int]], unk: int = -1) -> dict[str, float]:
     """Statistics of N captions, as text of words joined by spaces and as ids (N rows, 0 where a caption ended).
@@ -57,18 +59,21 @@ def repeats(words: Sequence[str]) -> bool:
 def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
     """Div-1, Div-2 and mBLEU-4 of K ≥ 2 captions of each of M images: tokens joined by spaces.
 
-    Div-n: different n-grams of an image's captions per word of theirs, averaged over images. mBLEU-4: corpus BLEU-4 of
-    all images' k-th captions, each against the K − 1 others of its image, averaged over k; lower is more varied (Shetty
-    et al. 2017; Chen and Jin 2020, Table 4; computed as self-critical.pytorch does, on Penn Treebank tokens).
-    Raises UserError where images differ in their number of captions, or have fewer than two.
+    Div-n: different n-grams of an image's captions per word of theirs, averaged over images. mBLEU-4: BLEU-4 of each
+    caption against the K − 1 others of its image, on Penn Treebank tokens; lower is more varied (Shetty et al. 2017).
+    `corpus`: corpus BLEU of all images' k-th captions, averaged over k (self-critical.pytorch). `per caption`: the mean
+    over captions, pycocoevalcap's smoothing (Chen and Jin 2020, §3.2). Raises UserError where images differ in their
+    number of captions, or have fewer than two.
     """
     if not sets or len(sets[0]) < 2 or any(len(captions) != len(sets[0]) for captions in sets):
         raise UserError("diversity of sets: give each image the same number of captions, two or more")
     words = [[caption.split() for caption in captions] for captions in sets]
+    corpus, per_caption = zip(*(_bleu_of(sets, k) for k in range(len(sets[0]))), strict=True)
     return {
         "Div-1": fmean(_distinct(captions, 1) for captions in words),
         "Div-2": fmean(_distinct(captions, 2) for captions in words),
-        "mBLEU-4": fmean(_bleu_of(sets, k) for k in range(len(sets[0]))),
+        MBLEU_CORPUS: fmean(corpus),
+        MBLEU_PER_CAPTION: fmean(per_caption),
     }
 
 
@@ -106,12 +111,14 @@ def _distinct(captions: Sequence[Sequence[str]], n: int) -> float:
     return len({ngram for words in captions for ngram in _ngrams(words, n)}) / max(1, sum(map(len, captions)))
 
 
-def _bleu_of(sets: Sequence[Sequence[str]], k: int) -> float:
-    """Corpus BLEU-4 of the k-th captions against the others of the same image."""
+def _bleu_of(sets: Sequence[Sequence[str]], k: int) -> tuple[float, float]:
+    """BLEU-4 of the k-th captions against the others of the same image: of the corpus, and the mean over captions."""
     from pycocoevalcap.bleu.bleu import Bleu
 
     others = {place: [*captions[:k], *captions[k + 1 :]] for place, captions in enumerate(sets)}
-    return Bleu(4).compute_score(others, {n: [captions[k]] for n, captions in enumerate(sets)}, verbose=0)[0][3]
+    said = {place: [captions[k]] for place, captions in enumerate(sets)}
+    corpus, per_caption = Bleu(4).compute_score(others, said, verbose=0)
+    return corpus[3], fmean(per_caption[3])
 
 
 def _brevity(length: int, lengths: Counter[int]) -> float:

@@ -35,7 +35,7 @@ class Texts:
         self._meteor: java.Meteor | shared_meteor.SharedMeteor | None = None
 
     def score(self, metric: TextMetric, tokens: Tensor, images: Tensor) -> Tensor:
-        """(N,) float32, 0 … 1, of captions `tokens` (N, T) of `images` (N,), rows of the prepared data set.
+        """(N,) float64, 0 … 1, of captions `tokens` (N, T) of `images` (N,), rows of the prepared data set.
 
         Raises UserError where the program cannot run.
         """
@@ -51,7 +51,7 @@ class Texts:
                 self._known.update(zip(new, self._compute(metric, said, human), strict=True))
             except java.NotComputedError as reason:
                 raise UserError(f"reward {metric}: {reason}") from None
-        return torch.tensor([self._known[key] for key in asked], device=tokens.device)
+        return torch.tensor([self._known[key] for key in asked], dtype=torch.float64, device=tokens.device)
 
     def _compute(self, metric: TextMetric, said: Sequence[str], human: Sequence[Sequence[str]]) -> Sequence[float]:
         if metric == "SPICE":

@@ -10,6 +10,7 @@ from pipeline.analysis.captions import AS_CONTROL
 from pipeline.analysis.judges import Keys
 from pipeline.analysis.results import Point, Results, Run, people
 from pipeline.analysis.selection import Choice
+from pipeline.metrics.diversity import MBLEU_CORPUS, MBLEU_PER_CAPTION
 from pipeline.report.tables import Table, filled, measured, with_baselines
 
 DIVERSITY = {
@@ -48,7 +49,7 @@ READER: dict[tuple[str, str], tuple[str, int]] = {
 }
 BEST = ("METEOR", "CIDEr", "SPICE")
 SETS = {"samples": "Random sampling", "beams": "Beam search"}
-MEASURES = ("CIDEr", "Div-1", "Div-2", "mBLEU-4")
+MEASURES = ("CIDEr", "Div-1", "Div-2", MBLEU_CORPUS, MBLEU_PER_CAPTION)
 
 
 def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
@@ -111,7 +112,8 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
             [
                 f"{samples} drawn at random, and the {beams} best of a beam of that width. CIDEr: mean over them; "
                 "Div-n: different n-grams, per word, of an image's captions; mBLEU-4: of each against the image's "
-                "others, lower is more varied."
+                "others, lower is more varied: of the corpus (self-critical.pytorch), and as a mean over captions "
+                "(Chen and Jin 2020)."
             ],
         ),
     ]

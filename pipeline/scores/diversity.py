@@ -28,7 +28,7 @@ class SetDistance:
         other = words.unflatten(1, (-1, samples)).repeat_interleave(samples, 1).flatten(1)
         found = bleu(each, other.unsqueeze(1))
         distance = (2 - found[2] - found[3]).masked_fill((each == other).all(0), 0)
-        return distance.view(-1, samples).mean(1).float()
+        return distance.view(-1, samples).mean(1).to(batch.pooled.dtype)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class OfText:
     differentiable = False
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        return self.texts.score(self.metric, message.tokens, batch.images[message.images])
+        return self.texts.score(self.metric, message.tokens, batch.images[message.images]).to(batch.pooled.dtype)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def test_equation_16_by_hand(toy):
     total = torch.zeros(())
     for image in range(len(batch)):
         rows = range(image * s, image * s + s)
-        pairs = {(j, k): pair_distance(message, j, k) for j in rows for k in rows}
+        pairs = {(j, k): pair_distance(message, j, k, batch) for j in rows for k in rows}
         mean = sum(pairs.values()) / s**2
         for j in rows:
             log_p = message.log_probs[j].sum()
@@ -84,10 +84,10 @@ def test_equation_16_by_hand(toy):
         torch.testing.assert_close(found, other)
 
 
-def pair_distance(message, j: int, k: int) -> float:
+def pair_distance(message, j: int, k: int, batch) -> float:
     """d(j, k) alone: twice the mean distance in a set of two, of which one is j itself."""
     two = replace(message, tokens=message.tokens[[j, k]], samples=2)
-    return 2 * float(SetDistance()(two, None)[0])
+    return 2 * float(SetDistance()(two, batch)[0])
 
 
 def test_the_maximum_entropy_loss_by_hand(toy):

@@ -65,14 +65,61 @@ def test_sets_of_captions_by_hand():
     # k = 1 and 2: 3 + 5 of 3 + 5 words match, and all n-grams: 1 + 4 + ...: BLEU-4 is 1
     # k = 3: "a" of image 1 and all of image 2: 6/8, 4/6, 3/4, 2/2 (image 1 has no n-gram of four words)
     third = (6 / 8 * 4 / 6 * 3 / 4 * 2 / 2) ** (1 / 4)
-    assert figures["mBLEU-4"] == pytest.approx((1 + 1 + third) / 3, abs=1e-6)
+    assert figures["mBLEU-4 corpus"] == pytest.approx((1 + 1 + third) / 3, abs=1e-6)
+    # caption by caption: of image 1 no caption has four words, and pycocoevalcap puts 1e-15 of 1e-9 there; 3 of its
+    # words, 2 of its bigrams, 1 of its trigrams match for k = 1 and 2, for k = 3 the word "a" alone. Image 2: 1.
+    none = 1e-15 / 1e-9
+    alike = none ** (1 / 4)
+    other = (1 / 3 * 1e-15 / 2 * 1e-15 * none) ** (1 / 4)
+    assert figures["mBLEU-4 per caption"] == pytest.approx((alike + 1 + alike + 1 + other + 1) / 6, abs=1e-6)
 
 
 def test_sets_that_share_nothing_and_sets_without_words():
     apart = set_diversity([["a b c d e", "f g h i j"]])
     assert apart["Div-1"] == 1
-    assert apart["mBLEU-4"] < 1e-6
-    assert set_diversity([["", ""]]) == {"Div-1": 0, "Div-2": 0, "mBLEU-4": pytest.approx(0, abs=1e-6)}
+    assert max(apart["mBLEU-4 corpus"], apart["mBLEU-4 per caption"]) < 1e-6
+    nothing = pytest.approx(0, abs=1e-4)
+    assert set_diversity([["", ""]]) == {
+        "Div-1": 0, "Div-2": 0, "mBLEU-4 corpus": nothing, "mBLEU-4 per caption": nothing
+    }  # fmt: skip
+
+
+def plain_bleu(caption: list[str], others: list[list[str]]) -> tuple[list[int], int, int]:
+    """Matches and n-grams of orders 1 to 4, the caption's length, and that of the nearest other (the shorter first)."""
+    counts = []
+    for n in range(1, 5):
+        said = Counter(tuple(caption[i : i + n]) for i in range(len(caption) - n + 1))
+        known = [Counter(tuple(text[i : i + n]) for i in range(len(text) - n + 1)) for text in others]
+        counts += [sum(min(count, max(each[g] for each in known)) for g, count in said.items()), said.total()]
+    closest = min((abs(len(text) - len(caption)), len(text)) for text in others)[1]
+    return counts, len(caption), closest
+
+
+def plain_mean(counts: list[int], length: int, closest: int) -> float:
+    """BLEU-4, pycocoevalcap's smoothing."""
+    score = 1.0
+    for matched, there in zip(counts[::2], counts[1::2], strict=True):
+        score *= ((matched + 1e-15) / (there + 1e-9)) ** (1 / 4)
+    ratio = (length + 1e-15) / (closest + 1e-9)
+    return score * (math.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
+
+
+def test_the_two_mbleus_are_of_the_corpus_and_of_each_caption():
+    draw = random.Random(3)
+    sets = [[" ".join(draw.choices("abcde", k=draw.randint(2, 9))) for _ in range(5)] for _ in range(30)]
+    corpus, each = [], []
+    for k in range(5):
+        found = [
+            plain_bleu(captions[k].split(), [text.split() for j, text in enumerate(captions) if j != k])
+            for captions in sets
+        ]
+        each += [plain_mean(*one) for one in found]
+        sums = [sum(column) for column in zip(*(counts for counts, _, _ in found), strict=True)]
+        corpus.append(plain_mean(sums, sum(one[1] for one in found), sum(one[2] for one in found)))
+    figures = set_diversity(sets)
+    assert figures["mBLEU-4 corpus"] == pytest.approx(sum(corpus) / 5, rel=1e-9)
+    assert figures["mBLEU-4 per caption"] == pytest.approx(sum(each) / 150, rel=1e-9)
+    assert figures["mBLEU-4 corpus"] > 2 * figures["mBLEU-4 per caption"]
 
 
 @pytest.mark.parametrize("sets", [[], [["a"]], [["a", "b"], ["a"]]])

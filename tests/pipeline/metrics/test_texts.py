@@ -40,7 +40,7 @@ def asked(monkeypatch) -> list[list[str]]:
 def test_each_different_caption_is_scored_once(asked):
     scorer = Texts(decode, HUMAN.__getitem__)
     found = scorer.score("METEOR", TOKENS, IMAGES)
-    torch.testing.assert_close(found, torch.tensor([1.0, 0.5, 1.0, 0.0]))
+    torch.testing.assert_close(found, torch.tensor([1.0, 0.5, 1.0, 0.0]).double())
     assert asked == [["a dog runs", "a cat", ""]]
     torch.testing.assert_close(scorer.score("METEOR", TOKENS[:2], IMAGES[:2]), found[:2])
     assert len(asked) == 1
@@ -67,7 +67,7 @@ def test_meteor_is_that_of_the_evaluation():
     found = scorer.score("METEOR", TOKENS, IMAGES)
     said = ["a dog runs", "a cat", "a dog runs", ""]
     _, expected = scorer._meteor.score(said, [HUMAN[i] for i in (0, 1, 0, 1)])
-    torch.testing.assert_close(found, torch.tensor(expected))
+    torch.testing.assert_close(found, torch.tensor(expected).double())
     assert found[0] > found[1] > found[3]
 
 

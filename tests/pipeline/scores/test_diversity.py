@@ -35,17 +35,24 @@ def message(tokens: list, samples: int) -> Message:
     return Message(rows, caption_mask(rows), torch.arange(len(rows)) // samples, samples)
 
 
-def test_the_mean_distance_to_the_samples_of_the_same_image_equals_the_plain_one():
+def given(dtype: torch.dtype = torch.float32) -> Batch:
+    """A batch of which the score needs the precision alone."""
+    nothing = torch.zeros(1, 1, dtype=dtype)
+    return Batch(torch.zeros(1, dtype=torch.int64), nothing, nothing, nothing.bool(), nothing.long())
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
+def test_the_mean_distance_to_the_samples_of_the_same_image_equals_the_plain_one(dtype, near):
     tokens = [CAPTIONS[i] for i in (31, 33, 62, 47, 15, 31, 7, 0, 46, 46, 30, 61)]
-    found = SetDistance()(message(tokens, 4), None)
+    found = SetDistance()(message(tokens, 4), given(dtype))
     wanted = [sum(distance(tokens[j], tokens[j // 4 * 4 + k]) for k in range(4)) / 4 for j in range(12)]
-    torch.testing.assert_close(found, torch.tensor(wanted), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found, torch.tensor(wanted, dtype=dtype), atol=near, rtol=near)
     assert len({round(value, 3) for value in wanted}) > 6
 
 
 @pytest.mark.parametrize("caption", [(1, 2, 1, 0, 0), (1, 0, 0, 0, 0), (0,) * 5, (2, 2, 1, 1, 2)])
 def test_equal_captions_have_no_distance_however_short(caption):
-    assert not SetDistance()(message([caption] * 6, 3), None).any()
+    assert not SetDistance()(message([caption] * 6, 3), given()).any()
 
 
 @pytest.fixture(scope="module")

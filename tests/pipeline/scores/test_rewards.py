@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,9 +9,10 @@ from pipeline.channels.words import Multinomial
 from pipeline.errors import UserError
 from pipeline.metrics import java
 from pipeline.metrics.overlap import bleu, rouge_l
+from pipeline.metrics.texts import Texts
 from pipeline.models.unroll import speak
 from pipeline.scores.naturalness import Cider
-from pipeline.scores.rewards import MIXES, mixed
+from pipeline.scores.rewards import MIXES, OfText, mixed
 
 
 class Fixed:
@@ -35,6 +38,19 @@ def test_bcmr_is_the_published_sum(toy, spoken):
     score = mixed("bcmr", toy.cider, Fixed())
     torch.testing.assert_close(score(message, batch), expected + 2 * rouge_l(*both).float())
     assert not score.differentiable
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_metrics_of_text_have_the_precision_of_the_features(toy, spoken, dtype):
+    message, batch = spoken
+    texts = Texts(lambda row: " ".join(map(str, row)), lambda image: [])
+    rows = zip(message.images.tolist(), message.tokens.tolist(), strict=True)
+    asked = [("METEOR", image, " ".join(map(str, row))) for image, row in rows]
+    texts._known |= {key: n / 7 for n, key in enumerate(asked)}
+    found = OfText("METEOR", texts)(message, replace(batch, pooled=batch.pooled.to(dtype)))
+    expected = torch.tensor([texts._known[key] for key in asked], dtype=dtype)
+    assert found.dtype == dtype
+    assert torch.equal(found, expected)
 
 
 def test_cider_alone_is_cider(toy):
