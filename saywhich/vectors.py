@@ -1,37 +1,52 @@
 """The listener's vectors of photos, kept in the user's cache folder, so that each photo is looked at once.
 
-A vector is kept by what the network was shown and by the model; a file is known again by its path, size, time and
-inode. Nothing is written beside the photos.
+A photo is known again by its path, size, time and inode. Each row has a digest, in which the model has a part. What is
+damaged is looked at again; a cache that cannot be used is done without. Nothing is written beside the photos.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import sqlite3
-import tempfile
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
 from pipeline.runtime import cache
 
+FOLDER, FILE = "photos", "vectors.sqlite"
+LARGEST = 4 * 2**30  # bytes of the caches of all models
+PAGE = 4096  # bytes of a page of SQLite's
 TABLES = """
-CREATE TABLE IF NOT EXISTS vectors (content TEXT PRIMARY KEY, row INTEGER UNIQUE);
+PRAGMA max_page_count = {};
 CREATE TABLE IF NOT EXISTS photos
-    (path TEXT PRIMARY KEY, size INTEGER, time INTEGER, inode INTEGER, content TEXT) WITHOUT ROWID;
+    (path BLOB PRIMARY KEY, size INTEGER, time INTEGER, inode INTEGER, content TEXT, vector BLOB, digest BLOB);
 """
-KNOWN = """
-SELECT path, photos.size, time, inode, content, row FROM photos JOIN vectors USING (content)
-WHERE path > ? || '/' AND path < ? || '0' AND row < ?
-"""  # '0' comes after '/'
+UNUSABLE = {  # such a file is no damaged one: it is left as it is
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+}
+SECONDS = 5.0  # to wait for another process that writes
 
 Stamp = tuple[int, int, int]  # size, time and inode
+Kept = tuple[str, np.ndarray]  # what the network was shown, and the vector (H,)
 Looked = tuple[Sequence[str], Sequence[str], np.ndarray]  # n paths, names of what was seen, vectors (n, H) float32
 Look = Callable[[Sequence[str]], Iterator[Looked]]  # in batches; photos that cannot be read are left out
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -48,34 +63,168 @@ class Gallery:
 def gallery(files: Sequence[Path], digest: str, size: int, look: Look) -> Gallery:
     """The vectors of `files`, those that can be read: from the cache, or by `look`.
 
-    `digest` names the model, `size` is H. A cache that cannot be written is done without.
+    `digest` names the model, `size` is H. A cache that cannot be used is done without, and a line says so.
     """
-    with _opened(cache.folder() / "photos" / digest[:32]) as (connection, file):
-        paths = [os.path.abspath(path) for path in files]
-        stamps = [_stamp(path) for path in paths]
-        before = _known(connection, paths, file, size)
-        rows = {
-            path: before[path][1:] for path, stamp in zip(paths, stamps, strict=True) if _fresh(before, path, stamp)
-        }
-        stale = {path: stamp for path, stamp in zip(paths, stamps, strict=True) if path not in rows}
-        with tqdm(total=len(stale), desc="photos looked at", unit="", disable=None) as bar:
-            for seen, contents, vectors in look(list(stale)) if stale else ():
-                found = _add(connection, file, contents, vectors)
-                rows |= {path: (name, found[name]) for path, name in zip(seen, contents, strict=True)}
-                written = [(path, *stale[path], name) for path, name in zip(seen, contents, strict=True)]
-                connection.executemany("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?)", written)
-                connection.execute("COMMIT")
-                bar.update(len(seen))
-        gone = [path for path in before.keys() - set(paths) if not os.path.exists(path)]
-        connection.executemany("DELETE FROM photos WHERE path = ?", [(path,) for path in gone])
-        kept = [i for i, path in enumerate(paths) if path in rows]
-        places, contents = [rows[paths[i]][1] for i in kept], tuple(rows[paths[i]][0] for i in kept)
-        vectors = _mapped(file, size)[places] if kept else np.zeros((0, size), np.float32)
-        return Gallery(tuple(files[i] for i in kept), vectors, contents, len(stale), len(gone))
+    kept = Cache(digest, size)
+    paths = [os.path.abspath(path) for path in files]
+    stamps = {path: _stamp(path) for path in paths}
+    before = kept.known(paths)
+    found = {path: before[path][1] for path, stamp in stamps.items() if path in before and before[path][0] == stamp}
+    shown = dict(found.values())
+    stale = {path: stamp for path, stamp in stamps.items() if path not in found}
+    with tqdm(total=len(stale), desc="photos looked at", unit="", disable=None) as bar:
+        for seen, contents, vectors in look(list(stale)) if stale else ():
+            new = {
+                path: (content, shown.setdefault(content, np.ascontiguousarray(vector, "<f4")))
+                for path, content, vector in zip(seen, contents, vectors, strict=True)
+            }
+            kept.add({path: (stale[path], photo) for path, photo in new.items()})
+            found |= new
+            bar.update(len(seen))
+    gone = [path for path in before.keys() - stamps.keys() if not os.path.exists(path)]
+    kept.forget(gone)
+    if stale:
+        kept.confirm({path: stamps[path] for path in found})
+    kept.close()
+    there = [i for i, path in enumerate(paths) if path in found]
+    vectors = np.array([found[paths[i]][1] for i in there], np.float32).reshape(len(there), size)
+    names = tuple(found[paths[i]][0] for i in there)
+    return Gallery(tuple(files[i] for i in there), vectors, names, len(stale), len(gone))
 
 
-def _fresh(before: dict[str, tuple[Stamp, str, int]], path: str, stamp: Stamp) -> bool:
-    return path in before and before[path][0] == stamp
+class Cache:
+    """Vectors (H,) of photos by one model, in a SQLite database that is made again where it is damaged."""
+
+    def __init__(self, model: str, size: int) -> None:
+        self._key = hashlib.blake2b(f"{model} {size}".encode(), digest_size=32).digest()
+        self._connection: sqlite3.Connection | None = None
+        self._file: Path | None = None  # None: done without
+        try:
+            self._file = cache.private(f"{FOLDER}/{model[:32]}") / FILE
+            _make_room(self._file.parent)
+        except OSError as error:
+            self._do_without(error)
+
+    def known(self, paths: Iterable[str]) -> dict[str, tuple[Stamp, Kept]]:
+        """Return the stamp, the content and the vector of each photo that lies in or below the folders of `paths`."""
+        return self._tried(lambda connection: self._known(connection, paths)) or {}
+
+    def add(self, photos: dict[str, tuple[Stamp, Kept]]) -> None:
+        """Keep the stamp, the content and the vector of each photo."""
+        rows = [
+            [os.fsencode(path), *stamp, content, vector.tobytes()]
+            for path, (stamp, (content, vector)) in photos.items()
+        ]
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            sealed = ((*row, self._digest(row)) for row in rows)
+            connection.executemany("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?)", sealed)
+            connection.execute("COMMIT")
+
+        self._tried(write)
+
+    def forget(self, paths: Sequence[str]) -> None:
+        """Remove photos that are there no more."""
+        rows = [(os.fsencode(path),) for path in paths]
+        if rows:
+            self._tried(lambda connection: connection.executemany("DELETE FROM photos WHERE path = ?", rows))
+
+    def confirm(self, stamps: dict[str, Stamp]) -> None:
+        """Remove a database that does not give back the photos with these stamps: it is damaged where it finds rows."""
+        again = self.known(stamps)
+        if self._file and any(path not in again or again[path][0] != stamp for path, stamp in stamps.items()):
+            self._make_again("it loses rows")
+
+    def close(self) -> None:
+        """Close the database; what was not committed is lost."""
+        if self._connection:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _known(self, connection: sqlite3.Connection, paths: Iterable[str]) -> dict[str, tuple[Stamp, Kept]]:
+        found: dict[str, tuple[Stamp, Kept]] = {}
+        for below in _outermost(os.fsencode(os.path.join(folder, "")) for folder in set(map(os.path.dirname, paths))):
+            within = (below, below[:-1] + b"0")  # '0' comes after '/'
+            for *row, digest in connection.execute("SELECT * FROM photos WHERE path > ? AND path < ?", within):
+                if digest == self._digest(row):
+                    path, size, time, inode, content, vector = row
+                    found[os.fsdecode(path)] = (size, time, inode), (content, np.frombuffer(vector, "<f4"))
+        return found
+
+    def _digest(self, row: Sequence[object]) -> bytes:
+        """The digest of a row, which has another one for another model."""
+        *about, vector = row
+        found = hashlib.blake2b(repr(about).encode(), key=self._key, digest_size=16)
+        found.update(vector if isinstance(vector, bytes) else b"")
+        return found.digest()
+
+    def _tried(self, action: Callable[[sqlite3.Connection], Result]) -> Result | None:
+        """Return what `action` does with the database, made again if it is damaged; None where it cannot be used."""
+        for last in (False, True):
+            if self._file is None:
+                break
+            try:
+                if self._connection is None:
+                    self._connection = _connected(self._file)
+                return action(self._connection)
+            except (sqlite3.Error, OSError) as error:
+                self.close()
+                code = getattr(error, "sqlite_errorcode", None)
+                if last or isinstance(error, OSError) or (code is not None and code & 0xFF in UNUSABLE):
+                    self._do_without(error)
+                else:
+                    self._make_again(error)
+        return None
+
+    def _make_again(self, why: object) -> None:
+        assert self._file is not None
+        tqdm.write(f"{self._file}: is damaged ({why}) and made again", file=sys.stderr)
+        self.close()
+        try:
+            for path in (self._file, self._file.with_name(f"{FILE}-journal")):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            self._do_without(error)
+
+    def _do_without(self, error: Exception) -> None:
+        place = self._file or f"the cache of {FOLDER}"
+        tqdm.write(f"{place}: cannot be used ({error}); photos are looked at without it", file=sys.stderr)
+        self._file = None
+
+
+def _connected(file: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(file, timeout=SECONDS, isolation_level=None)
+    try:
+        connection.executescript(TABLES.format(LARGEST // PAGE))
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _make_room(own: Path) -> None:
+    """Remove the caches of the models that were used the longest time ago, until all have LARGEST bytes at most."""
+    with suppress(OSError):
+        os.utime(own)  # the folder's time says when it was used
+    left = LARGEST
+    for folder in sorted(own.parent.iterdir(), key=lambda folder: folder.stat().st_mtime_ns, reverse=True):
+        left -= sum(path.stat().st_size for path in folder.iterdir())
+        if left < LARGEST // 20:
+            for path in folder.iterdir() if folder == own else ():
+                path.unlink()
+            if folder != own:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _outermost(folders: Iterable[bytes]) -> list[bytes]:
+    """Leave out folders that lie below another one; each ends with a slash."""
+    found: list[bytes] = []
+    for folder in sorted(folders):
+        if not (found and folder.startswith(found[-1])):
+            found.append(folder)
+    return found
 
 
 def _stamp(path: str) -> Stamp:
@@ -85,66 +234,3 @@ def _stamp(path: str) -> Stamp:
     except OSError:
         return 0, 0, 0
     return status.st_size, status.st_mtime_ns, status.st_ino
-
-
-def _known(
-    connection: sqlite3.Connection, paths: Iterable[str], file: Path, size: int
-) -> dict[str, tuple[Stamp, str, int]]:
-    """What is known of photos in the folders of `paths`, and below them: stamp, content and row, by path."""
-    rows = file.stat().st_size // (4 * size) if file.exists() else 0
-    found = {}
-    for folder in {os.path.dirname(path) for path in paths}:
-        for path, *stamp, content, row in connection.execute(KNOWN, (folder, folder, rows)):
-            found[path] = ((stamp[0], stamp[1], stamp[2]), content, row)
-    return found
-
-
-def _add(connection: sqlite3.Connection, file: Path, contents: Sequence[str], vectors: np.ndarray) -> dict[str, int]:
-    """Append those vectors that are new, in a transaction that the caller ends; the row of each content."""
-    connection.execute("BEGIN IMMEDIATE")
-    (following,) = connection.execute("SELECT COALESCE(MAX(row) + 1, 0) FROM vectors").fetchone()
-    size = vectors.shape[1]
-    last = file.stat().st_size // (4 * size) if file.exists() else 0
-    following = min(following, last)  # a file that was cut off is filled again
-    connection.execute("DELETE FROM vectors WHERE row >= ?", (following,))
-    rows: dict[str, int] = {}
-    with open(file, "r+b" if file.exists() else "w+b") as target:
-        for content, vector in zip(contents, vectors, strict=True):
-            if content in rows:
-                continue
-            known = connection.execute("SELECT row FROM vectors WHERE content = ?", (content,)).fetchone()
-            rows[content] = known[0] if known else following
-            if known is None:
-                target.seek(4 * size * following)
-                target.write(np.ascontiguousarray(vector, "<f4").tobytes())
-                connection.execute("INSERT INTO vectors VALUES (?, ?)", (content, following))
-                following += 1
-        target.flush()
-        os.fsync(target.fileno())
-    return rows
-
-
-def _mapped(file: Path, size: int) -> np.ndarray:
-    """(N, H): all vectors, of which only those are read that are asked for."""
-    rows = file.stat().st_size // (4 * size)
-    return np.memmap(file, "<f4", "r", shape=(rows, size))
-
-
-@contextmanager
-def _opened(folder: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
-    """The cache's tables and its file of vectors; in a temporary folder where it cannot be written or is damaged."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        connection = _connected(folder)
-    except (OSError, sqlite3.DatabaseError):
-        with tempfile.TemporaryDirectory(prefix="saywhich-") as temporary, _opened(Path(temporary)) as opened:
-            yield opened
-        return
-    with closing(connection):
-        yield connection, folder / "vectors"
-
-
-def _connected(folder: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(folder / "photos.sqlite", timeout=60, isolation_level=None)
-    connection.executescript(TABLES)
-    return connection

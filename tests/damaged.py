@@ -72,7 +72,7 @@ def damaged(kind: Kind, times: int, seed: int = 0) -> Iterator[tuple[str, str]]:
         whole, status = path.read_bytes(), path.stat()
         unlike = [content for other in others if (content := other.read_bytes()) != whole]
         how = HOW[number % (len(HOW) if unlike else len(HOW) - 1)]
-        path.write_bytes(_damage(how, whole, unlike, rng))
+        path.write_bytes(damage(how, whole, unlike, rng))
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         try:
             yield how, _outcome(kind, path, before[path])
@@ -81,7 +81,8 @@ def damaged(kind: Kind, times: int, seed: int = 0) -> Iterator[tuple[str, str]]:
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def _damage(how: str, whole: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
+def damage(how: str, whole: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
+    """Damage the content of a file; `others` may take its place."""
     if how == "bit":
         content, place = bytearray(whole), rng.randrange(len(whole))
         content[place] ^= 1 << rng.randrange(8)

@@ -3,9 +3,35 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def folder() -> Path:
-    """It need not exist, nor be writable."""
+    """Return the user's cache folder, which need not exist, nor be writable."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "saywhich"
+
+
+def private(name: str) -> Path:
+    """Make the folder `name` in the user's cache folder, which nobody else can read or write, and return its path.
+
+    OSError, with a reason of one line, where it cannot be made, is somebody else's, or others can write to it.
+    """
+    try:
+        top = folder()
+    except RuntimeError:  # a user without a home
+        raise FileNotFoundError("there is no cache folder: set XDG_CACHE_HOME or HOME") from None
+    path = top / name
+    top.parent.mkdir(parents=True, exist_ok=True)
+    for each in (*(top / parent for parent in reversed(Path(name).parents)), path):
+        each.mkdir(0o700, exist_ok=True)
+        status = each.stat()
+        if status.st_uid != os.geteuid():
+            raise PermissionError(f"{each} belongs to another user")
+        if status.st_mode & OTHERS:
+            raise PermissionError(f"others can write to {each}; remove it, or chmod 700 it if you trust what is in it")
+        if status.st_mode & 0o077:
+            each.chmod(0o700)
+    return path

@@ -118,9 +118,8 @@ def test_scores_from_the_cache_are_those_that_were_computed(photos, named, capsy
 def test_a_cut_off_cache_is_filled_again(photos, named, capsys):
     for _ in range(2):
         assert main(["find", "a red dog", ".", *named]) == 0
-        (file,) = Path(os.environ["XDG_CACHE_HOME"]).rglob("vectors")
-        with open(file, "r+b") as vectors:
-            vectors.truncate(45)
+        (file,) = Path(os.environ["XDG_CACHE_HOME"]).rglob("vectors.sqlite")
+        os.truncate(file, 5000)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == lines[3:]
 

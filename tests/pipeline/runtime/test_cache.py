@@ -1,0 +1,51 @@
+"""The user's cache folder is nobody else's."""
+
+import os
+import stat
+
+import pytest
+
+from pipeline.runtime import cache
+
+
+@pytest.fixture(autouse=True)
+def top(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "saywhich"
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o000])
+def test_a_folder_that_is_made_is_the_users_alone(top, umask):
+    before = os.umask(umask)
+    try:
+        path = cache.private("photos/1")
+    finally:
+        os.umask(before)
+    assert path == top / "photos/1"
+    assert {stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent, top)} == {0o700}
+
+
+def test_a_folder_that_others_can_read_is_closed_and_one_that_they_can_write_is_refused(top):
+    (top / "photos").mkdir(parents=True)
+    top.chmod(0o755)
+    assert stat.S_IMODE(cache.private("photos").parent.stat().st_mode) == 0o700
+    for folder in (top, top / "photos"):
+        for mode in (0o770, 0o702):
+            folder.chmod(mode)
+            with pytest.raises(PermissionError, match=f"others can write to {folder}; remove it, or chmod 700 it"):
+                cache.private("photos")
+        folder.chmod(0o700)
+    if os.geteuid() == 0:
+        os.chown(top, 1, -1)
+        with pytest.raises(PermissionError, match=f"{top} belongs to another user"):
+            cache.private("photos")
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("pathlib.Path.home", homeless)
+    with pytest.raises(FileNotFoundError, match="set XDG_CACHE_HOME or HOME"):
+        cache.private("photos")
