@@ -47,9 +47,7 @@ repro: $(INSTALLED) profile
 # The grid holds all that is compared, so the single runs of dvc repro are not made, and their evaluations step aside.
 results: $(INSTALLED) profile
 	@python -m pipeline.workflow.sweep estimate
-	@aside=data/evaluation.aside; back() { if test -d $$aside; then rm -rf data/evaluation; mv $$aside data/evaluation; fi; }; \
-	back; if test -d data/evaluation; then mv data/evaluation $$aside; fi; trap back EXIT; mkdir -p data/evaluation data/models; \
-	dvc repro sweep; dvc repro --single-item cross report
+	@python -m pipeline.workflow.repro --grid
 	@echo
 	@cat data/report/table.md
 	@echo

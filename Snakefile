@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pipeline.workflow import sweep
 from pipeline.metrics import shared_meteor
+from pipeline.runtime import notice
 from pipeline.config.names import named_mapping
 from pipeline.config.reading import read_mapping
 from pipeline.config.views import listed_deps
@@ -66,9 +67,16 @@ localrules:
     all,
 
 
-# Not for a dry run, nor in the jobs: one METEOR for all cells that are evaluated on this machine.
+# A cell that a request to end has ended ends the grid, too; one that failed does not.
+shell.prefix("set -euo pipefail; trap 'case $? in 129|130|143) kill -$(($? - 128)) $PPID;; esac' EXIT; ")
+
+
+# Not for a dry run, nor in the jobs: one METEOR for all cells that are evaluated on this machine. A request to end does
+# not wait for cells that are at work here; those of a cluster are the scheduler's.
 onstart:
     SERVERS.append(shared_meteor.share(os.environ))
+    if workflow.local_exec:
+        notice.end_with_children("the grid")
 
 
 rule all:

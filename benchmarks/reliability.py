@@ -94,6 +94,15 @@ def _interruptions(asked: Asked, number: int, requests: tuple[signal.Signals, ..
         yield counted(f"{what}: the grid", interrupted(work, list(islice(cycle(requests), of_grid)), started))
 
 
+def signals(asked: Asked) -> Iterator[Line]:
+    """A tenth as many requests to end, to the tree of `make repro`: its process group, or one process of it."""
+    from stopped import stopped
+
+    times = asked.kills // 10
+    doing(f"{times} times SIGTERM, SIGINT or SIGHUP, make repro")
+    yield counted("SIGTERM, SIGINT, SIGHUP: the tree of make repro", stopped(asked.world, times))
+
+
 def damage(asked: Asked) -> Iterator[Line]:
     """Damaged files of every kind that stages read."""
     from damaged import damaged, kinds
@@ -183,10 +192,10 @@ def memory(asked: Asked) -> Iterator[Line]:
 
 
 ROWS: dict[str, Callable[[Asked], Iterator[Line]]] = {
-    "kills": kills, "notices": notices, "damage": damage, "disk": disk, "fuzz": fuzz, "writers": writers,
-    "hostile": hostile, "diverging": diverging, "memory": memory,
+    "kills": kills, "notices": notices, "signals": signals, "damage": damage, "disk": disk, "fuzz": fuzz,
+    "writers": writers, "hostile": hostile, "diverging": diverging, "memory": memory,
 }  # fmt: skip
-ON_A_WORLD = ("kills", "notices", "damage", "disk")
+ON_A_WORLD = ("kills", "notices", "signals", "damage", "disk")
 
 
 def main() -> None:
@@ -227,7 +236,7 @@ def keep(row: str, asked: Asked, lines: list[Line], seconds: float) -> None:
     head = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    command = f"make torture ROWS={row}" + (f" KILLS={asked.kills}" if row in ("kills", "notices") else "")
+    command = f"make torture ROWS={row}" + (f" KILLS={asked.kills}" if row in ("kills", "notices", "signals") else "")
     found = {"command": command, "commit": head.stdout.strip(), "seconds": round(seconds)}
     found["lines"] = [asdict(line) for line in lines]
     OUT.mkdir(parents=True, exist_ok=True)

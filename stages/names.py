@@ -7,19 +7,18 @@ import sys
 from pathlib import Path
 
 from pipeline.config.names import named_mapping
-from pipeline.errors import UserError
+from pipeline.runtime.command import finish
 from pipeline.runtime.files import write_atomically
 
 
 def main() -> int:
     """The exit status; 2 for a name that is not allowed."""
-    try:
+
+    def work() -> None:
         named_mapping()
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    write_atomically(Path("data/names.txt"), "checked\n")
-    return 0
+        write_atomically(Path("data/names.txt"), "checked\n")
+
+    return finish("names", work)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
+from pipeline.runtime.command import finish
 from pipeline.workflow.stage import DATA
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 0 done; 2 something is wrong, reported in one line; 130 interrupted."""
+    """The exit status: 0 done; 2 something is wrong, reported in one line; 128 + signal where asked to end."""
     parser = argparse.ArgumentParser(prog="python -m stages.observatory", allow_abbrev=False)
     for name, words in (
         ("worlds", "drawn and taught worlds"),
@@ -35,15 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--captions", type=whole_number, metavar="N", default=100_000, help="of the true gradient")
     parser.add_argument("--out", type=Path, metavar="DIR")
     options = parser.parse_args(arguments)
-    try:
-        (run_trained if options.trained else run)(options)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("observatory: interrupted", file=sys.stderr)
-        return 130
-    return 0
+    return finish("observatory", partial(run_trained if options.trained else run, options))
 
 
 def run(options: argparse.Namespace) -> None:

@@ -112,13 +112,15 @@ def test_instances_run_side_by_side_and_dvc_finds_all_of_it_done(folder):
     assert (status, "up to date" in said, ran(folder)) == (0, True, [])
 
 
-def test_an_empty_lock_is_removed_and_the_results_come_from_the_cache(folder):
+def test_a_broken_lock_is_removed_and_the_results_come_from_the_cache(folder):
     assert repeat(folder)[0] == 0
     ran(folder)
     (folder / "dvc.lock").write_bytes(b"")
+    (folder / ".dvc/tmp/rwlock").write_text('{"write": {"/a"')
     status, said = repeat(folder)
-    assert (status, ran(folder)) == (0, [])
+    assert (status, ran(folder)) == (0, []), said
     assert "dvc.lock is empty, as a kill leaves it: removed" in said
+    assert ".dvc/tmp/rwlock is cut, as a kill leaves it: removed" in said
     assert json.loads(dvc(folder, "status", "--json")) == {}
 
 
@@ -170,7 +172,8 @@ def test_a_request_to_end_ends_all_that_is_at_work(folder, request_to_end):
         time.sleep(0.05)
     process.send_signal(request_to_end)
     said, _ = process.communicate()  # ends when nobody is left who could write
-    assert process.returncode == 130, said
+    assert process.returncode == 128 + request_to_end, said
+    assert f"repro: ended by {request_to_end.name} (train@a, train@b)" in said
     write_params(folder)
     assert repeat(folder)[0] == 0, "no lock is left"
 
@@ -181,6 +184,37 @@ def test_a_broken_workflow_is_told_by_dvc(folder):
     assert status not in (0, 1)
     assert "dvc.yaml' is invalid" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("rest", ['  prepare:\n    cmd: "mk', "  prepare:\n    cm", "  pre"])
+def test_a_lock_that_is_cut_within_a_line_is_removed(tmp_path, monkeypatch, capsys, rest):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dvc.lock").write_text(f"schema: '2.0'\nstages:\n{rest}")
+    (tmp_path / ".dvc/tmp").mkdir(parents=True)
+    (tmp_path / ".dvc/tmp/rwlock").write_text('{"write": {}, "read": {}}')
+    repro.heal()
+    assert not (tmp_path / "dvc.lock").exists()
+    assert (tmp_path / ".dvc/tmp/rwlock").exists()
+    assert capsys.readouterr().out.startswith("dvc.lock is cut, as a kill leaves it: removed")
+
+
+def test_evaluations_step_aside_for_the_grid_and_come_back(tmp_path, monkeypatch):
+    """What a killed run has set aside comes back, too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text("draw: {scenes: {}}\n")
+    (tmp_path / "data/evaluation.aside/mle").mkdir(parents=True)
+    (tmp_path / "data/evaluation").mkdir()
+    seen = []
+
+    class Recorded(repro.Jobs):
+        def run(self, threads: int, *command: str) -> int:
+            seen.append((command, os.listdir("data/evaluation")))
+            return 0
+
+    assert repro.compare(Recorded(lambda: None)) == 0
+    assert seen == [(("repro", "sweep"), []), (("repro", "--single-item", "cross", "report"), [])]
+    assert os.listdir("data/evaluation") == ["mle"]
+    assert not (tmp_path / "data/evaluation.aside").exists()
 
 
 def test_instances_and_what_they_need():

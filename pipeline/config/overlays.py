@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline.config.reading import compose, did_you_mean, read_text
 from pipeline.errors import UserError
+from pipeline.runtime.command import finish
 from pipeline.runtime.files import write_atomically
 
 PROFILES, PARAMS = Path("profiles"), Path("params.yaml")
@@ -125,7 +126,8 @@ def _written(section: dict[str, Line], depth: int = 0) -> Iterator[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """`NAME`: write that profile to params.yaml; a params.yaml that is no profile is kept under another name."""
-    try:
+
+    def work() -> None:
         if len(arguments) != 1:
             raise UserError(f"usage: python -m pipeline.config.overlays NAME; there are {', '.join(names())}")
         text, there = profile_text(arguments[0]), read_text(PARAMS) if PARAMS.exists() else None
@@ -136,10 +138,8 @@ def main(arguments: Sequence[str]) -> int:
         if there != text:
             write_atomically(PARAMS, text)
             print(f"{PARAMS} is now the profile {arguments[0]}")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+
+    return finish("profile", work)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from pipeline.errors import UserError
 from pipeline.report.names import published
 from pipeline.report.result_file import Drawn, Printed, ResultFile, path_of, read_result
 from pipeline.report.tables import aligned
+from pipeline.runtime.command import finish
 from pipeline.runtime.files import sha256, write_atomically
 
 BEGIN, END = r"^<!-- *results: *(?P<asked>\S.*?) *-->[ \t\r]*(?:\n|\Z)", r"^<!-- *end *-->[ \t\r]*(?:\n|\Z)"
@@ -41,12 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipeline.report.documents", allow_abbrev=False)
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     options = parser.parse_args(arguments)
-    try:
+
+    def work() -> int:
         complaints = update(Path(), check=options.check)
-    except UserError as error:
-        complaints = [str(error)]
-    print("\n".join(complaints), end="\n" if complaints else "", file=sys.stderr)
-    return 2 if complaints else 0
+        print("\n".join(complaints), end="\n" if complaints else "", file=sys.stderr)
+        return 2 if complaints else 0
+
+    return finish("documents", work)
 
 
 def update(root: Path, check: bool) -> list[str]:

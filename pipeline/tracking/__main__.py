@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import TextIO
 
+from pipeline.errors import UserError
+from pipeline.runtime.command import finish
 from pipeline.tracking import sender
 from pipeline.tracking.spool import SYNC, root, without_secrets
 
@@ -31,19 +33,22 @@ class Discreet(io.TextIOBase):
 
 def main(arguments: Sequence[str]) -> int:
     """The exit status; 2 for any other arguments."""
-    with redirect_stdout(Discreet(sys.stdout)), redirect_stderr(Discreet(sys.stderr)):
+
+    def work() -> int:
         if list(arguments) == ["sync"]:
             return sender.sync(root() / "mlflow-spool")
-        if list(arguments) == ["send"]:
-            sender.serve(root() / "mlflow-spool")
-            return 0
         if list(arguments) == ["costs"]:
             from pipeline.tracking.costs import page
 
             print(page())
             return 0
-        print(f"usage: {SYNC} | costs", file=sys.stderr)
-        return 2
+        raise UserError(f"usage: {SYNC} | costs")
+
+    with redirect_stdout(Discreet(sys.stdout)), redirect_stderr(Discreet(sys.stderr)):
+        if list(arguments) == ["send"]:
+            sender.serve(root() / "mlflow-spool")
+            return 0
+        return finish("tracking", work)
 
 
 if __name__ == "__main__":

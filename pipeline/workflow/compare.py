@@ -16,6 +16,7 @@ from pipeline.report.claims import CAPTION, claims_table, compared, read_claims
 from pipeline.report.export import markdown
 from pipeline.report.result_file import Printed, path_of, read_result
 from pipeline.report.tables import Table
+from pipeline.runtime.command import finish
 
 
 def claims_of(root: Path) -> Table | None:
@@ -58,14 +59,13 @@ def _profile(root: Path) -> str | None:
 
 def main() -> int:
     """The exit status: 0 printed; 2 there is no finished run, or no claim about it, reported in one line."""
-    try:
+
+    def work() -> None:
         if (here := claims_of(Path())) is None:
             raise UserError("results/claims.toml: no claim about this data set")
         print(markdown([compared(here, _recorded(Path()))]))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+
+    return finish("compare", work)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pipeline.config.names import named_mapping
 from pipeline.errors import UserError
+from pipeline.runtime.command import finish
 from pipeline.workflow.sweep import Cell, cells
 
 STAGES = ("train", "adapt", "evaluate")
@@ -119,23 +120,22 @@ def _length(seconds: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status; a mistake of the user is one line and status 2."""
+    """The exit status of `finish`."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.workflow.foretell", allow_abbrev=False)
     parser.add_argument("--machines", type=int, default=1)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="of one machine; of GPUs: jobs at once")
     parser.add_argument("--memory", type=float, help="of one machine, in gigabytes")
     parser.add_argument("--overhead", type=float, default=0.0, help="seconds a job takes besides (BENCHMARKS.md)")
     options = parser.parse_args(arguments)
-    try:
+
+    def work() -> None:
         params = named_mapping()
         if min(options.machines, options.cores) < 1:
             raise UserError("--machines and --cores: whole numbers, 1 or more")
         seconds = (params.get("sweep") or {}).get("seconds")
         print(foretell(cells(params), options.machines, options.cores, options.memory, options.overhead, seconds))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+
+    return finish("foretell", work)
 
 
 if __name__ == "__main__":

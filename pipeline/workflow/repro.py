@@ -10,21 +10,25 @@ them, first of all the grid, which fills all cores by itself, is left to a plain
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 from pipeline.config.names import named_mapping
+from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
 from pipeline.metrics import shared_meteor
+from pipeline.runtime import notice
 from pipeline.workflow.sweep import cores, gpus
 
-LOCK = Path("dvc.lock")
+LOCK, RWLOCK = Path("dvc.lock"), Path(".dvc/tmp/rwlock")
+EVALUATION = Path("data/evaluation")
 
 
 def stale() -> dict[str, set[str]] | None:
@@ -76,8 +80,10 @@ def instances(waits: Mapping[str, set[str]]) -> dict[str, set[str]]:
 class Jobs:
     """Processes of DVC, and what they share."""
 
-    def __init__(self) -> None:
-        self._running: set[subprocess.Popen[bytes]] = set()
+    def __init__(self, asked: Callable[[], signal.Signals | None]) -> None:
+        """`asked`: the request to end that this process has had, or None."""
+        self._asked = asked
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._meteor: subprocess.Popen[str] | None = None
 
     def share_meteor(self) -> None:
@@ -86,21 +92,9 @@ class Jobs:
 
     def run(self, threads: int, *command: str) -> int:
         """The exit status of a `dvc` command, whose stages use so many threads, if nobody said otherwise."""
-        environment = {"OMP_NUM_THREADS": str(threads)} | os.environ
-        with subprocess.Popen([sys.executable, "-m", "dvc", *command], env=environment, process_group=0) as process:
-            self._running.add(process)
-            status = process.wait()
-        self._running.discard(process)
-        return status
-
-    def interrupt(self) -> None:
-        """End all of them, and what they started, as Ctrl-C does, and wait until they have."""
-        running = tuple(self._running)
-        for process in running:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGINT)
-        for process in running:
-            process.wait()
+        name = f"dvc {' '.join(command)}"
+        self._begin(name, threads, *command)
+        return self._next()[name]
 
     def stages(self, waits: Mapping[str, set[str]], cores: int, at_once: int) -> bool:
         """Run stages, each when those that it waits for are done; whether all succeeded.
@@ -109,54 +103,120 @@ class Jobs:
         """
         order = TopologicalSorter(waits)
         order.prepare()
-        at_work: dict[Future[int], str] = {}
-        with ThreadPoolExecutor(at_once) as pool:
-            try:
-                while order.is_active():
-                    ready = order.get_ready()
-                    threads = max(1, cores // min(at_once, len(at_work) + len(ready)))
-                    for stage in ready:
-                        command = ("--wait-for-lock", "repro", "--single-item", stage)
-                        at_work[pool.submit(self.run, threads, *command)] = stage
-                    for future in wait(at_work, return_when=FIRST_COMPLETED).done:
-                        if future.result():
-                            pool.shutdown(cancel_futures=True)
-                            return False
-                        order.done(at_work.pop(future))
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                self.interrupt()
-                raise
-        return True
+        ready, failed = list(order.get_ready()), False
+        while self._running or (ready and not failed):
+            threads = max(1, cores // min(at_once, max(1, len(self._running) + len(ready))))
+            while ready and not failed and len(self._running) < at_once:
+                stage = ready.pop(0)
+                self._begin(stage, threads, "--wait-for-lock", "repro", "--single-item", stage)
+            for stage, status in self._next().items():
+                failed = failed or status != 0
+                order.done(stage)
+            ready += order.get_ready()
+        return not failed
+
+    def end(self) -> list[str]:
+        """End all that is at work, and return its names."""
+        notice.end_below()
+        return sorted(self._running)
+
+    def _begin(self, name: str, threads: int, *command: str) -> None:
+        environment = {"OMP_NUM_THREADS": str(threads)} | os.environ
+        words = [sys.executable, "-m", "pipeline.workflow.run_dvc", *command]
+        self._running[name] = subprocess.Popen(words, env=environment, process_group=0)
+
+    def _next(self) -> dict[str, int]:
+        """The exit statuses of what has ended, which is waited for; raises Stopped for a request to end."""
+        while True:
+            found = {name: status for name, process in self._running.items() if (status := process.poll()) is not None}
+            request = self._asked() or next(filter(None, map(notice.request_of, found.values())), None)
+            if request:
+                raise notice.Stopped(request)
+            if found:
+                for name in found:
+                    del self._running[name]
+                return found
+            time.sleep(0.05)
 
 
-def main() -> int:
-    """The exit status: 0, DVC's own, or 130 after Ctrl-C or a request to end."""
-    jobs = Jobs()
-    for request in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(request, signal.default_int_handler)
-    try:
-        if LOCK.exists() and not LOCK.stat().st_size:
-            print(f"{LOCK} is empty, as a kill leaves it: removed; what was computed comes from DVC's cache")
-            LOCK.unlink()
+def heal() -> None:
+    """Remove files of DVC that a kill left half written: DVC would refuse to read them ever after."""
+    from dvc.rwlock import SCHEMA
+    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
+    from voluptuous import Invalid
+
+    for path, schema in ((LOCK, COMPILED_LOCKFILE_SCHEMA), (RWLOCK, SCHEMA)):
+        if not path.exists():
+            continue
+        empty = not path.stat().st_size
+        with suppress(UserError, Invalid):
+            if not empty:
+                schema(read_mapping(path))
+                continue
+        state = "empty" if empty else "cut"
+        print(f"{path} is {state}, as a kill leaves it: removed; what was computed comes from DVC's cache")
+        path.unlink(missing_ok=True)
+
+
+def repeat(jobs: Jobs) -> int:
+    """Run all stages that are out of date; DVC's exit status."""
+    with notice.heeded():  # DVC hashes all data in this process
         check_annotations()
         waits = stale()
-        if waits is None:  # dvc repro has words for it
-            return jobs.run(cores(), "repro")
-        if not waits:
-            print("Data and pipelines are up to date.")
-            return 0
-        jobs.share_meteor()
-        if not jobs.stages(instances(waits), cores(), 1 if gpus() else cores()):
-            return 1
-        return jobs.run(cores(), "--wait-for-lock", "repro")
-    except KeyboardInterrupt:
-        jobs.interrupt()
-        return 130
-    except UserError as error:
-        print(error, file=sys.stderr)
+    if waits is None:  # dvc repro has words for it
+        return jobs.run(cores(), "repro")
+    if not waits:
+        print("Data and pipelines are up to date.")
+        return 0
+    jobs.share_meteor()
+    if not jobs.stages(instances(waits), cores(), 1 if gpus() else cores()):
+        return 1
+    return jobs.run(cores(), "--wait-for-lock", "repro")
+
+
+def compare(jobs: Jobs) -> int:
+    """Run the grid, and what is made of it alone: evaluations of single runs are set aside meanwhile."""
+    check_annotations()
+    aside = EVALUATION.with_suffix(".aside")
+    _put_back(aside)  # a kill left it there
+    if EVALUATION.exists():
+        EVALUATION.rename(aside)
+    try:
+        EVALUATION.mkdir(parents=True)
+        Path("data/models").mkdir(exist_ok=True)
+        return jobs.run(cores(), "repro", "sweep") or jobs.run(cores(), "repro", "--single-item", "cross", "report")
+    except notice.Stopped:
+        jobs.end()
+        raise
+    finally:
+        _put_back(aside)
+
+
+def _put_back(aside: Path) -> None:
+    if aside.exists():
+        shutil.rmtree(EVALUATION, ignore_errors=True)
+        aside.rename(EVALUATION)
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """The exit status: 0, DVC's own, 2 for a mistake of the user, or 128 + signal after a request to end."""
+    if list(arguments) not in ([], ["--grid"]):
+        print("usage: python -m pipeline.workflow.repro [--grid]", file=sys.stderr)
         return 2
+    notice.adopt()
+    with notice.noted() as asked:
+        jobs = Jobs(asked)
+        try:
+            heal()
+            return compare(jobs) if arguments else repeat(jobs)
+        except notice.Stopped as stopped:
+            ended = ", ".join(jobs.end()) or "nothing was at work"
+            print(f"repro: ended by {stopped} ({ended}); the same command goes on from here", file=sys.stderr)
+            return 128 + stopped.request
+        except UserError as error:
+            print(error, file=sys.stderr)
+            return 2
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

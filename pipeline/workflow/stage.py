@@ -6,7 +6,6 @@ python -m stages.train --method psst_multinomial --set train.optimisation.epochs
 from __future__ import annotations
 
 import argparse
-import errno
 import hashlib
 import json
 import os
@@ -23,7 +22,7 @@ from pipeline.config.load import load
 from pipeline.config.reading import read_mapping
 from pipeline.config.views import View, listed_deps
 from pipeline.errors import UserError
-from pipeline.runtime import notice
+from pipeline.runtime.command import finish
 from pipeline.runtime.files import clear_parts, digest
 from pipeline.runtime.memory import keep_freed
 
@@ -46,17 +45,6 @@ OUT = {
     "report": "report",
 }
 TRAINS = ("pretrain", "retriever", "train", "adapt")  # may run as several processes
-DISK = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk is full for you",
-    errno.EROFS: "nothing can be written there",
-    errno.EACCES: "this may not be read or written",
-    errno.EPERM: "this may not be read or written",
-    errno.ENOTDIR: "a file is where a folder is to be",
-    errno.EEXIST: "a file is where a folder is to be",
-    errno.EISDIR: "a folder is where a file is to be",
-    errno.EIO: "the disk cannot be read or written",
-}
 INSTANCE = {
     "draw": "dataset",
     "features": "features",
@@ -136,41 +124,28 @@ class Stage:
 
 
 def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | None = None) -> int:
-    """Read the command line of stage `name`, check params.yaml, and run; the exit status.
+    """Read the command line of stage `name`, check params.yaml, and run; the exit status of `finish`.
 
-    0: done; 2: a mistake of the user or a full disk, told in one line; 128 and the number of a signal: asked to end,
-    130 for Ctrl-C, 143 for SIGTERM; a training has then saved a checkpoint. Threads are as many as
-    OMP_NUM_THREADS says, or as there are cores to run on. With SAYWHICH_PROCESSES=n a training runs as n processes by
-    torchrun, each with its own accelerator, if there are any, and its part of each batch.
+    A training that is asked to end has saved a checkpoint. Threads are as many as OMP_NUM_THREADS says, or as there are
+    cores to run on. With SAYWHICH_PROCESSES=n a training runs as n processes by torchrun, each with its own
+    accelerator, if there are any, and its part of each batch.
     """
     options = _options(name, arguments)
-    try:
+
+    def work() -> None:
         if name in TRAINS:
             _become_several(name, sys.argv[1:] if arguments is None else arguments)
         os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
         keep_freed()
-        with notice.heeded():
-            stage = _opened(name, options)
-            clear_parts(stage.out)
-            run(stage)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except OSError as error:
-        if error.errno not in DISK:
-            raise
-        print(f"{name}: {DISK[error.errno]} ({error}); mend that and run it again", file=sys.stderr)
-        return 2
-    except notice.Stopped as stopped:
-        print(f"{name}: ended by {stopped}; the same command goes on from here", file=sys.stderr)
-        return 128 + stopped.request
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
-        return 130
+        stage = _opened(name, options)
+        clear_parts(stage.out)
+        run(stage)
+
+    try:
+        return finish(name, work)
     finally:
         if ranks := sys.modules.get("pipeline.runtime.ranks"):
             ranks.leave()
-    return 0
 
 
 def opened(name: str, arguments: Sequence[str]) -> Stage:

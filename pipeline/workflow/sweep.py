@@ -25,6 +25,7 @@ from typing import Any, TextIO
 from pipeline.config.names import named_mapping
 from pipeline.config.views import listed_deps, listed_keys
 from pipeline.errors import UserError, reason
+from pipeline.runtime.command import finish
 from pipeline.runtime.files import atomic_path, digest, write_atomically
 from pipeline.runtime.seal import check_captions, check_history, read_sealed_json, seal
 
@@ -243,8 +244,9 @@ def _word(value: Any) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`gather FOLDER` or `estimate`, for the grid of params.yaml; a mistake of the user is one line and status 2."""
-    try:
+    """`gather FOLDER` or `estimate`, for the grid of params.yaml; the exit status of `finish`."""
+
+    def work() -> None:
         params = named_mapping()
         grid = cells(params)
         if len(arguments) == 2 and arguments[0] == "gather":
@@ -253,10 +255,8 @@ def main(arguments: Sequence[str]) -> int:
             print(estimate(grid, cores(), params["sweep"].get("seconds")))
         else:
             raise UserError("usage: python -m pipeline.workflow.sweep gather FOLDER | estimate")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+
+    return finish("sweep", work)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from pipeline.runtime.notice import Stopped, heeded, postponed
+from pipeline.runtime import notice
+from pipeline.runtime.notice import Stopped, heeded, noted, postponed
 
 ROOT = Path(__file__).parents[3]
 STAGE = """
@@ -45,6 +47,57 @@ def test_what_is_ignored_from_the_beginning_stays_ignored():
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_shell_that_starts_something_in_the_background_does_not_make_it_deaf_to_sigint():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(Stopped, match="SIGINT"), heeded():
+            kill_myself(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("signals")
+def test_the_same_request_from_the_group_and_from_a_caller_is_one():
+    done = []
+    with pytest.raises(Stopped, match="SIGTERM"), heeded(), postponed() as asked:
+        done += [os.kill(os.getpid(), signal.SIGTERM), os.kill(os.getpid(), signal.SIGTERM), asked()]
+    assert done == [None, None, True]
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_step_without_end_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(notice, "STEP", 0.1)
+    monkeypatch.setattr(notice, "SAME", 0.0)
+    with pytest.raises(Stopped, match="SIGTERM"), heeded(), postponed():
+        kill_myself(signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("signals")
+def test_what_does_not_end_is_killed_with_all_that_it_started(monkeypatch, tmp_path):
+    """A process that ignores requests, and one below it whose parent has ended."""
+    monkeypatch.setattr(notice, "END", 0.3)
+    notice.adopt()
+    deaf = "trap '' TERM; sh -c 'sleep 60 & echo $! > orphan'; touch began; sleep 60; sleep 60"
+    with noted() as asked:
+        process = subprocess.Popen(["sh", "-c", deaf], cwd=tmp_path)
+        while not (tmp_path / "began").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert asked() == signal.SIGTERM
+        notice.end_below()
+        assert process.poll() == -signal.SIGKILL
+    orphan = int((tmp_path / "orphan").read_text())
+    assert not psutil.pid_exists(orphan) or psutil.Process(orphan).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    ("status", "request_"),
+    [(0, None), (1, None), (137, None), (-9, None), (143, signal.SIGTERM), (-2, signal.SIGINT), (129, signal.SIGHUP)],
+)
+def test_an_exit_status_tells_of_a_request(status, request_):
+    assert notice.request_of(status) == request_
 
 
 @pytest.mark.usefixtures("signals")

@@ -1,0 +1,51 @@
+"""`dvc` for `make repro`: every request to end ends it at once, and its exit status tells of one that ended a stage.
+
+python -m pipeline.workflow.run_dvc repro --single-item prepare
+
+DVC ignores SIGINT while a stage is at work, and says only that a stage has failed, whatever ended it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from pipeline.runtime import notice
+
+
+class StageStatus(logging.Handler):
+    """The exit status of a stage's command, from the error that DVC logs."""
+
+    status = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the status of a StageCmdFailedError among the causes of the logged error."""
+        from dvc.stage.exceptions import StageCmdFailedError
+
+        error = record.exc_info[1] if record.exc_info else None
+        while error is not None:
+            if isinstance(error, StageCmdFailedError) and (found := re.search(r"exited with (-?\d+)$", str(error))):
+                self.status = int(found[1])
+            error = error.__cause__ or error.__context__
+
+
+def main(arguments: Sequence[str]) -> int:
+    """DVC's exit status, or 128 + signal where a request ended the command of a stage."""
+    from dvc.cli import main as dvc
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    stage, statuses = StageStatus(), [1]
+    logging.getLogger("dvc").addHandler(stage)
+    thread = threading.Thread(target=lambda: statuses.append(dvc(list(arguments))))  # DVC's handlers need the main one
+    thread.start()
+    thread.join()
+    request = notice.request_of(stage.status)
+    return 128 + request if request else statuses[-1]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

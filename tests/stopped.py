@@ -1,0 +1,250 @@
+"""The tree of `make repro`, asked to end: by which signal, and which of its processes has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+
+import psutil
+import yaml
+from dummy_stages import STAGES, written
+from whole_profiles import profile
+
+ROOT = Path(__file__).parents[1]
+BOUND = 10.0  # seconds in which all of the tree has ended
+GROUP = "group"
+KINDS: dict[str, Callable[[list[str]], bool]] = {
+    "make": lambda words: words[0] == "make",
+    "repro": lambda words: "pipeline.workflow.repro" in words,
+    "dvc": lambda words: "pipeline.workflow.run_dvc" in words,
+    "sweep": lambda words: "stages.sweep" in words,
+    "snakemake": lambda words: "snakemake" in words,
+    "stage": lambda words: words[0].endswith("python") and any(f"stages.{name}" in words for name in ("train", "draw")),
+}
+TRAIN = """
+import os, sys, time
+from pathlib import Path
+from pipeline.runtime import notice
+from pipeline.runtime.command import finish
+word = dict(zip(sys.argv, sys.argv[1:]))
+out = Path(word.get("--out", f"data/models/{word['--method']}"))
+saved = Path("data/checkpoints", out.parent.name + out.name)
+
+def work():
+    with open("began.txt", "a") as began:
+        began.write(f"{time.time()} {os.getpid()} {out}\\n")
+    steps = int(saved.read_text()) if saved.exists() else 0
+    with notice.postponed() as asked:
+        while Path("long cells" if "--out" in word else "long trainings").exists():
+            time.sleep(0.05)
+            steps += 1
+            if asked():
+                saved.parent.mkdir(parents=True, exist_ok=True)
+                saved.write_text(str(steps))
+                return
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("weights.safetensors", "metrics.json"):
+        (out / name).write_text(" ".join(sys.argv[1:]))
+    (out / "history.jsonl").write_text('{"epoch": 1}\\n')
+
+sys.exit(finish("train", work))
+"""
+SWEEP = {"cmd": "python -m stages.sweep", "params": ["sweep"], "deps": ["data/models"], "outs": ["data/sweep"]}
+
+
+def repository(folder: Path) -> None:
+    """A repository with two trainings and a grid of three cells, each as long as there is a file `long …`."""
+    written(folder, train=TRAIN)
+    params = profile("scenes")
+    params["methods"] = {name: params["methods"][name] for name in ("mle", "luo")}
+    params["sweep"] = {"seeds": [1], "grid": {"luo": {"lambda": [0.5, 0.6, 0.7]}}}
+    (folder / "params.yaml").write_text(json.dumps(params))
+    stages = yaml.safe_load(STAGES)["stages"]
+    for name in ("adapt", "evaluate"):
+        stages[name] |= {"foreach": {"luo": {"from": "luo"}}}  # the grid has its own
+        stages[name]["do"] |= {"cmd": "true", "outs": []}
+    for stage in stages.values():
+        stage["do"]["deps"] = ["data/prepared"]
+    stages["train"]["do"] |= {"params": ["seed"]}
+    (folder / "dvc.yaml").write_text(json.dumps({"stages": {**stages, "sweep": SWEEP}}))
+    (folder / ".dvc").mkdir()
+    (folder / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
+    shutil.copy(ROOT / "stages/sweep.py", folder / "stages")
+    installed(folder)
+    (folder / "data/report").mkdir()
+    (folder / "data/report/table.md").write_text("a table\n")
+
+
+def installed(folder: Path) -> None:
+    """`make` of a repository installs nothing: programs are those of PATH."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder / name)
+    (folder / ".venv").mkdir(exist_ok=True)
+    (folder / ".venv/.installed").touch()
+
+
+@dataclass
+class Tree:
+    """What `nohup make repro &` of a script without a terminal has started in `folder`."""
+
+    folder: Path
+    make: subprocess.Popen[bytes]
+
+    def processes(self) -> list[psutil.Process]:
+        """All of it that is alive."""
+        with suppress(psutil.Error):
+            return [psutil.Process(self.make.pid), *psutil.Process(self.make.pid).children(recursive=True)]
+        return []
+
+    def of(self, kind: str) -> list[psutil.Process]:
+        """Its processes of a kind of KINDS, the oldest first."""
+        found = []
+        for process in self.processes():
+            with suppress(psutil.Error, IndexError):
+                if KINDS[kind](process.cmdline()):
+                    found.append(process)
+        return sorted(found, key=lambda process: process.create_time())
+
+    def wait_for(self, ready: Callable[[], bool]) -> None:
+        """Until something is so."""
+        deadline = time.monotonic() + 120
+        while not ready():
+            assert self.make.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.05)
+
+    def said(self) -> str:
+        return (self.folder / "said.txt").read_text()
+
+    def stop(self, kind: str, request: signal.Signals) -> list[psutil.Process]:
+        """Send `request` to one process, or to the process group of make; who of the tree is alive after BOUND."""
+        tree = self.processes()
+        if kind == GROUP:
+            os.killpg(self.make.pid, request)
+        else:
+            self.of(kind)[0].send_signal(request)
+        deadline = time.monotonic() + BOUND
+        while time.monotonic() < deadline and (self.make.poll() is None or any(map(_alive, tree))):
+            time.sleep(0.05)
+        return [process for process in tree if _alive(process)]
+
+
+def _alive(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def began(folder: Path) -> list[str]:
+    """Which trainings have begun, by their folders."""
+    path = folder / "began.txt"
+    return [line.split()[2] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@contextmanager
+def tree(folder: Path, nohup: bool = True) -> Iterator[Tree]:
+    """`nohup make repro &` in `folder`, or `make repro` at a terminal; nothing of it is left when the block is over."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MLFLOW_", "OMP_"))}
+    environment = inherited | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
+        "SAYWHICH_TRACKING": "off", "SAYWHICH_CORES": "2", "CUDA_VISIBLE_DEVICES": "",
+    }  # fmt: skip
+    with open(folder / "said.txt", "wb") as said:
+        make = subprocess.Popen(
+            [*(["nohup"] if nohup else []), "make", "repro", "PROFILE="], cwd=folder, env=environment, stdout=said,
+            stderr=said, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_ignore_sigint if nohup else None,
+        )  # fmt: skip
+    found = Tree(folder, make)
+    try:
+        yield found
+    finally:
+        for process in found.processes():
+            with suppress(psutil.Error):
+                process.kill()
+        make.wait()
+
+
+def stopped(world: Path, times: int, seed: int = 0) -> Iterator[str]:
+    """Of each stop of `make repro` in the toy world at a random instant: nothing where all of its tree ended within
+    BOUND, nothing began any more, and the same command went on to the same outputs; or what it did instead.
+
+    SIGTERM, SIGINT and SIGHUP in turn, each to the process group or to one process of a random kind.
+    """
+    installed(world)
+    random_ = random.Random(seed)
+    began_at = time.monotonic()
+    whole = _repeated(world)
+    seconds = time.monotonic() - began_at
+    for request in islice(cycle((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)), times):
+        problem = None
+        while problem is None:  # it had ended before
+            _clear(world)
+            problem = _stop(world, request, random_.uniform(0, seconds), random_)
+        yield problem or (
+            "" if _repeated(world, clear=False) == whole else f"{request.name}: other outputs than undisturbed"
+        )
+
+
+def _stop(world: Path, request: signal.Signals, seconds: float, random_: random.Random) -> str | None:
+    kind = GROUP if random_.random() < 0.4 else ""
+    nohup = request == signal.SIGTERM or (request == signal.SIGINT and kind == GROUP)
+    with tree(world, nohup) as running:
+        try:
+            running.make.wait(seconds)
+            return None
+        except subprocess.TimeoutExpired:
+            kind = kind or random_.choice([each for each in KINDS if running.of(each)])
+        try:
+            alive = running.stop(kind, request)
+        except IndexError:  # it has just ended
+            return None
+        said, status = running.said(), running.make.poll()
+    left = [process.name() for process in psutil.process_iter() if _alive(process) and _folder(process) == str(world)]
+    what = f"{request.name} to {kind}"
+    if status == 0:
+        return None
+    if alive or left:
+        return f"{what}: alive after {BOUND:.0f} s: {', '.join(sorted({each.name() for each in alive} | set(left)))}"
+    if status not in (2, -request) or "Traceback" in said:
+        return f"{what}: status {status}: {said[-200:]}"
+    if said.count("repro: ended by") != 1 and "Running stage" in said:
+        return f"{what}: it did not say once what was ended: {said[-200:]}"
+    return ""
+
+
+def _repeated(world: Path, clear: bool = True) -> dict[str, str]:
+    """The outputs of all of DVC's stages, by their digests, after `make repro`."""
+    if clear:
+        _clear(world)
+    with tree(world) as running:
+        if running.make.wait():
+            return {"make repro failed": running.said()[-300:]}
+    stages = yaml.safe_load((world / "dvc.lock").read_text())["stages"]
+    return {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", ())}
+
+
+def _clear(world: Path) -> None:
+    for name in ("data", ".dvc/cache", ".dvc/tmp", ".snakemake"):
+        shutil.rmtree(world / name, ignore_errors=True)
+    (world / "dvc.lock").unlink(missing_ok=True)
+
+
+def _folder(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return process.cwd()
+    return ""
+
+
+def _ignore_sigint() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell without job control does for what it starts by `&`

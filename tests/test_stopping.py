@@ -1,0 +1,73 @@
+"""`nohup make repro &`, asked to end: all of its tree ends, nothing new begins, and the same command goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGTERM, Signals
+
+import pytest
+from stopped import GROUP, began, repository, tree
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory) -> Path:
+    """A repository in which nothing has run."""
+    repository(folder := tmp_path_factory.mktemp("new"))
+    (folder / "long trainings").touch()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A repository in which only the grid has not run."""
+    repository(folder := tmp_path_factory.mktemp("trained"))
+    (folder / "long cells").touch()
+    with tree(folder) as running:
+        running.wait_for(lambda: len(began(folder)) == 4)
+        assert not running.stop(GROUP, SIGTERM)
+    (folder / "began.txt").unlink()
+    shutil.rmtree(folder / "data/checkpoints")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_to_end", "nohup"),
+    [(GROUP, SIGINT, True), ("make", SIGHUP, False), ("dvc", SIGINT, True), ("stage", SIGTERM, True)],
+)
+def test_trainings_side_by_side_end(new, tmp_path, kind, request_to_end, nohup):
+    check(Path(shutil.copytree(new, tmp_path / "repository")), kind, request_to_end, nohup)
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_to_end", "nohup"),
+    [(GROUP, SIGTERM, True), ("snakemake", SIGINT, True), ("stage", SIGTERM, True)],
+)
+def test_the_grid_ends(trained, tmp_path, kind, request_to_end, nohup):
+    check(Path(shutil.copytree(trained, tmp_path / "repository")), kind, request_to_end, nohup)
+
+
+def check(folder: Path, kind: str, request: Signals, nohup: bool) -> None:
+    """Two trainings are at work when the request comes."""
+    with tree(folder, nohup) as running:
+        running.wait_for(lambda: len(began(folder)) == 2)
+        assert not running.stop(kind, request), running.said()
+        said, status = running.said(), running.make.returncode
+    # make has a status of its own where a child of it was asked to end, or a shell has made it ignore the signal
+    assert status == (-request if kind == "make" or (kind == GROUP and request != SIGINT) else 2), said
+    assert f"Error {128 + request}" in said
+    assert len([line for line in said.splitlines() if line.startswith(f"repro: ended by {request.name} (")]) == 1
+    assert "Traceback" not in said
+    assert len(began(folder)) == 2
+    saved = list((folder / "data/checkpoints").iterdir())
+    assert len(saved) == 2
+    if (kind, request) != (GROUP, SIGTERM):
+        return
+    for file in folder.glob("long *"):
+        file.unlink()
+    with tree(folder) as running:
+        assert running.make.wait() == 0, running.said()
+    assert len(json.loads((folder / "data/sweep/cells.json").read_text())) == 3
