@@ -1,4 +1,7 @@
-"""Ranges of numbers and lists, for the options of methods and the keys of params.yaml: `rho: Share = 0.25`."""
+"""Ranges of numbers and lists, for the options of methods and the keys of params.yaml: `rho: Share = 0.25`.
+
+Every number has an upper bound: beyond it there is no memory, or no sense.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,14 @@ from pydantic import AfterValidator, Field
 
 Share = Annotated[float, Ge(0), Le(1)]
 Dropped = Annotated[float, Ge(0), Lt(1)]
-Positive = Annotated[float, Gt(0)]
-NonNegative = Annotated[float, Ge(0)]
-Count = Annotated[int, Ge(1)]
-Natural = Annotated[int, Ge(0)]
+Positive = Annotated[float, Gt(0), Le(1_000_000)]
+NonNegative = Annotated[float, Ge(0), Le(1_000_000)]
+Weight = Annotated[float, Ge(-1_000_000), Le(1_000_000)]
+Count = Annotated[int, Ge(1), Le(10_000_000)]  # of images, epochs, steps
+Natural = Annotated[int, Ge(0), Le(10_000_000)]
+Size = Annotated[int, Ge(1), Le(16_384)]  # of a layer, a vector, a picture's side
+Few = Annotated[int, Ge(1), Le(1_000)]  # words of a caption, beams, layers, samples of an image
+Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
 Pixels = Annotated[int, Ge(1), Le(2048)]  # a side of what a network sees
 Channels = Annotated[list[float], Field(min_length=3, max_length=3)]  # red, green and blue
 

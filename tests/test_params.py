@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import pkgutil
 import re
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Annotated, get_args, get_origin
 
 import pytest
 from pydantic import ValidationError
@@ -14,6 +19,8 @@ from whole_profiles import profile_text
 from pipeline import methods
 from pipeline.composition.objective import Objective
 from pipeline.config.load import load, method_settings
+from pipeline.config.reading import UNIONS, keys_of
+from pipeline.config.schema import Params
 from pipeline.errors import UserError
 from pipeline.evaluation.set_sizes import SetSizes
 from pipeline.training.optimisation import Optimisation
@@ -470,3 +477,45 @@ def test_annotations_take_the_shape_of_their_form(params, overrides):
 
 
 # Handing out
+
+
+def numbers(annotation, place: str, bounds=()) -> Iterator[tuple[str, bool]]:
+    """Each number below a section or an annotation, by its place, and whether it has an upper bound."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        yield from numbers(arguments[0], place, (*bounds, *arguments[1:]))
+    elif annotation in (int, float):
+        limits = [part for bound in bounds for part in getattr(bound, "metadata", None) or [bound]]
+        yield place, any(getattr(limit, name, None) is not None for limit in limits for name in ("le", "lt"))
+    elif keys := keys_of(annotation):
+        for key, inner in keys.items():
+            yield from numbers(inner, f"{place}.{key}")
+    else:
+        for inner in arguments:
+            yield from numbers(inner, place, bounds if origin in UNIONS else ())
+
+
+def test_every_number_has_an_upper_bound():
+    found = dict(numbers(Params, "params"))
+    for module in pkgutil.iter_modules(methods.__path__, "pipeline.methods."):
+        for name, composition in inspect.getmembers(import_module(module.name), inspect.isfunction):
+            if composition.__module__ == module.name and not name.startswith("_"):
+                for option in inspect.signature(composition, eval_str=True).parameters.values():
+                    if option.name not in ("agents", "objective", "rewards"):
+                        found |= numbers(option.annotation, f"{name}.{option.name}")
+    assert len(found) > 100
+    assert [place for place, bounded in found.items() if not bounded] == []
+
+
+@pytest.mark.parametrize("value", ["1000000000", "1e9", "10000000000000000000"])
+def test_a_number_that_asks_for_gigabytes_is_one_line(value):
+    with pytest.raises(UserError, match=r"max_words") as error:
+        load(ROOT / "params.yaml", [f"prepare.max_words={value}"])
+    assert "\n" not in str(error.value)
+
+
+def test_a_line_break_in_a_name_is_one_line_of_error():
+    with pytest.raises(UserError) as error:
+        load(ROOT / "params.yaml", ['features.main.network="resnet18\\n\\e[31m"'])
+    assert len(str(error.value).splitlines()) == 1
+    assert "\x1b" not in str(error.value)

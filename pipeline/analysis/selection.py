@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from pipeline.analysis.judges import Keys
 from pipeline.analysis.results import CIDER, MRR, Point, Results, means
-from pipeline.ranges import Each, Natural, Positive, Share, different
+from pipeline.ranges import Each, Natural, Positive, Seed, Share, different
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class ReportSettings:
     """The section `report` of params.yaml: how the report chooses λ, and what it shows."""
 
     images: Natural = 12  # in the gallery
-    seed: Natural = 0  # of the draw of those images
+    seed: Seed = 0  # of the draw of those images
     control: str = "mle"  # the method whose naturalness is the reference
     min_cider_share: Share = 0.95  # of the control's validation CIDEr that a chosen setting must keep
     metric: Literal["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "SPIDEr"] = "CIDEr"  # on the x axis of the curve

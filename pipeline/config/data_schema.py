@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from pipeline.config.section import Name, Section, Text
-from pipeline.ranges import Count, Each, Natural, Positive, Share, different
+from pipeline.ranges import Count, Each, Few, Natural, Positive, Seed, Share, Size, different
 from pipeline.scenes.world import NEIGHBOURS
 
 
@@ -25,7 +25,7 @@ class Scenes(Section):
     """How many scenes to draw, how large (pixels a side), and whether there is a dialog about each."""
 
     images: Count
-    size: Annotated[int, Field(ge=32)]
+    size: Annotated[int, Field(ge=32, le=4096)]
     val: Count
     test: Count
     dialogs: bool = False
@@ -38,7 +38,7 @@ class Films(Section):
     """How many films to draw, how large (pixels a side), and of how many frames each."""
 
     images: Count
-    size: Annotated[int, Field(ge=32)]
+    size: Annotated[int, Field(ge=32, le=4096)]
     frames: Annotated[int, Field(ge=4, le=100)]
     val: Count
     test: Count
@@ -59,7 +59,7 @@ class Shares(Section):
 
     val: Annotated[float, Field(gt=0, lt=1)]
     test: Annotated[float, Field(gt=0, lt=1)]
-    seed: Natural
+    seed: Seed
 
     def _check(self) -> None:
         if self.val + self.test >= 1:
@@ -100,11 +100,11 @@ File = Literal[
 class Talks(Section):
     """Words after which texts of dialogs are cut, and what each dialog must have; null: any number."""
 
-    caption: Count = 24
-    question: Count = 16
-    answer: Count = 8
-    rounds: Count | None = 10
-    options: Count | None = 100
+    caption: Few = 24
+    question: Few = 16
+    answer: Few = 8
+    rounds: Few | None = 10
+    options: Few | None = 100
 
 
 VISDIAL = {"train", "val", "test", "captions", "train_relevance", "val_relevance", "test_relevance"}
@@ -122,7 +122,7 @@ class Prepare(Section):
     splits: Text | None = None
     shares: Shares | None = None
     min_count: Natural | None = None
-    max_words: Count
+    max_words: Few
     tokenizer: Text | None = None
     count_words: Literal["train", "all"] = "train"
     document_frequencies: Text | None = None
@@ -168,10 +168,10 @@ class Detector(Section):
     """
 
     epochs: Natural
-    width: Count
+    width: Size
     learning_rate: Positive
     batch: Count
-    seed: Natural = 0
+    seed: Seed = 0
     mirrored: bool = False
 
 
@@ -181,7 +181,7 @@ class Imported(Section):
     form: Literal["npy_folders", "tsv", "detections", "visdial"]
     regions: Text | Annotated[tuple[Text, ...], *Each]
     pooled: Text | None = None
-    regions_kept: Count
+    regions_kept: Size
 
     def _check(self) -> None:
         if self.form == "visdial" and (isinstance(self.regions, str) or len(self.regions) != 2):
@@ -190,15 +190,15 @@ class Imported(Section):
             raise ValueError(f"regions is one path for form {self.form}; only tsv takes a list of files")
 
 
-Channels = Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
+Channels = Annotated[tuple[Annotated[float, Field(ge=-1000, le=1000)], ...], Field(strict=False, min_length=1)]
 
 
 class Boxes(Section):
     """How many regions of a detector: `fixed`, or those from a score on (`threshold`), within two numbers."""
 
-    fixed: Count | None = None
-    least: Count | None = None
-    most: Count | None = None
+    fixed: Size | None = None
+    least: Size | None = None
+    most: Size | None = None
     threshold: Share | None = None
 
     def _check(self) -> None:
@@ -224,12 +224,12 @@ class Features(Section):
     network: Text
     weights: Text | None = None
     options: dict[str, Any] = Field(default_factory=dict)
-    image_size: Count | None = None
+    image_size: Size | None = None
     batch: Count | None = None
     mean: Channels | None = None
     std: Channels | None = None
-    project: Count | None = None
-    cells: Count | None = None
+    project: Size | None = None
+    cells: Few | None = None
     mirrored: bool = False
     vector: Literal["mean_and_max", "times"] | None = None
     frames: Annotated[int, Field(ge=1, le=64)] | None = None

@@ -20,6 +20,7 @@ from pipeline.errors import UserError, reason
 
 Path_ = tuple[str, ...]
 DEEPEST = 64  # levels: the parser's time grows with their square
+LIMIT = 1000  # an upper bound from here on is against what no memory holds: it is named where it is exceeded
 UNIONS = (Union, types.UnionType)
 
 
@@ -159,6 +160,8 @@ def one_line(error: ValidationError, model: type[BaseModel], below: Path_ = ()) 
         line = f"{name} is missing: {_allowed(allowed)}"
     elif problem["type"] == "value_error":
         line = f"{name}: {problem['ctx']['error']}"
+    elif problem["type"] == "less_than_equal" and (limit := problem["ctx"]["le"]) >= LIMIT:
+        line = f"{name} = {value} is not allowed: a number of at most {limit:.0f}"
     else:
         line = f"{name} = {value} is not allowed: {_allowed(allowed)}"
     return (*below, *path), line
@@ -221,6 +224,8 @@ def _bounds(metadata: Iterable[Any]) -> str:
     words["pattern"] = "of letters, digits and underscores, a letter first"
     items = [item for entry in metadata for item in getattr(entry, "metadata", None) or [entry]]
     found = {name: getattr(item, name) for item in items for name in words if getattr(item, name, None) is not None}
+    if found.get("le", 0) >= LIMIT:
+        del found["le"]
     if "ge" in found and "le" in found:
         return f" from {found['ge']} to {found['le']}"
     return "".join(", " + words[name].format(bound) for name, bound in found.items())

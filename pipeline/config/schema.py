@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from pydantic import AfterValidator, Field
 
 from pipeline.analysis.selection import ReportSettings
@@ -20,7 +20,7 @@ from pipeline.config.reading import read_mapping
 from pipeline.config.section import Given, Name, Section, Text
 from pipeline.config.views import View, listed_keys
 from pipeline.evaluation.set_sizes import SetSizes
-from pipeline.ranges import Count, Dropped, Each, Natural, NonNegative, Positive, different
+from pipeline.ranges import Count, Dropped, Each, Few, Natural, NonNegative, Positive, Seed, Size, different
 from pipeline.training.optimisation import Optimisation
 
 
@@ -74,20 +74,20 @@ class ListenerSettings(Matching):
 
     features: Name
     encoder: Literal["gru", "bag", "pair"]
-    words: Count
-    hidden: Count
+    words: Size
+    hidden: Size
     warmup_epochs: Natural
     recover: Recover | None = None
     vector_dropout: Dropped = 0.0
     word_dropout: Dropped = 0.0
-    seed: Natural
+    seed: Seed
     optimisation: Annotated[Optimisation, Given, _selects("rsum", *RECALL)]
 
 
 class Lora(Section):
     """Low-rank updates that are trained instead of a model's weights; targets null: of all its linear layers."""
 
-    rank: Count
+    rank: Size
     alpha: Positive
     targets: Annotated[tuple[Text, ...], *Each] | None = None
 
@@ -102,12 +102,12 @@ class SpeakerSettings(Section):
     architecture: Literal["att2in", "lstm", "transformer", "hub"]
     model: Text | None = None
     lora: Lora | None = None
-    words: Count | None = None
-    hidden: Count | None = None
-    attention: Count | None = None
-    encoder_layers: Natural | None = None
-    layers: Count | None = None
-    heads: Count | None = None
+    words: Size | None = None
+    hidden: Size | None = None
+    attention: Size | None = None
+    encoder_layers: Annotated[int, Ge(0), Le(1_000)] | None = None
+    layers: Few | None = None
+    heads: Few | None = None
     dropout: Dropped
     scheduled_sampling: Annotated[ScheduledSampling, Given] | None = None
     image_dropout: Dropped = 0.0
@@ -140,8 +140,8 @@ class Understanding(Section):
 
     features: Name
     encoder: Literal["hciae", "lf", "hre"]
-    words: Count
-    hidden: Count
+    words: Size
+    hidden: Size
     dropout: Dropped
     history: bool = True
     image: bool = True
@@ -158,8 +158,8 @@ class GeneratorSettings(Understanding):
     """Who answers in a dialog, and the pretraining; `layers` and `heads` are of the transformer."""
 
     decoder: Literal["lstm", "transformer"]
-    layers: Count | None = None
-    heads: Count | None = None
+    layers: Few | None = None
+    heads: Few | None = None
 
     def _check(self) -> None:
         super()._check()
@@ -174,10 +174,10 @@ class DiscriminatorSettings(Understanding):
 
     answer: Literal["last", "attention"]
     hears_end: bool = False
-    options: Count | None = None
+    options: Few | None = None
     others: Natural = 0
     norms: NonNegative = 0.0
-    seed: Natural = 0
+    seed: Seed = 0
 
 
 class Pretrained(Section):
@@ -217,9 +217,9 @@ class RetrieverSettings(Section):
     judge: Name | None = None
     temperature: Positive
     mined: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(different)] = ()
-    hidden: Annotated[tuple[Count, ...], Field(strict=False)] = (512, 256)
-    beam: Count = 5
-    no_repeat: Count | None = 3
+    hidden: Annotated[tuple[Size, ...], Field(strict=False)] = (512, 256)
+    beam: Few = 5
+    no_repeat: Few | None = 3
     optimisation: Annotated[Optimisation, Given, _selects()]
 
 
@@ -243,7 +243,7 @@ class Near(Section):
     """
 
     by: Name
-    images: Annotated[int, Ge(2)] | None = None
+    images: Annotated[int, Ge(2), Le(10_000_000)] | None = None
 
     def _check(self) -> None:
         if (self.by == "facts") != (self.images is None):
@@ -253,7 +253,7 @@ class Near(Section):
 class Rerank(Section):
     """Of `samples` captions of an image the one is taken by which the method's own listener finds it most surely."""
 
-    samples: Count
+    samples: Few
 
 
 class Evaluate(Section):
@@ -265,8 +265,8 @@ class Evaluate(Section):
     method → who in dialogs ranks the candidates as well, once: chance, prior, question_prior, names in `pretrain`.
     """
 
-    beam: Count
-    no_repeat: Count | None = None
+    beam: Few
+    no_repeat: Few | None = None
     metrics: Annotated[tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"], ...], *Each]
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
     judges: dict[Name, Name]
@@ -278,7 +278,7 @@ class Evaluate(Section):
     several: Annotated[SetSizes, Given] | None = None
 
 
-Seeds = Annotated[tuple[Natural, ...], *Each]
+Seeds = Annotated[tuple[Seed, ...], *Each]
 Options = dict[str, Any]
 
 
@@ -305,7 +305,7 @@ class Sweep(Section):
 class Params(Section):
     """The parameter file. `load` checks the blocks of `pretrain` and `methods` and fills in their defaults."""
 
-    seed: Natural
+    seed: Seed
     draw: Draw
     prepare: Prepare
     features: dict[Name, Features]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
-Some = Annotated[int, Ge(2)]
+Some = Annotated[int, Ge(2), Le(1_000)]
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,13 @@ from pipeline.metrics.cider import CiderD
 from pipeline.metrics.overlap import bleu, rouge_l
 from pipeline.metrics.texts import TextMetric, Texts, check
 from pipeline.protocols import Score
+from pipeline.ranges import Weight
 from pipeline.scores.naturalness import Cider
 from pipeline.types import Batch, Message
 
 Metric = Literal["CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"]
 Mix = Literal["cider", "bcmr", "spice", "spider"]
-Reward = Mix | dict[Metric, float]
+Reward = Mix | dict[Metric, Weight]
 BLEU: tuple[Metric, ...] = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
 MIXES: dict[Mix, dict[Metric, float]] = {
     "cider": {"CIDEr": 1},
