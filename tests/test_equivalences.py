@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -13,14 +15,15 @@ from pipeline.channels.words import Beam, Greedy, Multinomial
 from pipeline.composition import joint
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method, Term, Turns
-from pipeline.composition.pretraining import frozen_speaker, teacher_forcing
+from pipeline.composition.pretraining import frozen_speaker, matching, teacher_forcing
+from pipeline.errors import UserError
 from pipeline.estimators.baselines import ByBatch, ByGroup, Centred, GroupMean, LeaveOneOut
 from pipeline.estimators.learned import Learned, Regression
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import Detached, NoBaseline, Pathwise, ScoreFunction
 from pipeline.methods.luo import luo
 from pipeline.methods.mixer import mixer
-from pipeline.methods.psst import psst_multinomial, reinforce, st_multinomial
+from pipeline.methods.psst import psst_multinomial, reinforce, st_gumbel, st_multinomial
 from pipeline.models.decoder import Decoder, Dropout
 from pipeline.models.unroll import read, speak
 from pipeline.numbers import Numbers
@@ -220,6 +223,61 @@ def test_the_listener_s_turn_of_reinforce_is_a_frozen_speaker(toy):
     frozen = gradients(frozen_speaker(agents.speaker, agents.listener, Hinge(agents.listener)), batch)
     turn = gradients(reinforce(toy.agents(), Objective(), lam), batch)
     same(turn, {name: lam * gradient for name, gradient in frozen.items()})
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_hinge_of_a_listener_alone_is_averaged_or_summed_over_the_batch(toy, reduction):
+    agents, batch = toy.agents(), toy.batch(1)
+    hinge = Hinge(agents.listener)
+    objective = Objective(listener_reduction=reduction)
+    for method, channel, lam in (
+        (matching(agents.listener, hinge, reduction), Forced(learns=False), 1.0),
+        (frozen_speaker(agents.speaker, agents.listener, hinge, reduction), Multinomial(), 1.0),
+        (reinforce(agents, objective, 0.25), Multinomial(), 0.25),
+    ):
+        method.freeze(1)
+        losses, _ = method.step(batch, seed=3)
+        each = hinge(StepRollouts(agents.speaker, batch, 3).of(channel), batch)  # (8,), a caption of each image
+        wanted = sum(each.tolist()) / (len(each) if reduction == "mean" else 1)
+        assert float(sum(losses.values()).detach()) == pytest.approx(-lam * wanted)
+        assert abs(wanted) > 0.1
+
+
+def naturalness(method, batch):
+    """The term's loss, the gradient of the speaker, and the mean CIDEr-D that is reported."""
+    method.freeze(batch.step)
+    losses, report = method.step(batch, seed=3)
+    gradient = torch.autograd.grad(losses["naturalness"], list(method.agents["speaker"].parameters()))
+    return losses["naturalness"], gradient, report["naturalness/score"]
+
+
+@pytest.mark.parametrize("make", [st_multinomial, st_gumbel])
+def test_cider_may_score_the_captions_that_the_listener_hears(toy, make):
+    """−Σ (CIDEr of a caption − that of the greedy one) · log p of its words / all words, times 1 − λ."""
+    agents, batch = toy.agents(), toy.batch()
+    channel = StraightThrough() if make is st_multinomial else Gumbel()
+    loss, gradient, score = naturalness(make(agents, Objective(cider_sample="shared"), 0.25), batch)
+    rollouts = StepRollouts(agents.speaker, batch, 3)
+    heard, greedy = rollouts.of(channel), rollouts.of(Greedy())
+    of_heard, of_greedy = (toy.cider(said.tokens, said.images) for said in (heard, greedy))
+    log_probs = read(agents.speaker, replace(batch, captions=heard.tokens)).log_probs
+    wanted = -0.75 * ((of_heard - of_greedy).unsqueeze(1) * log_probs).sum() / heard.mask.sum()
+    torch.testing.assert_close(score, of_heard.mean())
+    torch.testing.assert_close(loss, wanted)
+    for one, other in zip(gradient, torch.autograd.grad(wanted, list(agents.speaker.parameters())), strict=True):
+        torch.testing.assert_close(one, other)
+    own = naturalness(make(toy.agents(), Objective(), 0.25), batch)
+    assert not torch.isclose(own[0], loss)
+
+
+def test_psst_draws_captions_for_cider_also_where_straight_through_shares(toy):
+    own, shared = (
+        naturalness(psst_multinomial(toy.agents(), Objective(cider_sample=sample), 0.25), toy.batch())
+        for sample in ("own", "shared")
+    )
+    assert torch.equal(own[0], shared[0])
+    with pytest.raises(UserError, match="cider_sample shared goes with samples 1, not 5"):
+        st_multinomial(toy.agents(), Objective(samples=5, cider_sample="shared"), 0.25)
 
 
 def test_without_a_baseline_advantages_are_the_scores(toy):

@@ -115,6 +115,7 @@ STRICT = [
     ("prepare.format=coco", "prepare", "annotations", "{train: file"),
     ("prepare.format=visdial", "prepare", "annotations", "format visdial takes dialogs: and annotations"),
     ("prepare.dialogs={}", "prepare", "karpathy", "format karpathy takes"),
+    ("prepare.count_ngrams=all", "prepare.count_ngrams", '"all"', "clipped | whole"),
     ("prepare.format=flickr8k", "prepare", "flickr8k", "{captions: file"),
     ("prepare.annotations=[a.json, b.json]", "prepare", "karpathy", "annotations: file"),
     ("prepare.splits=s.json", "prepare", "karpathy", "neither splits nor shares"),

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from torch import nn
 
 from pipeline.channels.forced import Forced
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.searched import Reread
 from pipeline.channels.words import Greedy, Multinomial
 from pipeline.composition.method import CRITIC, JOINT, LISTENER, SPEAKER, Method, Term, Turns
 from pipeline.composition.objective import Expecting, Objective
+from pipeline.errors import UserError
 from pipeline.estimators.baselines import ByBatch, ByGroup, Centred, GroupMean, LeaveOneOut, SelfCritical
 from pipeline.estimators.learned import Learned, Regression
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, Raw, ScoreFunction
@@ -57,7 +60,7 @@ def expecting(objective: Objective, baseline: Expecting) -> Baseline:
 
 
 def by_likelihood(
-    objective: Objective, baseline: Expecting | None = None, channel: Multinomial | None = None
+    objective: Objective, baseline: Expecting | None = None, channel: Channel | None = None
 ) -> ScoreFunction:
     """REINFORCE on ordinary samples; `baseline` and `channel` where they are other than the objective's."""
     expected = expecting(objective, baseline or objective.baseline)
@@ -76,16 +79,18 @@ def tradeoff(
     discriminability: Estimator,
     turns: Turns,
     listening: Estimator | None = None,
+    naturalness: Estimator | None = None,
 ) -> Method:
     """λ · discriminability + (1 − λ) · CIDEr-D (PSST Eq. 3). A term of weight 0 is left out.
 
     The hinge crosses by `discriminability`, CIDEr-D by likelihood; with `objective.anchor` the cross-entropy of a human
     caption is a third term. With `listening` the listener learns the hinge by that estimator, the speaker by the other.
+    `naturalness` is CIDEr-D's estimator where it is not that of the objective.
     """
     hinge = hinge_of(objective, agents.listener)
     terms = [
         Term("discriminability", lam, hinge, discriminability, SPEAKER if listening else SPEAKER | LISTENER),
-        Term("naturalness", 1 - lam, Cider(agents.cider), by_likelihood(objective), SPEAKER),
+        Term("naturalness", 1 - lam, Cider(agents.cider), naturalness or by_likelihood(objective), SPEAKER),
         Term("anchor", (1 - lam) * objective.anchor, Given(), ScoreFunction(Forced()), SPEAKER),
     ]
     if listening:
@@ -94,8 +99,16 @@ def tradeoff(
 
 
 def through_words(agents: Agents, objective: Objective, lam: float, channel: Channel) -> Method:
-    """Both learn; the hinge's gradient reaches the speaker through the words of `channel`."""
-    return tradeoff(agents, objective, lam, Pathwise(channel, objective.reduction), JOINT)
+    """Both learn; the hinge's gradient reaches the speaker through the words of `channel`.
+
+    Raises UserError where CIDEr-D shares a sample, and the objective asks for several.
+    """
+    shared = None
+    if objective.cider_sample == "shared" and not isinstance(channel, PartialSampling):
+        if objective.samples != 1:
+            raise UserError(f"cider_sample shared goes with samples 1, not {objective.samples}: the listener hears one")
+        shared = by_likelihood(objective, channel=Reread(channel))
+    return tradeoff(agents, objective, lam, Pathwise(channel, objective.reduction), JOINT, naturalness=shared)
 
 
 def with_critic(

@@ -20,10 +20,15 @@ class Objective:
     """Negatives: the hardest of the batch, or the mean over all of it."""
     reduction: Literal["sum", "mean"] = "sum"
     """Of a differentiable score over the batch; the sum is why the paper's λ are tiny."""
+    listener_reduction: Literal["mean", "sum"] = "mean"
+    """Of the hinge over the batch, in steps in which the listener alone learns (REINFORCE)."""
     eos_in_reward: bool = True
     """Whether CIDEr-D as a reward counts the end of a caption as a word."""
     document_frequencies: Literal["train", "batch"] = "train"
     """What its n-grams are weighted by: the training split, or the current batch."""
+    cider_sample: Literal["own", "shared"] = "own"
+    """Captions that CIDEr-D scores in straight-through methods: samples of its own, or those that the listener hears,
+    read again without dropout (the published code has one pass for both). PSST always draws its own."""
     greedy_dropout: bool = False
     """Whether the greedy baseline keeps its dropout, as the published code does."""
     centre: bool = False

@@ -9,7 +9,7 @@ from torch import nn
 from pipeline.channels.forced import Forced, ScheduledSampling
 from pipeline.channels.words import Multinomial
 from pipeline.composition.method import LISTENER_ONLY, SPEAKER_ONLY, Method, Term
-from pipeline.estimators.surrogate import Detached, ScoreFunction
+from pipeline.estimators.surrogate import Detached, Reduction, ScoreFunction
 from pipeline.models.decoder import Decoder
 from pipeline.protocols import Score
 from pipeline.scores.naturalness import Given
@@ -30,14 +30,13 @@ def teacher_forcing(
     return Method(agents, (likelihood,), SPEAKER_ONLY, image_dropout=image_dropout)
 
 
-def matching(listener: nn.Module, score: Score) -> Method:
+def matching(listener: nn.Module, score: Score, reduction: Reduction = "mean") -> Method:
     """A listener learns to match human captions and images (VSE++, Faghri et al. 2018), or answers and questions."""
-    return Method(
-        {"listener": listener}, (Term("matching", 1.0, score, Detached(Forced(learns=False))),), LISTENER_ONLY
-    )
+    term = Term("matching", 1.0, score, Detached(Forced(learns=False), reduction))
+    return Method({"listener": listener}, (term,), LISTENER_ONLY)
 
 
-def frozen_speaker(speaker: Decoder, listener: nn.Module, score: Score) -> Method:
+def frozen_speaker(speaker: Decoder, listener: nn.Module, score: Score, reduction: Reduction = "mean") -> Method:
     """The listener learns on what the speaker says, and the speaker stays as it is (§7.1)."""
     agents = {"speaker": speaker, "listener": listener}
-    return Method(agents, (Term("matching", 1.0, score, Detached(Multinomial())),), LISTENER_ONLY)
+    return Method(agents, (Term("matching", 1.0, score, Detached(Multinomial(), reduction)),), LISTENER_ONLY)

@@ -126,6 +126,7 @@ class Prepare(Section):
     tokenizer: Text | None = None
     count_words: Literal["train", "all"] = "train"
     document_frequencies: Text | None = None
+    count_ngrams: Literal["clipped", "whole"] = "clipped"
     expect: Expect | None = None
     corrupt: Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(different)] = ()
     missing: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -147,6 +148,11 @@ class Prepare(Section):
                 fits = self.splits is not None
             case _:
                 fits = False
+        if self.count_ngrams == "whole" and self.document_frequencies is not None:
+            raise ValueError(
+                f"count_ngrams whole counts n-grams here, and document_frequencies {self.document_frequencies} gives "
+                "their counts; leave out one"
+            )
         fits = fits and (self.dialogs is None) == (self.format != "visdial")
         if not fits or (self.shares is not None and self.format != "folder"):
             raise ValueError(FORMS[self.format])

@@ -51,12 +51,13 @@ RECALL = ("recall@1", "recall@5", "recall@10")
 
 
 class Matching(Section):
-    """The objective by which a listener learns to match captions and images."""
+    """The objective by which a listener learns to match captions and images; `reduction` is over the batch."""
 
     objective: Literal["infonce", "hinge"]
     margin: NonNegative
     temperature: Positive
     negatives: Literal["hardest", "all"]
+    reduction: Literal["mean", "sum"] = "mean"
 
 
 class Recover(Section):

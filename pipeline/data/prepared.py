@@ -160,6 +160,11 @@ class Prepared:
         """The captions of an image as tokens, clipped, without EOS."""
         return [row[row > 0].tolist() for row in self.tokens[self.first[image] : self.first[image + 1]]]
 
+    def whole_captions(self, image: int) -> list[list[int]]:
+        """Return the captions of an image as tokens, unclipped, without EOS."""
+        read = [text.split() for text in self.texts(image)] if self.vocabulary.reads_text else self.words(image)
+        return [self.vocabulary.encode(words) for words in read]
+
     def references(self, images: Sequence[int] | np.ndarray) -> np.ndarray:
         """(n, K, T) int32: all captions of n images; rows beyond an image's own captions are all 0."""
         images = np.asarray(images)

@@ -58,4 +58,6 @@ def reinforce(
     CIDEr-D keeps the objective's baseline.
     """
     speaking = by_likelihood(objective, baseline)
-    return tradeoff(agents, objective, lam, speaking, ALTERNATE, Detached(speaking.channel))
+    return tradeoff(
+        agents, objective, lam, speaking, ALTERNATE, Detached(speaking.channel, objective.listener_reduction)
+    )

@@ -36,8 +36,8 @@ def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool =
     """In how many images each n-gram of the captions occurs, from which CIDEr's idf is computed.
 
     `captions`: for each image its captions as ids 1 … 32767. Captions are clipped to `max_words`; with `eos`, those
-    that are shorter end in the word 0. So only n-grams that a speaker can generate are counted; published files of
-    document frequencies are counted over unclipped captions and differ in the n-grams of long captions.
+    that are shorter end in the word 0. So only n-grams that a speaker can generate are counted, unless `max_words` is
+    more than the longest caption has: published files are counted so.
     Returns sorted keys (K,) int64 and counts (K,) int32. Raises UserError for an id out of range.
     """
     words = words_of(_padded(captions, max_words)[0], eos)

@@ -62,7 +62,7 @@ def pretraining(
         if section.word_dropout and unk < 0:
             raise UserError("word_dropout makes words UNK, which this vocabulary does not have: set it to 0")
         score = Dropping(score, section.vector_dropout, section.word_dropout, unk)
-    return matching(listener, score), None
+    return matching(listener, score, section.reduction), None
 
 
 def _speaker(section: Node, prepared: Prepared, store: FeatureStore) -> Decoder:
@@ -110,4 +110,5 @@ def adaptation(
     if isinstance(listener, Discriminator):
         return frozen_speaker(speaker, listener, Preferred(listener, reverse=True)), None
     assert isinstance(listener, Listener)
-    return frozen_speaker(speaker, listener, _plain_score(section, listener)), cider(prepared).to(device)
+    method = frozen_speaker(speaker, listener, _plain_score(section, listener), section.reduction)
+    return method, cider(prepared).to(device)

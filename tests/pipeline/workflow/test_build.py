@@ -15,19 +15,22 @@ import pytest
 import torch
 import yaml
 from PIL import Image
-from whole_profiles import profile
+from whole_profiles import profile, profile_text
 
 from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.pretraining import matching
+from pipeline.config.load import load
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.methods.guidance import guidance
 from pipeline.methods.luo import luo
+from pipeline.metrics.cider import pack
 from pipeline.models.att2in import Att2in
 from pipeline.models.critic import Critic
 from pipeline.models.listener import Listener
+from pipeline.models.lstm import PooledLstm
 from pipeline.models.weights import load_agent, save_agents
 from pipeline.scores.discriminability import Hinge
 from pipeline.training.optimisation import Optimisation
@@ -36,18 +39,19 @@ from pipeline.workflow import stage as door
 from pipeline.workflow.build_data import cider
 from pipeline.workflow.build_evaluation import speaker_in
 from pipeline.workflow.build_judges import judges_of
-from pipeline.workflow.build_pretraining import adaptation
+from pipeline.workflow.build_pretraining import adaptation, pretraining
 from pipeline.workflow.build_training import training_of
 from stages import prepare
 
 ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
+ROLES = ("speaker", "listener")
 TRAINING = [["a red ball", "red ball"], ["a blue ball"], ["a red dog"], ["a ball", "the ball"]]
 HELD_OUT = [["a red dog on grass"], ["a dog"]]
 OTHERS = [["a ball"], ["the dog"], ["red red ball"], ["a blue blue dog"]]
 
 
-def prepared(folder: Path, held_out: list[list[str]]) -> Prepared:
+def prepared(folder: Path, held_out: list[list[str]], **options: object) -> Prepared:
     """What the prepare stage makes of the training images, the same each time, and of those that are held out."""
     captions, raw = [*held_out, *TRAINING], folder / "raw"
     (raw / "images").mkdir(parents=True)
@@ -59,7 +63,7 @@ def prepared(folder: Path, held_out: list[list[str]]) -> Prepared:
         images.append({"filename": f"{i}.png", "imgid": i, "split": split, "sentences": sentences})
     (raw / "dataset.json").write_text(json.dumps({"images": images}))
     params = profile("scenes")
-    params["prepare"] |= {"root": str(raw), "annotations": "dataset.json", "min_count": 0, "max_words": 4}
+    params["prepare"] |= {"root": str(raw), "annotations": "dataset.json", "min_count": 0, "max_words": 4} | options
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     (folder / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
     with pytest.MonkeyPatch.context() as patch:
@@ -80,6 +84,18 @@ def test_document_frequencies_are_counted_over_training_images_alone(data):
     words = {word: found.get(data.vocabulary.encode([word])[0]) for word in ("a", "red", "ball", "blue", "dog", "the")}
     assert words == {"a": 4, "red": 2, "ball": 3, "blue": 1, "dog": 1, "the": 1}  # a word alone is its own key
     assert found[0] == 4  # each image has a caption that ends
+
+
+@pytest.mark.parametrize(("counted", "wanted"), [("clipped", (2, 0, None)), ("whole", (3, 1, 4))])
+def test_document_frequencies_count_clipped_or_whole_references(tmp_path, counted, wanted):
+    """Of two words: the third word of a reference, the bigram that it ends, and the EOS behind it."""
+    found = prepared(tmp_path, HELD_OUT, max_words=2, count_ngrams=counted)
+    table = pq.read_table(found.folder / "document_frequencies.parquet").to_pydict()
+    frequencies = dict(zip(table["key"], table["count"], strict=True))
+    ball, blue = (found.vocabulary.encode([word])[0] for word in ("ball", "blue"))
+    (pair,) = pack(np.array([[blue, ball]])).tolist()
+    assert (frequencies[ball], frequencies.get(pair, 0), frequencies.get(0)) == wanted
+    assert found.tokens.shape[1] == 2
 
 
 def test_rewards_of_training_captions_do_not_depend_on_held_out_images(data, tmp_path):
@@ -135,10 +151,34 @@ def same(agent: torch.nn.Module, folder: Path, role: str) -> bool:
 
 
 def test_the_pretrained_listener_gets_used_to_a_method_s_speaker(models, data):
-    section = SimpleNamespace(objective="hinge", margin=0.2, negatives="hardest")
-    agents = adaptation(section, models / "models/luo", models, data, CPU)[0].agents
+    section = SimpleNamespace(objective="hinge", margin=0.2, negatives="hardest", reduction="sum")
+    method, _ = adaptation(section, models / "models/luo", models, data, CPU)
+    agents = method.agents
+    assert [term.estimator.reduction for term in method.terms] == ["sum"]
     assert same(agents["listener"], models / "pretrained/listener", "listener")
     assert same(agents["speaker"], models / "models/luo", "speaker")
+
+
+def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(models, data, tmp_path):
+    """From the words of params.yaml to the networks, as the stage builds them."""
+    (tmp_path / "params.yaml").write_text(profile_text("scenes_lstm"))
+    parameters = load(tmp_path / "params.yaml", ["pretrain.speaker.hidden=6", "pretrain.listener.reduction=sum"])
+    roles = {name: parameters.for_stage("pretrain", name, dvc_yaml=ROOT / "dvc.yaml").pretrain[name] for name in ROLES}
+    store = FeatureStore(models / "features/main")
+    method, scorer = pretraining(roles["speaker"], data, store, CPU)
+    found = method.agents["speaker"]
+    assert isinstance(found, PooledLstm)
+    assert found.arguments == {
+        "vocabulary": len(data.vocabulary),
+        "region_size": 7,
+        "words": 128,
+        "hidden": 6,
+        "dropout": 0.1,
+        "max_words": 4,
+    }
+    assert scorer is not None
+    method, _ = pretraining(roles["listener"], data, store, CPU)
+    assert [term.estimator.reduction for term in method.terms] == ["sum"]
 
 
 def test_each_judge_is_the_one_that_it_is_called_and_sees_the_features_that_it_learned_from(models, data):
