@@ -191,9 +191,32 @@ def memory(asked: Asked) -> Iterator[Line]:
         yield Line(f"memory at 10 × the data: {name}", 1, int(large < 1.25 * small), grown)
 
 
+def server(asked: Asked) -> Iterator[Line]:
+    """What strangers send to the page, answers of studies that were damaged, and outputs that cannot be written."""
+    from hostile_requests import hostile_bodies, hostile_outcome, serving, too_much
+    from saywhich_world import make_repository
+
+    data = make_repository(asked.scratch, project=5, vector="mean_and_max", mirrored=True)
+    with serving(data / "models/psst_multinomial") as served:
+        doing("requests that take memory")
+        outcomes = [outcome for _, outcome in too_much(served)]
+        most = f"at most {served.memory('VmHWM'):.0f} MB above the model"
+        line = counted("bombs, held uploads and long lists to saywhich serve", outcomes)
+        yield line if line.short else Line(line.tried, line.times, line.held, most)
+        doing("hostile JSON")
+        answers = ((address, body, *served.post(address, body)) for address, body in hostile_bodies())
+        yield counted("hostile JSON to saywhich serve", (hostile_outcome(*answer) for answer in answers))
+    said = _pytest(["tests/pipeline/study/test_damaged_answers.py", "-s"], SAYWHICH_DAMAGES=str(asked.damages // 5))
+    for times, short in re.findall(r"(\d+) damages were tried, (\d+) fell short", said):
+        yield Line("damaged answers and keys of studies", int(times), int(times) - int(short), _failures(said))
+    outputs = ["tests/saywhich/test_outputs.py", "tests/saywhich/test_serve.py"]
+    yield _tests(_pytest(outputs), "outputs, hosts and ports that cannot be, and names of strangers")
+
+
 ROWS: dict[str, Callable[[Asked], Iterator[Line]]] = {
     "kills": kills, "notices": notices, "signals": signals, "damage": damage, "disk": disk, "fuzz": fuzz,
     "writers": writers, "hostile": hostile, "diverging": diverging, "memory": memory,
+    "server": server,
 }  # fmt: skip
 ON_A_WORLD = ("kills", "notices", "signals", "damage", "disk")
 

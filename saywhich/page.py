@@ -114,7 +114,7 @@ def app_of(
 ) -> FastAPI:
     """The application: `models` by name, photos `samples` to try it with, names of `hosts` beside this machine's."""
     limit, worker = limits or Limits(), ThreadPoolExecutor(1)  # one request is worked on, the others wait their turn
-    copies = sample_copies(samples)
+    copies = {str(number): copy for number, copy in enumerate(sample_copies(samples))}
     app = FastAPI(title="saywhich", docs_url=None, redoc_url=None)
     app.add_middleware(Uploads, limits=limit, headers=HEADERS)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", *hosts])
@@ -201,9 +201,9 @@ def app_of(
         return await answered(request, work)
 
     @app.get("/samples/{number}", response_class=Response)
-    async def sample(number: int) -> Response:
+    async def sample(number: str) -> Response:
         """A photo to try the page with, without its metadata."""
-        if not 0 <= number < len(copies):
+        if number not in copies:
             raise HTTPException(404, "no such photo")
         kind = "png" if copies[number].startswith(b"\x89PNG") else "jpeg"
         return Response(copies[number], media_type=f"image/{kind}")

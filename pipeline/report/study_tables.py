@@ -48,8 +48,8 @@ def _game_table(games: Sequence[Played]) -> Table:
 
 
 def _retrieval_table(answers: Answers) -> Table | None:
-    told = answers.key["tasks"][RETRIEVAL]
-    found = verdicts(answers.of(RETRIEVAL), [*told["methods"], PEOPLE])
+    told = answers.key.tasks[RETRIEVAL]
+    found = verdicts(answers.of(RETRIEVAL), [*told.methods, PEOPLE])
     if not found:
         return None
     base = next((each for each in found if each.method == REFERENCE), found[0])
@@ -68,13 +68,13 @@ def _retrieval_table(answers: Answers) -> Table | None:
         Column("single vote right, %", show=lambda each: _shown(each.by_vote)),
         Column("votes alike", show=lambda each: signed(number(each.alikeness, 2))),
     ]
-    caption = f"Which of two similar images is a caption of? Methods of similar {told['alike_in']}, {told['at']:.3f}"
+    caption = f"Which of two similar images is a caption of? Methods of similar {told.alike_in}, {told.at:.3f}"
     return _table("study_retrieval", caption, columns, found, answers, RETRIEVAL, "McNemar's exact test against it")
 
 
 def _naturalness_table(answers: Answers) -> Table | None:
-    told, reference = answers.key["tasks"][NATURALNESS], answers.key["reference"]
-    found = verdicts(answers.of(NATURALNESS), [method for method in told["methods"] if method != reference])
+    told, reference = answers.key.tasks[NATURALNESS], answers.key.reference
+    found = verdicts(answers.of(NATURALNESS), [method for method in told.methods if method != reference])
     if not found:
         return None
     scores = preferences(found)
@@ -91,7 +91,7 @@ def _naturalness_table(answers: Answers) -> Table | None:
     ]
     caption = (
         f"Which of two captions is better written, the method's or that of {published(reference)}? "
-        f"Methods of similar {told['alike_in']}, {told['at']:.1f}"
+        f"Methods of similar {told.alike_in}, {told.at:.1f}"
     )
     extra = "images on which both captions are equal are not asked"
     return _table("study_naturalness", caption, columns, found, answers, NATURALNESS, extra)

@@ -6,15 +6,66 @@ right), `chosen` (one of them) and `seconds`.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pipeline.errors import UserError
-from pipeline.study.design import KEY, PASSED, SERVED, TASKS, Question, Task
+from pydantic import ConfigDict, Field
+
+from pipeline.errors import UserError, reason
+from pipeline.runtime.records import Line, Record, as_record, parse_json, read_bytes, read_json
+from pipeline.study.design import KEY, PASSED, SERVED, TASKS, Question, Task, study_name
+
+MOST = 2**26  # bytes of a file of answers, or of a key
+Text = Annotated[str, Field(max_length=10_000)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class Open(Record):
+    """A record that may have other keys, which are not read."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Answer(Open):
+    """What a rater answered."""
+
+    study: Line
+    rater: Line | int
+    question: Line
+    chosen: Text
+    seconds: Seconds | None = None
+
+
+class Asked(Open):
+    """A question of the key: `Question`, and whether it only qualifies raters."""
+
+    name: Line
+    task: Task
+    shown: Text
+    options: Annotated[list[Text], Field(min_length=2, max_length=2)]
+    subject: Annotated[int, Field(ge=0, lt=2**53)]
+    methods: list[Line]
+    qualification: bool
+
+
+class Compared(Open):
+    """What a task compares: methods, alike in a metric at a value."""
+
+    methods: dict[Line, Any]
+    alike_in: Line
+    at: float
+
+
+class Key(Open):
+    """The key of a study, as far as answers are read with it."""
+
+    study: Line
+    reference: Line
+    tasks: dict[Task, Compared]
+    questions: list[Asked]
 
 
 @dataclass(frozen=True)
@@ -31,7 +82,7 @@ class Vote:
 class Answers:
     """All votes of raters who passed the qualification, and what was left out, in words."""
 
-    key: Mapping[str, Any]
+    key: Key
     votes: tuple[Vote, ...]
     notes: tuple[str, ...] = ()
 
@@ -45,32 +96,31 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
     A rater's second answer to a question is left out, and so are raters who did not pass the qualification of a task.
     Raises UserError for a file that cannot be read, and for answers of another study.
     """
-    key = _json(study / KEY, "saywhich study writes it")
-    questions = {each["name"]: each for each in key["questions"]}
-    of_rater: dict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
+    key = _key(study / KEY)
+    questions = {each.name: each for each in key.questions}
+    of_rater: dict[tuple[str, str], dict[str, Answer]] = defaultdict(dict)
     again = 0
-    for where, answer in given_answers(paths):
-        if not isinstance(answer, dict) or not {"study", "rater", "question", "chosen"} <= answer.keys():
-            raise UserError(f"{where}: not an answer of a study's page")
-        if answer["study"] != key["study"]:
-            raise UserError(f"{where}: of the study {answer['study']}, and {study / KEY} is of {key['study']}")
-        asked = questions.get(answer["question"])
-        if asked is None or answer["chosen"] not in asked["options"]:
+    for where, given in given_answers(paths):
+        answer = as_record(given, Answer, where, "not an answer of a study's page")
+        if answer.study != key.study:
+            raise UserError(f"{where}: of the study {answer.study[:40]}, and {study / KEY} is of {key.study}")
+        asked = questions.get(answer.question)
+        if asked is None or answer.chosen not in asked.options:
             raise UserError(f"{where}: no such question, or no such option of it; the file was changed")
-        given = of_rater[str(answer["rater"]), asked["task"]]
-        again += answer["question"] in given
-        given.setdefault(answer["question"], answer)
+        before = of_rater[str(answer.rater), asked.task]
+        again += answer.question in before
+        before.setdefault(answer.question, answer)
     votes, failed = [], []
     for (rater, task), given in of_rater.items():
-        asked_of = [(_question(questions[name]), answer) for name, answer in given.items()]
-        right = sum(q.options[0] == a["chosen"] for q, a in asked_of if questions[q.name]["qualification"])
+        asked_of = [(questions[name], answer) for name, answer in given.items()]
+        right = sum(q.options[0] == a.chosen for q, a in asked_of if q.qualification)
         if right < PASSED:
             failed.append(f"{rater} ({task}, {right})")
             continue
         votes += [
-            Vote(q, rater, q.options[0] == a["chosen"], float(a.get("seconds") or 0))
+            Vote(_question(q), rater, q.options[0] == a.chosen, float(a.seconds or 0))
             for q, a in asked_of
-            if not questions[q.name]["qualification"]
+            if not q.qualification
         ]
     few = f"Left out, with fewer than {PASSED} right answers in the qualification"
     notes = [f"{few}: {', '.join(failed)}."] if failed else []
@@ -85,13 +135,22 @@ def given_answers(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
             yield f"{path}, answer {number}", answer
 
 
-def _question(entry: Mapping[str, Any]) -> Question:
-    if entry["task"] not in TASKS:
-        raise UserError(f"{KEY}: unknown task {entry['task']}")
-    first, second = entry["options"]
-    return Question(
-        entry["name"], entry["task"], entry["shown"], (first, second), entry["subject"], tuple(entry["methods"])
-    )
+def _key(path: Path) -> Key:
+    """Read a study's key; UserError where it is not what was written: the study's name is a digest of the rest."""
+    if not path.exists():
+        raise UserError(f"{path}: no such file; saywhich study writes it")
+    content = read_json(path, "make the study again", MOST)
+    key = as_record(content, Key, str(path), "make the study again")
+    if study_name({name: value for name, value in content.items() if name != "study"}) != key.study:
+        raise UserError(f"{path}: not what was written; make the study again, or get the file again")
+    if set(key.tasks) != set(TASKS) or len({each.name for each in key.questions}) < len(key.questions):
+        raise UserError(f"{path}: a task is missing, or two questions have one name; make the study again")
+    return key
+
+
+def _question(asked: Asked) -> Question:
+    first, second = asked.options
+    return Question(asked.name, asked.task, asked.shown, (first, second), asked.subject, tuple(asked.methods))
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -107,14 +166,16 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 def _answers(path: Path) -> Iterator[tuple[int, Any]]:
     """The answers of a file, numbered from 1."""
     if path.suffix == ".json":
-        yield from enumerate(_of_label_studio(_json(path, "expected an export of Label Studio"), path), 1)
+        tasks = read_json(path, "expected an export of Label Studio", MOST)
+        yield from enumerate(_of_label_studio(tasks, path), 1)
         return
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        content = read_bytes(path, "give what a study's page saved", MOST).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 ({error}); give what a study's page saved") from None
+    for number, line in enumerate(content.split("\n"), 1):
         if line.strip():
-            try:
-                yield number, json.loads(line)
-            except ValueError as error:
-                raise UserError(f"{path}, line {number}: not JSON ({error})") from None
+            yield number, parse_json(line, f"{path}, line {number}: not JSON", "give what a study's page saved")
 
 
 def _of_label_studio(tasks: Any, path: Path) -> Iterator[dict[str, Any]]:
@@ -133,14 +194,7 @@ def _of_label_studio(tasks: Any, path: Path) -> Iterator[dict[str, Any]]:
                     "chosen": data[side].removeprefix(SERVED),
                     "seconds": made.get("lead_time"),
                 }
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise UserError(f"{path}: not an export of Label Studio as JSON ({type(error).__name__}: {error})") from None
-
-
-def _json(path: Path, hint: str) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; {hint}") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}); {hint}") from None
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"{path}: not an export of Label Studio as JSON ({type(error).__name__}: {reason(error, 60)})"
+        ) from None

@@ -7,7 +7,8 @@ left for half of its raters (rounded), and so it is for half of a sheet's questi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -119,6 +120,11 @@ def named(questions: Iterable[Question], prefix: str, seed: int) -> list[Questio
     listed = list(questions)
     numbers = np.random.default_rng([seed, len(listed)]).permutation(len(listed)).tolist()
     return [replace(each, name=f"{prefix}{number:04d}") for number, each in zip(numbers, listed, strict=True)]
+
+
+def study_name(content: Mapping[str, object]) -> str:
+    """Name a study by a digest of what its key holds beside the name."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def opaque(seed: int, name: object) -> str:

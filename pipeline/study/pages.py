@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pipeline.features.images import open_image
-from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Round, Sheet, Task
+from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Round, Sheet, Task, study_name
 
 TEMPLATE = Path(__file__).parent / "template"
 LONGEST_SIDE = 420  # pixels of a picture
@@ -95,7 +94,7 @@ def key_of(sheets: Sequence[Sheet], about: Mapping[str, Any]) -> dict[str, Any]:
         "questions": [questions[name] | {"qualification": name in qualification} for name in sorted(questions)],
         "sheets": [_sheet(sheet) for sheet in sheets],
     }
-    return {"study": hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12], **key}
+    return {"study": study_name(key), **key}
 
 
 def _seen(each: Round) -> dict[str, Any]:

@@ -6,16 +6,28 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from pipeline.errors import UserError
-from pipeline.study.answers import given_answers
+from pipeline.runtime.records import Line, as_record
+from pipeline.study.answers import Open, Seconds, Text, given_answers
 from pipeline.study.majority import binomial
 
 GAME = "play"  # what the game's rounds have as their study
-FIELDS = {"asked", "shown", "right", "chosen", "listener", "model", "seconds"}
+
+
+class Round(Open):
+    """A round as the page saves it."""
+
+    shown: Annotated[list[Text], Field(min_length=2, max_length=1000)]
+    right: Text
+    chosen: Text
+    listener: Text
+    model: Line
+    seconds: Seconds
 
 
 @dataclass(frozen=True)
@@ -37,15 +49,16 @@ class Played:
 
 def read_played(paths: Sequence[Path]) -> list[Played]:
     """The rounds in `paths`, by model; none where the first answer is not one of the game. Raises UserError."""
-    of_model: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    of_model: dict[str, list[Round]] = defaultdict(list)
     for where, answer in given_answers(paths):
         if not isinstance(answer, dict) or answer.get("study") != GAME:
             if of_model:
                 raise UserError(f"{where}: not a round of the game, as those before it are; read it by itself")
             return []
-        if not answer.keys() >= FIELDS or not {answer["right"], answer["chosen"]} <= set(answer["shown"]):
+        played = as_record(answer, Round, where, "not a round of the game as the page saves it")
+        if not {played.right, played.chosen, played.listener} <= set(played.shown):
             raise UserError(f"{where}: not a round of the game as the page saves it")
-        of_model[answer["model"]].append(answer)
+        of_model[played.model].append(played)
     return [_played(model, rounds) for model, rounds in of_model.items()]
 
 
@@ -57,10 +70,10 @@ def found(right: np.ndarray) -> tuple[float, float, float]:
     return 100 * float(right.mean()), 100 * float(ends.low), 100 * float(ends.high)
 
 
-def _played(model: str, rounds: Sequence[dict[str, Any]]) -> Played:
+def _played(model: str, rounds: Sequence[Round]) -> Played:
     def share(who: str) -> np.ndarray:
-        return np.array([each[who] == each["right"] for each in rounds])
+        return np.array([getattr(each, who) == each.right for each in rounds])
 
-    shown = float(np.mean([len(each["shown"]) for each in rounds]))
-    seconds = float(np.median([each["seconds"] for each in rounds]))
+    shown = float(np.mean([len(each.shown) for each in rounds]))
+    seconds = float(np.median([each.seconds for each in rounds]))
     return Played(model, shown, share("chosen"), share("listener"), seconds)

@@ -1,0 +1,128 @@
+"""Answers, keys, exports and rounds that were damaged: each is one line, or is read without a traceback."""
+
+import copy
+import json
+import os
+import random
+import shutil
+
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.report.export import markdown
+from pipeline.report.study_tables import study_tables
+from pipeline.study.design import SERVED, Design
+
+TIMES = int(os.environ.get("SAYWHICH_DAMAGES", "60"))
+VALUES = (
+    *(None, True, 0, -1, 1.5, 10**30, -(10**400), "", "x", "\x1b[31m", "\n", [], {}, [[]], [{}], {"a": []}, ["a", "b"]),
+    *(float("nan"), float("inf"), "\ud800", "y" * 100_000, [0] * 5),
+)
+
+
+@pytest.fixture(scope="module")
+def study(trial, tmp_path_factory):
+    """A study, and of each kind of file that is read one that is whole."""
+    out = tmp_path_factory.mktemp("study")
+    trial.make(out, Design(pairs=4, raters=2, rounds=4, methods=("psst_multinomial", "st_multinomial")))
+    key = json.loads((out / "key.json").read_text())
+    questions = {each["name"]: each for each in key["questions"]}
+    answers, tasks = [], []
+    for sheet in key["sheets"]:
+        for question in key["questions"]:
+            if question["task"] == sheet["task"] and (
+                question["qualification"] or question["name"] in sheet["questions"]
+            ):
+                said = {"rater": sheet["sheet"], "question": question["name"], "chosen": question["options"][0]}
+                answers.append({"study": key["study"], **said, "seconds": 2.5})
+    for path in sorted((out / "label_studio").glob("*.json")):
+        for task in json.loads(path.read_text()):
+            right = questions[task["data"]["question"]]["options"][0]
+            side = next(side for side in ("left", "right") if task["data"][side].removeprefix(SERVED) == right)
+            made = {"completed_by": {"email": path.stem}, "result": [{"value": {"choices": [side]}}], "lead_time": 3.5}
+            tasks.append({"data": task["data"], "annotations": [made]})
+    told = {"study": "play", "rater": "s", "asked": "a dog", "shown": ["1 a.jpg", "2 b.jpg"], "right": "1 a.jpg"}
+    rounds = [told | {"chosen": "1 a.jpg", "listener": "2 b.jpg", "model": "luo", "seconds": 1.5}] * 3
+    return out, {"answers.jsonl": answers, "export.json": tasks, "rounds.jsonl": rounds, "key.json": key}
+
+
+def written(name, content):
+    if name.endswith("l"):
+        return "".join(json.dumps(each) + "\n" for each in content).encode()
+    return json.dumps(content).encode()
+
+
+def places(value, path=()):
+    """The paths of all values inside `value`."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield (*path, key)
+        yield from places(each, (*path, key))
+
+
+def damaged(name, content, rng):
+    """A whole file with one value changed, taken away or renamed, or some of its bytes changed."""
+    how = rng.choice(("value", "value", "value", "gone", "renamed", "bytes", "cut", "other"))
+    if how in ("value", "gone", "renamed"):
+        content = copy.deepcopy(content)
+        *above, last = rng.choice(list(places(content)))
+        inner = content
+        for each in above:
+            inner = inner[each]
+        if how == "value":
+            inner[last] = rng.choice(VALUES)
+        else:
+            value = inner.pop(last)
+            if how == "renamed" and isinstance(inner, dict):
+                inner[f"{last}x"] = value
+        return how, written(name, content)
+    whole = bytearray(written(name, content))
+    if how == "cut":
+        return how, bytes(whole[: rng.randrange(len(whole))])
+    if how == "other":
+        return how, rng.choice(
+            (b"", b"\xff\xfe\x00", b"PK\x03\x04", b"[" * 100_000, b"null", b'"a"', b"\x00" * 9, b"{}", b"[]", b"1e999")
+        )
+    place = rng.randrange(len(whole))
+    whole[place : place + rng.randrange(3)] = rng.randbytes(rng.randrange(4))
+    return how, bytes(whole)
+
+
+def test_damaged_answers_are_one_line_or_are_read(study, tmp_path):
+    out, files = study
+    rng, short = random.Random(0), []
+    for number in range(TIMES):
+        name = list(files)[number % len(files)]
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        shutil.copy(out / "key.json", folder)
+        asked = "answers.jsonl" if name == "key.json" else name
+        (folder / asked).write_bytes(written(asked, files[asked]))
+        how, content = damaged(name, files[name], rng)
+        (folder / name).write_bytes(content)
+        try:
+            markdown(study_tables(folder, [folder / asked]))
+        except UserError as error:
+            short += [f"{name}, {how}: several lines"] if "\n" in str(error) else []
+            short += [f"{name}, {how}: {len(str(error))} characters"] if len(str(error)) > 500 else []
+        except Exception as error:  # to the user a traceback
+            short.append(f"{name}, {how}: {type(error).__name__}: {error}")
+    print(f"{TIMES} damages were tried, {len(short)} fell short")
+    assert short == []
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl", "export.json", "rounds.jsonl"])
+def test_whole_answers_are_read(study, tmp_path, name):
+    out, files = study
+    (tmp_path / name).write_bytes(written(name, files[name]))
+    assert len(study_tables(out, [tmp_path / name])) == (1 if name == "rounds.jsonl" else 2)
+
+
+def test_a_key_of_which_a_letter_was_changed_is_one_line(study, tmp_path):
+    out, files = study
+    (tmp_path / "key.json").write_text(
+        (out / "key.json").read_text().replace("psst_multinomial", "psst_multinomiak", 1)
+    )
+    (tmp_path / "answers.jsonl").write_bytes(written("answers.jsonl", files["answers.jsonl"]))
+    with pytest.raises(UserError, match=r"key\.json: not what was written; make the study again"):
+        study_tables(tmp_path, [tmp_path / "answers.jsonl"])

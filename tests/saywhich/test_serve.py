@@ -1,0 +1,66 @@
+"""The command that serves the page: names of models, the port, and sample photos."""
+
+import io
+import socket
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from saywhich_world import paint
+
+from saywhich.cli import main
+from saywhich.commands.serve import bind, distinct_names
+from saywhich.page import sample_copies
+
+
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["a/mle", "a/psst"], ["mle", "psst"]),
+        (["a/psst", "b/psst", "b/mle"], ["a/psst", "b/psst", "mle"]),
+        (["a/psst", "a/psst", "./a/../a/psst"], ["psst"]),
+        (["x/a/psst", "y/a/psst"], ["x/a/psst", "y/a/psst"]),
+    ],
+)
+def test_models_of_one_folder_name_are_served_under_distinct_names(folders, names):
+    found = distinct_names([Path(folder) for folder in folders])
+    assert list(found) == names
+    assert [folder.resolve() for folder in found.values()] == list(dict.fromkeys(Path(f).resolve() for f in folders))
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "line"),
+    [
+        ("127.0.0.1", 99_999, "--port 99999: give a number from 0 to 65535"),
+        ("127.0.0.1", -1, "--port -1: give a number from 0 to 65535"),
+        ("no such host", 0, "--host no such host --port 0: cannot be listened at ("),
+        ("192.0.2.1", 0, "--host 192.0.2.1 --port 0: cannot be listened at ("),
+        ("a" * 300, 0, "--host aaa"),
+    ],
+)
+def test_a_host_or_a_port_that_cannot_be_is_one_line(repository, capsys, host, port, line):
+    model = str(repository / "models/psst_multinomial")
+    assert main(["serve", "--model", model, "--host", host, "--port", str(port)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(line)
+    assert told.count("\n") == 1
+
+
+def test_a_port_in_use_is_one_line(repository, capsys):
+    with bind("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert main(["serve", "--model", str(repository / "models/psst_multinomial"), "--port", port]) == 2
+    assert "cannot be listened at (Address already in use); give another one\n" in capsys.readouterr().err
+    with bind("127.0.0.1", int(port)) as free:
+        assert isinstance(free, socket.socket)
+
+
+def test_a_broken_sample_photo_is_passed_over_with_a_line(tmp_path, capsys):
+    (tmp_path / "broken.jpg").write_bytes(b"no photo")
+    paint(tmp_path / "large.png", 3, (2000, 1000))
+    copies = sample_copies([tmp_path / "broken.jpg", paint(tmp_path / "small.png", 2), tmp_path / "large.png"])
+    assert [Image.open(io.BytesIO(copy)).size for copy in copies] == [(40, 50), (1280, 640)]
+    told = capsys.readouterr().err
+    assert "broken.jpg: the image cannot be decoded" in told
+    assert told.count("\n") == 1
