@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -159,16 +159,25 @@ class Reached:
                     self.lines[module][int(line)] |= {names[n] for n in tests}
 
     def tests(self, fault: Fault, budget: float) -> list[tuple[str, float]]:
-        """Tests that reach the fault and their seconds, cheap and near ones first; those of a file stand together."""
+        """Tests that reach the fault and their seconds, of one file after the other.
+
+        The budget is spent on tests of the file that is named as the module is, then on cheap and near ones; of a test
+        with many parameters one set of them comes before the others of its kind.
+        """
         stem, room = Path(fault.module).stem, Path(fault.module).parent.relative_to("pipeline").as_posix()
 
-        def cost(test: str) -> float:
+        def order(test: str) -> tuple[bool, float, str]:
             file = Path(test.partition("::")[0])
-            near = 1 if file.stem == f"test_{stem}" else 2 if file.parent.as_posix() == f"tests/pipeline/{room}" else 4
-            return near * (self.seconds[test] + 0.02)
+            away = 1 if file.parent.as_posix() == f"tests/pipeline/{room}" else 2
+            return file.stem != f"test_{stem}", away * (self.seconds[test] + 0.02), test
 
+        reaching, kinds, ranked = sorted(self._reaching(fault), key=order), Counter[str](), []
+        for place, test in enumerate(reaching):
+            kind = test.partition("[")[0]
+            ranked.append((kinds[kind], place, test))
+            kinds[kind] += 1
         chosen, files, spent = [], list[str](), 0.0
-        for test in sorted(self._reaching(fault), key=lambda test: (cost(test), test)):
+        for _, _, test in sorted(ranked):
             if spent + self.seconds[test] <= budget or not chosen:
                 chosen.append(test)
                 files.append(test.partition("::")[0])

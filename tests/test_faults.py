@@ -119,8 +119,11 @@ def test_tests_are_chosen_by_the_lines_that_they_reach_near_and_cheap_ones_first
     found = {fault.after: fault for fault in faults_of(module, source)}
     inside = next(fault for fault in found.values() if fault.line == line)
     default = next(fault for fault in found.values() if "most: Share = 0.5" in fault.after)
-    assert reached.tests(inside, 10) == [(far, 0.1), (near, 2.0), (same_room, 1.5)]
-    assert reached.tests(inside, 2.1) == [(far, 0.1), (near, 2.0)]
+    assert reached.tests(inside, 10) == [(near, 2.0), (far, 0.1), (same_room, 1.5)]
+    assert reached.tests(inside, 2.1) == [(near, 2.0), (far, 0.1)]
+    again = [[f"{near}[{n}]", 0.1] for n in range(3)]
+    several = Reached([{"tests": [*again, [far, 0.3]], "lines": {module: {str(line): [0, 1, 2, 3]}}}])
+    assert several.tests(inside, 0.5) == [(f"{near}[0]", 0.1), (f"{near}[1]", 0.1), (far, 0.3)]
     assert reached.tests(default, 10) == reached.tests(inside, 10), "a field's default is seen by who calls its methods"
 
 
