@@ -435,10 +435,10 @@ def test_torch_s_own_stream_is_another_in_every_step_whatever_else_draws_from_it
     assert found == drawn(toy, validate=lambda: {"x": float(torch.rand(()))})
 
 
-def first_step(method, toy, rate: float, steps: int = 1) -> dict[str, float]:
+def first_step(method, toy, rate: float, steps: int = 1, **options: float) -> dict[str, float]:
     """How far each role moved in Adam's first step, the largest change of a weight, which is the learning rate."""
     before = {role: [p.detach().clone() for p in agent.parameters()] for role, agent in method.agents.items()}
-    settings = Optimisation(epochs=1, learning_rate=rate, validate_every=0)
+    settings = Optimisation(epochs=1, learning_rate=rate, validate_every=0, **options)
     training = Training(method, ToyBatches(toy), settings, seed=4, device=CPU)
     for step in range(steps):
         training._learn(toy.batch(step))
@@ -486,3 +486,24 @@ def test_who_has_no_turn_does_not_move(toy):
     assert moved == pytest.approx({"speaker": 0.01, "listener": 0.0}, rel=0.01)
     moved = first_step(reinforce(toy.agents(), Objective(), 0.3), toy, 0.01, steps=2)
     assert moved == pytest.approx({"speaker": 0.01, "listener": 0.01}, rel=0.01)
+
+
+def test_gradients_are_clipped_before_the_step(toy):
+    """Adam moves a weight by the rate times |g| / (|g| + 1e-8): a gradient of at most 1e-10 moves it by a hundredth."""
+    method = psst_multinomial(toy.agents(), Objective(), 0.3)
+    moved = first_step(method, toy, 0.01, clip_value=1e-10)
+    assert 0 < max(moved.values()) < 0.0002
+
+
+def test_the_history_has_every_epoch_with_its_last_step_and_the_rate_of_that_step(toy):
+    settings = Optimisation(epochs=4, learning_rate=0.01, schedule="step", decay=0.1, decay_every=1)
+    _, history = train(psst_multinomial(toy.agents(), Objective(), 0.3), toy, settings)
+    assert [(entry["epoch"], entry["step"]) for entry in history] == [(1, 3), (2, 6), (3, 9), (4, 12)]
+    assert [entry["learning_rate"] for entry in history] == pytest.approx([0.01, 0.001, 0.0001, 0.00001])
+
+
+def test_a_normalised_loss_without_a_slope_moves_nothing():
+    layer = torch.nn.Linear(2, 1)
+    flat, steep = 0 * layer(torch.ones(2)).sum(), layer(torch.ones(2)).sum()
+    _normalised_backward({"flat": flat, "steep": steep}, {"flat": 0.5, "steep": 2.0}, [layer])
+    torch.testing.assert_close(layer.weight.grad, torch.full((1, 2), 2 / 3**0.5))

@@ -1,0 +1,91 @@
+"""Every evaluation runs its networks without dropout and without a graph, whichever mode it finds them in."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import small_dialogs
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from pipeline.channels.words import Greedy, Multinomial
+from pipeline.evaluation.answering import answer
+from pipeline.evaluation.generate import captions
+from pipeline.evaluation.judges import ListenerJudge, Spoken, TextJudge
+from pipeline.evaluation.likelihood import human_log_likelihood
+from pipeline.evaluation.ranking import judged, likelihoods
+from pipeline.vocabulary import Vocabulary
+
+CPU = torch.device("cpu")
+VOCABULARY = Vocabulary((*(f"w{n}" for n in range(1, small_dialogs.VOCABULARY)), "UNK"))
+
+
+class Prepared:
+    """Two human captions of every image."""
+
+    def references(self, images: np.ndarray) -> np.ndarray:
+        return np.ones((len(images), 2, 6), np.int32)
+
+
+class TextEncoder(torch.nn.Module):
+    """A text encoder with a network in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 2)
+
+    def hear(self, texts):
+        return self.layer(torch.ones(len(texts), 3))
+
+    def see(self, pooled):
+        return self.layer(pooled)
+
+
+@contextmanager
+def watched():
+    """The modes in which modules run: whether in training, and whether with a graph."""
+    modes: list[tuple[bool, bool]] = []
+    hook = register_module_forward_pre_hook(lambda module, _: modes.append((module.training, torch.is_grad_enabled())))
+    yield modes
+    hook.remove()
+
+
+def _speaker(toy, decoder):
+    return toy.agents(dropout=0.5, decoder=decoder).speaker.train()
+
+
+def _listener(toy):
+    return ListenerJudge(toy.agents().listener.train(), lambda rows: toy.pooled[rows], CPU)
+
+
+def _answer(toy):
+    given, speaker = small_dialogs.batch(dialogs=1), small_dialogs.generator(dropout=0.5).train()
+    answer(speaker, VOCABULARY, given.regions[0], ["w1"], [(["w2"], ["w3"])], ["w4"], beam=2)
+
+
+EVALUATIONS = {
+    "captions": lambda toy: captions(_speaker(toy, "transformer"), [toy.batch()], Greedy(), CPU, 12),
+    "drawn captions": lambda toy: captions(_speaker(toy, "transformer"), [toy.batch()], Multinomial(2), CPU, 12),
+    "likelihood": lambda toy: human_log_likelihood(_speaker(toy, "att2in"), [toy.batch()], Prepared(), CPU),
+    "listener, images": lambda toy: _listener(toy).look(torch.arange(8)),
+    "text encoder": lambda toy: TextJudge(TextEncoder().train(), lambda rows: rows, CPU).hear(Spoken(None, ["a"])),
+    "answer": _answer,
+    "candidates": lambda toy: likelihoods(small_dialogs.generator(dropout=0.5).train(), small_dialogs.batch()),
+    "discriminator": lambda toy: judged(small_dialogs.discriminator(dropout=0.5).train(), small_dialogs.batch()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EVALUATIONS)
+def test_networks_run_without_dropout_and_without_a_graph(toy, name):
+    with watched() as modes:
+        EVALUATIONS[name](toy)
+    assert modes, "no module ran"
+    assert set(modes) == {(False, False)}
+
+
+def test_vectors_of_captions_have_no_graph_and_are_of_a_listener_that_does_not_train(toy):
+    judge = _listener(toy)
+    assert not judge.hear(Spoken(toy.batch().captions, ())).requires_grad
+    assert not judge.listener.training
