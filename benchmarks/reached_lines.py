@@ -12,23 +12,24 @@ import sys
 import tempfile
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 from faults import Fault
 from printed import doing
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = (
     "channels", "estimators", "scores", "composition", "methods", "models", "metrics", "evaluation", "analysis",
-    "training", "data", "scenes/dialogs", "observatory",
+    "training", "data", "scenes/dialogs", "observatory", "report", "readers",
 )  # fmt: skip
 # tests at the root of tests/ that run in this process; the others start stages, which would not see the fault
 WHOLE = (
-    "asynchronous", "dialogs", "equivalences", "guidance", "methods", "observatory", "oracle", "oracle_credit",
-    "oracle_estimators", "oracle_relax", "oracle_rewarded", "plain", "reward_training", "rewarded_training",
+    "asynchronous", "dialog_stages", "dialogs", "equivalences", "guidance", "methods", "observatory", "oracle",
+    "oracle_credit", "oracle_estimators", "oracle_relax", "oracle_rewarded", "plain", "reward_training", "rewarded_training",
 )  # fmt: skip
 MEMORY = 8 * 2**30  # bytes that a process with a fault may allocate
 SLOWEST = 600  # seconds of a test file
@@ -64,7 +65,6 @@ def forked(work: Callable[[], None], log: Path, seconds: float) -> int:
 def run_pytest(words: Sequence[str], *plugins: object) -> int:
     """Run pytest in this process, with random examples that are the same each time."""
     import hypothesis
-    import pytest
 
     hypothesis.settings.register_profile("mutants", database=None, derandomize=True, deadline=None)
     hypothesis.settings.load_profile("mutants")
@@ -86,7 +86,20 @@ class _Measured:
         self.outcomes: dict[str, set[str]] = defaultdict(set)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.test = nodeid
         self.coverage.switch_context(nodeid)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
+        """What a fixture of several tests reaches is reached by all of its file."""
+        shared = fixturedef.scope != "function"
+        if shared:
+            self.coverage.switch_context(self.test.partition("::")[0])
+        try:
+            return (yield)
+        finally:
+            if shared:
+                self.coverage.switch_context(self.test)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] += report.duration
@@ -106,7 +119,7 @@ def _measure_file(path: Path, out: Path) -> None:
     number = {test: n for n, test in enumerate(passed)}
     lines = {
         Path(file).relative_to(ROOT).as_posix(): {
-            line: sorted(number[test] for test in tests if test in number)
+            line: sorted(n for test, n in number.items() if test in tests or str(path) in tests)
             for line, tests in data.contexts_by_lineno(file).items()
         }
         for file in data.measured_files()
