@@ -29,7 +29,8 @@ FOLDERS = (
 # tests at the root of tests/ that run in this process; the others start stages, which would not see the fault
 WHOLE = (
     "asynchronous", "dialog_stages", "dialogs", "equivalences", "guidance", "methods", "observatory", "oracle",
-    "oracle_credit", "oracle_estimators", "oracle_relax", "oracle_rewarded", "plain", "reward_training", "rewarded_training",
+    "oracle_credit", "oracle_estimators", "oracle_relax", "oracle_rewarded", "plain", "reward_training",
+    "rewarded_training",
 )  # fmt: skip
 MEMORY = 8 * 2**30  # bytes that a process with a fault may allocate
 SLOWEST = 600  # seconds of a test file
