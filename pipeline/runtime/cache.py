@@ -27,11 +27,16 @@ def private(name: str) -> Path:
     top.parent.mkdir(parents=True, exist_ok=True)
     for each in (*(top / parent for parent in reversed(Path(name).parents)), path):
         each.mkdir(0o700, exist_ok=True)
-        status = each.stat()
-        if status.st_uid != os.geteuid():
-            raise PermissionError(f"{each} belongs to another user")
-        if status.st_mode & OTHERS:
-            raise PermissionError(f"others can write to {each}; remove it, or chmod 700 it if you trust what is in it")
-        if status.st_mode & 0o077:
+        check_private(each)
+        if each.stat().st_mode & 0o077:
             each.chmod(0o700)
     return path
+
+
+def check_private(folder: Path) -> None:
+    """Raise PermissionError where `folder` is another user's, or others can write to it."""
+    status = folder.stat()
+    if status.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    if status.st_mode & OTHERS:
+        raise PermissionError(f"others can write to {folder}; remove it, or chmod 700 it if you trust what is in it")

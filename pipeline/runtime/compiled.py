@@ -2,22 +2,30 @@
 
 # mypy: disable-error-code="no-untyped-def"
 
+import functools
+import inspect
 import math
 import os
+import pickle
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
+from numba import float32, njit
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.serialize import dumps
+from numba.extending import overload
 
 from pipeline.runtime import cache
+from pipeline.runtime.files import read_checked, write_checked
 
 # numba looks for changes in the loops' files only: with other functions of this file they are to be compiled again
 VERSION = sha256(Path(__file__).read_bytes()).hexdigest()[:12]
-os.environ.setdefault("NUMBA_CACHE_DIR", str(cache.folder() / f"loops-{VERSION}"))
-
-from numba import float32, njit  # noqa: E402
-from numba.extending import overload  # noqa: E402
 
 # sums in any order, fused multiplications: what vector instructions need; infinities and NaN stay what they are
 HOW: dict[str, Any] = {
@@ -29,10 +37,95 @@ HOW: dict[str, Any] = {
 
 def compiled(function: Any) -> Any:
     """Compile the loop `function` at its first call with each kind of arrays; kept in the user's cache folder."""
+    return compiled_in(_folder(), function)
+
+
+def compiled_in(folder: Path | None, function: Callable[..., Any]) -> Any:
+    """Compile as `compiled` does, and keep the machine code in `folder`; None: nowhere."""
+    dispatcher = njit(**HOW)(function)
+    if folder is not None:
+        dispatcher._cache = KernelCache(function, folder)
+    return dispatcher
+
+
+class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
+    """numba's cache of one function, with files of our own: their SHA-256 is checked before numba loads machine code.
+
+    A damaged file is removed, and the function compiled again.
+    """
+
+    def __init__(self, function: Callable[..., Any], folder: Path) -> None:
+        self._py_func, self._name, self._cache_path = function, repr(function), str(folder)
+        self._impl = _Reduced(function)
+        self._cache_file = _Files(function, folder)
+        self.enable()
+
+
+class _Reduced(CompileResultCacheImpl):  # type: ignore[misc]
+    """How numba makes machine code what can be pickled, without a folder of its choice."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._locator, self._py_file, self._lineno = self, inspect.getfile(function), function.__code__.co_firstlineno
+
+    def ensure_cache_path(self) -> None:
+        """Do nothing: the folder is there."""
+
+
+class _Files:
+    """A file for each kind of arguments of a function."""
+
+    def __init__(self, function: Callable[..., Any], folder: Path) -> None:
+        source, name = inspect.getfile(function), f"{function.__module__}.{function.__qualname__}"
+        self._folder, self._name = folder, function.__name__
+        self._about = (name, _content(source), numba.__version__, sys.version, VERSION)
+
+    def load(self, key: object) -> Any:
+        """Return what was saved with this key; None where there is nothing, or it is damaged."""
+        path, about = self._place(key)
+        try:
+            said, data = pickle.loads(read_checked(path))
+            if said == about:
+                return data
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            pass
+        with suppress(OSError):
+            path.unlink()
+        return None
+
+    def save(self, key: object, data: object) -> None:
+        """Save; a disk that is full or read-only does not hinder."""
+        path, about = self._place(key)
+        with suppress(OSError):
+            write_checked(path, dumps((about, data)))
+
+    def flush(self) -> None:
+        """Do nothing: numba asks for it where a function is compiled anew, and its file is replaced then."""
+
+    def _place(self, key: object) -> tuple[Path, str]:
+        about = repr((self._about, key))
+        return self._folder / f"{self._name}-{sha256(about.encode()).hexdigest()[:32]}", about
+
+
+@functools.cache
+def _folder() -> Path | None:
+    """The folder of compiled loops, or None, and a line, where it cannot be used or others can write to it."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
     try:
-        return njit(cache=True, **HOW)(function)
-    except RuntimeError:  # it cannot be written
-        return njit(**HOW)(function)
+        if given is None:
+            return cache.private(f"loops-{VERSION}")
+        Path(given).mkdir(0o700, parents=True, exist_ok=True)
+        cache.check_private(Path(given))
+        return Path(given)
+    except OSError as error:
+        print(f"warning: compiled loops are not kept: {error}", file=sys.stderr)
+        return None
+
+
+@functools.cache
+def _content(source: str) -> str:
+    return sha256(Path(source).read_bytes()).hexdigest()
 
 
 def tanh(x):

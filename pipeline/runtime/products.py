@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from pipeline.errors import UserError
 from pipeline.runtime import cache
+from pipeline.runtime.files import read_checked, write_checked
 
 # torch's names: its own library; TF32 on a GPU; on a CPU oneDNN, which may use bfloat16 where that is fast
 OWN, TF32, ONEDNN = "highest", "high", "medium"
@@ -56,27 +58,31 @@ def chosen() -> str:
 def _remembered(shapes: Sequence[tuple[int, ...]]) -> str:
     """What was measured before on such a machine, else now; of several processes the first one decides."""
     about = {"cpu": _cpu(), "torch": torch.__version__, "threads": torch.get_num_threads(), "weights": shapes}
-    name = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-    file = cache.folder() / f"products-{name}.json"
-    if known := _kept(file):
+    key = json.dumps(about, sort_keys=True)
+    try:
+        file = cache.private("products") / hashlib.sha256(key.encode()).hexdigest()[:16]
+    except OSError as error:
+        print(f"warning: the choice of a library of products is not kept: {error}", file=sys.stderr)
+        return str(_measured(shapes)["precision"])
+    if known := _kept(file, key):
         return known
     found = _measured(shapes)
     with suppress(OSError):  # a cache that cannot be written is measured again
-        file.parent.mkdir(parents=True, exist_ok=True)
-        if not _kept(file):
-            file.unlink(missing_ok=True)  # it is broken
-        with tempfile.NamedTemporaryFile("w", dir=file.parent) as written:
-            json.dump(about | found, written, indent=2)
-            written.flush()
-            os.link(written.name, file)
-    return _kept(file) or str(found["precision"])
+        if not _kept(file, key):
+            file.unlink(missing_ok=True)  # it is damaged
+        with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+            written = Path(folder, "choice")
+            write_checked(written, json.dumps(about | found, indent=2).encode())
+            os.link(written, file)
+    return _kept(file, key) or str(found["precision"])
 
 
-def _kept(file: Path) -> str | None:
-    """The choice in `file`; None where there is none."""
+def _kept(file: Path, key: str) -> str | None:
+    """The choice in `file`; None where there is none, or it is damaged, or of other things than `key` says."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(file.read_text(encoding="utf-8"))["precision"]
-        return kept if kept in (OWN, ONEDNN) else None
+        kept = json.loads(read_checked(file))
+        same = json.dumps({name: kept[name] for name in json.loads(key)}, sort_keys=True) == key
+        return kept["precision"] if same and kept["precision"] in (OWN, ONEDNN) else None
     return None
 
 

@@ -1,9 +1,18 @@
 from __future__ import annotations
 
+import os
+import random
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
+from damaged import HOW, damage
 
-from pipeline.runtime.compiled import compiled, exp, tanh
+from pipeline.runtime.compiled import compiled, compiled_in, exp, tanh
 
 
 @compiled
@@ -46,3 +55,80 @@ def test_double_precision_is_numpys():
     np.testing.assert_allclose(found, np.tanh(x), rtol=1e-14)
     exps(x, found)
     np.testing.assert_allclose(found, np.exp(x), rtol=1e-14)
+
+
+def sums(x, found):
+    for i in range(len(x)):
+        found[i] = tanh(x[i]) + exp(x[i])
+
+
+def products(x, found):
+    for i in range(len(x)):
+        found[i] = tanh(x[i]) * exp(x[i])
+
+
+def in_a_child(work: Callable[[], bytes]) -> bytes:
+    """What `work` returns in a forked process, which wrong machine code may end."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, work())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read, "rb") as answer:
+        content = answer.read()
+    assert os.waitpid(child, 0)[1] == 0
+    return content
+
+
+def computed(function: Callable[..., None], folder: Path) -> bytes:
+    """What a loop gives in a process that has not compiled it."""
+
+    def work() -> bytes:
+        x = np.linspace(-3, 3, 100, dtype=np.float32)
+        found = np.empty_like(x)
+        compiled_in(folder, function)(x, found)
+        return found.tobytes()
+
+    return in_a_child(work)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_damaged_machine_code_is_compiled_again_to_the_same_results(tmp_path, how):
+    expected = computed(sums, tmp_path)
+    (path,) = tmp_path.iterdir()
+    other = computed(products, tmp_path / "other")
+    assert len(other) == len(expected)
+    assert other != expected
+    (swapped,) = (tmp_path / "other").iterdir()
+    whole, rng = path.read_bytes(), random.Random(how)
+    for _ in range(3):
+        path.write_bytes(damage(how, whole, [swapped.read_bytes()], rng))
+        assert computed(sums, tmp_path) == expected
+        healed = path.stat()
+        assert path.stat().st_size > 1000
+        assert computed(sums, tmp_path) == expected
+        assert path.stat().st_ino == healed.st_ino, "it is loaded and not compiled again"
+
+
+def test_loops_are_kept_for_the_user_alone_and_not_where_others_can_write(tmp_path):
+    code = "import pipeline.channels.over_words, numpy; from pipeline.runtime.compiled import _folder; print(_folder())"
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+
+    def started(**given: str) -> tuple[str, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment | given, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip(), done.stderr
+
+    folder, said = started(XDG_CACHE_HOME=str(tmp_path))
+    assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700
+    assert said == ""
+    (tmp_path / "saywhich").chmod(0o777)
+    for given in ({"XDG_CACHE_HOME": str(tmp_path)}, {"NUMBA_CACHE_DIR": str(tmp_path / "saywhich")}):
+        folder, said = started(**given)
+        assert folder == "None"
+        assert said.startswith(f"warning: compiled loops are not kept: others can write to {tmp_path / 'saywhich'}")
+        assert said.count("\n") == 1

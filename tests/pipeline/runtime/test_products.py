@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 import torch
+from damaged import HOW, damage
 from torch import nn
 
 from pipeline.errors import UserError
 from pipeline.runtime import products
+from pipeline.runtime.files import read_checked, write_checked
 
 CPU = torch.device("cpu")
 
@@ -16,7 +19,7 @@ CPU = torch.device("cpu")
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("SAYWHICH_PRODUCTS", raising=False)
-    yield tmp_path / "saywhich"
+    yield tmp_path / "saywhich/products"
     torch.set_float32_matmul_precision("highest")
 
 
@@ -52,7 +55,7 @@ def test_the_faster_one_if_it_is_as_exact(cache, monkeypatch, seconds, errors, w
     products.choose(large(), CPU)
     assert products.chosen() == wanted
     (file,) = cache.iterdir()
-    assert json.loads(file.read_text())["weights"] == [[4000, 512], [4, 2000]]
+    assert json.loads(read_checked(file))["weights"] == [[4000, 512], [4, 2000]]
 
 
 def test_what_was_measured_is_kept(cache, monkeypatch):
@@ -63,18 +66,36 @@ def test_what_was_measured_is_kept(cache, monkeypatch):
     products.choose(large(), CPU)
     assert products.chosen() == first
     (file,) = cache.iterdir()
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"precision": "medium"}))
+    write_checked(file, json.dumps(json.loads(read_checked(file)) | {"precision": "medium"}).encode())
     products.choose(large(), CPU)
     assert products.chosen() == "medium"
 
 
-@pytest.mark.parametrize("broken", ["", '{"precision": ', "[]", '{"precision": "fast"}'])
-def test_a_broken_file_is_measured_and_written_again(cache, broken):
+@pytest.mark.parametrize("how", ["another choice", *HOW])
+def test_a_damaged_file_or_another_machines_is_measured_and_written_again(cache, monkeypatch, how):
+    monkeypatch.setattr(products, "_measured", lambda shapes: {"precision": "highest"})
     products.choose(large(), CPU)
     (file,) = cache.iterdir()
-    file.write_text(broken)
+    whole = file.read_bytes()
+    write_checked(file, json.dumps(json.loads(read_checked(file)) | {"cpu": "other", "precision": "medium"}).encode())
+    other = file.read_bytes()
+    rng = random.Random(how)
+    for _ in range(9):
+        content = whole.replace(b"highest", b"medium ") if how == "another choice" else damage(how, whole, [other], rng)
+        file.write_bytes(content)
+        products.choose(large(), CPU)
+        assert products.chosen() == "highest"
+        assert file.read_bytes() == whole
+
+
+def test_a_folder_that_others_can_write_is_not_used_and_a_line_says_so(cache, capsys):
+    cache.mkdir(parents=True)
+    cache.chmod(0o777)
     products.choose(large(), CPU)
-    assert json.loads(file.read_text())["precision"] == products.chosen()
+    assert list(cache.iterdir()) == []
+    said = capsys.readouterr().err
+    assert said.startswith(f"warning: the choice of a library of products is not kept: others can write to {cache}")
+    assert said.count("\n") == 1
 
 
 def test_the_users_word_counts(cache, monkeypatch):
@@ -97,6 +118,6 @@ def test_a_gpu_keeps_torchs_own(cache):
 
 
 def test_a_cache_that_cannot_be_written_is_no_hindrance(cache):
-    cache.write_text("a file where the folder should be")
+    cache.parent.write_text("a file where the folder should be")
     products.choose(large(), CPU)
     assert products.chosen() in ("highest", "medium")
