@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -58,6 +59,32 @@ def test_the_speaker_without_attention_is_searched_as_scenes_is():
     assert others[0] == others[1]
     speakers = [scenes["pretrain"]["speaker"], lstm["pretrain"]["speaker"]]
     assert {key for key in speakers[0] if speakers[0][key] != speakers[1][key]} == {"architecture", "attention"}
+
+
+@pytest.mark.parametrize("name", ["scenes_lstm", "scenes_rewards", "scenes_settings"])
+def test_what_is_swept_differs_from_scenes_in_methods_alone(name):
+    scenes, swept = map(profile, ("scenes", name))
+    assert set(swept["methods"]) == set(swept["sweep"]["grid"])
+    assert {key for key in scenes if scenes[key] != swept[key]} - {"pretrain", "report"} == {
+        "methods",
+        "evaluate",
+        "sweep",
+    }
+    assert (scenes["pretrain"] == swept["pretrain"]) == (name != "scenes_lstm")
+
+
+def test_the_methods_that_need_a_parser_can_be_taken_over_from_the_comment(tmp_path):
+    """Their lines in the head of scenes_rewards are right as they stand."""
+    head = (ROOT / "profiles/scenes_rewards.yaml").read_text().partition("over:")[0]
+    offered = dict(re.findall(r"(pg_\w+): ({from.*})", head))
+    assert set(offered) == {"pg_spice", "pg_spider"}
+    (tmp_path / "params.yaml").write_text(profile_text("scenes_rewards"), encoding="utf-8")
+    added = [f"methods.{name}={block}" for name, block in offered.items()]
+    added += [f"sweep.grid.{name}={{}}" for name in offered]
+    loaded = load(tmp_path / "params.yaml", [*added, "evaluate.metrics=[BLEU, METEOR, ROUGE-L, CIDEr, SPICE]"])
+    for name, reward in {"pg_spice": "spice", "pg_spider": "spider"}.items():
+        view = loaded.for_stage("train", name, dvc_yaml=ROOT / "dvc.yaml")
+        assert method_settings(view, name).arguments["reward"] == reward
 
 
 def test_every_method_is_in_a_comparison_of_dialogs():
