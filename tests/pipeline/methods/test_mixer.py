@@ -1,0 +1,93 @@
+"""MIXER's terms written out: cross-entropy of the forced words, REINFORCE of the drawn ones, and the critic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from by_hand import assert_same_gradients, losses_of
+
+from pipeline.channels.forced import Annealed, Prompted
+from pipeline.channels.words import Greedy, Multinomial
+from pipeline.composition.joint import Objective
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.methods.guidance import guidance
+from pipeline.methods.likelihood import mle
+from pipeline.methods.mixer import mixer
+from pipeline.methods.spider import pg_spider
+from pipeline.scores.discriminability import Hinge
+
+LAM = 0.25
+
+
+def words(message, begin: int, end: int) -> list[tuple[int, int]]:
+    """Places (n, t) of the words of captions from word `begin` to before word `end`."""
+    return [(n, t) for n, t in message.mask.nonzero().tolist() if begin <= t < end]
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+def test_the_first_words_are_forced_and_the_others_rewarded(toy, epoch):
+    agents, batch = toy.agents(), replace(toy.batch(), epoch=epoch)
+    torch.manual_seed(0)
+    method = mixer(agents, Objective(), LAM, "cider", forced=3, every=1, by=2, critic_hidden=4, critic_first=0)
+    losses = losses_of(method, batch)
+    rollouts = StepRollouts(agents.speaker, batch, seed=1)
+    message, forced = rollouts.of(Prompted(Annealed(3, 1, 2))), max(0, 3 - 2 * epoch)
+    assert message.forced == forced
+    count = int(message.mask.sum())
+    given = -sum((message.log_probs[n, t] for n, t in words(message, 0, forced)), torch.zeros(())) / count
+    if forced:
+        assert_same_gradients(losses["likelihood"], (1 - LAM) * given, agents.speaker)
+    value = toy.cider(message.tokens, message.images)
+    critic, states = method.agents["critic"], message.states()
+    drawn = words(message, forced, 99)
+    speaking = sum(
+        (-(value[n] - critic(states[n, t])).detach() * message.log_probs[n, t] for n, t in drawn), torch.zeros(())
+    )
+    assert_same_gradients(losses["naturalness"], (1 - LAM) * speaking / count, agents.speaker)
+    learning = torch.stack([(critic(states[n, t]) - value[n]) ** 2 for n, t in drawn]).mean()
+    assert_same_gradients(losses["critic"], learning, critic)
+    hinge = Hinge(agents.listener)
+    samples = rollouts.of(Multinomial())
+    advantage = hinge(samples, batch) - hinge(rollouts.of(Greedy()), batch)
+    found = (-(advantage.detach().unsqueeze(1) * samples.log_probs) * samples.mask).sum() / int(samples.mask.sum())
+    assert_same_gradients(losses["discriminability"], LAM * found, agents.speaker)
+
+
+def test_all_words_are_forced_at_first_unless_a_number_is_given(toy):
+    for forced, start in ((None, 6), (0, 0), (2, 2)):
+        method = mixer(toy.agents(), Objective(), forced=forced)
+        channel = next(term for term in method.terms if term.name == "naturalness").estimator.channel
+        assert channel == Prompted(Annealed(start, 1, 4))
+        assert {term.estimator.channel for term in method.terms} == {channel}  # λ = 0: no hinge
+
+
+def test_critics_learn_alone_at_first_as_long_as_is_asked(toy):
+    for make, steps in ((mixer, 0), (pg_spider, 50)):
+        for options in ({}, {"critic_first": 3}):
+            turns = make(toy.agents(), Objective(), reward="cider", **options).turns
+            alone = options.get("critic_first", steps)
+            assert [turns.learners(step) for step in (0, alone)][1] == {"speaker", "critic"}
+            assert turns.alone == alone
+            assert turns.first == {"critic"}
+            if alone:
+                assert turns.learners(alone - 1) == {"critic"}
+
+
+def test_critics_have_the_hidden_layer_that_is_asked_for(toy):
+    for make in (mixer, pg_spider):
+        assert make(toy.agents(), Objective(), reward="cider").agents["critic"].inner.out_features == 512
+        made = make(toy.agents(), Objective(), reward="cider", critic_hidden=7)
+        assert made.agents["critic"].inner.out_features == 7
+
+
+@pytest.mark.parametrize("make", [mle, guidance])
+def test_more_likelihood_is_cross_entropy_and_guidance_masks_images(toy, make):
+    method = make(toy.agents(), Objective())
+    assert [term.name for term in method.terms] == ["likelihood"]
+    assert method.turns.everybody == {"speaker"}
+    assert set(method.agents) == {"speaker", "listener"}
+    assert method.image_dropout == (0.1 if make is guidance else 0.0)
+    if make is guidance:
+        assert guidance(toy.agents(), Objective(), image_dropout=0.3).image_dropout == 0.3
