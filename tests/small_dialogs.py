@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import torch
 
+from pipeline.data.corpus import Caption, Corpus, Image
+from pipeline.data.dialogs import Dialogs
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.data.prepared_dialogs import Lengths, write_dialogs
 from pipeline.models.answering import Answering
 from pipeline.models.dialog_encoders import ENCODERS
 from pipeline.models.discriminator import Discriminator
 from pipeline.models.lstm import Lstm
 from pipeline.models.transformer import Transformer
 from pipeline.types import Asked, Batch
+from pipeline.vocabulary import Vocabulary
 
 VOCABULARY, REGIONS, REGION, HIDDEN, WORDS, LONGEST = 11, 5, 6, 8, 7, 4
 
@@ -53,3 +62,55 @@ def generator(
 def discriminator(answer: str = "attention", dropout: float = 0.0, seed: int = 1, **options: bool) -> Discriminator:
     torch.manual_seed(seed)
     return Discriminator(encoder("hciae", dropout), VOCABULARY, answer, dropout, **options)
+
+
+PREPARED = ["a", "b", "c", "d", "e", "f", "g", "h"]  # the words of prepared dialogs; two letters beyond them are UNK
+
+
+def raw_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int = 0) -> Dialogs:
+    """Dialogs of random words: questions and answers of up to four, some of which are alike once they are cut."""
+    rng = np.random.default_rng(seed)
+
+    def text(least: int, most: int) -> tuple[str, ...]:
+        return tuple(rng.choice([*PREPARED, "zz"], rng.integers(least, most + 1)).tolist())
+
+    answers = [("a", "b", "c", "d"), ("a", "b", "c", "e"), *dict.fromkeys(text(1, 3) for _ in range(12))]
+    questions = list(dict.fromkeys(text(1, 5) for _ in range(12)))
+    offered = np.stack([rng.permutation(len(answers))[:options] for _ in range(images * rounds)])
+    relevance = rng.integers(0, 3, (images, rounds, options)).astype(np.float32) / 2
+    relevance[0, 0] = np.nan
+    kinds = rng.choice(["colour", "count"], (images, rounds))
+    right = {
+        (i, r): {" ".join(answers[k]): float(rng.integers(0, 3)) / 2 for k in offered[i * rounds + r]}
+        for i in range(images)
+        for r in range(rounds)
+    }
+    return Dialogs(
+        captions=tuple(text(2, 5) for _ in range(images)),
+        questions=tuple(questions),
+        answers=tuple(answers),
+        question=rng.integers(len(questions), size=(images, rounds)).astype(np.int32),
+        options=offered.reshape(images, rounds, options).astype(np.int32),
+        truth=rng.integers(options, size=(images, rounds)).astype(np.int32),
+        relevance=relevance,
+        kinds=kinds,
+        refers=None,
+        right=right,
+    )
+
+
+def prepared_dialogs(folder: Path, dialogs: Dialogs, lengths: Lengths) -> tuple[Prepared, FeatureStore]:
+    """The prepared form of `dialogs` in `folder`, images split in turn, and random features of their images."""
+    images = tuple(
+        Image(str(100 + n), f"{n}.jpg", ("train", "val", "test")[n % 3], (Caption(" ".join(words), words),))
+        for n, words in enumerate(dialogs.captions)
+    )
+    vocabulary = Vocabulary((*PREPARED, "UNK"))
+    write_prepared(Corpus("dialogs", images, (), vocabulary=vocabulary), folder, None, lengths.caption)
+    write_dialogs(dialogs, vocabulary, lengths, folder)
+    rng, features = np.random.default_rng(1), folder / "features"
+    features.mkdir()
+    with FeatureWriter(features, len(images), 4, (REGIONS, REGION)) as writer:
+        sizes = ((len(images), 4), (len(images), REGIONS, REGION))
+        writer.write(np.arange(len(images)), *(rng.normal(size=size) for size in sizes))
+    return Prepared.load(folder), FeatureStore(features)

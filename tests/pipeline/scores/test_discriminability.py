@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
+from pipeline.channels.words import Multinomial
 from pipeline.estimators.rollouts import human
 from pipeline.models.listener import Listener
 from pipeline.models.unroll import speak
 from pipeline.scores.discriminability import Dropping, Hinge, InfoNCE, Recovering, similarities
+from pipeline.types import Message
 
 COSINES = torch.tensor([[[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]])  # [caption, image]
 
@@ -32,9 +35,6 @@ def test_a_batch_of_one_image_has_no_distractors():
 
 def test_samples_compete_within_their_own_round(toy):
     agents, batch = toy.agents(), toy.batch()
-    from pipeline.channels.words import Multinomial
-    from pipeline.types import Message
-
     message = speak(agents.speaker, batch, Multinomial(samples=2), torch.Generator().manual_seed(0))
     both = Hinge(agents.listener)(message, batch)
     for sample in range(2):
@@ -62,6 +62,70 @@ def test_each_encoder_of_a_pair_has_its_own_info_nce(toy):
         losses = [torch.nn.functional.cross_entropy(logits / 0.1, target) for logits in (cosines, cosines.T)]
         found.append(sum(losses))
     torch.testing.assert_close(-InfoNCE(pair, 0.1)(message, batch).mean(), (found[0] + found[1]) / 2)
+
+
+@pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
+@pytest.mark.parametrize("make", [Hinge, partial(Hinge, margin=0.5), partial(Hinge, negatives="all"), InfoNCE], ids=str)
+def test_every_caption_has_the_score_of_its_own_image_among_captions_of_its_number(toy, encoder, make):
+    """Written out for caption s of image i, against the other images and the s-th captions of the other images."""
+    batch = toy.batch()
+    torch.manual_seed(3)
+    listener = Listener(12, batch.pooled.shape[1], words=4, hidden=6, encoder=encoder)
+    torch.nn.init.normal_(listener.word.weight)
+    message = speak(toy.agents().speaker, batch, Multinomial(3), torch.Generator().manual_seed(0))
+    score = make(listener)
+    heard, seen, parts = listener.hear(message), listener.see(batch.pooled), listener.parts
+    found = score(message, batch)
+    for n in range(len(message)):
+        image, sample = divmod(n, 3)
+        total = 0.0
+        for k in range(parts) if isinstance(score, InfoNCE) else [slice(None)]:
+            part = slice(6 * k, 6 * k + 6) if isinstance(k, int) else k
+            scale = parts if isinstance(k, int) else 1
+            by_image = scale * (seen[:, part] @ heard[n, part])  # of this caption with every image
+            by_caption = scale * (heard[sample::3, part] @ seen[image, part])  # of this image with every caption
+            others = torch.arange(8) != image
+            own = by_image[image]
+            if isinstance(score, InfoNCE):
+                logs = [(c / 0.07).log_softmax(0)[image] for c in (by_image, by_caption)]
+                total = total + sum(logs) / parts
+            else:
+                losses = [(score.margin - own + c[others]).clamp(min=0) for c in (by_image, by_caption)]
+                total = total - sum(each.max() if score.negatives == "hardest" else each.mean() for each in losses)
+        torch.testing.assert_close(found[n], total, atol=1e-5, rtol=1e-5)
+
+
+def test_recovery_counts_the_steps_of_the_plateau_in_a_row(toy):
+    """Levels are mean losses over 2·margin; within .1 of 1 for three steps in a row there are two of all negatives."""
+    score = Recovering(Hinge(toy.agents().listener), warmup=1, patience=3, steps=2, width=0.1)
+    levels = [1.0, 1.05, 0.95, 1.2, 0.95, 1.0, 1.09, 1.0, 1.0, 1.0, 1.0, 1.0, 0.89]
+    counted = []
+    for level in levels:
+        score._count(torch.tensor(level))
+        counted.append((score.collapsed.item(), score.easy.item(), score.recoveries.item()))
+    assert counted == [
+        (0, 0, 0),  # warming up
+        (1, 0, 0),
+        (2, 0, 0),
+        (0, 0, 0),  # outside of the plateau
+        (1, 0, 0),
+        (2, 0, 0),
+        (3, 2, 1),
+        (0, 1, 1),
+        (0, 0, 1),
+        (1, 0, 1),
+        (2, 0, 1),
+        (3, 2, 2),
+        (0, 1, 2),
+    ]
+    assert Recovering(Hinge(toy.agents().listener), 1, 3, 2).width == 0.02
+
+
+def test_recovery_keeps_the_hinge_s_margin_in_both_forms(toy):
+    batch, listener = toy.batch(), toy.agents().listener
+    score = Recovering(Hinge(listener, 0.7), warmup=1, patience=3, steps=2)
+    torch.testing.assert_close(score(human(batch), batch), Hinge(listener, 0.7, "all")(human(batch), batch))
+    torch.testing.assert_close(score(human(batch), batch), Hinge(listener, 0.7)(human(batch), batch))
 
 
 def _collapse(listener):
