@@ -1,6 +1,15 @@
 """The one error that a user can mend, and what libraries' errors say in one line."""
 
-import re
+import unicodedata
+
+HIDDEN = (
+    "Cc",
+    "Cf",
+    "Cs",
+    "Zl",
+    "Zp",
+)  # categories of Unicode: control, format, half characters, line and paragraph ends
+JOINERS = "\u200c\u200d"  # of scripts and of emoji
 
 
 class UserError(ValueError):
@@ -12,8 +21,19 @@ class UserError(ValueError):
 
 
 def one_line(text: str) -> str:
-    """`text` with line breaks and other control characters escaped: `\\n` for a line break, `\\x1b` for ESC."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", lambda found: repr(found[0])[1:-1], text)
+    """Make what a terminal would obey or hide in `text` visible: line breaks, escapes, directions, half characters.
+
+    A line break becomes `\\n`, ESC `\\x1b`, U+202E `\\u202e`, a byte of a file's name that is not UTF-8 `\\xff`.
+    """
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    if unicodedata.category(character) not in HIDDEN or character in JOINERS:
+        return character
+    if "\udc80" <= character <= "\udcff":  # a byte, as Python decodes names of files
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return repr(character)[1:-1]
 
 
 def reason(error: Exception, longest: int = 160) -> str:

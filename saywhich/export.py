@@ -8,8 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from pipeline.corpora.cards import load as load_card
 from pipeline.corpora.cards import names
 from pipeline.data.tokens import TOKENIZER
@@ -20,6 +18,7 @@ from pipeline.runtime.seal import sealed_json
 from saywhich.evaluated import evaluated
 from saywhich.folders import load
 from saywhich.model import Model
+from saywhich.model_card import card
 from saywhich.places import EXPORTED, EYES, FORM, Place
 
 CARD = "README.md"
@@ -80,12 +79,3 @@ def _licence(dataset: str) -> Mapping[str, str]:
         found = load_card(dataset)
         return {"title": found.title, "licence": found.licence, "citation": found.citation, "weights": "other"}
     return {"title": dataset, "licence": "not stated: ask whoever owns the photos and captions", "weights": "other"}
-
-
-def card(description: Mapping[str, Any]) -> str:
-    """The model card: front matter as model hubs read it, and what a reader wants to know."""
-    pages = Environment(loader=PackageLoader("saywhich", "pages"), undefined=StrictUndefined, trim_blocks=True)
-    pages.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
-    return pages.get_template("card.md").render(
-        {"settings": {}, "signature": "", "metrics": [], "samples": [], "images": 0, **description}
-    )

@@ -11,8 +11,9 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
+from pipeline.errors import one_line
 from pipeline.features.moving import first_frame, moving_copy
-from pipeline.runtime.files import write_atomically
+from saywhich.outputs import output
 
 SHOWN = 360  # pixels of a small copy's longer side
 
@@ -21,7 +22,7 @@ def write_page(out: Path, text: str, found: Sequence[tuple[Path, float]]) -> Non
     """Write a page of its own to `out`: the photos with their scores, the best first, and what was asked for."""
     photos = [
         {
-            "name": file.name,
+            "name": one_line(file.name),
             "address": file.resolve().as_uri(),
             "score": f"{score:.3f}",
             "small": small_copy(first_frame(file)),
@@ -30,7 +31,8 @@ def write_page(out: Path, text: str, found: Sequence[tuple[Path, float]]) -> Non
         for file, score in found
     ]
     pages = Environment(loader=PackageLoader("saywhich", "pages"), autoescape=True, undefined=StrictUndefined)
-    write_atomically(out, pages.get_template("found.html").render(text=text, photos=photos))
+    with output(out) as page:
+        page.write(pages.get_template("found.html").render(text=one_line(text), photos=photos))
 
 
 def small_copy(image: Image.Image) -> str:

@@ -14,8 +14,8 @@ from pipeline.report.caption_tables import DIVERSITY, READER
 from pipeline.report.names import published
 from pipeline.report.result_tables import GALLERIES
 from pipeline.report.tables import Table, aligned, once
+from pipeline.runtime.escaping import csv_cell
 
-FORMULAS = tuple("=+-@\t")
 WIDTH = 108  # characters a line of the notes
 NUMBERS = ("value", "low", "high", "spread", "seeds")
 
@@ -116,21 +116,13 @@ def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     """The columns `head` of `rows` as CSV, empty where a row lacks one; no text is a formula to a spreadsheet."""
     import pandas as pd
 
-    cells = [{name: _no_formula(value) for name, value in row.items()} for row in rows]
+    cells = [{name: csv_cell(value) for name, value in row.items()} for row in rows]
     return pd.DataFrame(cells, columns=head, dtype=object).to_csv(index=False, lineterminator="\n")
 
 
 def as_text(cell: str) -> str:
     """A cell of Markdown that shows tags, links and pictures in a text, such as a caption, as they are written."""
     return re.sub(r"<(?=[A-Za-z/!?])|(?<=\])\(", r"\\\g<0>", re.sub(r"[\r\n]+", " ", cell))
-
-
-def _no_formula(value: Any) -> Any:
-    """A text that a spreadsheet would compute gets an apostrophe, by which it is one; numbers stay."""
-    if not isinstance(value, str):
-        return value
-    text = value.replace("\r", " ")  # alone, it would end a row
-    return f"'{text}" if text.lstrip(" ").startswith(FORMULAS) else text
 
 
 def _bullets(notes: Sequence[str]) -> str:

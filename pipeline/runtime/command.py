@@ -37,8 +37,7 @@ def finish(name: str, work: Callable[[], int | None]) -> int:
         except OSError as error:
             if error.errno is None:  # a library's own, which tells of no system call
                 raise
-            problem = DISK.get(error.errno, "the system refuses this")
-            print(one_line(f"{name}: {problem} ({error}); mend that and run it again"), file=sys.stderr)
+            print(refusal(name, error), file=sys.stderr)
             return 2
         except notice.Stopped as stopped:
             print(f"{name}: ended by {stopped}; the same command goes on from here", file=sys.stderr)
@@ -46,3 +45,9 @@ def finish(name: str, work: Callable[[], int | None]) -> int:
         except KeyboardInterrupt:
             print(f"{name}: interrupted", file=sys.stderr)
             return 130
+
+
+def refusal(name: str, error: OSError) -> str:
+    """What the system refused the command `name`, in one line."""
+    problem = DISK.get(error.errno or 0, "the system refuses this")
+    return one_line(f"{name}: {problem} ({error}); mend that and run it again")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from pipeline.runtime.escaping import csv_cell
 from pipeline.study.design import RETRIEVAL, SERVED, Round, Sheet, Task
 from pipeline.study.pages import INSTRUCTIONS
 
@@ -41,7 +42,8 @@ def write_prolific(out: Path, sheets: Sequence[Sheet]) -> None:
         rounds = len(sheet.qualification) + len(sheet.rounds)
         page = f"{sheet.name}.html?PROLIFIC_PID={{{{%PROLIFIC_PID%}}}}"
         minutes = -(-rounds * SECONDS // 60)
-        table.writerow((sheet.name, page, 1, minutes, sheet.completion_code, sheet.screen_out_code))
+        row = (sheet.name, page, 1, minutes, sheet.completion_code, sheet.screen_out_code)
+        table.writerow(map(csv_cell, row))
     (out / "prolific.csv").write_text(content.getvalue(), encoding="utf-8")
 
 

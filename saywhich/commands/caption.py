@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from pipeline.errors import one_line
+from pipeline.runtime.escaping import csv_cell
 from saywhich.commands import model_option
+from saywhich.outputs import output
 
 if TYPE_CHECKING:
     from saywhich.model import Caption
@@ -77,13 +80,13 @@ def _out(options: Namespace) -> Iterator[Write]:
     if not options.csv and not options.jsonl:
         yield _print
         return
-    with open(options.csv or options.jsonl, "w", newline="", encoding="utf-8") as file:
+    with output(Path(options.csv or options.jsonl)) as file:
         yield _table(file, bool(options.among)) if options.csv else _lines(file)
 
 
 def _print(file: Path, caption: Caption) -> None:
     rank = "" if caption.rank is None else f"\t{caption.rank}/{caption.of}"
-    print(f"{file}\t{caption}{rank}", flush=True)
+    print(f"{one_line(str(file))}\t{one_line(caption.text)}{rank}", flush=True)
 
 
 def _table(out: TextIO, ranked: bool) -> Write:
@@ -93,8 +96,8 @@ def _table(out: TextIO, ranked: bool) -> Write:
 
     def write(file: Path, caption: Caption) -> None:
         margin = "" if caption.margin is None else f"{caption.margin:.4f}"
-        rows.writerow((str(file), caption.text, caption.rank, caption.of, margin)[: len(columns)])
-        out.flush()
+        said = csv_cell(str(file)), csv_cell(caption.text), caption.rank, caption.of, margin
+        rows.writerow(said[: len(columns)])
 
     return write
 
@@ -105,6 +108,6 @@ def _lines(out: TextIO) -> Write:
         if caption.rank is not None:
             said |= {"rank": caption.rank, "of": caption.of, "margin": caption.margin}
         said |= {"candidates": list(caption.candidates)} if len(caption.candidates) > 1 else {}
-        print(json.dumps(said, ensure_ascii=False), file=out, flush=True)
+        print(json.dumps(said), file=out)
 
     return write

@@ -7,7 +7,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from pipeline.errors import reason
+from pipeline.errors import one_line, reason
 
 
 def add(parser: ArgumentParser) -> None:
@@ -23,14 +23,14 @@ def run(options: Namespace) -> int:
     place, out = Path(options.model), Path(options.out)
     model = export(place, out)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    print(f"{out}: {size / 1e6:.1f} MB; saywhich caption --model {out} PHOTO")
+    print(one_line(f"{out}: {size / 1e6:.1f} MB; saywhich caption --model {out} PHOTO"))
     if os.environ.get("SAYWHICH_TRACKING") != "off" and _in_repository(place):
         from saywhich.logged import log
 
         try:
-            print(f"MLflow: {log(out, str(model.place.description['name']))}")
+            print(one_line(f"MLflow: {log(out, str(model.place.description['name']))}"))
         except Exception as error:  # of the server, the database or the transport
-            print(f"not logged to MLflow ({reason(error)}); the folder is complete", file=sys.stderr)
+            print(one_line(f"not logged to MLflow ({reason(error)}); the folder is complete"), file=sys.stderr)
     return 0
 
 

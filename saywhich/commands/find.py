@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, one_line
 from saywhich.commands import model_option
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def run(options: Namespace) -> int:
     places, place = files(options.photos), place_of(Path(options.model))
     ear, broken = Ear.of(place), 0
     if unknown := ear.unknown(options.text):
-        print(f"note: words that {options.model} has never heard: {', '.join(unknown)}", file=sys.stderr)
+        note = f"note: words that {options.model} has never heard: {', '.join(unknown)}"
+        print(one_line(note), file=sys.stderr)
 
     def look(paths: Sequence[str]) -> Iterator[Looked]:
         nonlocal broken
@@ -53,7 +54,7 @@ def run(options: Namespace) -> int:
     scores = seen.vectors @ ear(options.text)
     found = [(seen.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
     for file, score in found:
-        print(f"{score:.3f}\t{file}")
+        print(f"{score:.3f}\t{one_line(str(file))}")
     if options.html:
         from saywhich.found_page import write_page
 

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, one_line, reason
 
 MODELS = Path("data/models")
 SAMPLES = 60  # photos to try the page with
@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
     hosts = [] if options.host in ("127.0.0.1", "localhost", "::1") else ["*"]
     app = app_of(models, photos, hosts=hosts)
     host = f"[{options.host}]" if ":" in options.host else options.host
-    print(f"http://{host}:{bound.getsockname()[1]}: {', '.join(models)}", flush=True)
+    print(one_line(f"http://{host}:{bound.getsockname()[1]}: {', '.join(models)}"), flush=True)
     # h11 bounds the headers of a request, which httptools does not
     config = uvicorn.Config(app, http="h11", ws="none", log_level="warning", timeout_graceful_shutdown=5)
     uvicorn.Server(config).run(sockets=[bound])

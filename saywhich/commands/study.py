@@ -11,7 +11,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import fields
 from pathlib import Path
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, one_line
 from pipeline.study.design import Design
 
 OUT = Path("data/study")
@@ -84,9 +84,12 @@ def _make(options: Namespace) -> None:
         params.report.control,
         options.send,
     )
-    print(f"{len(sheets)} pages, one for each rater: {options.out / 'pages'}")
-    print(f"Label Studio: {options.out / 'label_studio'}; Prolific: {options.out / 'prolific.csv'}")
-    print(f"Not for raters: {options.out / 'key.json'}. What they save goes into {options.out / 'answers'}")
+    for line in (
+        f"{len(sheets)} pages, one for each rater: {options.out / 'pages'}",
+        f"Label Studio: {options.out / 'label_studio'}; Prolific: {options.out / 'prolific.csv'}",
+        f"Not for raters: {options.out / 'key.json'}. What they save goes into {options.out / 'answers'}",
+    ):
+        print(one_line(line))
 
 
 def _read(options: Namespace) -> None:
@@ -96,7 +99,7 @@ def _read(options: Namespace) -> None:
     tables = study_tables(options.study, options.answers)
     if not tables:
         raise UserError(f"{', '.join(map(str, options.answers))}: no answers that count")
-    print(markdown(tables), end="")
+    print("\n".join(map(one_line, markdown(tables).split("\n"))), end="")
 
 
 def _raters(options: Namespace) -> None:

@@ -1,0 +1,56 @@
+"""The model card of an exported model: its front matter through a YAML writer, its text with all values escaped."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from ruamel.yaml import YAML
+
+from pipeline.errors import one_line
+from pipeline.runtime.escaping import markdown_code, markdown_text
+
+
+def card(description: Mapping[str, Any]) -> str:
+    """Write the model card: front matter as model hubs read it, and what a reader wants to know."""
+    said = {"settings": {}, "signature": "", "metrics": [], "samples": [], "images": 0, **description}
+    pages = Environment(
+        loader=PackageLoader("saywhich", "pages"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else markdown_text(value),
+    )
+    pages.filters["code"] = lambda value: Markup(markdown_code(value))
+    return f"---\n{_yaml(_front_matter(said))}---\n\n{pages.get_template('card.md').render(said)}"
+
+
+def _front_matter(said: Mapping[str, Any]) -> dict[str, Any]:
+    data = said["data"]
+    front: dict[str, Any] = {"library_name": "saywhich", "pipeline_tag": "image-to-text", "language": "en"}
+    front["license"] = one_line(data["weights"])
+    if data["weights"] == "other":
+        front["license_name"] = one_line(data["licence"])
+    front["datasets"] = [one_line(data["dataset"])]
+    front["tags"] = ["image-captioning", "image-retrieval", "discriminative-captioning"]
+    if said["metrics"]:
+        metrics = [
+            {"type": one_line(each["type"]), "name": one_line(each["name"]), "value": float(f"{each['value']:.4g}")}
+            for each in said["metrics"]
+        ]
+        result = {
+            "task": {"type": "image-to-text", "name": "Image captioning"},
+            "dataset": {"type": one_line(data["dataset"]), "name": one_line(data["title"]), "split": "test"},
+            "metrics": metrics,
+        }
+        front["model-index"] = [{"name": one_line(said["name"]), "results": [result]}]
+    return front
+
+
+def _yaml(content: Mapping[str, Any]) -> str:
+    writer, out = YAML(), io.StringIO()
+    writer.width = 1_000_000  # a text stays in its line
+    writer.dump(content, out)
+    return out.getvalue()

@@ -1,0 +1,29 @@
+"""Files that commands write: an older file stays as it is until the new one is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from pipeline.runtime.files import atomic_path
+
+
+@contextmanager
+def output(path: Path) -> Iterator[TextIO]:
+    """Open `path` for writing; a plain file is written beside it and renamed when the block ends without an error.
+
+    Pipes and devices are written as they are. Raises OSError before the block where nothing can be written there.
+    """
+    if path.exists() and not path.is_file():
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            yield file
+        return
+    try:
+        with atomic_path(path.resolve()) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        if str(error.filename).endswith(".part"):  # the name that the user gave says more
+            error.filename = str(path)
+        raise

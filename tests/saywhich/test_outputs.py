@@ -1,0 +1,170 @@
+"""What commands write: older files survive, refusals are one line, and names and captions of strangers stay text."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+from saywhich_world import paint
+
+from pipeline.errors import one_line
+from pipeline.runtime.escaping import csv_cell, markdown_code, markdown_text
+from saywhich.cli import main
+from saywhich.commands import caption
+from saywhich.model import Caption, Model
+from saywhich.model_card import card
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = ("=1+1.png", "a\nb\x1b[31m\u202egpj.png", os.fsdecode(b"caf\xe9.png"), "<b>&.png", "@x.png")
+MARKUP = (
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "![x](http://far.example)", "[x](http://far.example)",
+    "x\n\n# head", "# head", "- item", "1. item", "`x` <b>", "```\nx", "---\nlicense: mit\n---", "a | b | c",
+    "**x** _y_",
+    "&lt;b&gt;", "x\\", "\\<b>", "~~x~~", "+ x", "=== ", "> x", "    code", "\u202e x", "'\"{}: [] # x", "x: y",
+    "!!python/x",
+)  # fmt: skip
+
+
+@pytest.fixture
+def named(repository):
+    return ["--model", str(repository / "models/psst_multinomial")]
+
+
+@pytest.mark.parametrize("option", ["--csv", "--jsonl"])
+def test_an_older_table_stays_until_the_new_one_is_whole(photos, named, monkeypatch, option):
+    Path("said").write_text("old")
+    own, captioned = Model.say, []
+
+    def stopped(self, *given, **how):
+        captioned.append(Path("said").read_text())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Model, "say", stopped)
+    assert main(["caption", "a.jpg", option, "said", *named]) == 130
+    assert (captioned, Path("said").read_text()) == (["old"], "old")
+    assert [path.name for path in Path().glob(".*")] == []
+    monkeypatch.setattr(Model, "say", own)
+    assert main(["caption", "a.jpg", option, "said", *named]) == 0
+    assert "a.jpg" in Path("said").read_text()
+
+
+@pytest.mark.parametrize("where", ["full", ".", "a.jpg/said", "/proc/said"])
+@pytest.mark.parametrize(
+    "what", [["caption", "a.jpg", "--csv"], ["caption", "a.jpg", "--jsonl"], ["find", "a dog", "a.jpg", "--html"]]
+)
+def test_what_cannot_be_written_is_one_line(photos, named, capsys, what, where):
+    Path("full").symlink_to("/dev/full")
+    assert main([*what, where, *named]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("saywhich: ")
+    assert told.count("\n") == 1
+    assert ".part" not in told
+    assert Path("full").is_symlink(), "a device is no file that can be replaced"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["study", "raters", "75", "72"]])
+def test_a_full_standard_output_is_one_line(words):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "saywhich", *words]
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("saywhich: the disk is full")
+
+
+def test_names_of_strangers_are_one_line_each_and_no_formula(photos, named, capsys):
+    (photos / "strange").mkdir()
+    for number, name in enumerate(HOSTILE):
+        paint(Path("x.png"), number).rename(photos / "strange" / name)
+    os.chdir("strange")
+    shown = {"=1+1.png", "a\\nb\\x1b[31m\\u202egpj.png", "caf\\xe9.png", "<b>&.png", "@x.png"}
+    assert main(["caption", *HOSTILE, *named]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split("\t")[0] for line in lines} == shown
+    assert main(["find", "a dog", ".", "--html", "../found.html", *named]) == 0
+    assert {line.split("\t")[1] for line in capsys.readouterr().out.splitlines()} == shown
+    page = Path("../found.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;&amp;.png" in page
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+    assert "caf%E9.png" in page
+    assert main(["caption", *HOSTILE, "--csv", "../said.csv", *named]) == 0
+    with open("../said.csv", newline="", encoding="utf-8") as table:
+        names = [row["file"] for row in csv.DictReader(table)]
+    assert names == ["'=1+1.png", HOSTILE[1], "caf\\xe9.png", "<b>&.png", "'@x.png"]
+    assert main(["caption", *HOSTILE, "--jsonl", "../said.jsonl", *named]) == 0
+    content = Path("../said.jsonl").read_bytes()
+    assert content.isascii()
+    assert [json.loads(line)["file"] for line in content.splitlines()] == list(HOSTILE)
+
+
+def test_captions_of_strangers_are_text_in_tables_and_on_terminals(capsys):
+    out = io.StringIO(newline="")
+    write = caption._table(out, ranked=True)
+    for text in ("=cmd()", "+1", "-1", "@x", "\t=1", "\r=1", " =1", "\n=1", "＝1", "a = b"):
+        write(Path("a.jpg"), Caption(text, (), 1, 3, -0.25))
+    rows = list(csv.DictReader(io.StringIO(out.getvalue(), newline="")))
+    assert all(row["caption"].startswith("'") for row in rows[:-1])
+    assert (rows[-1]["caption"], rows[-1]["margin"]) == ("a = b", "-0.2500")
+    caption._print(Path("a\tb"), Caption("x\x1b]0;owned\x07\n2 \u2066y\x9b", (), 1, 3))
+    assert capsys.readouterr().out == "a\\tb\tx\\x1b]0;owned\\x07\\n2 \\u2066y\\x9b\t1/3\n"
+
+
+def test_what_can_be_read_is_left_as_it_is():
+    for text in ("ein Hund, grün", "犬", "👩‍🚒 und می‌خواهم", "a b", ""):
+        assert one_line(text) == text
+        assert csv_cell(text) == text
+    assert csv_cell(-0.5) == -0.5
+
+
+def described(text):
+    """A description of which every text is `text`."""
+    metric = {"name": text, "type": text, "value": 0.735123, "low": 0.7, "high": 0.8}
+    data = {
+        "dataset": text,
+        "title": text,
+        "licence": text,
+        "weights": "other",
+        "citation": text,
+        "images": {"train": 9},
+    }
+    about = {"name": text, "version": text, "network": text, "signature": text, "settings": {text: text}, "data": data}
+    return about | {"metrics": [metric], "samples": [{"file": text, "caption": text}], "images": 40}
+
+
+def structure(text):
+    """The elements of Markdown, without their texts."""
+    parser = MarkdownIt("commonmark").enable("table").enable("strikethrough")
+    return [
+        (
+            token.type,
+            [inner.type for inner in token.children or () if inner.type not in ("text", "text_special", "entity")],
+        )
+        for token in parser.parse(text)
+    ]
+
+
+@pytest.mark.parametrize("text", MARKUP)
+def test_a_model_card_shows_texts_of_strangers_as_they_are_written(text):
+    _, front, body = card(described(text)).split("---\n", 2)
+    plain = one_line(text)
+    said, (result,) = yaml.safe_load(front), yaml.safe_load(front)["model-index"][0]["results"]
+    assert sorted(said) == sorted(yaml.safe_load(card(described("x")).split("---\n")[1]))
+    assert (said["license"], said["license_name"], said["datasets"]) == ("other", plain, [plain])
+    assert result["metrics"] == [{"type": plain, "name": plain, "value": 0.7351}]
+    assert structure(body) == structure(card(described("x")).split("---\n", 2)[2])
+
+
+@pytest.mark.parametrize("text", MARKUP)
+def test_markdown_renders_texts_of_strangers_as_they_are_written(text):
+    html = (
+        MarkdownIt("commonmark")
+        .enable("table")
+        .render(f"x {markdown_text(text)}\n\n- {markdown_text(text)}\n\n{markdown_code(text)}")
+    )
+    assert html.count("<") == len(["", "p>", "/p>", "ul>", "li>", "/li>", "/ul>", "p>", "code>", "/code>", "/p>"]) - 1
