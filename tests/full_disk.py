@@ -27,6 +27,20 @@ def small_disk(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """`folder` takes no writes. PermissionError where this process may not mount."""
+    try:
+        subprocess.run(["mount", "--bind", folder, folder], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise PermissionError(f"nothing can be mounted here: {error}") from None
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True, capture_output=True)
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
 def filled(world: Path, disk: Path, name: str, shares: tuple[float, ...], start: Start = started) -> Iterator[str]:
     """Of each share of its outputs that a stage finds room for, and of a disk that is read-only: nothing where it says
     one line, leaves with 2, damages no older file, and ends well with room; or what it did instead.

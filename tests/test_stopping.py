@@ -47,7 +47,8 @@ def test_trainings_side_by_side_end(new, tmp_path, kind, request_to_end, nohup):
     [(GROUP, SIGTERM, True), ("snakemake", SIGINT, True), ("stage", SIGTERM, True)],
 )
 def test_the_grid_ends(trained, tmp_path, kind, request_to_end, nohup):
-    check(Path(shutil.copytree(trained, tmp_path / "repository")), kind, request_to_end, nohup)
+    folder = tmp_path / "a b?c#d%41 'é\"$x"  # a name that nothing takes for anything else
+    check(Path(shutil.copytree(trained, folder)), kind, request_to_end, nohup)
 
 
 def check(folder: Path, kind: str, request: Signals, nohup: bool) -> None:

@@ -6,6 +6,8 @@ import os
 import stat
 from pathlib import Path
 
+from pipeline.runtime import home  # noqa: F401 (for Path.home)
+
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 

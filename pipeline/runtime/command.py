@@ -7,7 +7,10 @@ import sys
 from collections.abc import Callable
 
 from pipeline.errors import UserError, one_line
-from pipeline.runtime import notice
+from pipeline.runtime import (
+    home,  # noqa: F401 (for libraries that look for it)
+    notice,
+)
 
 DISK = {
     errno.ENOSPC: "the disk is full",
@@ -22,6 +25,17 @@ DISK = {
 }
 
 
+def fail(name: str, error: UserError | OSError) -> int:
+    """Print the error in one line and return 2, the exit status of the command `name`."""
+    if isinstance(error, UserError):
+        print(error, file=sys.stderr)
+        return 2
+    if error.errno is None:  # a library's own, which tells of no system call
+        raise error
+    print(refusal(name, error), file=sys.stderr)
+    return 2
+
+
 def finish(name: str, work: Callable[[], int | None]) -> int:
     """Run `work` and return the exit status of the command `name`.
 
@@ -31,14 +45,8 @@ def finish(name: str, work: Callable[[], int | None]) -> int:
     with notice.heeded():
         try:
             return work() or 0
-        except UserError as error:
-            print(error, file=sys.stderr)
-            return 2
-        except OSError as error:
-            if error.errno is None:  # a library's own, which tells of no system call
-                raise
-            print(refusal(name, error), file=sys.stderr)
-            return 2
+        except (UserError, OSError) as error:
+            return fail(name, error)
         except notice.Stopped as stopped:
             print(f"{name}: ended by {stopped}; the same command goes on from here", file=sys.stderr)
             return 128 + stopped.request

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from urllib.parse import quote
 
 from pipeline.runtime.files import write_atomically
 from pipeline.tracking.spool import NOT_SENT, address, alive, now, root, without_secrets
@@ -140,8 +141,10 @@ def connect() -> Tracker:
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root()}/mlflow.db"
+    own = root() / "mlflow.db"
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or _sqlite(own)
     database = uri.split("?")[0].removeprefix("sqlite:///") if uri.startswith("sqlite:///") else None
+    database = str(own) if uri == _sqlite(own) else database
     lock = Path(f"{database}.lock").absolute() if database else None
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
     artifacts = None if uri.startswith(("http", "databricks")) else (root() / "mlartifacts").as_uri()
@@ -158,6 +161,11 @@ def connect() -> Tracker:
         elif "MLFLOW_TRACKING_URI" not in os.environ and database and experiment.artifact_location != artifacts:
             _move(Path(database), experiment.artifact_location, str(artifacts))
         return Tracker(client, experiment.experiment_id, lock)
+
+
+def _sqlite(path: Path) -> str:
+    """SQLAlchemy's address of a database: one of SQLite's own, with escapes, where the path has a `?`."""
+    return f"sqlite:///file:{quote(str(path))}?uri=true" if "?" in str(path) else f"sqlite:///{path}"
 
 
 def _move(database: Path, before: str, now: str) -> None:

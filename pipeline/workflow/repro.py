@@ -25,6 +25,7 @@ from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
 from pipeline.metrics import shared_meteor
 from pipeline.runtime import notice
+from pipeline.runtime.command import fail
 from pipeline.workflow.sweep import cores, gpus
 
 LOCK, RWLOCK = Path("dvc.lock"), Path(".dvc/tmp/rwlock")
@@ -213,9 +214,9 @@ def main(arguments: Sequence[str] = ()) -> int:
             ended = ", ".join(jobs.end()) or "nothing was at work"
             print(f"repro: ended by {stopped} ({ended}); the same command goes on from here", file=sys.stderr)
             return 128 + stopped.request
-        except UserError as error:
-            print(error, file=sys.stderr)
-            return 2
+        except (UserError, OSError) as error:
+            jobs.end()
+            return fail("repro", error)
 
 
 if __name__ == "__main__":

@@ -459,3 +459,20 @@ def test_off_means_nothing_is_written(monkeypatch):
         run.outputs([Path("nowhere")])
         assert "SAYWHICH_PARENT_RUN" not in run.environment
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.usefixtures("spooled")
+@pytest.mark.parametrize("name", ["a b?c#d%41", "'quoted\" é&x=1"])
+def test_a_repository_of_any_name_has_its_records_within_it(database, tmp_path, monkeypatch, name):
+    (folder := tmp_path / name / "inner?").mkdir(parents=True)
+    shutil.move(database, folder / "mlflow.db")
+    monkeypatch.chdir(folder)
+    with recorder.run("train@luo") as record:
+        record.text("a dog runs", "captions/first.txt")
+    assert sync() == 0
+    (run,) = runs().values()
+    client = sender.connect().client
+    assert Path(client.download_artifacts(run.info.run_id, "captions/first.txt")).read_text() == "a dog runs"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert [path.name for path in (tmp_path / name).iterdir()] == ["inner?"]
+    assert (folder / "mlartifacts").is_dir()

@@ -1,0 +1,33 @@
+"""A home folder for a user whom the system does not know, as in containers: importing this module makes it.
+
+Python's `Path.home()` and `getpass.getuser()` fail without an entry in the list of users and without HOME, and so do
+MLflow, PyTorch and the caches.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+
+def _make() -> None:
+    """Set HOME to a private folder among the temporary files, and USER to the number, where there is no home."""
+    try:
+        Path.home()
+    except RuntimeError:
+        home = Path(tempfile.gettempdir(), f"saywhich-{os.getuid()}")
+        try:
+            home.mkdir(mode=0o700, exist_ok=True)
+            status = home.lstat()
+            private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+        except OSError:
+            private = False
+        os.environ["HOME"] = str(home) if private else tempfile.mkdtemp(prefix=f"{home.name}-")
+        os.environ.setdefault("USER", str(os.getuid()))
+
+
+with suppress(OSError):  # nothing can be written anywhere
+    _make()

@@ -1,0 +1,48 @@
+"""Commands in a repository on a disk that is read-only: one line, and status 2."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from full_disk import read_only
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory) -> Iterator[Path]:
+    """A repository without outputs that nobody can write to; skipped where nothing can be mounted."""
+    folder = tmp_path_factory.mktemp("frozen")
+    (folder / "params.yaml").write_text(json.dumps({"draw": {"scenes": {}}, "methods": {}, "sweep": {}}))
+    (folder / "profiles").symlink_to(ROOT / "profiles")
+    (folder / "dvc.yaml").write_text("stages:\n  names:\n    cmd: python -m stages.names\n    deps: [params.yaml]\n")
+    (folder / ".dvc").mkdir()
+    (folder / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
+    try:
+        with read_only(folder):
+            yield folder
+    except PermissionError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "stages.names", "pipeline.workflow.sweep gather data/sweep", "pipeline.config.overlays scenes",
+        "pipeline.workflow.repro",
+        "stages.observatory --worlds 1 --epochs 1 --rounds 1 --repeats 1 --only ST",
+    ],
+)  # fmt: skip
+def test_a_read_only_disk_is_one_line(frozen, command):
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()], cwd=frozen, capture_output=True, text=True, check=False,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(frozen.parent), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert "nothing can be written there" in done.stderr.splitlines()[-1]
