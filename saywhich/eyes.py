@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.features.clip import OPEN_CLIP, fetches_text
 from pipeline.features.extract import OBJECT_DETECTOR, OWN, open_network
 from pipeline.features.extractor import Extractor, NetworkSettings, Seen
 from pipeline.features.films import COLUMNS, of_films
 from pipeline.features.hub import PREFIX as CAPTIONER
+from pipeline.features.manifest import Manifest
 from pipeline.features.object_detector import ObjectDetector
 from pipeline.features.projection import Fitted, Projection, Scale
-from pipeline.features.weights import HUB
+from pipeline.features.weights import HUB, check_fit
 from pipeline.features.word_detector import WordDetector, WordDetectorNetwork
 from pipeline.runtime.files import sha256, write_atomically
-from pipeline.runtime.records import read_sealed
+from pipeline.runtime.records import as_record, read_sealed
 from pipeline.runtime.seal import sealed_json
+from pipeline.runtime.tensors import read_tensors
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 NETWORK = "network.safetensors"  # in a folder that `Eyes.save` wrote
 AGAIN = "run the features stage again, or export the model again"
-TRAINED = {"projection": ("mean", "components"), "scale": ("mean", "deviation")}
+FITTED = ("projection", "scale")
+LARGEST = 2**26  # numbers in the regions of one photo
 
 
 @dataclass(frozen=True)
@@ -60,17 +63,25 @@ class Eyes:
         manifest = read_sealed(path, AGAIN, required=not exported)
         if "network" not in manifest or "preprocessing" not in manifest:
             raise UserError(f"{path}: these features were imported, so no network here can see a photo as they do")
-        tensors = {name: _checked(folder, manifest[name]) for name in TRAINED if isinstance(manifest.get(name), dict)}
-        projection = scale = None
-        if "projection" in tensors:
-            projection = Projection(**tensors["projection"], explained=float(manifest["projection"]["explained"]))
-        if "scale" in tensors:
-            scale = Scale(**tensors["scale"])
+        made = as_record(manifest, Manifest, str(path), AGAIN)
         if exported:
-            _refuse_fetching(path, manifest["network"], manifest["weights"])
-        network = _network(folder, manifest, weights, device)
-        _check_made(path, manifest, network)
-        return cls(network, Fitted(projection, scale, COLUMNS if manifest.get("frames") else 0), manifest, folder)
+            _refuse_fetching(path, made)
+        try:
+            network = _network(folder, made, weights, device)
+        except UserError:
+            raise
+        except Exception as error:  # of the libraries that build networks by the options of a manifest
+            raise UserError(f"{path}: its network cannot be built ({reason(error)}); {AGAIN}") from None
+        _check_made(path, made, network)
+        fitted = _fitted(folder, made, network)
+        return cls(network, fitted, manifest, folder)
+
+    @property
+    def regions_size(self) -> int:
+        """How many numbers a region has, as speakers attend to it."""
+        projection = self.fitted.projection
+        own = self.network.regions_shape[1]
+        return own if projection is None else len(projection.components) + self.fitted.passed
 
     @property
     def mirrored(self) -> bool:
@@ -97,7 +108,10 @@ class Eyes:
         seen = self.network([tensor.flip(-1) for tensor in prepared] if mirrored else prepared)
         pooled, regions = self.fitted(_as_stored(seen.pooled), _as_stored(seen.regions), seen.region_count.cpu())
         count = seen.region_count.cpu()
-        return seen._replace(pooled=_as_stored(pooled), regions=_as_stored(regions), region_count=count)
+        pooled, regions = _as_stored(pooled), _as_stored(regions)
+        if not (pooled.isfinite().all() and regions.isfinite().all()):
+            raise UserError(f"{self.folder / MANIFEST}: a photo's features are infinite, or no numbers; {AGAIN}")
+        return seen._replace(pooled=pooled, regions=regions, region_count=count)
 
     def save(self, folder: Path) -> list[Path]:
         """Write all that `open` needs into `folder`; the files.
@@ -121,7 +135,7 @@ class Eyes:
             "sha256": hashlib.sha256(content).hexdigest(),
         }
         written = [folder / NETWORK]
-        for key in TRAINED:
+        for key in FITTED:
             if isinstance(manifest.get(key), dict):
                 written.append(folder / manifest[key]["file"])
                 write_atomically(written[-1], (self.folder / manifest[key]["file"]).read_bytes())
@@ -134,86 +148,107 @@ def _as_stored(values: Tensor) -> Tensor:
     return values.float().cpu().half().float()
 
 
-def _refuse_fetching(path: Path, network: str, weights: Mapping[str, Any]) -> None:
+def _refuse_fetching(path: Path, made: Manifest) -> None:
     """Raise UserError for a network of which something would come from a hub, or from elsewhere on this machine."""
-    fetched = network.startswith(OPEN_CLIP) and fetches_text(network)
-    if network.startswith(CAPTIONER) or fetched or (network not in OWN and weights["source"] != NETWORK):
+    name = made.network
+    fetched = name.startswith(OPEN_CLIP) and fetches_text(name)
+    if name.startswith(CAPTIONER) or fetched or (name not in OWN and made.weights.source != NETWORK):
         raise UserError(
-            f"{path}: the network {network} would be fetched, and an exported model brings all that it needs; "
+            f"{path}: the network {name} would be fetched, and an exported model brings all that it needs; "
             "export the model again"
         )
 
 
-def _check_made(path: Path, manifest: Mapping[str, Any], network: Extractor) -> None:
-    """Raise UserError where the features beside the manifest are of other weights, or have another shape."""
-    found, wanted = network.description.get("weights"), manifest["weights"]
-    if found is not None and found.get("sha256") != wanted["sha256"]:
-        raise UserError(f"{path}: the weights of {manifest['network']} are not those that it names; {AGAIN}")
-    regions, pooled = network.regions_shape[0], network.pooled_size
-    if (shape := manifest.get("shape")) is not None and (shape["R"], shape["P"]) != (regions, pooled):
+def _check_made(path: Path, made: Manifest, network: Extractor) -> None:
+    """Raise UserError where the features beside the manifest are of other weights or another shape, or too large."""
+    found = network.description.get("weights")
+    if found is not None and found.get("sha256") != made.weights.sha256:
+        raise UserError(f"{path}: the weights of {made.network} are not those that it names; {AGAIN}")
+    (regions, size), pooled = network.regions_shape, network.pooled_size
+    if regions * size > LARGEST or pooled > LARGEST:
+        raise UserError(f"{path}: its network gives {regions:,} regions of {size:,} numbers, which are too many")
+    if (shape := made.shape) is not None and (regions, pooled) != (shape.R, shape.P):
         raise UserError(
             f"{path}: its network gives {regions} regions and vectors of {pooled} numbers, and the features beside it "
-            f"have {shape['R']} and {shape['P']}; {AGAIN}"
+            f"have {shape.R} and {shape.P}; {AGAIN}"
         )
 
 
-def _network(folder: Path, manifest: Mapping[str, Any], weights: str | None, device: torch.device | str) -> Extractor:
-    name, shown = manifest["network"], manifest["preprocessing"]
-    size = shown.get("input_size") or shown.get("size") or shown["shortest"]
+def _network(folder: Path, made: Manifest, weights: str | None, device: torch.device | str) -> Extractor:
+    shown, boxes = made.preprocessing, made.boxes
     settings = NetworkSettings(
-        name,
-        size[-1] if isinstance(size, list) else size,
-        options=manifest.get("options") or {},
-        mean=shown.get("mean"),
-        std=shown.get("std"),
-        cells=manifest.get("cells"),
-        boxes=manifest.get("boxes"),
-        vector=manifest.get("vector"),
-        frames=manifest.get("frames"),
-        rate=manifest.get("rate"),
+        made.network,
+        shown.side,
+        options=made.options,
+        mean=shown.mean,
+        std=shown.std,
+        cells=made.cells,
+        boxes=None if boxes is None else boxes.model_dump(exclude_none=True),
+        vector=made.vector,
+        frames=made.frames,
+        rate=made.rate,
     )
-    source = manifest["weights"]
-    if name in OWN:
-        file = source.get("file") or source["source"]
-        state = _checked(folder, {"file": file, "sha256": source["sha256"]})
-        return of_films(WordDetectorNetwork(_detector(name, state), settings, device), settings)
-    if source.get("source") == HUB or name.startswith(CAPTIONER):
+    if made.network in OWN:
+        path = _checked(folder / (made.weights.file or made.weights.source or NETWORK), made.weights.sha256)
+        return of_films(WordDetectorNetwork(_detector(made.network, path), settings, device), settings)
+    if made.weights.source == HUB or made.network.startswith(CAPTIONER):
         return open_network(settings, device)
-    path = folder / source["source"]
-    if not path.is_file():
-        path = Path(weights or source["source"])
-    if not path.is_file():
-        raise UserError(
-            f"{path}: the weights of {name} are missing; put the file there that the features were made with"
-        )
-    _check_digest(path, source["sha256"])
-    return open_network(replace(settings, weights=str(path)), device)
+    path = folder / (made.weights.source or NETWORK)
+    if not path.is_file() and weights is not None:
+        path = Path(weights)
+    return open_network(replace(settings, weights=str(_checked(path, made.weights.sha256))), device)
 
 
-def _detector(name: str, state: Mapping[str, Tensor]) -> nn.Module:
+def _detector(name: str, path: Path) -> nn.Module:
     """A detector that was trained here, of the sizes that its weights have."""
-    detector: nn.Module
-    if name == OBJECT_DETECTOR:
-        width, scene = len(state["whole.stem.0.weight"]), len(state["whole.words.bias"])
-        detector = ObjectDetector(len(state["objects.bias"]), scene, width)
-    else:
-        detector = WordDetector(len(state["words.bias"]), len(state["stem.0.weight"]))
+    _, state = read_tensors(path, AGAIN)
+
+    def sized() -> nn.Module:
+        if name == OBJECT_DETECTOR:
+            width, scene = len(state["whole.stem.0.weight"]), len(state["whole.words.bias"])
+            return ObjectDetector(len(state["objects.bias"]), scene, width)
+        return WordDetector(len(state["words.bias"]), len(state["stem.0.weight"]))
+
+    check_fit(sized, str(path), name)
+    detector = sized()
     detector.load_state_dict(state)
     return detector
 
 
-def _checked(folder: Path, entry: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a file that a manifest names with its digest."""
-    from safetensors.torch import load_file
+def _fitted(folder: Path, made: Manifest, network: Extractor) -> Fitted:
+    """What was fitted to the features, of the shapes that the network's features have."""
+    passed = COLUMNS if made.frames else 0
+    size = network.regions_shape[1] - passed
+    projection = scale = None
+    if made.projection is not None:
+        path = _checked(folder / made.projection.file, made.projection.sha256)
+        mean, components = _tensors(path, mean=(size,), components=(made.project, size))
+        projection = Projection(mean, components, made.projection.explained or 0.0)
+    if made.scale is not None:
+        path = _checked(folder / made.scale.file, made.scale.sha256)
+        mean, deviation = _tensors(path, mean=(network.pooled_size,), deviation=(network.pooled_size,))
+        if not (deviation > 0).all():
+            raise UserError(f"{path}: a deviation is not positive; {AGAIN}")
+        scale = Scale(mean, deviation)
+    return Fitted(projection, scale, passed)
 
-    path = folder / entry["file"]
+
+def _tensors(path: Path, **shapes: tuple[int | None, ...]) -> list[Tensor]:
+    """The tensors of a file, in single precision; UserError where they have other names or shapes. None: any size."""
+    _, found = read_tensors(path, AGAIN)
+    if found.keys() != shapes.keys():
+        raise UserError(f"{path}: holds {', '.join(found)[:80]}, and {', '.join(shapes)} are needed; {AGAIN}")
+    for name, wanted in shapes.items():
+        have = found[name].shape
+        if len(have) != len(wanted) or any(each not in (None, own) for each, own in zip(wanted, have, strict=True)):
+            raise UserError(f"{path}: {name} has the shape {tuple(have)}, and {wanted} is needed; {AGAIN}")
+    return [found[name].float() for name in shapes]
+
+
+def _checked(path: Path, wanted: str) -> Path:
+    """`path`, if it is the file with this digest; UserError where it is missing or another one."""
     if not path.is_file():
-        raise UserError(f"{path}: missing; run the features stage again, or export the model again")
-    _check_digest(path, entry["sha256"])
-    return load_file(path)
-
-
-def _check_digest(path: Path, wanted: str) -> None:
-    found = sha256(path)
-    if found != wanted:
+        raise UserError(f"{path}: missing; {AGAIN}, or put the file there that the features were made with")
+    if (found := sha256(path)) != wanted:
         raise UserError(f"{path}: the SHA-256 is {found[:16]}…, not {wanted[:16]}… as written; get the file again")
+    return path

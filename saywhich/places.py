@@ -11,19 +11,81 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from pipeline.data.tokens import TOKENIZER
 from pipeline.errors import UserError
+from pipeline.ranges import Natural
 from pipeline.runtime.files import sha256
-from pipeline.runtime.records import read_sealed
+from pipeline.runtime.records import Digest, Line, Record, as_record, read_sealed
 from pipeline.runtime.seal import check_seal
+from pipeline.runtime.untrusted import inside
 
 EXPORTED = "saywhich.json"  # what an exported folder holds, with digests
 EYES = "features"  # the folder below an exported one
 MAIN = "main"  # the set of features that speakers and their listeners see
 WORDS = ("vocabulary.json", TOKENIZER, "manifest.json")  # of prepared data
+READ = (  # of an exported folder
+    *("weights.safetensors", "vocabulary.json", TOKENIZER),
+    *(f"{EYES}/{name}" for name in ("manifest.json", "network.safetensors")),
+)
+AGAIN = "export the model again"
 FORM = 1  # of exported folders
+
+
+class Metric(Record):
+    """A number of the test split, and the ends of its 95 % interval."""
+
+    name: Line
+    type: Line
+    value: float
+    low: float
+    high: float
+
+
+class Sample(Record):
+    """A caption that the model gave an image of the test split."""
+
+    file: Line
+    caption: Annotated[str, Field(max_length=5000)]
+
+
+class Data(Record):
+    """What a model was trained on."""
+
+    dataset: Line
+    title: Line
+    licence: Line
+    weights: Line
+    citation: Annotated[str, Field(max_length=5000)] | None = None
+    images: dict[Line, Natural] | None = None
+    captions: dict[Line, Natural] | None = None
+    words: Natural | None = None
+
+
+class Description(Record):
+    """What an exported model says of itself."""
+
+    name: Line
+    version: Line
+    network: Line
+    data: Data
+    settings: dict[Line, Any] = Field(default_factory=dict)
+    method: Line | None = None
+    signature: Annotated[str, Field(max_length=5000)] = ""
+    images: Natural = 0
+    metrics: Annotated[list[Metric], Field(max_length=1000)] = Field(default_factory=list)
+    samples: Annotated[list[Sample], Field(max_length=1000)] = Field(default_factory=list)
+
+
+class Exported(Record):
+    """What saywhich.json holds: a description, and the digests of all other files that are read."""
+
+    form: int
+    model: Description
+    files: Annotated[dict[Line, Digest], Field(min_length=3, max_length=100)]
 
 
 @dataclass(frozen=True)
@@ -73,15 +135,15 @@ def _root(folder: Path) -> Path:
 
 def _exported(folder: Path) -> Place:
     path = folder / EXPORTED
-    said = read_sealed(path, "export the model again", required=False)
-    try:
-        form, files, description = said["form"], dict(said["files"]), dict(said["model"])
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: not whole; export the model again") from None
-    if form != FORM:
-        raise UserError(f"{path}: of form {form}, and this version reads form {FORM}; export the model again")
-    for name, wanted in files.items():
-        _check(folder / name, wanted)
+    said = read_sealed(path, AGAIN, required=False)
+    if (form := said.get("form")) != FORM:
+        raise UserError(f"{path}: of form {str(form)[:20]}, and this version reads form {FORM}; export the model again")
+    exported = as_record(said, Exported, str(path), AGAIN)
+    if unlisted := [name for name in READ if name not in exported.files and (folder / name).exists()]:
+        raise UserError(f"{path}: has no digest of {unlisted[0]}; {AGAIN}")
+    for name, wanted in exported.files.items():
+        _check(inside(folder, name), wanted)
+    description = exported.model.model_dump(exclude_none=True)
     return Place(folder, folder / "weights.safetensors", folder / EYES, folder, None, description)
 
 

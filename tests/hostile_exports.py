@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
+import re
+import resource
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import torch
 from damaged import Kind
+from safetensors.torch import load_file, save
 
 import saywhich
 from pipeline.errors import UserError
+from pipeline.runtime.seal import NONE, sealed_json
 from saywhich.export import export
+from saywhich.hearing import Ear
 from saywhich.places import EXPORTED, place_of
 
 WRITES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree")  # names of audit events
 KILLED = 9
+# texts of JSON in place of a value
+HOSTILE = {
+    "null": "null", "true": "true", "a word": '"x"', "an empty word": '""', "a million letters": f'"{"x" * 10**6}"',
+    "half a character": r'"\ud800"', "two lines": r'"a\nb\u001b[2J"', "0": "0", "-1": "-1", "1e9": "1000000000",
+    "1e18": str(10**18), "4,000 digits": "9" * 4000, "1e999": "1e999", "1e300": "1e300", "NaN": "NaN", "[]": "[]",
+    "{}": "{}", "10,000 levels": "[" * 10_000 + "]" * 10_000, "a million zeros": f"[{'0,' * 10**6}0]",
+}  # fmt: skip
+MEMORY, SECONDS = 2**30, 30  # more of each than is allowed to a load and a caption
 
 
 def killed_exports(model: Path, out: Path, points: Iterable[int] | None = None) -> Iterator[str]:
@@ -100,3 +118,167 @@ def model_files(name: str, model: Path, root: Path, photo: Path) -> Kind:
         return sha256(words.encode() + b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
 
     return Kind(name, [(path, [other for other in files if other != path]) for path in files], said)
+
+
+def hostile_values(folder: Path, photo: Path, times: int | None = None, seed: int = 0) -> Iterator[str]:
+    """What fell short of each value of an exported folder's JSON, and each tensor, that is replaced by a hostile one.
+
+    All digests are those of the new bytes. `times`: so many of them, drawn; None: all.
+    """
+    trials = [*_values(folder), *_tensors(folder)]
+    for what, path, content in trials if times is None else random.Random(seed).sample(trials, times):
+        whole = {each: each.read_bytes() for each in (path, folder / EXPORTED)}
+        path.write_bytes(content())
+        if path.name != EXPORTED:
+            said = json.loads(whole[folder / EXPORTED])
+            said["files"][path.relative_to(folder).as_posix()] = sha256(path.read_bytes()).hexdigest()
+            (folder / EXPORTED).write_text(sealed_json(said))
+        try:
+            found = _tried(folder, photo)
+            yield found and f"{what}: {found}"
+        finally:
+            for each, before in whole.items():
+                each.write_bytes(before)
+
+
+Trial = tuple[str, Path, Callable[[], bytes]]  # what is changed, the file, its new content
+
+
+def _values(folder: Path) -> Iterator[Trial]:
+    """Each value of each JSON file, and of the header of the weights, in each hostile form."""
+    for path in (path for path in sorted(folder.rglob("*.json"))):
+        whole = json.loads(path.read_text())
+        for place in _places(whole):
+            if place != ("sha256",):
+                for name, text in HOSTILE.items():
+                    yield (
+                        f"{path.name} {'.'.join(map(str, place))}: {name}",
+                        path,
+                        lambda w=whole, p=place, t=text: _sealed(w, p, t),
+                    )
+    path = folder / "weights.safetensors"
+    built, tensors = _agents(path), load_file(path)
+    for place in _places(built):
+        if place != ("sha256",):
+            for name, text in HOSTILE.items():
+                yield (
+                    f"{path.name} {'.'.join(map(str, place))}: {name}",
+                    path,
+                    lambda b=built, p=place, t=text, own=tensors: _weights(own, _replaced(b, p, t)),
+                )
+
+
+def _tensors(folder: Path) -> Iterator[Trial]:
+    """Each tensor of each file with odd numbers, of another shape or kind, or missing."""
+    odd: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
+        "missing": lambda x: None,
+        "NaN": lambda x: torch.full_like(x, torch.nan),
+        "infinite": lambda x: torch.full_like(x, torch.inf),
+        "1e38": lambda x: torch.full_like(x, 1e38),
+        "-1e38": lambda x: torch.full_like(x, -1e38),
+        "0": lambda x: torch.zeros_like(x),
+        "double, 1e300": lambda x: torch.full_like(x, 1e300, dtype=torch.float64),
+        "whole numbers": lambda x: x.long(),
+        "half": lambda x: x.half(),
+        "no numbers": lambda x: x.new_zeros(2**40, 0),
+        "flat": lambda x: x.flatten(),
+        "twice": lambda x: torch.cat([x, x]),
+    }
+    for path in sorted(folder.rglob("*.safetensors")):
+        whole = load_file(path)
+        for key in [name for name, tensor in whole.items() if tensor.is_floating_point() and tensor.dim()]:
+            for name, change in odd.items():
+
+                def content(whole=whole, key=key, change=change, path=path) -> bytes:
+                    tensors = {**whole, key: change(whole[key])}
+                    kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+                    return (
+                        _weights(kept, json.dumps(_agents(path))) if path.name == "weights.safetensors" else save(kept)
+                    )
+
+                yield f"{path.name} {key}: {name}", path, content
+
+
+def _places(value: Any, before: tuple = ()) -> Iterator[tuple]:
+    """Where the values of a JSON value are: of a list the first two and the last."""
+    yield before
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _places(inner, (*before, key))
+    elif isinstance(value, list):
+        for at in sorted({0, 1, len(value) - 1} & set(range(len(value)))):
+            yield from _places(value[at], (*before, at))
+
+
+def _replaced(whole: Any, place: tuple, text: str) -> str:
+    """JSON with `text` in place of one value."""
+    if not place:
+        return text
+    copy = json.loads(json.dumps(whole))
+    inner = copy
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = "@@"
+    return json.dumps(copy).replace('"@@"', text)
+
+
+def _sealed(whole: Any, place: tuple, text: str) -> bytes:
+    """The same with the file's own digest, where it has one."""
+    if not isinstance(whole, dict) or "sha256" not in whole:
+        return _replaced(whole, place, text).encode()
+    said = _replaced(whole | {"sha256": NONE}, place, text)
+    return said.replace(NONE, sha256(said.encode()).hexdigest()).encode()
+
+
+def _agents(path: Path) -> Any:
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        return json.loads(file.metadata()["agents"])
+
+
+def _weights(tensors: dict[str, torch.Tensor], agents: str) -> bytes:
+    """A file of weights with this text in its header, and its own digest."""
+    header = {"agents": re.sub('"sha256": "[0-9a-f]{64}"', f'"sha256": "{NONE}"', agents, count=1)}
+    content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, header)
+    return content.replace(NONE.encode(), sha256(content).hexdigest().encode(), 1)
+
+
+def _tried(folder: Path, photo: Path) -> str:
+    """Use the folder in another process, of bounded memory and time; what fell short."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "ended"
+        try:
+            os.close(reads)
+            signal.alarm(SECONDS)
+            now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+            said = _used(folder, photo)
+        except BaseException as error:
+            said = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+        finally:
+            os.write(writes, said.encode(errors="replace")[:4000])
+            os._exit(0)
+    os.close(writes)
+    with os.fdopen(reads, "rb") as file:
+        found = file.read().decode()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return found if status == 0 else f"ended with {status}"
+
+
+def _used(folder: Path, photo: Path) -> str:
+    try:
+        model = saywhich.load(folder)
+        model.caption([photo])
+        model.caption([photo], samples=2)
+        model.find("a dog", [photo])
+    except UserError as error:
+        if len(str(error).splitlines()) != 1 or not str(error).isprintable():
+            return f"not one line: {str(error)[:100]!r}"
+    try:
+        Ear.of(place_of(folder))("a dog on the beach")
+    except UserError as error:
+        return "" if len(str(error).splitlines()) == 1 and str(error).isprintable() else f"not one line: {error!r:.100}"
+    return ""

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Ge, Lt
+from pydantic import Field
 
 from pipeline.errors import UserError
+from pipeline.runtime.records import Record, parse_json, read_bytes, read_record
 from pipeline.vocabulary import EOS, Vocabulary
 
-TOKENIZER = "tokenizer.json"
+TOKENIZER, WORDS = "tokenizer.json", "vocabulary.json"
+AGAIN = "run the prepare stage again, or export the model again"
+LARGEST = 24 * 2**20  # bytes of either file
+MOST_WORDS = 2**20
+MOST_PARTS, LONGEST_REPLACEMENT, LONGEST_PATTERN = 64, 4, 500  # of a tokenizer; characters
 
 
 @dataclass(frozen=True)
@@ -53,10 +63,13 @@ class Tokens(Vocabulary):
 
     @classmethod
     def read(cls, folder: Path) -> Tokens:
-        """What `fetch` and `dump` wrote into `folder`."""
-        made = json.loads((folder / "vocabulary.json").read_text(encoding="utf-8"))
-        words, numbers = tuple(made["words"]), tuple(made["numbers"])
-        return cls(words, numbers, made["has_unknown"], _plain(folder / TOKENIZER))
+        """Read what `fetch` and `dump` wrote into `folder`."""
+        made, tokenizer = _words(folder), _plain(folder / TOKENIZER)
+        if made.numbers is None or len(made.numbers) != len(made.words):
+            raise UserError(f"{folder / WORDS}: must have as many numbers as words; {AGAIN}")
+        if max(made.numbers) >= tokenizer.get_vocab_size():
+            raise UserError(f"{folder / WORDS}: the number {max(made.numbers)} is of no token of {TOKENIZER}; {AGAIN}")
+        return cls(tuple(made.words), tuple(made.numbers), made.has_unknown, tokenizer)
 
     def dump(self) -> str:
         made = {"words": self.words, "numbers": self.numbers, "has_unknown": self.has_unknown}
@@ -83,20 +96,62 @@ class Tokens(Vocabulary):
         return " ".join(self.tokenizer.decode(said, skip_special_tokens=False).split())
 
 
+class Words(Record):
+    """What `vocabulary.json` holds: words in order of their ids, of a tokenizer with the tokenizer's own."""
+
+    words: Annotated[list[Annotated[str, Field(max_length=500)]], Field(min_length=1, max_length=MOST_WORDS)]
+    numbers: Annotated[list[Annotated[int, Ge(0), Lt(2**31)]], Field(min_length=1)] | None = None
+    has_unknown: bool = False
+
+
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """The vocabulary of a prepared `folder`: counted words, or a tokenizer's tokens."""
-    path = folder / "vocabulary.json"
-    made = json.loads(path.read_text(encoding="utf-8"))
-    return Tokens.read(folder) if "numbers" in made else Vocabulary.load(path)
+    """Read the vocabulary of a prepared `folder`: counted words, or a tokenizer's tokens."""
+    if not (folder / WORDS).exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / WORDS))
+    made = _words(folder)
+    return Vocabulary(tuple(made.words)) if made.numbers is None else Tokens.read(folder)
+
+
+def _words(folder: Path) -> Words:
+    return read_record(folder / WORDS, Words, AGAIN, LARGEST)
 
 
 def _plain(path: Path) -> Any:
-    """The tokenizer of a file, without truncation and padding."""
+    """Read the tokenizer of a file, without truncation and padding."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
         raise UserError(f"{path}: is read by the library tokenizers: pip install 'saywhich[hub]'") from None
-    tokenizer = Tokenizer.from_file(str(path))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
+    content = read_bytes(path, AGAIN, LARGEST)
+    _check_parts(parse_json(content, str(path), AGAIN), path)
+    try:
+        tokenizer = Tokenizer.from_buffer(content)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+    except BaseException as error:  # the library's own error for what it cannot read is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        raise UserError(f"{path}: not a tokenizer ({' '.join(str(error).split())[:160]}); {AGAIN}") from None
+
+
+def _check_parts(value: Any, path: Path) -> None:
+    """Refuse parts of a tokenizer that could work without end, or make ever longer texts: UserError."""
+    parts = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
+    if isinstance(value, list) and len(value) > MOST_PARTS and isinstance(value[0], dict) and "type" in value[0]:
+        raise UserError(f"{path}: has {len(value)} parts in a row, and {MOST_PARTS} are possible; {AGAIN}")
+    for part in parts:
+        if isinstance(part, list):
+            _check_parts(part, path)
+        if not isinstance(part, dict):
+            continue
+        pattern, content = part.get("pattern"), part.get("content")
+        regex = pattern.get("Regex") if isinstance(pattern, dict) else None
+        longer = part.get("type") == "Replace" and isinstance(content, str) and len(content) > LONGEST_REPLACEMENT
+        if longer or (part.get("type") == "Prepend" and len(str(part.get("prepend"))) > LONGEST_REPLACEMENT):
+            raise UserError(f"{path}: a part of it makes texts longer; {AGAIN}")
+        if regex is not None and (not isinstance(regex, str) or len(regex) > LONGEST_PATTERN):
+            raise UserError(f"{path}: a pattern of it is longer than {LONGEST_PATTERN} characters; {AGAIN}")
+        for key, inner in part.items():
+            if key not in ("vocab", "merges"):
+                _check_parts(inner, path)

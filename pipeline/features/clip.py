@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.weights import HUB, hugging_face_file, load_local
+from pipeline.features.weights import HUB, check_fit, hugging_face_file, load_local
 from pipeline.runtime.options import checked_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -70,6 +70,11 @@ class ClipNetwork(GridNetwork):
         }
         logging.disable(logging.WARNING)  # it warns of weights that are not loaded yet
         try:
+            check_fit(
+                lambda: open_clip.create_model(architecture, device="meta", pretrained_text=False, **given),
+                weights,
+                name,
+            )
             model: Any = open_clip.create_model(architecture, pretrained_text=False, **given)
         except (TypeError, RuntimeError) as error:
             raise UserError(f"features.options: the network {name} does not take them ({reason(error)})") from None

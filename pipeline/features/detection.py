@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline.features.extractor import NetworkSettings, Seen
 from pipeline.features.networks import torchvision_model
-from pipeline.features.weights import load_torchvision
+from pipeline.features.weights import check_fit, load_torchvision
 from pipeline.runtime.torchvision_cpu import declare_operators, nms_by_class
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ class FasterRCNN:
         name, size = settings.network, settings.image_size
         sizes = {"min_size": size, "max_size": round(size * LONGEST)}
         changed = {f"image_{key}": value for key, value in settings.normalisation.items()}
-        model: Any = torchvision_model(name, {**sizes, **changed, **settings.options})
+        options = {**sizes, **changed, **settings.options}
+        check_fit(lambda: torchvision_model(name, dict(options)), settings.weights, name)
+        model: Any = torchvision_model(name, options)
         source = load_torchvision(model, settings.weights, get_model_weights(name).DEFAULT, name)
         self.model = model.eval().to(device)
         self.device = torch.device(device)

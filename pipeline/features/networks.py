@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.weights import HUB, hugging_face_file, load_local, load_torchvision
+from pipeline.features.weights import HUB, check_fit, hugging_face_file, load_local, load_torchvision
 from pipeline.runtime.options import checked_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -63,6 +63,7 @@ class TorchvisionNetwork(GridNetwork):
         if tag and tag not in known.__members__:
             raise UserError(f"features.network: {name} has no weights {tag!r}; it has {', '.join(known.__members__)}")
         entry = known[tag] if tag else known.DEFAULT
+        check_fit(lambda: torchvision_model(name, dict(settings.options)), settings.weights, settings.network)
         model = torchvision_model(name, dict(settings.options))
         layers = dict(model.named_children())
         if "avgpool" not in layers or hasattr(model, "aux_logits"):
@@ -121,6 +122,7 @@ def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Mo
         path, source = hugging_face_file(entry.hf_hub_id, entry.hf_hub_filename or "model.safetensors", name)
         overlay = {"file": str(path), "custom_load": False}
     try:
+        check_fit(lambda: timm.create_model(name, **options), weights, name)
         model = timm.create_model(name, pretrained=weights == HUB, pretrained_cfg_overlay=overlay, **options)
     except TypeError as error:
         raise UserError(f"features.options: the network {name} does not take them ({reason(error)})") from None

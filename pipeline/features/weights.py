@@ -6,6 +6,7 @@ Files are safetensors; those of torchvision are pickles, of which only tensors a
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from torch import Tensor, nn
 
 from pipeline.errors import UserError, reason
 from pipeline.runtime.files import sha256
+from pipeline.runtime.tensors import read_tensors, shapes_of
 
 HUB = "hub"
+AGAIN = "get the file again"
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 class UnreachableWeightsError(UserError):
@@ -27,18 +31,23 @@ def load_local(model: nn.Module, weights: str, name: str) -> dict[str, str]:
 
     Raises UserError where the file is missing or damaged, and for the first tensor that does not fit.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    path = Path(weights)
-    try:
-        given = load_file(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: the weights of {name} are missing; put the safetensors file there") from None
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path}: not a complete safetensors file ({reason(error)})") from None
+    path = _existing(weights, name)
+    _, given = read_tensors(path, AGAIN)
     _load_strictly(model, given, path, name)
     return {"source": path.name, "sha256": sha256(path)}
+
+
+def check_fit(build: Callable[[], nn.Module], weights: str, name: str) -> None:
+    """Compare the shapes that the network `name` would have with those of the file `weights`, before it is built.
+
+    So a file of weights decides how much memory its network may ask for, and no option does. Weights of a hub pass.
+    """
+    if weights == HUB:
+        return
+    path = _existing(weights, name)
+    with torch.device("meta"):
+        wanted = _shapes(build().state_dict())
+    _compare(wanted, shapes_of(path, AGAIN), path, name)
 
 
 def hugging_face_file(repository: str, file: str, name: str) -> tuple[Path, dict[str, str]]:
@@ -105,12 +114,28 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
     return {"source": HUB, "file": path.name, "sha256": found}
 
 
+def _existing(weights: str, name: str) -> Path:
+    """Return the path of a file of weights; UserError where there is none."""
+    if not (path := Path(weights)).exists():
+        raise UserError(f"{path}: the weights of {name} are missing; put the safetensors file there")
+    return path
+
+
 def _load_strictly(model: nn.Module, given: dict[str, Tensor], path: Path, name: str) -> None:
     wanted = model.state_dict()
+    _compare(_shapes(wanted), _shapes(given), path, name)
+    model.load_state_dict({key: value.to(wanted[key].dtype) for key, value in given.items()})
+
+
+def _shapes(state: Mapping[str, Tensor]) -> Shapes:
+    return {key: tuple(value.shape) for key, value in state.items()}
+
+
+def _compare(wanted: Shapes, given: Shapes, path: Path, name: str) -> None:
+    """Raise UserError for the first tensor that is missing, too many, or of another shape."""
     for key in (*wanted, *given):
-        have, want = (tuple(state[key].shape) if key in state else None for state in (given, wanted))
+        have, want = given.get(key), wanted.get(key)
         if have != want:
             problem = "is missing" if have is None else f"has the shape {have}"
             problem += ", which the network does not have" if want is None else f", the network wants {want}"
             raise UserError(f"{path}, {key}: {problem}; these are not the weights of {name} with these options")
-    model.load_state_dict({key: value.to(wanted[key].dtype) for key, value in given.items()})

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -34,7 +35,8 @@ class DualEncoder(nn.Module):
         self.arguments = {"architecture": architecture, "options": options, "features": features}
         logging.disable(logging.WARNING)  # it warns of weights that are not loaded yet
         try:
-            self.text: Any = open_clip.create_model(architecture, pretrained_text=False, **options)
+            device = torch.get_default_device()  # where only shapes are asked for, that of tensors without numbers
+            self.text: Any = open_clip.create_model(architecture, device=device, pretrained_text=False, **options)
         finally:
             logging.disable(logging.NOTSET)
         self.text.visual = nn.Identity()

@@ -20,6 +20,7 @@ from pipeline.runtime import devices
 from pipeline.runtime.hub import CAPTIONERS, captioner, check_config, library
 from pipeline.types import Batch, caption_mask
 
+RESERVED = 2  # positions that some text sides keep for padding
 # of all configs of transformers, and of no text side
 UNUSED = frozenset(("architectures", "dtype", "id2label", "label2id", "problem_type", "transformers_version"))
 Pairs = tuple[tuple[Tensor, Tensor], ...]  # of each layer: keys and values (n, heads, t, d)
@@ -64,6 +65,9 @@ class Hub(Decoder):
     ) -> None:
         """`config`: the captioner's, as transformers writes it, without dropout (`plain_config`)."""
         text, project = _built(config)
+        positions = getattr(text.config, "max_position_embeddings", max_words + RESERVED)
+        if max_words + RESERVED > positions:
+            raise UserError(f"its text side has {positions} positions: too few for captions of {max_words} words")
         heard, spoken = _ends(text)
         arguments = {"vocabulary": vocabulary, "config": config, "max_words": max_words, "dropout": dropout}
         super().__init__(vocabulary, spoken.in_features, max_words, dropout, arguments)
@@ -115,6 +119,8 @@ class Hub(Decoder):
         except ImportError:
             raise UserError("pretrain.speaker.lora needs peft: pip install 'saywhich[hub]'") from None
         targets = lora["targets"] or "all-linear"
+        if not (lora["targets"] is None or all(isinstance(name, str) for name in lora["targets"])):
+            raise UserError("pretrain.speaker.lora.targets: must be a list of names, or null")
         made = LoraConfig(r=lora["rank"], lora_alpha=lora["alpha"], target_modules=targets)
         try:
             inject_adapter_in_model(made, self.text)

@@ -81,6 +81,8 @@ class Transformer(Decoder):
             "dropout": dropout,
             "max_words": max_words,
         }
+        if hidden % heads:
+            raise ValueError(f"hidden {hidden} is no multiple of heads {heads}")
         super().__init__(vocabulary, hidden, max_words, dropout, arguments)
         self.region = nn.Linear(region_size, hidden)
         self.encoder = nn.ModuleList(Layer(hidden, heads, regions=False) for _ in range(encoder_layers))

@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
+from functools import cache
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from torch import Tensor
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.models.answering import Answering
 from pipeline.models.att2in import Att2in
 from pipeline.models.caption_classifier import CaptionClassifier
@@ -26,7 +30,10 @@ from pipeline.models.listener import Listener
 from pipeline.models.lstm import Lstm, PooledLstm
 from pipeline.models.transformer import Transformer
 from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.records import Line, Record, as_record, parse_json, problem
 from pipeline.runtime.seal import HISTORY, LONGEST, NONE, check_history
+from pipeline.runtime.tensors import read_tensors
+from pipeline.runtime.untrusted import plain
 
 Agent = Decoder | Listener | DualEncoder | Critic | Controls | Encoder | Discriminator | CaptionClassifier
 SPEAKERS: tuple[type[Agent], ...] = (Att2in, Transformer, PooledLstm, Lstm, Hub, Guided, Answering)
@@ -39,7 +46,16 @@ OTHERS: tuple[type[Agent], ...] = (
     Controls,
     *ENCODERS.values(),
 )
-KINDS: dict[str, Callable[..., Agent]] = {kind.__name__: kind for kind in (*SPEAKERS, *OTHERS)}
+AGAIN = "run its stage again"
+MOST_SIZE, MOST_LISTED = 2**24, 4096  # of a number that builds a network; entries of a list of them
+MOST_LAYERS, MOST_WORDS = 128, 1000
+LAYERS = frozenset(
+    (
+        *("layers", "encoder_layers", "decoder_layers", "n_layer", "num_hidden_layers", "num_layers"),
+        *("num_encoder_layers", "num_decoder_layers"),
+    )
+)
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*SPEAKERS, *OTHERS)}
 
 
 def save_agents(path: Path, agents: Mapping[str, Agent], history: Path | None = None) -> None:
@@ -59,50 +75,64 @@ def save_agents(path: Path, agents: Mapping[str, Agent], history: Path | None = 
     write_atomically(path, content.replace(NONE.encode(), hashlib.sha256(content).hexdigest().encode(), 1))
 
 
-def load_agent(path: Path, name: str) -> Agent:
-    """The agent that `save_agents` wrote as `name`, on the CPU, in evaluation mode.
+def load_agent(path: Path, name: str, kinds: Collection[str] = KINDS) -> Agent:
+    """The agent that `save_agents` wrote as `name`, on the CPU, in evaluation mode; `kinds`: what it may be.
 
-    UserError where the file is not what was written, or the history beside it is of another training.
+    UserError where the file is not what was written, or the history beside it is of another training. Before memory is
+    asked for, the arguments are compared with their types and the tensors with the shapes that they give.
     """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        _check_bytes(path)
-        with safe_open(path, "pt") as file:
-            built: dict[str, Any] = json.loads((file.metadata() or {}).get("agents", "{}"))
-            tensors = {k: file.get_tensor(k) for k in file.keys() if k.startswith(f"{name}.")}  # noqa: SIM118
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such weights; run the stage that trains them first") from None
-    except (SafetensorError, OSError, ValueError) as problem:
-        if isinstance(problem, UserError):
-            raise
-        raise UserError(f"{path}: not a whole safetensors file ({problem}); run its stage again") from None
+    check_own_bytes(path)
+    metadata, tensors = read_tensors(path, AGAIN, f"{name}.")
+    built = read_agents(path, metadata)
     if name not in built:
-        there = ", ".join(key for key in built if key not in ("sha256", HISTORY))
-        raise UserError(f"{path}: holds no {name}, only {there or 'foreign tensors'}; run its stage again")
+        raise UserError(f"{path}: holds no {name}, only {', '.join(built) or 'foreign tensors'}; {AGAIN}")
     check_history(path)
-    if broken := [key for key, tensor in tensors.items() if not tensor.isfinite().all()]:
-        raise UserError(f"{path}: {broken[0]} is not a number, or infinite: its training diverged; train it again")
+    if (kind := built[name].kind) not in kinds:
+        raise UserError(f"{path}: {name} is a {kind}, and must be one of {', '.join(kinds)}")
     try:
+        with torch.device("meta"):
+            wanted = {key: tuple(value.shape) for key, value in _build(built[name]).state_dict().items()}
+        _compare(wanted, {key: tuple(value.shape) for key, value in tensors.items()})
         agent = _build(built[name])
-        agent.load_state_dict({key.removeprefix(f"{name}."): tensor for key, tensor in tensors.items()})
+        agent.load_state_dict(tensors)
     except UserError as problem:
         raise UserError(f"{path}: {problem}") from None
-    except (RuntimeError, TypeError, KeyError, AttributeError, ValueError) as problem:
-        detail = " ".join(str(problem).split())[:200]
-        raise UserError(f"{path}: {name} is of another version of this model ({detail}); run its stage again") from None
+    except Exception as problem:  # of PyTorch and of the libraries that build networks
+        detail = " ".join(str(problem).split())[:200] or type(problem).__name__
+        raise UserError(f"{path}: {name} is of another version of this model ({detail}); {AGAIN}") from None
     return agent.eval()
 
 
-def _check_bytes(path: Path) -> None:
+class Made(Record):
+    """How an agent is built."""
+
+    kind: Line
+    arguments: dict[str, Any]
+
+
+def read_agents(path: Path, metadata: Mapping[str, str]) -> dict[str, Made]:
+    """Return how the agents of a file are built, by name; UserError where its metadata do not say it."""
+    said = parse_json(metadata.get("agents", "{}"), str(path), AGAIN)
+    if not isinstance(said, dict):
+        raise UserError(f"{path}: its header names no agents; {AGAIN}")
+    named = {name: value for name, value in said.items() if name not in ("sha256", HISTORY)}
+    return {name: as_record(value, Made, f"{path}, {name}", AGAIN) for name, value in named.items()}
+
+
+def check_own_bytes(path: Path) -> None:
     """Compare the file's SHA-256 with the one in its header, which was written as zeros for it."""
-    with open(path, "rb") as file:
-        head = file.read(8)
-        head += file.read(min(int.from_bytes(head, "little"), LONGEST))
-        said = re.search(rb'\\"sha256\\": \\"([0-9a-f]{64})\\"', head)
-        found = hashlib.sha256(head.replace(said[1], NONE.encode(), 1) if said else head)
-        while part := file.read(1 << 20):
-            found.update(part)
+    try:
+        with open(plain(path), "rb") as file:
+            head = file.read(8)
+            head += file.read(min(int.from_bytes(head, "little"), LONGEST))
+            said = re.search(rb'\\"sha256\\": \\"([0-9a-f]{64})\\"', head)
+            found = hashlib.sha256(head.replace(said[1], NONE.encode(), 1) if said else head)
+            while part := file.read(1 << 20):
+                found.update(part)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such weights; run the stage that trains them first") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({reason(error)}); {AGAIN}") from None
     if said is None or found.hexdigest().encode() != said[1]:
         raise UserError(
             f"{path}: not a whole safetensors file of ours: its bytes are not those that were written; run "
@@ -110,11 +140,55 @@ def _check_bytes(path: Path) -> None:
         )
 
 
-def _build(made: Mapping[str, Any]) -> Agent:
+def _build(made: Made) -> Agent:
     """An agent of its kind and arguments, of which one may be an agent in its turn."""
-    arguments = {name: _build(value) if _is_agent(value) else value for name, value in made["arguments"].items()}
-    return KINDS[made["kind"]](**arguments)
+    if made.kind not in KINDS:
+        raise UserError(f"there is no kind of agent {made.kind}")
+    given = {
+        name: _build(Made(**value)) if isinstance(value, dict) and value.keys() == Made.model_fields.keys() else value
+        for name, value in made.arguments.items()
+    }
+    _refuse_odd(given, made.kind)
+    try:
+        _arguments_of(KINDS[made.kind]).model_validate(given)
+    except ValidationError as error:
+        raise UserError(f"a {made.kind} is not built so: {problem(error)}; {AGAIN}") from None
+    agent: Agent = KINDS[made.kind](**given)
+    return agent
 
 
-def _is_agent(value: Any) -> bool:
-    return isinstance(value, dict) and value.keys() == {"kind", "arguments"}
+@cache
+def _arguments_of(kind: type) -> type[BaseModel]:
+    """The arguments of a kind of agent with their types, as its constructor and those it hands them on to have them."""
+    given: dict[str, Any] = {}
+    for constructor in [vars(each)["__init__"] for each in kind.__mro__ if "__init__" in vars(each)]:
+        hints, parameters = get_type_hints(constructor), list(signature(constructor).parameters.values())[1:]
+        own = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+        given |= {each.name: (hints[each.name], ... if each.default is each.empty else each.default) for each in own}
+        if len(own) == len(parameters):  # none are handed on
+            break
+    config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
+    return create_model("Arguments", __config__=config, **given)
+
+
+def _refuse_odd(value: Any, where: str, key: str = "") -> None:
+    """Raise UserError for sizes that no network has, and for more layers or words than are possible."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        layers = key in LAYERS
+        most = MOST_LAYERS if layers else MOST_WORDS if key == "max_words" else MOST_SIZE
+        if abs(value) > most or (value < 1 and key == "max_words"):
+            raise UserError(f"{where}: {key} is {str(value)[:20]}, and {most:,} is the largest possible; {AGAIN}")
+    inner = (
+        value.items() if isinstance(value, dict) else ((key, each) for each in value) if isinstance(value, list) else ()
+    )
+    if isinstance(value, list) and len(value) > MOST_LISTED:
+        raise UserError(f"{where}: {key} has {len(value)} entries, and {MOST_LISTED} are possible; {AGAIN}")
+    for name, each in inner:
+        _refuse_odd(each, where, name)
+
+
+def _compare(wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ValueError for the first tensor that is missing, too many, or of another shape."""
+    for key in (*wanted, *found):
+        if wanted.get(key) != found.get(key):
+            raise ValueError(f"{key} has the shape {found.get(key)}, and {wanted.get(key)} is needed")

@@ -19,6 +19,18 @@ PARTS = {  # options that are mappings, and their keys
     "text_cfg": SIZES,
     "vision_cfg": SIZES,
 }
+LONGEST = 100  # entries of a list, characters of a word
+# of options whose names have this part, the largest number; `size` is pixels a side
+MOST = {
+    "layers": 128,
+    "heads": 1024,
+    "patch": 256,
+    "vocab_size": 2**22,
+    "size": 4096,
+    "rpn_": 2**16,
+    "detections": 2**16,
+}
+MOST_OTHERS = 2**20
 KNOWN = {
     "open_clip": frozenset(
         (*PARTS, "embed_dim", "force_context_length", "force_image_size", "force_patch_dropout", "force_quick_gelu")
@@ -45,13 +57,23 @@ def checked_options(library: str, network: str, options: Mapping[str, Any]) -> d
         inner = value if name in PARTS and isinstance(value, Mapping) else {}
         if wrong := sorted(inner.keys() - PARTS.get(name, frozenset())):
             raise UserError(f"{refused} ({name}.{wrong[0]}; allowed are {', '.join(sorted(PARTS[name]))})")
-        for given in inner.values() if inner else [value]:
+        for key, given in inner.items() if inner else [(name, value)]:
             if not _plain(given):
                 raise UserError(f"{refused} ({name}: numbers, words, true and false are allowed, and lists of them)")
+            most = next((most for part, most in MOST.items() if part in key), MOST_OTHERS)
+            if any(not abs(number) <= most for number in _numbers(given)):
+                raise UserError(f"{refused} ({key}: {most:,} is the largest number that is possible)")
     return dict(options)
 
 
 def _plain(value: Any) -> bool:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return all(_plain(item) for item in value)
-    return value is None or isinstance(value, int | float | str)
+        return len(value) <= LONGEST and all(_plain(item) for item in value)
+    return value is None or isinstance(value, int | float) or (isinstance(value, str) and len(value) <= LONGEST)
+
+
+def _numbers(value: Any) -> list[float]:
+    """Return the numbers in a value, which may be a list of lists."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [number for item in value for number in _numbers(item)]
+    return [value] if isinstance(value, int | float) else []

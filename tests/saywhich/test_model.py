@@ -125,7 +125,7 @@ def test_imported_features_have_no_eyes(tmp_path):
         saywhich.load(data / "models/psst_multinomial")
 
 
-@pytest.mark.parametrize("encoder", ["gru", "bag"])
+@pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
 def test_an_ear_without_pytorch_hears_what_the_listener_hears(tmp_path, encoder):
     from saywhich.hearing import Ear
     from saywhich.places import place_of

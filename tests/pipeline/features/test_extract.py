@@ -229,7 +229,7 @@ def test_a_detector_s_own_seed_is_added_to_the_seed_of_all(drawn, tmp_path):
 def test_an_image_that_is_no_number_is_named(drawn, tiny, tmp_path):
     state = load_file(tiny.weights)
     first = next(key for key in state if key.endswith("weight"))
-    state[first] = np.full_like(state[first], np.nan)
+    state[first] = np.full_like(state[first], 1e30)
     broken = tmp_path / "broken.safetensors"
     save_file({key: torch.from_numpy(value) for key, value in state.items()}, broken)
     settings = replace(tiny, weights=str(broken))

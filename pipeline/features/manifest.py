@@ -1,0 +1,111 @@
+"""What a set of features was made with, as its manifest says it: types and ranges of every entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from annotated_types import Ge, Gt, Le
+from pydantic import Field, model_validator
+
+from pipeline.ranges import Channels, Count, Natural, Pixels, Share
+from pipeline.runtime.records import Digest, Line, Record
+
+MOST_PIXELS = 2**24  # numbers in what a network sees of one image or film, a third of them
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]  # of a file in the folder
+Deviation = Annotated[list[Annotated[float, Ge(1e-4)]], Field(min_length=3, max_length=3)]
+Regions = Annotated[int, Ge(1), Le(1000)]
+
+
+class Source(Record):
+    """Where weights are from, and their digest."""
+
+    source: Line | None = None
+    file: Line | None = None
+    sha256: Digest
+
+
+class Fitted(Record):
+    """A file of what was fitted to features, and its digest."""
+
+    file: Name
+    sha256: Digest
+    explained: Annotated[float, Ge(-0.01), Le(1.01)] | None = None
+
+
+class Boxes(Record):
+    """How many regions a detector gives."""
+
+    fixed: Regions | None = None
+    least: Regions | None = None
+    most: Regions | None = None
+    threshold: Share | None = None
+
+    @model_validator(mode="after")
+    def _fixed_or_all_others(self) -> Self:
+        given = [value is not None for value in (self.fixed, self.least, self.most)]
+        if given not in ([True, False, False], [False, True, True]):
+            raise ValueError("must have fixed, or least, most and threshold")
+        return self
+
+
+class Preprocessing(Record):
+    """How images are prepared; the size has one of three names."""
+
+    input_size: Annotated[list[Pixels], Field(min_length=3, max_length=3)] | None = None
+    size: Pixels | Annotated[list[Pixels], Field(min_length=2, max_length=2)] | None = None
+    shortest: Pixels | None = None
+    longest: Annotated[int, Ge(1), Le(4096)] | None = None
+    interpolation: Line | Natural = "bicubic"
+    resize_mode: Line | None = None
+    mean: Channels | None = None
+    std: Deviation | None = None
+
+    @property
+    def side(self) -> int:
+        """The side of the square that is seen, or the shorter side of what is; in pixels."""
+        size = self.input_size or self.size or self.shortest
+        assert size is not None
+        return size[-1] if isinstance(size, list) else size
+
+    @model_validator(mode="after")
+    def _has_a_size(self) -> Self:
+        if self.input_size is None and self.size is None and self.shortest is None:
+            raise ValueError("must have input_size, size or shortest")
+        return self
+
+
+class Shape(Record):
+    """The store's: rows, numbers of a vector, regions of an image, numbers of a region."""
+
+    M: Natural
+    P: Count
+    R: Count
+    D: Count
+
+
+class Manifest(Record):
+    """A network with its preprocessing and what was fitted to its features; imported features have another form."""
+
+    network: Line
+    preprocessing: Preprocessing
+    weights: Source
+    options: Mapping[str, Any] = Field(default_factory=dict)
+    boxes: Boxes | None = None
+    cells: Annotated[int, Ge(1), Le(64)] | None = None
+    project: Count | None = None
+    vector: Literal["mean_and_max", "times"] | None = None
+    frames: Annotated[int, Ge(1), Le(64)] | None = None
+    rate: Annotated[float, Gt(0), Le(1000)] | None = None
+    mirrored: bool = False
+    detector: Mapping[str, Any] | None = None
+    projection: Fitted | None = None
+    scale: Fitted | None = None
+    crc: Natural | None = None
+    shape: Shape | None = None
+
+    @model_validator(mode="after")
+    def _few_pixels(self) -> Self:
+        if (self.frames or 1) * self.preprocessing.side**2 > MOST_PIXELS:
+            raise ValueError(f"{self.frames} frames of {self.preprocessing.side} pixels a side are too many")
+        return self

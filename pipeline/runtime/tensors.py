@@ -1,0 +1,74 @@
+"""Safetensors files that others may have written: plain ones, with a bounded header, of finite numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.errors import UserError, reason
+from pipeline.runtime.untrusted import plain
+
+HEADER = 16 * 2**20  # bytes, at most
+
+
+def read_tensors(
+    path: Path, remedy: str, prefix: str = "", framework: Literal["pt", "np"] = "pt"
+) -> tuple[Mapping[str, str], dict[str, Any]]:
+    """Read the metadata of a safetensors file and its tensors whose names begin with `prefix`, without it.
+
+    Raises UserError, which ends in `remedy`, for a missing or damaged file and for numbers that are not finite.
+    """
+    from safetensors import safe_open
+
+    try:
+        _check_header(path)
+        with safe_open(path, framework) as file:
+            names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+            found = {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+            metadata = file.metadata() or {}
+    except UserError:
+        raise
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file of weights; {remedy}") from None
+    except Exception as error:  # of the library, or of NumPy for a kind of number that it does not know
+        raise UserError(f"{path}: not a whole safetensors file ({reason(error)}); {remedy}") from None
+    refuse_odd_numbers(path, found, remedy, prefix)
+    return metadata, found
+
+
+def shapes_of(path: Path, remedy: str) -> dict[str, tuple[int, ...]]:
+    """Read the shapes of a safetensors file's tensors; UserError as of `read_tensors`."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        _check_header(path)
+        with safe_open(path, "np") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path}: not a whole safetensors file ({reason(error)}); {remedy}") from None
+
+
+def refuse_odd_numbers(path: Path, tensors: Mapping[str, Any], remedy: str, prefix: str = "") -> None:
+    """Raise UserError for the first tensor of which a number is NaN or infinite, also in single precision."""
+    import numpy as np
+
+    for name, tensor in tensors.items():
+        numpy = isinstance(tensor, np.ndarray)
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(tensor.astype(np.float32)).all() if numpy else tensor.float().isfinite().all()
+        if not finite:
+            raise UserError(f"{path}: {prefix}{name} is not a number, or infinite; {remedy}")
+
+
+def _check_header(path: Path) -> None:
+    """Raise ValueError where the header is longer than the file, or than any header."""
+    with open(plain(path), "rb") as file:
+        length, size = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size
+    if not 0 < length <= min(HEADER, size - 8):
+        raise ValueError(
+            f"its header says to have {length:,} bytes, and {min(HEADER, max(size - 8, 0)):,} are possible"
+        )
