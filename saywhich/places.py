@@ -137,7 +137,9 @@ def _exported(folder: Path) -> Place:
     path = folder / EXPORTED
     said = read_sealed(path, AGAIN, required=False)
     if (form := said.get("form")) != FORM:
-        raise UserError(f"{path}: of form {str(form)[:20]}, and this version reads form {FORM}; export the model again")
+        raise UserError(
+            f"{path}: of form {json.dumps(form)[:20]}, and this version reads form {FORM}; export the model again"
+        )
     exported = as_record(said, Exported, str(path), AGAIN)
     if unlisted := [name for name in READ if name not in exported.files and (folder / name).exists()]:
         raise UserError(f"{path}: has no digest of {unlisted[0]}; {AGAIN}")

@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -130,15 +131,30 @@ def hostile_values(folder: Path, photo: Path, times: int | None = None, seed: in
         whole = {each: each.read_bytes() for each in (path, folder / EXPORTED)}
         path.write_bytes(content())
         if path.name != EXPORTED:
-            said = json.loads(whole[folder / EXPORTED])
-            said["files"][path.relative_to(folder).as_posix()] = sha256(path.read_bytes()).hexdigest()
-            (folder / EXPORTED).write_text(sealed_json(said))
+            refreshed(folder, path)
         try:
             found = _tried(folder, photo)
             yield found and f"{what}: {found}"
         finally:
             for each, before in whole.items():
                 each.write_bytes(before)
+
+
+def refreshed(folder: Path, path: Path) -> None:
+    """Write the digest of a file of the folder anew."""
+    said = json.loads((folder / EXPORTED).read_text())
+    said["files"][path.relative_to(folder).as_posix()] = sha256(path.read_bytes()).hexdigest()
+    (folder / EXPORTED).write_text(sealed_json(said))
+
+
+@contextmanager
+def changed_agents(folder: Path) -> Iterator[Any]:
+    """Change how the agents of a folder's weights are built; digests are those of the new bytes."""
+    path = folder / "weights.safetensors"
+    agents = _agents(path)
+    yield agents
+    path.write_bytes(_weights(load_file(path), json.dumps(agents)))
+    refreshed(folder, path)
 
 
 Trial = tuple[str, Path, Callable[[], bytes]]  # what is changed, the file, its new content

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import Field, model_validator
 
 from pipeline.ranges import Channels, Count, Natural, Pixels, Share
@@ -78,7 +78,7 @@ class Preprocessing(Record):
 class Shape(Record):
     """The store's: rows, numbers of a vector, regions of an image, numbers of a region."""
 
-    M: Natural
+    M: Annotated[int, Ge(0)]
     P: Count
     R: Count
     D: Count
@@ -101,7 +101,7 @@ class Manifest(Record):
     detector: Mapping[str, Any] | None = None
     projection: Fitted | None = None
     scale: Fitted | None = None
-    crc: Natural | None = None
+    crc: Annotated[int, Ge(0), Lt(2**32)] | None = None
     shape: Shape | None = None
 
     @model_validator(mode="after")

@@ -1,0 +1,116 @@
+"""Exported folders made by someone who means harm: a model, or one line within bounded memory and time."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from hostile_exports import changed_agents, hostile_values, refreshed
+from safetensors.torch import load_file, save_file
+
+import saywhich
+from pipeline.errors import UserError
+from pipeline.runtime.seal import sealed_json
+
+DRAWN = 6
+
+
+@pytest.fixture
+def folder(exported, tmp_path):
+    shutil.copytree(exported, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def told(folder) -> str:
+    with pytest.raises(UserError) as caught:
+        saywhich.load(folder)
+    assert str(caught.value).isprintable()
+    return str(caught.value)
+
+
+def test_hostile_values_and_tensors_give_a_model_or_one_line(folder, photos):
+    saywhich.load(folder).caption([photos / "a.jpg"])  # what is imported at first use
+    assert not [outcome for outcome in hostile_values(folder, photos / "a.jpg", DRAWN) if outcome]
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("preprocessing.input_size", [3, 100_000, 100_000]),
+        ("cells", 10**6),
+        ("frames", 10**9),
+        ("boxes", {"fixed": 10**9}),
+        ("mirrored", "yes"),
+        ("projection.file", "../weights.safetensors"),
+        ("network", "a\nb"),
+        ("unknown", 1),
+    ],
+)
+def test_a_manifest_out_of_range_names_its_entry(folder, entry, value):
+    path = folder / "features/manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["sha256"]  # it is written anew, as the last entry
+    *above, key = entry.split(".")
+    inner = manifest
+    for name in above:
+        inner = inner[name]
+    inner[key] = value
+    path.write_text(sealed_json(manifest))
+    refreshed(folder, path)
+    assert told(folder).startswith(f"{path}: {entry}")
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "line"),
+    [
+        ("max_words", 10**9, "max_words is 1000000000, and 1,000 is the largest possible"),
+        ("hidden", 2**24, "has the shape .*, and .* is needed"),
+        ("hidden", "8", "hidden: Input should be a valid integer"),
+        ("dropout", None, "dropout: Input should be a valid number"),
+        ("path", "x", "path: Extra inputs are not permitted"),
+    ],
+)
+def test_arguments_of_weights_have_types_and_ranges(folder, entry, value, line):
+    with changed_agents(folder) as agents:
+        agents["speaker"]["arguments"][entry] = value
+    with pytest.raises(UserError, match=line):
+        saywhich.load(folder)
+
+
+def test_agents_of_another_kind_and_parts_of_another_model_are_named(folder):
+    path = folder / "vocabulary.json"
+    path.write_text(json.dumps({"words": ["a", "UNK"]}))
+    refreshed(folder, path)
+    assert "the speaker's vocabulary has so many words: 8, and 2 are needed" in told(folder)
+    with changed_agents(folder) as agents:
+        agents["speaker"]["kind"] = "DualEncoder"
+    assert "speaker is a DualEncoder, and must be one of Att2in" in told(folder)
+
+
+@pytest.mark.parametrize("name", ["projection", "scale", "network"])
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_numbers_that_are_none_are_refused_in_every_file(folder, name, number):
+    path, listed = folder / f"features/{name}.safetensors", folder / "features/manifest.json"
+    tensors = load_file(path)
+    first = next(key for key, tensor in tensors.items() if tensor.is_floating_point())
+    tensors[first].view(-1)[0] = number
+    save_file(tensors, path)
+    refreshed(folder, path)
+    manifest = json.loads(listed.read_text())
+    manifest["weights" if name == "network" else name]["sha256"] = json.loads((folder / "saywhich.json").read_text())[
+        "files"
+    ][f"features/{name}.safetensors"]
+    listed.write_text(sealed_json(manifest))
+    refreshed(folder, listed)
+    assert f"{path}: {first} is not a number, or infinite" in told(folder)
+
+
+def test_digests_are_of_files_in_the_folder_and_of_all_that_is_read(folder):
+    index = folder / "saywhich.json"
+    whole = json.loads(index.read_text())
+    (folder.parent / "secret").write_text("x")
+    index.write_text(sealed_json(whole | {"files": whole["files"] | {"../secret": "0" * 63 + "1"}}))
+    assert "leads outside" in told(folder)
+    unlisted = {name: digest for name, digest in whole["files"].items() if name != "vocabulary.json"}
+    index.write_text(sealed_json(whole | {"files": unlisted}))
+    assert told(folder).startswith(f"{index}: has no digest of vocabulary.json")
