@@ -68,7 +68,7 @@ def save_agents(path: Path, agents: Mapping[str, Agent], history: Path | None = 
     tensors: dict[str, Tensor] = {}
     for prefix, agent in agents.items():
         for name, value in agent.state_dict().items():
-            tensors[f"{prefix}.{name}"] = value.detach().cpu().contiguous()
+            tensors[f"{prefix}.{name}"] = value.cpu().contiguous()
     built = {name: {"kind": type(agent).__name__, "arguments": agent.arguments} for name, agent in agents.items()}
     said = {"sha256": NONE} if history is None else {"sha256": NONE, HISTORY: [history.name, sha256(history)]}
     content = save(tensors, metadata={"agents": json.dumps({**said, **built})})  # one entry: their order varies

@@ -49,7 +49,7 @@ class Checkpoints:
         }  # one entry: their order is not kept
         # copies: safetensors refuses tensors that share memory
         content = safetensors.torch.save(
-            {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}, metadata
+            {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}, metadata
         )
         path = self.folder / f"step-{step:09d}-{_prefix(content)}.safetensors"
         write_atomically(path, content)

@@ -225,7 +225,7 @@ class Training:
             raise UserError(f"optimisation.select: no validation metric {metric!r}; there are {', '.join(validation)}")
         if validation[metric] > self.best_value:
             self.best_value = validation[metric]
-            self.best = {name: value.detach().clone() for name, value in self._agent_tensors().items()}
+            self.best = {name: value.clone() for name, value in self._agent_tensors().items()}
 
     def _agent_tensors(self) -> dict[str, Tensor]:
         agents = self.method.agents

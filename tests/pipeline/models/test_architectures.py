@@ -1,0 +1,75 @@
+"""The parameters of speakers and listeners: their shapes, how they begin, and the published sizes as defaults."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.models.att2in import Att2in
+from pipeline.models.listener import Listener
+from pipeline.models.transformer import Transformer
+
+V, R, E, H, A, T = 400, 7, 6, 8, 5, 6
+
+
+def shapes(model) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def layer(name: str, out: int, into: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (out, into), f"{name}.bias": (out,)}
+
+
+def test_att2in_has_five_gates_two_of_which_see_regions_and_an_attention_without_a_bias():
+    speaker = Att2in(V, R, words=E, hidden=H, attention=A, dropout=0.5, max_words=T)
+    assert shapes(speaker) == {
+        "word.weight": (V + 2, E),
+        **layer("region", H, R),
+        **layer("key", A, H),
+        **layer("query", A, H),
+        "weight.weight": (1, A),
+        **layer("from_word", 5 * H, E),
+        **layer("from_state", 5 * H, H),
+        **layer("from_regions", 2 * H, H),
+        **layer("logit", V + 1, H),
+    }
+
+
+@pytest.mark.parametrize(("encoder", "parts"), [("gru", 1), ("bag", 1), ("pair", 2)])
+def test_a_listener_has_word_vectors_and_image_vectors_for_each_of_its_encoders(encoder, parts):
+    expected = {**layer("image", parts * H, 4), "word.weight": (V + 2, parts * E)}
+    if encoder != "bag":
+        expected |= {"gru.weight_ih_l0": (3 * H, E), "gru.weight_hh_l0": (3 * H, H)}
+        expected |= {"gru.bias_ih_l0": (3 * H,), "gru.bias_hh_l0": (3 * H,)}
+    if encoder != "gru":
+        expected |= layer("bag", H, E)
+    assert shapes(Listener(V, 4, words=E, hidden=H, encoder=encoder)) == expected
+
+
+def test_a_listener_begins_as_vse_does():
+    torch.manual_seed(0)
+    listener = Listener(V, 40, words=E, hidden=H)
+    word, image = listener.word.weight, listener.image.weight
+    assert -0.1 <= word.min() < -0.099
+    assert 0.099 < word.max() <= 0.1
+    most = (6 / (40 + H)) ** 0.5
+    assert 0.95 * most < image.abs().max() <= most
+    assert not listener.image.bias.any()
+
+
+def test_a_transformer_begins_with_vectors_of_length_1():
+    torch.manual_seed(0)
+    speaker = Transformer(V, R, hidden=16, heads=2, max_words=300)
+    for table in (speaker.word, speaker.position):
+        assert float(table.weight.detach().square().sum(1).mean()) == pytest.approx(1, abs=0.1)
+
+
+def test_defaults_are_the_published_sizes():
+    """Att2in2 of self-critical.pytorch and DiscCaptioning; the listener of VSE++; Vaswani et al.'s dropout."""
+    speaker, listener, transformer = Att2in(9, 3).arguments, Listener(9, 3).arguments, Transformer(9, 3).arguments
+    for name in ("words", "hidden", "attention"):
+        assert speaker[name] == 512
+    assert (speaker["dropout"], speaker["max_words"]) == (0.5, 16)
+    assert (listener["words"], listener["hidden"], listener["encoder"]) == (512, 1024, "gru")
+    assert (transformer["hidden"], transformer["heads"], transformer["dropout"]) == (512, 8, 0.1)
+    assert (transformer["encoder_layers"], transformer["layers"], transformer["max_words"]) == (1, 2, 16)
