@@ -1,0 +1,109 @@
+"""Cross-play reads every method's captions of each seed by the listener of every method of that seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from pipeline.analysis.results import Point, Run
+from pipeline.data.feature_store import FeatureWriter
+from pipeline.models.listener import Listener
+from pipeline.models.weights import load_agent, save_agents
+from pipeline.types import Message, caption_mask
+from pipeline.vocabulary import Vocabulary
+from pipeline.workflow.build_crossing import crossing
+
+CPU = torch.device("cpu")
+IMAGES, FIRST = 50, 20  # the last 30 are the test split
+WORDS = tuple("abcdefghi")
+SEEDS = {"psst": (1, 2), "luo": (3, 2, 1)}  # in the order of their runs
+POOLED = np.random.default_rng(0).normal(size=(IMAGES, 5)).astype(np.float32)
+
+
+class Prepared:
+    vocabulary, max_words = Vocabulary((*WORDS, "UNK")), 3
+
+    def __len__(self) -> int:
+        return IMAGES
+
+    def rows(self, split: str) -> np.ndarray:
+        return np.arange(FIRST, IMAGES) if split == "test" else np.arange(FIRST)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Listeners of all methods and seeds, one that got used to each speaker, and captions, all of them different."""
+    (tmp_path / "features/main").mkdir(parents=True)
+    with FeatureWriter(tmp_path / "features/main", IMAGES, 5, (1, 7)) as store:
+        store.write(np.arange(IMAGES), POOLED, np.zeros((IMAGES, 1, 7)))
+    folders = [f"cells/{method}/seed={seed}" for method, seeds in SEEDS.items() for seed in seeds]
+    for folder in ("pretrained/listener", *folders, *(f"{folder}/adapted" for folder in folders)):
+        listener = Listener(10, 5, words=4, hidden=6)
+        torch.nn.init.normal_(listener.word.weight)
+        save_agents(tmp_path / folder / "weights.safetensors", {"listener": listener})
+    draw = np.random.default_rng(1)
+    rows = [
+        {"split": split, "method": method, "cell": f"seed={seed}", "image": image}
+        | {"caption": " ".join(draw.choice(WORDS, 3))}
+        for method, seeds in SEEDS.items()
+        for seed in seeds
+        for image in range(IMAGES)
+        for split in (["test"] if image >= FIRST else ["val"])
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "captions.parquet")
+    return tmp_path
+
+
+def chosen(root) -> dict[str, Point]:
+    def run(method: str, seed: int) -> Run:
+        return Run(method, {"seed": seed}, "", {}, {}, root / "captions.parquet", cell=f"seed={seed}")
+
+    return {method: Point(tuple(run(method, seed) for seed in seeds)) for method, seeds in SEEDS.items()}
+
+
+def recall(root, method: str, seed: int, listener: str) -> float:
+    """R@10 of a run's test captions by the listener in a folder, ranks counted one by one."""
+    rows = pq.read_table(root / "captions.parquet").to_pylist()
+    key = (method, f"seed={seed}", "test")
+    said = [row["caption"].split() for row in rows if (row["method"], row["cell"], row["split"]) == key]
+    tokens = torch.tensor([[WORDS.index(word) + 1 for word in caption] for caption in said])
+    reader = load_agent(root / listener / "weights.safetensors", "listener")
+    with torch.no_grad():
+        heard = reader.hear(Message(tokens, caption_mask(tokens), torch.zeros(len(said), dtype=torch.int64), 1))
+        scores = heard @ reader.see(torch.from_numpy(POOLED[FIRST:])).T
+    ranks = [int((row >= row[place]).sum()) for place, row in enumerate(scores)]
+    return 100 * sum(rank <= 10 for rank in ranks) / len(ranks)
+
+
+def test_every_listener_reads_every_method_s_captions_of_its_own_seed(root):
+    judges = {"before": "listener", "mine": "own", "used to it": "adapted"}
+    found = crossing(chosen(root), judges, Prepared(), root, CPU)
+    assert (found["captions"], found["listeners"]) == (["psst", "luo"], ["before", "psst", "luo", "used to it"])
+    assert (found["split"], found["recall"], found["seeds"]) == ("test", "R@10", [1, 2])
+    expected = [
+        [
+            [recall(root, method, seed, place.format(method=method, seed=seed)) for seed in (1, 2)]
+            for place in (
+                "pretrained/listener",
+                "cells/psst/seed={seed}",
+                "cells/luo/seed={seed}",
+                "cells/{method}/seed={seed}/adapted",
+            )
+        ]
+        for method in SEEDS
+    ]
+    assert np.array(found["matrix"]) == pytest.approx(np.array(expected))
+    assert len(np.unique(np.array(expected))) > 6, "the listeners are told apart"
+
+
+def test_without_a_seed_in_common_the_first_run_of_each_method_counts(root):
+    points = {method: Point(point.runs[:1]) for method, point in chosen(root).items()}  # seeds 1 and 3
+    found = crossing(points, {"before": "listener"}, Prepared(), root, CPU)
+    assert found["seeds"] == []
+    listeners = ("pretrained/listener", "cells/psst/seed=1", "cells/luo/seed=3")
+    captions = (("psst", 1), ("luo", 3))
+    expected = [[[recall(root, method, seed, listener)] for listener in listeners] for method, seed in captions]
+    assert np.array(found["matrix"]) == pytest.approx(np.array(expected))
