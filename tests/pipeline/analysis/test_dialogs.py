@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.analysis.dialogs import adversary, between, discriminators, generators
 from pipeline.analysis.results import Point, Results, Run
-from pipeline.analysis.selection import Basis, Choice
+from pipeline.analysis.selection import Basis, Choice, ReportSettings, choose_all
 
 DIALOGS, ROUNDS = 40, 3
 RANKS = {"rank": 4, "rank_own": 8, "rank_d_mle": 2, "rank_d_mle_2": 4, "rank_d_np": 2, "rank_chance": 50}
@@ -75,3 +75,15 @@ def test_differences_are_paired_and_one_seed_stands_for_all(known):
     assert between(known, "chance", "d_mle").verdict == "fails"
     assert between(known, "g_mle", "chance").verdict == "open"  # one seed
     assert between(known, "d_mle", "nobody") is None
+
+
+def test_in_dialogs_the_setting_with_the_highest_validation_mrr_is_chosen():
+    def point(alpha: float, val: float | None, test: float) -> Point:
+        numbers = {("test", "ranking", "MRR"): test} | ({} if val is None else {("val", "ranking", "MRR"): val})
+        return Point((Run("g_dis", {"alpha": alpha, "seed": 1}, "", numbers, {}, Path(), cell=f"alpha={alpha}"),))
+
+    points = (point(1.0, 0.5, 0.9), point(0.5, 0.6, 0.4), point(0.25, 0.55, 0.95), point(0.1, None, 0.99))
+    (choice,) = choose_all(Results(points), ReportSettings())
+    assert (choice.point, choice.basis, choice.of) == (points[1], Basis.MET, 4)
+    (choice,) = choose_all(Results(points[3:]), ReportSettings())
+    assert (choice.point, choice.basis) == (points[3], Basis.UNMEASURED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.evaluation.validation import Validation
+from pipeline.evaluation.validation import FEW, Validation, _tell_collapse
 
 CPU = torch.device("cpu")
 
@@ -40,3 +40,21 @@ def test_a_dead_listener_is_said(toy, capsys, part, said):
                 weight.fill_(float(name == "image.bias"))
     validate(toy, agents, alone=True)
     assert said in capsys.readouterr().err
+
+
+def test_captions_without_an_end_are_counted_and_told_where_they_are_more_than_half(capsys):
+    ended, endless = [3, 4, 0, 0], [3, 4, 5, 6]
+    for many in (4, 5):
+        _tell_collapse(torch.tensor([endless] * many + [ended] * (8 - many)))
+    assert FEW <= 8
+    assert capsys.readouterr().err == (
+        "warning: 5 of 8 captions of the validation split do not end before 4 words\n"
+    )  # fmt: skip
+
+
+def test_two_captions_are_no_collapse_and_too_few_images_say_nothing(capsys):
+    _tell_collapse(torch.tensor([[3, 0]] * 7 + [[4, 0]]))
+    _tell_collapse(torch.tensor([[3, 0]] * (FEW - 1)))
+    assert capsys.readouterr().err == ""
+    _tell_collapse(torch.tensor([[3, 0]] * FEW))
+    assert f"says the same of all {FEW} images" in capsys.readouterr().err

@@ -81,6 +81,7 @@ def test_features_of_another_network_are_told(clip):
 
 def test_equal_texts_are_heard_alike_to_the_bit(clip):
     encoder = dual_encoder(*clip[:2], CPU)
+    assert not encoder.training
     texts = ["a red ball", "two dogs", "a red ball", "a cat"]
     heard = TextJudge(encoder, None, CPU).hear(Spoken(torch.zeros(4, 1), texts))
     assert torch.equal(heard[0], heard[2])
