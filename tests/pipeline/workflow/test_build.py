@@ -32,7 +32,7 @@ from pipeline.models.critic import Critic
 from pipeline.models.listener import Listener
 from pipeline.models.lstm import PooledLstm
 from pipeline.models.weights import load_agent, save_agents
-from pipeline.scores.discriminability import Hinge
+from pipeline.scores.discriminability import Dropping, Hinge, InfoNCE, Recovering
 from pipeline.training.optimisation import Optimisation
 from pipeline.workflow import build_joint
 from pipeline.workflow import stage as door
@@ -257,3 +257,52 @@ def test_images_are_masked_as_often_as_the_method_says(agents, models, data):
         batches = trained(guidance(agents, Objective(), image_dropout=share), data, models).batches
         there = torch.cat([batch.region_mask.any(1) for epoch in range(50) for batch in batches.epoch(epoch)])
         assert float((~there).float().mean()) == pytest.approx(share, abs=0.08)
+
+
+class Section(dict):
+    """A section of params.yaml: keys are attributes, too."""
+
+    __getattr__ = dict.__getitem__
+
+
+def pretrained_listener(data, models, optimisation=None, **options):
+    """The method that pretrains a listener with these options."""
+    given = {"words": 4, "hidden": 6, "encoder": "gru", "features": "main", "vector_dropout": 0.0, "word_dropout": 0.0}
+    given |= {"objective": "hinge", "margin": 0.3, "negatives": "hardest", "temperature": 0.2, "recover": None}
+    given |= {"warmup_epochs": 0, "reduction": "mean"}
+    shown = Section({"captions": "one", "batch": 2} | (optimisation or {}))
+    section = Section(given | options, optimisation=shown)
+    return pretraining(section, data, FeatureStore(models / "features" / "main"), CPU)[0]
+
+
+def test_a_listener_learns_by_the_objective_of_its_section(data, models):
+    method = pretrained_listener(data, models)
+    listener = method.agents["listener"]
+    (term,) = method.terms
+    assert term.score == Hinge(listener, 0.3, "hardest")
+    assert (listener.vocabulary, listener.image.in_features) == (len(data.vocabulary), 5)
+    assert (listener.word.embedding_dim, listener.image.out_features, listener.features) == (4, 6, "main")
+    (term,) = (made := pretrained_listener(data, models, objective="infonce", encoder="pair")).terms
+    assert term.score == InfoNCE(made.agents["listener"], 0.2)
+    assert made.agents["listener"].parts == 2
+    (term,) = (made := pretrained_listener(data, models, negatives="all", recover=Section(patience=3, steps=2))).terms
+    assert term.score == Hinge(made.agents["listener"], 0.3, "all")
+
+
+@pytest.mark.parametrize(("captions", "batch", "steps"), [("one", 2, 2), ("all", 2, 3), ("one", 3, 1), ("one", 9, 1)])
+def test_a_warm_up_lasts_as_many_steps_as_its_epochs_have(data, models, captions, batch, steps):
+    """Four images of the training split have six captions: in batches of two, two steps an epoch, or three."""
+    recover = Section(patience=7, steps=11)
+    method = pretrained_listener(data, models, {"captions": captions, "batch": batch}, recover=recover, warmup_epochs=5)
+    (term,) = method.terms
+    score = term.score
+    assert isinstance(score, Recovering)
+    assert (int(score.easy), score.patience, score.steps) == (5 * steps, 7, 11)
+    assert score.hardest == Hinge(method.agents["listener"], 0.3, "hardest")
+
+
+def test_dropped_inputs_are_unk_and_vectors_as_their_section_says(data, models):
+    (term,) = (made := pretrained_listener(data, models, vector_dropout=0.2, word_dropout=0.1)).terms
+    assert isinstance(term.score, Dropping)
+    assert (term.score.vector, term.score.words, term.score.unk) == (0.2, 0.1, data.vocabulary.unk)
+    assert term.score.score == Hinge(made.agents["listener"], 0.3, "hardest")

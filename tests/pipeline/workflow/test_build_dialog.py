@@ -1,0 +1,165 @@
+"""Generators and discriminators of dialogs have the settings of their sections, and the splits that they are for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from by_hand import losses_of
+from small_dialogs import REGION, REGIONS, prepared_dialogs, raw_dialogs
+
+from pipeline.composition.objective import Objective
+from pipeline.data.prepared_dialogs import Lengths, PreparedDialogs
+from pipeline.evaluation.ranking import RankingValidation
+from pipeline.methods.visual_dialog import gan1
+from pipeline.models.answering import Answering
+from pipeline.models.dialog_encoders import Hciae, Hierarchical, LateFusion
+from pipeline.models.discriminator import Discriminator
+from pipeline.models.lstm import Lstm
+from pipeline.models.transformer import Transformer
+from pipeline.models.weights import save_agents
+from pipeline.scores.answers import Chosen, Preferred
+from pipeline.training.optimisation import Optimisation
+from pipeline.workflow.build_dialog import dialog_pretraining, is_dialog
+from pipeline.workflow.build_joint import method_of
+from pipeline.workflow.build_pretraining import adaptation, pretraining
+from pipeline.workflow.build_training import training_of
+
+CPU = torch.device("cpu")
+
+
+class Section(dict):
+    """A section of params.yaml: keys are attributes, too."""
+
+    __getattr__ = dict.__getitem__
+
+
+def section(**options: Any) -> Section:
+    both = {"words": 6, "hidden": 8, "dropout": 0.25, "history": True, "image": True, "places": False}
+    return Section(both | {"encoder": "hciae", "order": None} | options)
+
+
+LISTENER = {"answer": "last", "hears_end": True, "options": 2, "others": 3, "norms": 0.125}
+SPEAKER = {"decoder": "lstm"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return prepared_dialogs(tmp_path_factory.mktemp("dialogs"), raw_dialogs(images=18), Lengths(4, 3, 3))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("hciae", Hciae), ("lf", LateFusion), ("hre", Hierarchical)])
+@pytest.mark.parametrize("told", [{}, {"history": False}, {"image": False}, {"places": True}], ids=str)
+def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told):
+    method = dialog_pretraining(section(encoder=name, **told, **LISTENER), *made)
+    assert list(method.agents) == ["listener"]
+    model = method.agents["listener"]
+    assert isinstance(model, Discriminator)
+    assert type(model.encoder) is kind
+    assert (model.vocabulary, model.hears_end, model.inner, model.drop.p) == (9, True, None, 0.25)
+    encoder = model.encoder.arguments
+    expected = {"words": 6, "region_size": REGION, "hidden": 8, "dropout": 0.25}
+    expected |= {"history": True, "image": True, "places": REGIONS if told.pop("places", False) else 0} | told
+    assert {key: encoder[key] for key in expected} == expected
+    (term,) = method.terms
+    assert term.score == Chosen(model, 2, 3, norms=0.125)
+    assert method.turns.everybody == {"listener"}
+
+
+def test_attention_over_an_answer_and_the_order_of_rounds_where_asked(made):
+    model = dialog_pretraining(section(**LISTENER | {"answer": "attention", "hears_end": False}, order=True), *made)
+    listener = model.agents["listener"]
+    assert listener.inner is not None
+    assert listener.hears_end is False
+    assert listener.encoder.ago is not None
+    without = dialog_pretraining(section(**LISTENER, order=False), *made).agents["listener"]
+    assert without.encoder.ago is None
+
+
+@pytest.mark.parametrize(("decoder", "kind"), [("lstm", Lstm), ("transformer", Transformer)])
+def test_a_generator_answers_as_long_as_answers_are(made, decoder, kind):
+    sizes = {"layers": 2, "heads": 2} if decoder == "transformer" else {}
+    words = 8 if decoder == "transformer" else 6
+    method = dialog_pretraining(section(decoder=decoder, **sizes, words=words), *made)
+    speaker = method.agents["speaker"]
+    assert isinstance(speaker, Answering)
+    assert isinstance(speaker.inner, kind)
+    longest = PreparedDialogs.load(made[0].folder).answers.shape[1]
+    assert (speaker.vocabulary, speaker.max_words, speaker.dropout, speaker.hidden) == (9, longest, 0.25, 8)
+    assert speaker.word.weight.shape == (11, words)
+    assert [term.name for term in method.terms] == ["likelihood"]
+    assert method.image_dropout == 0
+    if kind is Transformer:
+        assert (speaker.inner.arguments["encoder_layers"], speaker.inner.arguments["layers"]) == (0, 2)
+
+
+def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(made):
+    prepared, store = made
+    method = pretraining(section(**SPEAKER), prepared, store, CPU)[0]
+    training = training_of(method, None, Optimisation(1, 2), prepared, store, 3, CPU)
+    train, held_out = (prepared.rows(split).tolist() for split in ("train", "val"))
+    assert sorted({int(i) for batch in training.batches.epoch(0) for i in batch.images}) == train
+    validate = training.validate
+    assert isinstance(validate, RankingValidation)
+    assert [int(i) for batch in validate.batches() for i in batch.images[::3]] == held_out
+    assert (validate.speaker, validate.listener) == (method.agents["speaker"], None)
+    order = [[batch.images[::3].tolist() for batch in training.batches.epoch(0)] for _ in range(2)]
+    assert order[0] == order[1]
+    other = training_of(method, None, Optimisation(1, 2), prepared, store, 4, CPU)
+    assert [batch.images[::3].tolist() for batch in other.batches.epoch(0)] != order[0]
+    found = validate()
+    assert {"MRR", "R@1", "R@5", "R@10", "mean_rank"} <= set(found)
+    listening = pretraining(section(**LISTENER), prepared, store, CPU)[0]
+    validate = training_of(listening, None, Optimisation(1, 2), prepared, store, 3, CPU).validate
+    assert (validate.speaker, validate.listener) == (None, listening.agents["listener"])
+
+
+def test_who_talks_about_images_is_known_by_the_agents(made, toy):
+    speaker = dialog_pretraining(section(**SPEAKER), *made).agents["speaker"]
+    listener = dialog_pretraining(section(**LISTENER), *made).agents["listener"]
+    agents = toy.agents()
+    assert is_dialog([speaker])
+    assert is_dialog([agents.speaker, listener])
+    assert not is_dialog([agents.speaker, agents.listener])
+
+
+def test_joint_training_and_adaptation_begin_from_the_agents_that_were_pretrained(made, tmp_path):
+    prepared, store = made
+    torch.manual_seed(5)
+    agents = {
+        "pretrained/speaker": {"speaker": dialog_pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
+        "pretrained/other": {"speaker": dialog_pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
+        "pretrained/listener": {
+            "listener": dialog_pretraining(section(**LISTENER), prepared, store).agents["listener"]
+        },
+        "models/g": {"speaker": dialog_pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
+    }
+    for name, each in agents.items():
+        save_agents(tmp_path / name / "weights.safetensors", each)
+
+    def same(agent, name: str, role: str) -> bool:
+        kept = agents[name][role].state_dict()
+        return all(torch.equal(value, kept[n]) for n, value in agent.state_dict().items())
+
+    settings = SimpleNamespace(
+        objective=Objective(), speaker="other", composition=gan1, rewarded=False, arguments={"alpha": 0.25}, gamma=1.0
+    )
+    method, scorer = method_of(settings, tmp_path, prepared, CPU)
+    assert scorer is None
+    assert same(method.agents["speaker"], "pretrained/other", "speaker")
+    assert same(method.agents["listener"], "pretrained/listener", "listener")
+    assert {term.name: term.weight for term in method.terms} == {
+        "discriminability": 1.0, "likelihood": 0.25, "listening": 1.0
+    }  # fmt: skip
+    adapted, scorer = adaptation(section(), tmp_path / "models/g", tmp_path, prepared, CPU)
+    assert scorer is None
+    assert same(adapted.agents["speaker"], "models/g", "speaker")
+    assert same(adapted.agents["listener"], "pretrained/listener", "listener")
+    (term,) = adapted.terms
+    assert term.score == Preferred(adapted.agents["listener"], reverse=True)
+    training = training_of(adapted, None, Optimisation(1, 2), prepared, store, 3, CPU)
+    batch = next(iter(training.batches.epoch(0)))
+    assert set(losses_of(adapted, batch)) == {"matching"}
+    assert adapted.turns.everybody == {"listener"}
