@@ -28,8 +28,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from pipeline.runtime.files import digest, write_atomically
-from pipeline.tracking.spool import NOT_SENT, SYNC, address, held, now, root
+from pipeline.runtime.files import digest, sha256, write_atomically
+from pipeline.tracking.spool import NOT_SENT, SYNC, address, held, line_of, now, root
 
 PARENT = "SAYWHICH_PARENT_RUN"
 PATIENCE = 120.0  # seconds that a finished run waits for its records to be sent
@@ -105,14 +105,14 @@ class Record:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write(path)
+            self._record({"artifact": artifact, "sha256": sha256(path)})
         except OSError as error:
             self._give_up(error)
-        self._record({"artifact": artifact})
 
     def _record(self, record: Mapping[str, Any]) -> None:
         if self._file:
             try:
-                self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                self._file.write(line_of(record, self.key))
             except OSError as error:
                 self._give_up(error)
 

@@ -20,11 +20,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
-from pipeline.runtime.files import write_atomically
-from pipeline.tracking.spool import NOT_SENT, address, alive, now, root, without_secrets
+from pipeline.runtime.files import sha256, write_atomically
+from pipeline.tracking.spool import (
+    DAMAGED,
+    NOT_SENT,
+    address,
+    alive,
+    head_of,
+    now,
+    record_of,
+    root,
+    without_secrets,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -53,20 +63,69 @@ class Tracker:
         return found[0].info.run_id if found else None
 
 
-def send(folder: Path) -> bool:
-    """Send one run's records, following them while it lasts, and remove its `folder`; False if another process does."""
+@dataclass(frozen=True)
+class Sent:
+    """What became of a run's records: what was damaged is named, a line each, and lies in the spool's `damaged`."""
+
+    damaged: list[str]
+    ended: bool = True  # as its records say
+    checked: bool = True  # whether its records have checksums
+
+    def __str__(self) -> str:
+        how = "sent" if self.ended else "sent as KILLED: its records have no end"
+        return how if self.checked else f"{how}; its records have no checksums, an older version wrote them"
+
+
+def send(folder: Path) -> Sent | None:
+    """Send one run's records, following them while it lasts, and remove its `folder`; None if another process does."""
     try:
-        with _locked(folder / "sender.lock", wait=False), open(folder / "records.jsonl", encoding="utf-8") as file:
-            head = file.readline()
-            if not head.endswith("\n"):
-                return False  # the run is only starting
+        with _locked(folder / "sender.lock", wait=False), open(folder / "records.jsonl", "rb") as file:
+            first = file.readline()
+            if not first.endswith(b"\n") and not _is_cut(folder, file):
+                return None  # the run is only starting
+            try:
+                head, key = head_of(first.removesuffix(b"\n"))
+            except ValueError:
+                return Sent([_set_aside(folder, folder, "its first record is damaged: nothing of it is sent")])
+            if not folder.name.endswith(head["key"][:8]):
+                return Sent([_set_aside(folder, folder, "holds the records of another run: nothing of it is sent")])
             tracker = _patiently(connect, folder)
-            run_id = _patiently(lambda: _open_run(tracker, json.loads(head), folder.parent), folder)
-            _follow(tracker, run_id, file, folder)
+            run_id = _patiently(lambda: _open_run(tracker, head, folder.parent), folder)
+            sent = _follow(tracker, run_id, file, folder, key)
             shutil.rmtree(folder)
     except BlockingIOError:
+        return None
+    return sent
+
+
+def _is_cut(folder: Path, file: BinaryIO) -> bool:
+    """Whether a run without a whole first record is over, and not only starting."""
+    if alive(folder):
         return False
-    return True
+    time.sleep(POLL)  # between a new file and its lock
+    file.seek(0)
+    over = not alive(folder) and not file.readline().endswith(b"\n")
+    file.seek(0)
+    return over
+
+
+def _set_aside(folder: Path, path: Path, why: str) -> str:
+    """Move a run's `folder`, or the file `path` in it, to the spool's `damaged`; the line that says so."""
+    place = folder.parent / DAMAGED / folder.name / path.relative_to(folder)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.is_dir():
+        shutil.rmtree(place)
+    shutil.move(path, place)
+    return f"{folder.name}: {why}; it is kept in {place}"
+
+
+def _keep_line(folder: Path, line: bytes, why: str) -> str:
+    """Append a damaged line to a file in the spool's `damaged`; the line that says so."""
+    place = folder.parent / DAMAGED / folder.name / "records.jsonl"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with open(place, "ab") as file:
+        file.write(line + b"\n")
+    return f"{folder.name}: {why} and not sent; it is kept in {place}"
 
 
 def serve(spool: Path) -> None:
@@ -102,9 +161,10 @@ def _begin(spool: Path, ours: str, threads: dict[Path, Thread]) -> bool:
         with suppress(OSError, ValueError, KeyError):  # gone, or about to begin
             if folder in threads or (folder / NOT_SENT).exists():
                 continue
-            with open(records, encoding="utf-8") as file:
-                if json.loads(file.readline())["sender"] == ours:
-                    new.append(folder)
+            with open(records, "rb") as file:
+                head, _ = head_of(file.readline().removesuffix(b"\n"))
+            if head["sender"] == ours:
+                new.append(folder)
     for folder in new:
         threads[folder] = Thread(target=_send_or_say_why, args=(folder,))
         threads[folder].start()
@@ -113,20 +173,25 @@ def _begin(spool: Path, ours: str, threads: dict[Path, Thread]) -> bool:
 
 def _send_or_say_why(folder: Path) -> None:
     try:
-        send(folder)
+        for line in sent.damaged if (sent := send(folder)) else ():
+            print(line, file=sys.stderr, flush=True)
     except Exception as error:  # its records are safe in the spool; the other runs go on
         with suppress(OSError):
             write_atomically(folder / NOT_SENT, _line(error))
 
 
 def sync(spool: Path) -> int:
-    """Send the records of the runs that have ended, oldest first; 1 if some could not be sent."""
+    """Send the records of the runs that have ended, oldest first; 1 if some could not be sent, or were damaged."""
     status = 0
     for folder in sorted(records.parent for records in spool.glob("*/records.jsonl")):
         if not folder.exists() or alive(folder):  # sent with its parent, or still running
             continue
         try:
-            print(f"{folder.name}: {'sent' if send(folder) else 'is being sent'}")
+            sent = send(folder)
+            print(f"{folder.name}: {sent or 'is being sent'}")
+            for line in sent.damaged if sent else ():
+                print(line, file=sys.stderr)
+                status = 1
         except Exception as error:  # the other runs come next
             print(f"{folder.name}: not sent: {_line(error)}", file=sys.stderr)
             status = 1
@@ -203,32 +268,64 @@ def _parent(tracker: Tracker, key: str, spool: Path) -> str:
     return run_id or key
 
 
-def _follow(tracker: Tracker, run_id: str, file: TextIO, folder: Path) -> None:
+def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: str | None) -> Sent:
     """Send what `file` holds, and while the run lasts what is added to it, then how it ended."""
     monitor = _monitor(tracker.client, run_id) if alive(folder) else None
     end: Mapping[str, Any] | None = None
-    rest = ""
-    while end is None:
-        at_work = alive(folder)  # checked before reading, so that nothing is missed
-        *lines, rest = (rest + file.read()).split("\n")  # `rest` is a line that is not, or never was, completed
-        records = [json.loads(line) for line in lines]
+    damaged: list[str] = []
+    artifacts: dict[str, str | None] = {}  # those that are not sent yet, and their SHA-256
+    rest, over = b"", False
+    while not over:
+        over = not alive(folder)  # checked before reading, so that nothing is missed
+        *lines, rest = (rest + file.read()).split(b"\n")  # `rest` is a line that is not, or never was, completed
+        records = []
+        for line in lines:
+            try:
+                records.append(record_of(line, key))
+            except ValueError:
+                damaged.append(_keep_line(folder, line, "a record is damaged"))
         if records:
-            _patiently(partial(_post, tracker, run_id, records, folder), folder)
-        end = next((record for record in records if "status" in record), None)
-        if end is None and not at_work:
-            end = {"status": "KILLED", "time": now()}
-        if end is None:
+            _patiently(partial(_post, tracker, run_id, records), folder)
+        artifacts |= {record["artifact"]: record.get("sha256") for record in records if "artifact" in record}
+        for name, content in list(artifacts.items()):
+            if _is_whole(folder / "artifacts" / name, content):
+                _patiently(partial(_post_artifact, tracker, run_id, folder, name), folder)
+                del artifacts[name]
+        end = next((record for record in records if "status" in record), end)
+        over = over or end is not None
+        if not over:
             time.sleep(POLL)
+    if rest:
+        damaged.append(_keep_line(folder, rest, "its last record is cut off"))
+    for name in artifacts:
+        path = folder / "artifacts" / name
+        damaged.append(
+            _set_aside(folder, path, f"{name} is damaged and not sent")
+            if path.exists()
+            else f"{folder.name}: {name} is missing and not sent"
+        )
     if monitor:
         monitor.finish()
         with suppress(Exception):  # so that also a run shorter than the monitor's interval has a sample
             monitor.collect_metrics()
             monitor.publish_metrics(monitor.aggregate_metrics())
             monitor.mlflow_logger.flush()
-    _patiently(lambda: tracker.client.set_terminated(run_id, end["status"], end["time"]), folder)
+    ended = end or {"status": "KILLED", "time": now()}
+    _patiently(lambda: tracker.client.set_terminated(run_id, ended["status"], ended["time"]), folder)
+    return Sent(damaged, end is not None, key is not None)
 
 
-def _post(tracker: Tracker, run_id: str, records: Sequence[Mapping[str, Any]], folder: Path) -> None:
+def _is_whole(path: Path, content: str | None) -> bool:
+    """Whether an artifact is there as it was written; one of an older version has no SHA-256 (None)."""
+    return path.is_file() and content in (None, sha256(path))
+
+
+def _post_artifact(tracker: Tracker, run_id: str, folder: Path, artifact: str) -> None:
+    parent = Path(artifact).parent.as_posix()
+    tracker.client.log_artifact(run_id, str(folder / "artifacts" / artifact), None if parent == "." else parent)
+
+
+def _post(tracker: Tracker, run_id: str, records: Sequence[Mapping[str, Any]]) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
     client = tracker.client
@@ -246,9 +343,6 @@ def _post(tracker: Tracker, run_id: str, records: Sequence[Mapping[str, Any]], f
         for start in range(0, max(len(params), len(tags)), 50):
             client.log_batch(run_id, params=params[start : start + 50], tags=tags[start : start + 50])
         _log_data_and_models(client, tracker.experiment, run_id, records)
-    for artifact in dict.fromkeys(record["artifact"] for record in records if "artifact" in record):
-        parent = Path(artifact).parent.as_posix()
-        client.log_artifact(run_id, str(folder / "artifacts" / artifact), None if parent == "." else parent)
 
 
 def _log_data_and_models(

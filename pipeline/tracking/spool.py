@@ -1,4 +1,8 @@
-"""The spool: the folder mlflow-spool, where records of runs wait until they have been sent."""
+"""The spool: the folder mlflow-spool, where records of runs wait until they have been sent.
+
+A record is a line: JSON, a tab, and the first 16 digits of the SHA-256 of the run's key and that JSON. Lines of older
+versions have no digest.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,48 @@ import os
 import re
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 SYNC = "python -m pipeline.tracking sync"
+DAMAGED = "damaged"  # the folder of the spool for what is damaged: it is kept, and not sent
 NOT_SENT = "not-sent"  # a file in the folder of a run that says why; such a run waits for `sync`
+
+
+def line_of(record: Mapping[str, Any], key: str) -> str:
+    """Serialise a record of the run with this key as a line of its records."""
+    text = json.dumps(record, ensure_ascii=False)
+    return f"{text}\t{_digest(key, text)}\n"
+
+
+def record_of(line: bytes, key: str | None) -> dict[str, Any]:
+    """Return the record of a line without its end, of the run with this key; None: of an older version, unchecked.
+
+    ValueError where the line is not the one that was written.
+    """
+    text, tab, said = line.decode().partition("\t")
+    found = json.loads(text)
+    if not isinstance(found, dict) or (key is not None and said != _digest(key, text)) or (key is None and tab):
+        raise ValueError("not the line that was written")
+    return found
+
+
+def head_of(line: bytes) -> tuple[dict[str, Any], str | None]:
+    """Return the first record of a run, and the key that checks the others; None for records of an older version.
+
+    ValueError where it is damaged.
+    """
+    text, tab, _ = line.decode().partition("\t")
+    found = json.loads(text)
+    if not isinstance(found, dict) or not {"name", "key", "parent", "sender", "time"} <= found.keys():
+        raise ValueError("not a first record")
+    key = str(found["key"]) if tab else None
+    return record_of(line, key), key
+
+
+def _digest(key: str, text: str) -> str:
+    return hashlib.sha256(f"{key}\t{text}".encode()).hexdigest()[:16]
 
 
 def alive(folder: Path) -> bool:

@@ -1,0 +1,42 @@
+"""A working folder of its own for each test, and a database that MLflow has made once."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline.tracking import recorder, sender
+
+
+@pytest.fixture(autouse=True)
+def workspace(tmp_path, monkeypatch):
+    """An empty working folder and none of the variables that the tests may run under."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "DVC_ROOT", "DVC_EXP_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("SAYWHICH_TRACKING", "SAYWHICH_PARENT_RUN", "SAYWHICH_CELL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def spooled(monkeypatch):
+    """Runs are recorded, and not sent before somebody asks for it."""
+    monkeypatch.setattr(recorder, "Sender", lambda folder: SimpleNamespace(wait=lambda: None))
+
+
+@pytest.fixture(scope="module")
+def empty_database(tmp_path_factory) -> Path:
+    """What a first client makes; tests that are not about that copy it."""
+    folder = tmp_path_factory.mktemp("database")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.delenv("DVC_ROOT", raising=False)
+        sender.connect()
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def database(empty_database, tmp_path):
+    return shutil.copy(empty_database, tmp_path / "mlflow.db")

@@ -1,0 +1,28 @@
+"""What waits in the spool of the working folder, and what has arrived in its MLflow."""
+
+from pathlib import Path
+
+from pipeline.tracking import sender
+
+
+def waiting() -> list[Path]:
+    return sorted(records.parent for records in Path("mlflow-spool").glob("*/records.jsonl"))
+
+
+def sync() -> int:
+    return sender.sync(Path("mlflow-spool"))
+
+
+def runs() -> dict:
+    """MLflow's runs by name."""
+    tracker = sender.connect()
+    return {run.info.run_name: run for run in tracker.client.search_runs([tracker.experiment])}
+
+
+def history(run, metric: str) -> list[tuple[int, float]]:
+    entries = sender.connect().client.get_metric_history(run.info.run_id, metric)
+    return sorted((entry.step, entry.value) for entry in entries)
+
+
+def artifact(run, path: str) -> Path:
+    return Path(run.info.artifact_uri.removeprefix("file://")) / path
