@@ -146,6 +146,7 @@ ifneq ($(PROFILE),)
 	@python -m pipeline.config.overlays "$(PROFILE)"
 endif
 
+# uv checks the SHA-256 of all but PyTorch's two wheels, and DVC unpickles what lies in .dvc/tmp: nobody else may write there.
 # uv chooses PyTorch by the driver it finds: PyPI's wheels for Linux bring gigabytes of CUDA. pip's own find-links go to uv
 # too: a machine that keeps wheels of its own uses them.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -154,7 +155,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -x .venv/bin/pip || $(PYTHON) -m venv .venv
 	@links="$${PIP_FIND_LINKS:-$$(.venv/bin/pip config get global.find-links 2> /dev/null || true)}"; \
 	if test -n "$$links"; then UV_FIND_LINKS="$$(echo $$links | tr ' ' ',')"; export UV_FIND_LINKS; else backend="--torch-backend $(TORCH)"; fi; \
-	{ .venv/bin/pip install --quiet uv && \
-		.venv/bin/uv pip install --python .venv/bin/python --compile-bytecode $${backend:-} -c constraints.txt -e '.[dev]'; } || \
-		{ echo "uv could not install; trying pip"; .venv/bin/pip install -c constraints.txt -e '.[dev]'; }
+	.venv/bin/pip install --quiet --require-hashes -r requirements-uv.txt && \
+		.venv/bin/uv pip install --python .venv/bin/python --compile-bytecode $${backend:-} \
+			-c constraints-hashed.txt -b constraints-hashed.txt -e '.[dev]'
+	@mkdir -p .dvc/tmp && chmod 700 .dvc/tmp
 	@touch $@

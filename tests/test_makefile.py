@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -34,5 +38,43 @@ def test_pytorch_is_for_the_hardware_that_is_there_or_that_is_named(tmp_path, wo
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "MAKE"))}
     subprocess.run(["make", "setup", *words], cwd=tmp_path, env=environment | {"LINKS": links}, check=True)
     said = (tmp_path / "asked.txt").read_text()
+    assert "-c constraints-hashed.txt -b constraints-hashed.txt" in said
+    assert (tmp_path / ".dvc/tmp").stat().st_mode & 0o777 == 0o700
     assert asked in said
     assert ("--torch-backend" in said) == (not links)
+
+
+def test_every_locked_file_has_a_hash_but_pytorchs():
+    """What uv checks is what pip is held to, version by version."""
+    locked = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line]
+    text = re.sub(r"^#.*\n", "", (ROOT / "constraints-hashed.txt").read_text(), flags=re.MULTILINE)
+    entries = [entry.split("--hash=") for entry in text.replace("\\\n", "").splitlines()]
+    assert sorted(entry[0].strip() for entry in entries) == sorted(locked)
+    hashes = {entry[0].split("==")[0]: [part.strip() for part in entry[1:]] for entry in entries}
+    assert {name for name, found in hashes.items() if not found} == {"torch", "torchvision"}
+    assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for found in hashes.values() for each in found)
+
+
+def test_uv_is_pinned_with_its_hashes():
+    first, *hashes = (ROOT / "requirements-uv.txt").read_text().replace("\\\n", "").split("--hash=")
+    assert re.fullmatch(r"uv==[\d.]+\s*", first)
+    assert len(hashes) > 4
+
+
+def test_a_file_with_another_hash_is_not_installed(tmp_path):
+    """uv checks hashes that constraints have."""
+    if (uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")) is None:
+        pytest.skip("uv is not installed")
+    with zipfile.ZipFile(tmp_path / "tiny-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny.py", "")
+        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("tiny-1.0.dist-info/RECORD", "tiny.py,,\n")
+    true = hashlib.sha256((tmp_path / "tiny-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    for digest, status in ((true, 0), ("0" * 64, 1)):
+        (tmp_path / "constraints.txt").write_text(f"tiny==1.0 --hash=sha256:{digest}\n")
+        command = [uv, "pip", "install", "--offline", "--no-index", "--no-cache", "--find-links", ".", "--target", "to"]
+        done = subprocess.run([*command, "-c", "constraints.txt", "tiny"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        shutil.rmtree(tmp_path / "to", ignore_errors=True)
+    assert "Hash mismatch" in done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dvc.repo import Repo
 
 from pipeline.errors import UserError
 from pipeline.workflow import repro
@@ -184,6 +185,18 @@ def test_a_broken_workflow_is_told_by_dvc(folder):
     assert status not in (0, 1)
     assert "dvc.yaml' is invalid" in said
     assert "Traceback" not in said
+
+
+def test_nobody_else_can_write_what_dvc_unpickles(folder, monkeypatch):
+    (folder / ".dvc/config").write_text((ROOT / ".dvc/config").read_text() + "    no_scm = true\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("DVC_SITE_CACHE_DIR", raising=False)
+    repro.keep_private()
+    with Repo() as repo:
+        caches = Path(repo.site_cache_dir).resolve()
+    private = folder.resolve() / ".dvc/tmp"
+    assert caches.is_relative_to(private)
+    assert private.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("rest", ['  prepare:\n    cmd: "mk', "  prepare:\n    cm", "  pre"])

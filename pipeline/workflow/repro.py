@@ -140,6 +140,12 @@ class Jobs:
             time.sleep(0.05)
 
 
+def keep_private(folder: Path = RWLOCK.parent) -> None:
+    """Close DVC's folder to other users: DVC unpickles what lies in its caches there, and lets everybody write."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+
+
 def heal() -> None:
     """Remove files of DVC that a kill left half written: DVC would refuse to read them ever after."""
     from dvc.rwlock import SCHEMA
@@ -208,6 +214,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     with notice.noted() as asked:
         jobs = Jobs(asked)
         try:
+            keep_private()
             heal()
             return compare(jobs) if arguments else repeat(jobs)
         except notice.Stopped as stopped:

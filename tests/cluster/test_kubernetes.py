@@ -94,7 +94,7 @@ def test_what_the_cluster_is_given_is_of_its_types():
 def test_the_image_is_made_from_what_is_here_and_does_not_run_as_root():
     lines = re.sub(r"\\\n\s*", "", (ROOT / "Containerfile").read_text()).splitlines()
     steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
-    base = re.fullmatch(r"docker.io/library/python:(\d+)\.(\d+)-slim-bookworm", steps[0][1])
+    base = re.fullmatch(r"docker.io/library/python:(\d+)\.(\d+)-slim-bookworm@sha256:[0-9a-f]{64}", steps[0][1])
     assert base
     assert (int(base[1]), int(base[2])) >= (3, 11)
     for instruction, rest in steps:
@@ -103,4 +103,4 @@ def test_the_image_is_made_from_what_is_here_and_does_not_run_as_root():
     users = [rest for instruction, rest in steps if instruction == "USER"]
     assert users
     assert users[-1] not in ("root", "0")
-    assert any("-c constraints.txt" in rest for instruction, rest in steps if instruction == "RUN")
+    assert any("-c constraints-hashed.txt" in rest for instruction, rest in steps if instruction == "RUN")
