@@ -157,6 +157,12 @@ def test_what_is_accepted_is_in_the_source_and_has_a_reason():
         assert entry["reason"]
 
 
+def test_known_faults_are_in_the_source():
+    for entry in tomllib.loads(KNOWN.read_text(encoding="utf-8"))["fault"]:
+        assert (ROOT / entry["module"]).read_text(encoding="utf-8").count(entry["before"]) == 1, entry
+        assert all((ROOT / test).exists() for test in entry["tests"]), entry
+
+
 @pytest.mark.slow
 def test_known_faults_are_noticed_and_a_harmless_change_is_not():
     wanted = {

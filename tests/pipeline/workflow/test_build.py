@@ -37,7 +37,7 @@ from pipeline.training.optimisation import Optimisation
 from pipeline.workflow import build_joint
 from pipeline.workflow import stage as door
 from pipeline.workflow.build_data import cider
-from pipeline.workflow.build_evaluation import speaker_in
+from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, speaker_in
 from pipeline.workflow.build_judges import judges_of
 from pipeline.workflow.build_pretraining import adaptation, pretraining
 from pipeline.workflow.build_training import training_of
@@ -306,3 +306,36 @@ def test_dropped_inputs_are_unk_and_vectors_as_their_section_says(data, models):
     assert isinstance(term.score, Dropping)
     assert (term.score.vector, term.score.words, term.score.unk) == (0.2, 0.1, data.vocabulary.unk)
     assert term.score.score == Hinge(made.agents["listener"], 0.3, "hardest")
+
+
+def evaluation(models, data, method: str, rerank: int | None = None, *options: str):
+    """The protocol of the scenes' params.yaml for the model in models/luo, which stands for `method`."""
+    (models / "params.yaml").write_text(profile_text("scenes"))
+    judges = "evaluate.judges={own: own, used: adapted, before: listener, other: judge}"
+    common = [judges, "evaluate.metrics=[CIDEr]", *options]
+    section = load(models / "params.yaml", common).for_stage("evaluate", method, dvc_yaml=ROOT / "dvc.yaml").evaluate
+    stage = SimpleNamespace(model=models / "models/luo", root=models, device=CPU, instance=method)
+    store = FeatureStore(models / "features/main")
+    with evaluation_of(section, stage, speaker(0), data, store, rerank) as found:
+        return found
+
+
+def test_an_evaluation_is_the_one_that_params_yaml_says(models, data):
+    near = "evaluate.near={by: features, images: 2}"
+    found = evaluation(models, data, "luo", None, near, "evaluate.beam=3")
+    places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
+    assert list(found.judges) == ["own", "used", "before", "other"]
+    assert all(same(j.listener, models / p, "listener") for j, p in zip(found.judges.values(), places, strict=True))
+    assert (found.beam, found.near_by, found.rerank, found.several) == (3, "features:2", None, None)
+    assert (found.baselines, found.facts) == ({}, {})
+    rows = np.array([0, 3, 4])
+    assert found.near(rows).shape == (3, 1)
+    chosen = evaluation(models, data, "luo", 5, near, "evaluate.several={samples: 3, beams: 2}")
+    assert chosen.rerank.samples == 5
+    assert same(chosen.rerank.judge.listener, models / "models/luo", "listener")
+    assert (chosen.several.samples, chosen.several.beams) == (3, 2)
+
+
+def test_numbers_of_an_evaluation_are_named_by_their_path():
+    nested = {"val": {"language": {"CIDEr": 0.5}, "images": 3}, "beam": 2}
+    assert flat_numbers(nested) == {"val/language/CIDEr": 0.5, "val/images": 3.0, "beam": 2.0}
