@@ -11,11 +11,12 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from pipeline.runtime.files import atomic_path, sha256, write_atomically
+from pipeline.runtime.files import atomic_path, read_checked, sha256, write_checked
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage
 
@@ -40,10 +41,23 @@ def once(
                     record.outputs([stage.out / name for name in names])
             else:
                 run(stage)
-            files = {name: sha256(stage.out / name) for name in names}
-            write_atomically(note, json.dumps({"folder": str(stage.out), "files": files}) + "\n")
+            write_note(note, stage.out, {name: sha256(stage.out / name) for name in names})
 
     return run_or_take
+
+
+def write_note(path: Path, folder: Path, files: Mapping[str, str]) -> None:
+    """Write under a key that its work lies in `folder`: its files and their SHA-256."""
+    content = {"key": path.stem, "folder": str(folder), "files": dict(files)}
+    write_checked(path, json.dumps(content).encode())
+
+
+def read_note(path: Path) -> dict[str, Any]:
+    """Return the folder and the files of a note. ValueError where it is damaged, of another key, or unchecked."""
+    said: dict[str, Any] = json.loads(read_checked(path))
+    if said["key"] != path.stem:
+        raise ValueError(f"{path}: is the note of another key, {said['key']}")
+    return said
 
 
 @contextmanager
@@ -59,7 +73,7 @@ def _alone(lock: Path) -> Iterator[None]:
 def _take(note: Path, out: Path) -> str | None:
     """The folder whose files were copied to `out`; None where there are none, or others than the note says."""
     with suppress(OSError, ValueError, KeyError), ExitStack() as files:
-        said = json.loads(note.read_text(encoding="utf-8"))
+        said = read_note(note)
         for name, content in said["files"].items():
             copy = files.enter_context(atomic_path(out / name))
             shutil.copyfile(Path(said["folder"], name), copy)

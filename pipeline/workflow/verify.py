@@ -1,6 +1,7 @@
 """`make verify`: every output of DVC's stages, its copy in DVC's cache, and every cell of the grid is what was written.
 
-All bytes are read. `dvc status` trusts a file's size and time, and does not look into its cache.
+All bytes are read. `dvc status` trusts a file's size and time, and does not look into its cache. dvc.lock is compared
+with dvc.yaml: a stage whose outputs are there has a digest of each of them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
 from pipeline.runtime.files import sha256
+from pipeline.workflow.finished import read_note
 
 LOCK, CACHE = Path("dvc.lock"), Path(".dvc/cache/files/md5")
 NOTES = Path("data/checkpoints/finished")  # of cells: pipeline/workflow/finished.py
@@ -41,14 +43,22 @@ def _problems() -> Iterator[str]:
     """Of each file what is wrong with it; nothing where it is as it was written."""
     if not LOCK.exists():
         raise UserError(f"{LOCK}: there is none, so DVC has written nothing here; `make repro` does")
-    for name, stage in (read_mapping(LOCK).get("stages") or {}).items():
-        for out in stage.get("outs") or []:
+    stages = read_mapping(LOCK).get("stages")
+    locked: dict[str, Any] = stages if isinstance(stages, dict) else {}
+    yield from _lacking(locked)
+    for name, stage in locked.items():
+        for out in _outs(stage):
             again = f"dvc repro --force --single-item {name}"
             for path, wanted in _files(out):
                 yield _differs(path, wanted, f"an output of {name}; {again} makes it again")
                 if (kept := CACHE / wanted[:2] / wanted[2:]).exists():
                     yield _differs(kept, wanted, f"DVC's copy of {path}; remove it, then {again}")
-    for note in _newest_notes().values():
+    notes, damaged = _newest_notes()
+    yield from damaged
+    for cell in sorted({path.parents[0] for path in Path(CELLS).glob("*/*/metrics.json")}):
+        if str(cell) not in notes and not damaged:
+            print(f"{cell}: no note has digests of its files; they were not looked at")
+    for note in notes.values():
         for name, wanted in note["files"].items():
             path = Path(note["folder"], name)
             if path.exists() and sha256(path) == wanted:
@@ -57,10 +67,36 @@ def _problems() -> Iterator[str]:
                 yield f"{path}: missing or not what was written; remove the cell's folder, dvc repro makes it again"
 
 
+def _lacking(locked: dict[str, Any]) -> Iterator[str]:
+    """Name each output that is there, of a stage in dvc.yaml, and has no digest in dvc.lock."""
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
+    try:
+        with Repo() as repo:
+            outs = [(stage.addressing, Path(out.def_path)) for stage in repo.index.stages for out in stage.outs]
+    except DvcException as error:
+        raise UserError(f"dvc.yaml: cannot be read ({error})") from None
+    for name, path in outs:
+        if path.exists() and str(path) not in {out["path"] for out in _outs(locked.get(name))}:
+            yield f"{LOCK}: has no digest of {path}, an output of {name}; dvc repro --force --single-item {name}"
+
+
+def _outs(stage: Any) -> list[dict[str, Any]]:
+    """The outputs of a stage in dvc.lock that are there whole; a lock that was cut has others."""
+    outs = [out for out in (stage.get("outs") if isinstance(stage, dict) else None) or [] if isinstance(out, dict)]
+    wanted = {"path", "md5", "size"}
+    return [out for out in outs if wanted | ({"nfiles"} if _is_folder(out) else set()) <= out.keys()]
+
+
+def _is_folder(out: dict[str, Any]) -> bool:
+    return str(out.get("md5")).endswith(".dir")
+
+
 def _files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
     """The files of an output in dvc.lock, each with its MD5."""
-    path, digest = Path(out["path"]), str(out.get("md5", ""))
-    if not digest.endswith(".dir"):
+    path, digest = Path(out["path"]), str(out["md5"])
+    if not _is_folder(out):
         yield path, digest
         return
     listing = CACHE / digest[:2] / digest[2:]
@@ -85,17 +121,20 @@ def _md5(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _newest_notes() -> dict[str, dict[str, Any]]:
-    """Of each cell's folder the note of who wrote it last."""
+def _newest_notes() -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Of each cell's folder the note of who wrote it last, and of each damaged note what is wrong."""
     found: dict[str, dict[str, Any]] = {}
+    damaged = []
     for path in sorted(NOTES.glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
         try:
-            note = json.loads(path.read_text(encoding="utf-8"))
+            note = read_note(path)
             if note["folder"].startswith(CELLS) and Path(note["folder"]).is_dir():
                 found[note["folder"]] = note
-        except (OSError, ValueError, KeyError, TypeError):  # a note that is no more read is no more believed
-            continue
-    return found
+        except (OSError, ValueError, KeyError, TypeError):
+            damaged.append(
+                f"{path}: is damaged, or of an older version; remove it, the work that it is of is done again"
+            )
+    return found, damaged
 
 
 if __name__ == "__main__":

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
+import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from damaged import HOW, damage
 
 from pipeline.runtime.files import sha256
 from pipeline.workflow import verify
+from pipeline.workflow.finished import write_note
 
 WORKFLOW = """
 stages:
@@ -37,9 +40,8 @@ def finished(tmp_path_factory) -> Path:
     (cell / "metrics.json").write_text("{}")
     notes = folder / verify.NOTES
     notes.mkdir(parents=True)
-    said = {"folder": "data/cells/luo/seed=1", "files": {"metrics.json": sha256(cell / "metrics.json")}}
-    (notes / "new.json").write_text(json.dumps(said))
-    (notes / "old.json").write_text(json.dumps(said | {"files": {"metrics.json": "0" * 64}}))
+    write_note(notes / "new.json", cell.relative_to(folder), {"metrics.json": sha256(cell / "metrics.json")})
+    write_note(notes / "old.json", cell.relative_to(folder), {"metrics.json": "0" * 64})
     os.utime(notes / "old.json", (1, 1))
     return folder
 
@@ -74,6 +76,60 @@ def test_what_is_changed_cut_or_missing_is_named(folder, capsys, pattern, conten
         assert (str(path.relative_to(folder)) in capsys.readouterr().out) == bool(expected)
     finally:
         path.write_bytes(whole)
+
+
+def test_a_lock_that_was_cut_at_any_line_is_named(folder, capsys):
+    """Each stage whose outputs are there must be in it, with a digest of each output."""
+    path = folder / "dvc.lock"
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    try:
+        for number in range(len(lines)):
+            path.write_bytes(b"".join(lines[:number]))
+            assert verify.main() != 0, f"cut before {lines[number]}"
+            said = capsys.readouterr()
+            assert "dvc.lock" in said.out + said.err
+            assert "7 of 7" not in said.out
+    finally:
+        path.write_bytes(whole)
+
+
+def test_a_stage_that_never_ran_is_no_problem(folder, capsys):
+    path = folder / "dvc.yaml"
+    path.write_text(f"{WORKFLOW}  never:\n    cmd: touch never\n    outs: [data/never]\n")
+    try:
+        assert verify.main() == 0
+        assert capsys.readouterr().out == "7 of 7 files are what was written\n"
+    finally:
+        path.write_text(WORKFLOW)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_damaged_note_of_a_cell_is_named(folder, capsys, how):
+    path, rng = folder / verify.NOTES / "new.json", random.Random(how)
+    whole, other = path.read_bytes(), (folder / verify.NOTES / "old.json").read_bytes()
+    try:
+        for _ in range(9):
+            path.write_bytes(damage(how, whole, [other], rng))
+            assert verify.main() == 1
+            assert "finished/new.json: is damaged" in capsys.readouterr().out
+    finally:
+        path.write_bytes(whole)
+
+
+def test_a_cell_without_a_note_is_not_counted_and_that_is_said(folder, capsys):
+    cell = folder / "data/cells/luo/seed=2"
+    cell.mkdir()
+    (cell / "metrics.json").write_text("{}")
+    try:
+        assert verify.main() == 0
+        said = capsys.readouterr().out
+        assert said == (
+            "data/cells/luo/seed=2: no note has digests of its files; they were not looked at\n"
+            "7 of 7 files are what was written\n"
+        )
+    finally:
+        shutil.rmtree(cell)
 
 
 def test_without_a_lock_there_is_nothing_to_verify(tmp_path, monkeypatch, capsys):
