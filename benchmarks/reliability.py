@@ -193,7 +193,7 @@ def memory(asked: Asked) -> Iterator[Line]:
 
 def server(asked: Asked) -> Iterator[Line]:
     """What strangers send to the page, answers of studies that were damaged, and outputs that cannot be written."""
-    from hostile_requests import hostile_bodies, hostile_outcome, serving, too_much
+    from hostile_requests import captioned, hostile_bodies, hostile_outcome, serving, too_much
     from saywhich_world import make_repository
 
     data = make_repository(asked.scratch, project=5, vector="mean_and_max", mirrored=True)
@@ -206,6 +206,9 @@ def server(asked: Asked) -> Iterator[Line]:
         doing("hostile JSON")
         answers = ((address, body, *served.post(address, body)) for address, body in hostile_bodies())
         yield counted("hostile JSON to saywhich serve", (hostile_outcome(*answer) for answer in answers))
+    doing("photos of 176 megapixels")
+    outcomes = [outcome for _, outcome in captioned(data / "models/psst_multinomial", asked.scratch / "photos")]
+    yield counted("two PNGs of 176 megapixels at once to saywhich caption", outcomes)
     said = _pytest(["tests/pipeline/study/test_damaged_answers.py", "-s"], SAYWHICH_DAMAGES=str(asked.damages // 5))
     for times, short in re.findall(r"(\d+) damages were tried, (\d+) fell short", said):
         yield Line("damaged answers and keys of studies", int(times), int(times) - int(short), _failures(said))
@@ -231,7 +234,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=200, help="and ten times as many")
     parser.add_argument("--world", type=Path, help="a toy world that was made before; default: one is made")
     options = parser.parse_args()
-    sys.path.append(str(ROOT / "tests"))
+    sys.path += [str(ROOT), str(ROOT / "tests")]  # in this order: tests/ has a folder pipeline, too
     from toy_world import make_world
 
     rows = options.rows or list(ROWS)

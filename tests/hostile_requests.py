@@ -37,12 +37,14 @@ class Served:
     base: float
 
     def post(self, path: str, body: bytes, seconds: float = 120) -> tuple[int, bytes]:
-        """The status and the content of the answer."""
+        """The status and the content of the answer; 0 where the server closed the connection before it was read."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
         try:
             connection.request("POST", path, body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             return answer.status, answer.read()
+        except ConnectionError:
+            return 0, b""
         finally:
             connection.close()
 
@@ -105,6 +107,20 @@ def encoded(size: tuple[int, int], form: str, mode: str = "RGB", **options: Any)
     return content.getvalue()
 
 
+def flat_tiff(width: int, height: int) -> bytes:
+    """A TIFF of one colour in one strip."""
+    content = io.BytesIO()
+    Image.new("RGB", (width, height), "red").save(content, "TIFF", compression="tiff_lzw", strip_size=2**30)
+    return content.getvalue()
+
+
+def flat_gif(width: int, height: int) -> bytes:
+    """A GIF of one colour."""
+    content = io.BytesIO()
+    Image.new("P", (width, height)).save(content, "GIF")
+    return content.getvalue()
+
+
 def honest() -> bytes:
     """A request as the page sends it."""
     return captioning([encoded((60, 40), "PNG")])
@@ -119,8 +135,8 @@ def bombs(many: int) -> Iterator[tuple[str, bytes]]:
     yield "progressive JPEGs", captioning([encoded((side, side), "JPEG", progressive=True, quality=20)] * many)
     yield "CMYK JPEGs", captioning([encoded((side, side), "JPEG", "CMYK", progressive=True, quality=20)] * many)
     yield "WebP files", captioning([encoded((side, 6000), "WEBP", quality=1, method=0)] * many)
-    yield "TIFFs of one strip", captioning([encoded((side, side), "TIFF", compression="tiff_lzw", strip_size=2**30)])
-    yield "GIFs", captioning([encoded((side, side), "GIF", "P")] * many)
+    yield "TIFFs of one strip", captioning([flat_tiff(side, side)] * many)
+    yield "GIFs", captioning([flat_gif(side, side)] * many)
     yield "small values", b'{"photos":[' + b"0," * 19_000_000 + b"0]}"
     yield "unknown keys", b"{" + b",".join(b'"%d":0' % n for n in range(3_000_000)) + b"}"
     yield "nested lists", b'{"photos":' + b"[" * 39_000_000
@@ -163,11 +179,42 @@ def too_much(served: Served, many: int = 6, uploads: int = 50) -> Iterator[tuple
             yield "held upload", "" if status in (0, 408, 503) else f"held upload {number}: {status}"
 
 
+PEAK = (
+    "import sys; from saywhich.cli import main; status = main(sys.argv[1:]); "
+    "print(status, next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+)
+
+
+def captioned(model: Path, folder: Path) -> Iterator[tuple[str, str]]:
+    """Caption two photos of 176 megapixels at once; what they are, and what fell short."""
+    side = 13_260
+
+    def peak(*photos: bytes) -> float:
+        folder.mkdir(exist_ok=True)
+        for number in range(2):
+            (folder / f"{number}.png").write_bytes(photos[number % len(photos)])
+        command = [sys.executable, "-c", PEAK, "caption", str(folder), "--model", str(model)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        status, most = done.stdout.splitlines()[-1].split()
+        assert status in "01", done.stderr
+        return int(most) * 1024 / 1e6
+
+    small = peak(encoded((60, 40), "PNG"))
+    for name, photo in (
+        ("one-bit", flat_png(side, side)),
+        ("RGB", flat_png(side, side, 8, 2)),
+        ("RGBA", flat_png(side, side, 8, 6)),
+    ):
+        above = peak(photo) - small
+        yield name, "" if above <= BOUND else f"two {name} PNGs: {above:.0f} MB above the model"
+
+
 def _outcome(served: Served, name: str, status: int, content: bytes) -> str:
     peak, honestly = served.memory("VmHWM"), served.post("/caption", honest())[0]
     if peak > BOUND:
         return f"{name}: {peak:.0f} MB above the model"
-    if status not in (200, 408, 413, 422, 503, 504):
+    if status not in (0, 200, 408, 413, 422, 503, 504):
         return f"{name}: {status}"
     if status != 200 and len(content) > 250:
         return f"{name}: an answer of {len(content)} bytes"
