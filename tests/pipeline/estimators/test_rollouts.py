@@ -1,0 +1,133 @@
+"""What the captions of a step depend on, and who gets a gradient from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import pad
+
+from pipeline.channels.forced import Annealed, Continued, Prompted
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.straight_through import StraightThrough
+from pipeline.channels.words import Greedy, Multinomial
+from pipeline.estimators.credit import Continuations
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import Detached, ScoreFunction, surrogate
+from pipeline.estimators.telling_apart import TellingApart
+from pipeline.models.unroll import speak
+from pipeline.scores.discriminability import Hinge
+from pipeline.scores.naturalness import Cider
+from pipeline.types import Message, caption_mask
+
+
+def untouched(agent) -> bool:
+    return all(p.grad is None or not p.grad.any() for p in agent.parameters())
+
+
+@pytest.mark.parametrize("channel", [StraightThrough(), PartialSampling(rho=0.5), PartialSampling(rho=1.0)], ids=str)
+def test_a_detached_score_of_relaxed_captions_teaches_the_listener_alone(toy, channel):
+    agents = toy.agents()
+    rollouts = StepRollouts(agents.speaker, toy.batch(), 1)
+    Detached(channel).surrogate(Hinge(agents.listener), rollouts)[0].backward()
+    assert untouched(agents.speaker)
+    assert not untouched(agents.listener)
+
+
+def test_a_discriminator_of_relaxed_captions_teaches_no_speaker(toy):
+    agents = toy.agents()
+
+    class Odds:
+        differentiable = True
+
+        def __call__(self, message, batch):
+            return agents.listener.hear(message).sum(1)
+
+    TellingApart(PartialSampling(rho=0.5)).surrogate(Odds(), StepRollouts(agents.speaker, toy.batch(), 1))[0].backward()
+    assert untouched(agents.speaker)
+    assert not untouched(agents.listener)
+
+
+def test_no_gradient_goes_through_an_advantage():
+    tokens = torch.tensor([[1, 0], [2, 3]])
+    message = Message(tokens, caption_mask(tokens), torch.arange(2), 1, torch.full((2, 2), -1.0, requires_grad=True))
+    advantage = torch.tensor([2.0, -1.0], requires_grad=True)
+    surrogate(torch.zeros(2), message, advantage)[0].backward()
+    assert advantage.grad is None
+    assert message.log_probs.grad.any()
+
+
+def test_every_parameter_of_the_speaker_learns_also_where_a_baseline_looked_first(toy, decoder):
+    for first in (False, True):
+        speaker = toy.agents(decoder=decoder).speaker
+        rollouts = StepRollouts(speaker, toy.batch(), 1)
+        if first:
+            with torch.no_grad():
+                rollouts.of(Greedy())
+        ScoreFunction(Multinomial()).surrogate(Cider(toy.cider), rollouts)[0].backward()
+        assert speaker.region.weight.grad is not None, "the regions are embedded with a graph"
+        assert [name for name, p in speaker.named_parameters() if p.grad is None] == []
+
+
+def test_a_speaker_that_does_not_learn_has_no_dropout_and_stays_as_it_was(toy):
+    found = []
+    for dropout in (0.0, 0.9):
+        speaker = toy.agents(dropout=dropout).speaker.eval()
+        rollouts = StepRollouts(speaker, toy.batch(), 1)
+        found.append((rollouts.of(Multinomial(5)).tokens, rollouts.continued(Multinomial(5), 2).tokens))
+        assert not speaker.training
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+def test_continuations_have_a_stream_of_their_own_for_every_channel(toy):
+    """The same captions, continued for two channels, go on otherwise, and as the stated name says."""
+    batch, speaker = toy.batch(), toy.agents().speaker
+    rollouts = StepRollouts(speaker, batch, 1)
+    message = rollouts.of(Multinomial())
+    channels = (Multinomial(), Prompted(Annealed(0)))
+    rollouts._spoken[channels[1]] = message
+    found = [rollouts.continued(channel, 6).tokens for channel in channels]
+    assert not torch.equal(*found)
+    steps = message.tokens.shape[1]
+    ends = Continued(6, steps - 1)
+    for channel, tokens in zip(channels, found, strict=True):
+        rng = rollouts._rng(f"{ends.stream} of {channel.stream}")
+        alone = speak(speaker, replace(batch, captions=message.tokens), ends, rng).tokens
+        alone = pad(alone, (0, tokens.shape[1] - alone.shape[1]))
+        spoken = ~((message.tokens[:, :-1] == 0).repeat_interleave(6, 1).flatten())
+        assert torch.equal(tokens[spoken], alone[spoken])
+
+
+def test_a_part_of_a_batch_has_the_captions_and_continuations_that_it_has_in_the_whole(toy):
+    batch, speaker, channel = toy.batch(), toy.agents().speaker, Multinomial(2)
+    whole = StepRollouts(speaker, batch, 1)
+    names = ("images", "pooled", "regions", "region_mask", "captions")
+    part = replace(batch, **{name: getattr(batch, name)[4:] for name in names}, first=4, of=8)
+    here = StepRollouts(speaker, part, 1)
+    said, all_said = here.of(channel).tokens, whole.of(channel).tokens[8:]
+    width = min(said.shape[1], all_said.shape[1])
+    assert torch.equal(said[:, :width], all_said[:, :width])
+    steps = [max(2, tokens.shape[1]) - 1 for tokens in (said, whole.of(channel).tokens)]
+    found, expected = here.continued(channel, 3).tokens, whole.continued(channel, 3).tokens
+    found, expected = (t.view(-1, n, 3, t.shape[1]) for t, n in zip((found, expected), steps, strict=True))
+    assert steps[0] == steps[1], "this seed's longest caption is in the second half"
+    assert torch.equal(found, expected[8:])
+
+
+def test_every_score_has_a_credit_of_its_own(toy):
+    """Two scores of the same captions are continued once, and credited apart."""
+    rollouts, credit, channel = StepRollouts(toy.agents().speaker, toy.batch(), 1), Continuations(2), Multinomial()
+
+    class Length:
+        differentiable = False
+
+        def __call__(self, message, batch):
+            return message.mask.sum(1).float()
+
+    found = []
+    for score in (Cider(toy.cider), Length()):
+        value = score(rollouts.of(channel), rollouts.batch)
+        found.append(credit(value, score, channel, rollouts))
+    assert not torch.equal(*found)
+    assert len(rollouts._continued) == 1
