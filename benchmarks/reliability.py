@@ -216,10 +216,36 @@ def server(asked: Asked) -> Iterator[Line]:
     yield _tests(_pytest(outputs), "outputs, hosts and ports that cannot be, and names of strangers")
 
 
+def exports(asked: Asked) -> Iterator[Line]:
+    """Files of trained models that are damaged, exports that are killed, and exported models of strangers."""
+    from damaged import damaged
+    from hostile_exports import hostile_values, killed_exports, model_files
+    from saywhich_world import make_repository, paint
+
+    import saywhich
+    from saywhich.export import export
+
+    data = make_repository(asked.scratch, project=5, vector="mean_and_max", mirrored=True)
+    model, out, photo = data / "models/psst_multinomial", asked.scratch / "out/model", paint(asked.scratch / "a.png", 5)
+    export(model, out)
+    for name, folder, root in (("in its repository", model, data), ("exported", out, out)):
+        doing(f"damaged files of a model {name}")
+        kind = model_files(name, folder, root, photo)
+        outcomes = (outcome for _, outcome in damaged(kind, asked.damages // 2))
+        yield counted(f"a bit, cut, emptied, swapped: a model {name}", outcomes)
+    doing("killed exports")
+    yield counted("SIGKILL before each write of an export", killed_exports(model, out))
+    doing("hostile values")
+    saywhich.load(out).caption([photo])  # what is imported at first use is in all forks
+    yield counted("hostile values and tensors in an exported model", hostile_values(out, photo, asked.damages))
+    captioners = ["tests/test_foreign_captioners.py", "tests/saywhich/test_hostile.py"]
+    yield _tests(_pytest(captioners), "code, repositories, ranges and shapes of strangers' models")
+
+
 ROWS: dict[str, Callable[[Asked], Iterator[Line]]] = {
     "kills": kills, "notices": notices, "signals": signals, "damage": damage, "disk": disk, "fuzz": fuzz,
     "writers": writers, "hostile": hostile, "diverging": diverging, "memory": memory,
-    "server": server,
+    "server": server, "exports": exports,
 }  # fmt: skip
 ON_A_WORLD = ("kills", "notices", "signals", "damage", "disk")
 

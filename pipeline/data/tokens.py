@@ -96,11 +96,14 @@ class Tokens(Vocabulary):
         return " ".join(self.tokenizer.decode(said, skip_special_tokens=False).split())
 
 
+Word = Annotated[str, Field(max_length=500)]
+
+
 class Words(Record):
     """What `vocabulary.json` holds: words in order of their ids, of a tokenizer with the tokenizer's own."""
 
-    words: Annotated[list[Annotated[str, Field(max_length=500)]], Field(min_length=1, max_length=MOST_WORDS)]
-    numbers: Annotated[list[Annotated[int, Ge(0), Lt(2**31)]], Field(min_length=1)] | None = None
+    words: Annotated[list[Word], Field(min_length=1, max_length=MOST_WORDS, fail_fast=True)]
+    numbers: Annotated[list[Annotated[int, Ge(0), Lt(2**31)]], Field(min_length=1, fail_fast=True)] | None = None
     has_unknown: bool = False
 
 

@@ -22,6 +22,7 @@ from pipeline.runtime.untrusted import plain
 
 MOST = 4 * 2**20  # bytes of a file, unless its reader says otherwise
 DEEPEST = 32  # levels
+MOST_KEYS = 10_000  # of a mapping in a record
 LONGEST = 64  # digits of a whole number
 
 # a line of text that can be printed and stored: no control characters
@@ -46,6 +47,8 @@ def read_record(path: Path, kind: type[R], remedy: str, most: int = MOST) -> R:
 
 def as_record(value: Any, kind: type[R], where: str, remedy: str) -> R:
     """Check the types and ranges of `value`, which `parse_json` gave; UserError as of `read_record`."""
+    if (keys := _most_keys(value)) > MOST_KEYS:  # an error of each would be made before the first is told
+        raise UserError(f"{where}: a mapping has {keys:,} keys, and {MOST_KEYS:,} are possible; {remedy}")
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -144,6 +147,13 @@ def _check(value: Any) -> None:
         if not (level := inner):
             return
     raise ValueError(f"nested more than {DEEPEST} levels deep")
+
+
+def _most_keys(value: Any) -> int:
+    """Return the number of keys of the largest mapping in a value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    own = len(value) if isinstance(value, dict) else 0
+    return max([own, *(_most_keys(each) for each in inner if isinstance(each, dict | list))])
 
 
 def _encode(texts: Iterable[str]) -> None:
