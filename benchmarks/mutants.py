@@ -14,6 +14,7 @@ network nor another seed, and start an interpreter for each fault, which takes l
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -115,6 +116,8 @@ def tried(fault: Fault, source: bytes, tests: list[str], seconds: float, folder:
                 os.killpg(pid, signal.SIGKILL)
             yield None
         status = os.waitstatus_to_exitcode(done[1])
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # programs that its tests started
         if status != 4 or first.exists():  # 4: a test of that name is not there any more
             break
     if status == 5:
