@@ -131,3 +131,23 @@ def test_every_score_has_a_credit_of_its_own(toy):
         found.append(credit(value, score, channel, rollouts))
     assert not torch.equal(*found)
     assert len(rollouts._continued) == 1
+
+
+def test_advantages_and_credits_have_no_graph(toy):
+    agents = toy.agents()
+    rollouts, hinge = StepRollouts(agents.speaker, toy.batch(), 1), Hinge(agents.listener)
+    value = hinge(rollouts.of(Multinomial()), rollouts.batch)
+    assert value.requires_grad
+    assert not ScoreFunction(Multinomial()).advantage(value, hinge, rollouts).requires_grad
+    assert not Continuations(2)(value, hinge, Multinomial(), rollouts).requires_grad
+
+
+def test_even_odds_are_taken_for_no_human_caption(toy):
+    class Even:
+        differentiable = False
+
+        def __call__(self, message, batch):
+            return torch.zeros(len(message))
+
+    _, report = TellingApart(Multinomial()).surrogate(Even(), StepRollouts(toy.agents().speaker, toy.batch(), 1))
+    assert float(report["accuracy"]) == 0.5
