@@ -105,9 +105,10 @@ def signals(asked: Asked) -> Iterator[Line]:
 
 def damage(asked: Asked) -> Iterator[Line]:
     """Damaged files of every kind that stages read."""
-    from damaged import damaged, kinds
+    from damaged import caches, damaged, kinds, records
 
-    found = kinds(asked.world, asked.scratch / "checkpoints")
+    scratch = asked.scratch / "damage"
+    found = [*kinds(asked.world, scratch), *caches(scratch), *records(asked.world, scratch)]
     for kind in found:
         doing(f"damaged {kind.name}")
         outcomes = (outcome for _, outcome in damaged(kind, asked.damages // len(found)))

@@ -6,8 +6,9 @@ import io
 import json
 import os
 import random
+import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import chdir, contextmanager, redirect_stderr
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -38,6 +39,8 @@ class Kind:
     name: str
     files: Sequence[tuple[Path, Sequence[Path]]]
     read: Callable[[Path], str]
+    folder: Path | None = None  # what is put back whole each time
+    equal: bool = False  # whether equal results are as good as a name: a cache heals, and not every byte is a result
 
 
 def kinds(world: Path, scratch: Path) -> list[Kind]:
@@ -63,11 +66,45 @@ def kinds(world: Path, scratch: Path) -> list[Kind]:
     ]
 
 
+def caches(scratch: Path) -> list[Kind]:
+    """The caches of photos' vectors and of compiled loops, made in `scratch`."""
+    photos, loops = scratch / "photos", scratch / "loops"
+    search, loop = partial(_searched, scratch), partial(_looped, loops / "one")
+    for model in "ab":
+        _searched(scratch, photos / model)
+    _looped(loops / "one", loops)
+    _looped(loops / "two", loops, factor=2)
+    kept = [photos / "saywhich/photos" / (32 * model) / "vectors.sqlite" for model in "ab"]
+    (one,), (two,) = (list((loops / name).iterdir()) for name in ("one", "two"))
+    return [
+        Kind("photos' vectors", [(kept[0], kept[1:])], search, kept[0].parent, True),
+        Kind("compiled loops", [(one, [two])], loop, one.parent, True),
+    ]
+
+
+def records(world: Path, scratch: Path) -> list[Kind]:
+    """What `make verify` and the sender to MLflow read; both take seconds."""
+    notes = sorted((world / "data/checkpoints/finished").glob("*.json"))
+    tracked = scratch / "tracked"
+    spooled = _spooled(tracked)
+    return [
+        Kind("dvc.lock", [(world / "dvc.lock", [])], partial(_verified, world), equal=True),
+        Kind("notes of cells", [(p, [o for o in notes if o != p]) for p in notes], partial(_verified, world)),
+        Kind("records for MLflow", [(spooled[0] / "records.jsonl", [spooled[1] / "records.jsonl"])], _sent, tracked),
+    ]
+
+
 def damaged(kind: Kind, times: int, seed: int = 0) -> Iterator[tuple[str, str]]:
     """How each of `times` files was damaged, and what came of it: nothing where it was named."""
     rng = random.Random(f"{kind.name} {seed}")
+    backup = Path(f"{kind.folder}.whole")
+    if kind.folder and kind.folder.exists():
+        shutil.copytree(kind.folder, backup)
     before = {path: kind.read(path) for path, _ in kind.files}
     for number in range(times):
+        if backup.exists() and kind.folder:
+            shutil.rmtree(kind.folder)
+            shutil.copytree(backup, kind.folder)
         path, others = rng.choice(kind.files)
         whole, status = path.read_bytes(), path.stat()
         unlike = [content for other in others if (content := other.read_bytes()) != whole]
@@ -77,6 +114,7 @@ def damaged(kind: Kind, times: int, seed: int = 0) -> Iterator[tuple[str, str]]:
         try:
             yield how, _outcome(kind, path, before[path])
         finally:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(whole)
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
@@ -100,7 +138,7 @@ def _outcome(kind: Kind, path: Path, before: str) -> str:
         return "" if path.name in named or path.parent.name in named else f"{path.name}: not named: {named}"
     except Exception as error:  # to the user a traceback
         return f"{path.name}: {type(error).__name__}: {error}"
-    if path.name in said.getvalue():
+    if path.name in said.getvalue() or (kind.equal and after == before):
         return ""
     return f"{path.name}: used silently, {'the same' if after == before else 'another'} result"
 
@@ -181,6 +219,101 @@ def _rewards(path: Path) -> str:
     heads = [value for head in (made.discriminator, made.grammar) for value in head.state_dict().values()]
     images = [made.retriever.vectors, made.retriever.neighbours, made.judge.vectors]
     return f"{made.retriever.temperature} {_digest(*(each.numpy() for each in (*heads, *images)))}"
+
+
+def _searched(scratch: Path, path: Path) -> str:
+    """Search by the model whose letter the path has, the vectors of which depend on it and on each file's content."""
+    from saywhich.vectors import gallery
+
+    model = 64 * ("b" if path.name == "b" else "a")
+    files = [scratch / "files" / f"{number}.jpg" for number in range(40)]
+    files[0].parent.mkdir(exist_ok=True)
+    for file in files:
+        if not file.exists():
+            file.write_text(file.stem)
+
+    def look(paths: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str], np.ndarray]]:
+        names = [Path(each).stem for each in paths]
+        yield paths, names, np.array([[int(name), len(name), ord(model[0])] for name in names], np.float32)
+
+    with patched_environment(XDG_CACHE_HOME=str(scratch / "photos")):
+        return _digest(gallery(files, model, 3, look).vectors)
+
+
+def _looped(folder: Path, path: Path, factor: int = 1) -> str:
+    """Run a compiled loop in a child of this process, which wrong machine code may end."""
+    from pipeline.runtime.compiled import compiled_in
+
+    folder.mkdir(parents=True, exist_ok=True)
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            found = np.linspace(0, 1, 50, dtype=np.float32)
+            compiled_in(folder, _doubled if factor == 2 else _halved)(found)
+            os.write(write, _digest(found).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read, "rb") as answer:
+        said = answer.read().decode()
+    if (status := os.waitpid(child, 0)[1]) or not said:
+        raise RuntimeError(f"the process ended with {status}")
+    return said
+
+
+def _halved(values: np.ndarray) -> None:
+    for i in range(len(values)):
+        values[i] = values[i] / 2
+
+
+def _doubled(values: np.ndarray) -> None:
+    for i in range(len(values)):
+        values[i] = values[i] * 2
+
+
+def _verified(world: Path, path: Path) -> str:
+    from pipeline.workflow import verify
+
+    said = io.StringIO()
+    with chdir(world), redirect_stdout(said), redirect_stderr(said):
+        status = verify.main()
+    if status:
+        raise UserError(said.getvalue() if path.suffix == ".json" else f"{path.name}: {said.getvalue()}")
+    return said.getvalue()
+
+
+def _spooled(folder: Path) -> list[Path]:
+    """Two runs that wait in the spool of `folder`, and a database that MLflow has made there."""
+    from pipeline.tracking import recorder, sender
+
+    folder.mkdir(parents=True)
+    with chdir(folder), patched_environment(SAYWHICH_TRACKING="on", MLFLOW_TRACKING_URI=""):
+        sender.connect()
+        for name in ("one", "two"):
+            started = recorder._start(name, {"a": name}, {}, {})
+            for step in range(9):
+                started.metrics({"loss": step / 7}, step)
+            started._record({"status": "FINISHED", "time": 0})
+            started._close()
+        return sorted(path.parent.absolute() for path in Path("mlflow-spool").glob("*/records.jsonl"))
+
+
+def _sent(path: Path) -> str:
+    """Send all that waits; UserError with the lines that name what is not sent, or has no end."""
+    from pipeline.tracking import sender
+
+    out, err = io.StringIO(), io.StringIO()
+    folder = path.parents[2]
+    with chdir(folder), patched_environment(MLFLOW_TRACKING_URI=""), redirect_stdout(out), redirect_stderr(err):
+        status = sender.sync(folder / "mlflow-spool")
+        tracker = sender.connect()
+        runs = tracker.client.search_runs([tracker.experiment])
+        about = sorted(
+            (run.info.run_name, run.info.status, str(run.data.metrics), str(run.data.params)) for run in runs
+        )
+    if status or "no end" in out.getvalue():
+        raise UserError(err.getvalue() + out.getvalue())
+    return repr(about)
 
 
 @contextmanager
