@@ -40,6 +40,7 @@ class _State:
     waits = False  # for the end of a step
     asked: signal.Signals | None = None
     when = 0.0
+    timer: threading.Timer | None = None  # of the request to end the step, too
 
     @classmethod
     def again(cls, request: signal.Signals) -> bool:
@@ -107,6 +108,8 @@ def postponed() -> Iterator[Callable[[], bool]]:
             raise Stopped(_State.asked)
     finally:
         _State.waits = False
+        if _State.timer is not None:
+            _State.timer.cancel()
 
 
 def _heed(number: int, frame: FrameType | None) -> None:
@@ -115,14 +118,9 @@ def _heed(number: int, frame: FrameType | None) -> None:
         return
     if not (_State.waits and first):
         raise Stopped(request)
-    timer = threading.Timer(STEP, _ask_again, [request])
-    timer.daemon = True
-    timer.start()
-
-
-def _ask_again(request: signal.Signals) -> None:
-    if _State.waits:
-        os.kill(os.getpid(), request)
+    _State.timer = threading.Timer(STEP, os.kill, [os.getpid(), request])
+    _State.timer.daemon = True
+    _State.timer.start()
 
 
 def request_of(status: int) -> signal.Signals | None:

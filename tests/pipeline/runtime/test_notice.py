@@ -75,6 +75,16 @@ def test_a_step_without_end_is_not_waited_for(monkeypatch):
 
 
 @pytest.mark.usefixtures("signals")
+def test_a_request_that_was_heeded_does_not_come_again(monkeypatch):
+    monkeypatch.setattr(notice, "STEP", 0.1)
+    with pytest.raises(Stopped), heeded(), postponed():
+        os.kill(os.getpid(), signal.SIGTERM)
+    with heeded(), postponed() as asked:
+        time.sleep(0.3)
+        assert not asked()
+
+
+@pytest.mark.usefixtures("signals")
 def test_what_does_not_end_is_killed_with_all_that_it_started(monkeypatch, tmp_path):
     """A process that ignores requests, and one below it whose parent has ended."""
     monkeypatch.setattr(notice, "END", 0.3)
