@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+import zlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -140,7 +141,8 @@ class Training:
 
     def _learn(self, batch: Batch) -> None:
         # dropout draws from the global stream: keyed by the step, a resumed run draws the same
-        torch.manual_seed((self.seed << 32) + self.step)
+        # hashed, because the generator of a CPU reads only the low 32 bits of a seed
+        torch.manual_seed(zlib.crc32(f"{self.seed} {self.step}".encode()))
         learners = self.method.freeze(self.step)
         agents = self.method.agents
         for role, agent in agents.items():

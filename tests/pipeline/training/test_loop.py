@@ -421,10 +421,10 @@ class Drawing:
         return self.listener.hear(message).sum(1)
 
 
-def drawn(toy, **options) -> list[float]:
+def drawn(toy, seed: int = 4, **options) -> list[float]:
     """The numbers of 15 steps."""
     score = Drawing(toy.agents().listener)
-    training = Training(matching(score.listener, score), ToyBatches(toy), FIVE, seed=4, device=CPU, **options)
+    training = Training(matching(score.listener, score), ToyBatches(toy), FIVE, seed=seed, device=CPU, **options)
     training.run()
     return score.drawn
 
@@ -433,6 +433,7 @@ def test_torch_s_own_stream_is_another_in_every_step_whatever_else_draws_from_it
     found = drawn(toy)
     assert len(set(found)) == 15
     assert found == drawn(toy, validate=lambda: {"x": float(torch.rand(()))})
+    assert not set(found) & set(drawn(toy, seed=5))
 
 
 def first_step(method, toy, rate: float, steps: int = 1, **options: float) -> dict[str, float]:
