@@ -33,7 +33,7 @@ def test_pytorch_is_for_the_hardware_that_is_there_or_that_is_named(tmp_path, wo
         program = tmp_path / ".venv/bin" / name
         program.write_text(text)
         program.chmod(0o755)
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+    for name in ("Makefile", "pyproject.toml", "constraints-hashed.txt", "requirements-uv.txt"):
         shutil.copy(ROOT / name, tmp_path)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "MAKE"))}
     subprocess.run(["make", "setup", *words], cwd=tmp_path, env=environment | {"LINKS": links}, check=True)

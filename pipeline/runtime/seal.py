@@ -51,7 +51,8 @@ def check_seal(folder: Path, again: str, required: bool = False, only: Collectio
 def sealed_json(content: Mapping[str, Any]) -> str:
     """Serialise `content` with the SHA-256 of the file, computed with zeros in its place, as the last entry."""
     text = json.dumps({**content, "sha256": NONE}, indent=2, ensure_ascii=False) + "\n"
-    return text.replace(NONE, hashlib.sha256(text.encode()).hexdigest())
+    before, _, after = text.rpartition(NONE)
+    return before + hashlib.sha256(text.encode()).hexdigest() + after
 
 
 def read_sealed_json(path: Path, again: str) -> dict[str, Any]:
@@ -69,7 +70,8 @@ def read_sealed_json(path: Path, again: str) -> dict[str, Any]:
 def check_own_digest(content: bytes, path: Path, again: str) -> None:
     """Raise UserError where `content`, the bytes of `path`, are not those that `sealed_json` gave."""
     said = OWN.search(content)
-    if said is None or hashlib.sha256(content.replace(said[1], NONE.encode(), 1)).hexdigest().encode() != said[1]:
+    unsealed = b"" if said is None else content[: said.start(1)] + NONE.encode() + content[said.end(1) :]
+    if said is None or hashlib.sha256(unsealed).hexdigest().encode() != said[1]:
         raise UserError(f"{path}: its bytes are not those that were written; {again}")
 
 

@@ -53,6 +53,12 @@ def test_every_byte_of_a_json_file_counts(tmp_path):
             read_sealed_json(path, "again")
 
 
+def test_zeros_in_the_content_of_a_json_file_stay_zeros(tmp_path):
+    path, content = tmp_path / "metrics.json", {"zeros": "0" * 64, "longer": ["0" * 200]}
+    path.write_text(sealed_json(content))
+    assert read_sealed_json(path, "again") == content
+
+
 def test_the_history_beside_weights_is_that_of_their_training(tmp_path):
     weights, history = tmp_path / "weights.safetensors", tmp_path / "history.jsonl"
     history.write_text("{}\n")
