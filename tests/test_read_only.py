@@ -34,7 +34,7 @@ def frozen(tmp_path_factory) -> Iterator[Path]:
     "command",
     [
         "stages.names", "pipeline.workflow.sweep gather data/sweep", "pipeline.config.overlays scenes",
-        "pipeline.workflow.repro",
+        "pipeline.workflow.repro", "pipeline.scenes --sheet sheet.png", "pipeline.films --sheet sheet.png",
         "stages.observatory --worlds 1 --epochs 1 --rounds 1 --repeats 1 --only ST",
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
@@ -10,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from pipeline.films.captions import describe
 from pipeline.films.draw import draw_film
 from pipeline.films.sample import sample_film
+from pipeline.runtime.command import finish
 from pipeline.runtime.files import atomic_path
 
 GAP, LINE, FRAMES = 10, 18, 8
@@ -47,4 +49,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(finish("pipeline.films", main))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
+from pipeline.runtime.command import finish
 from pipeline.runtime.files import atomic_path
 from pipeline.scenes.captions import describe
 from pipeline.scenes.drawing.draw import draw_scene
@@ -59,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(finish("pipeline.scenes", main))

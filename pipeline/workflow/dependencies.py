@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config.reading import read_mapping
+from pipeline.runtime.command import finish
 from pipeline.runtime.files import write_atomically
 
 if TYPE_CHECKING:
@@ -124,4 +125,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(finish("dependencies", lambda: main(sys.argv[1:])))

@@ -15,6 +15,7 @@ from typing import Any
 
 from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
+from pipeline.runtime.command import finish
 from pipeline.runtime.files import sha256
 from pipeline.workflow.finished import read_note
 
@@ -138,4 +139,4 @@ def _newest_notes() -> tuple[dict[str, dict[str, Any]], list[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(finish("verify", main))
