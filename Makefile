@@ -17,7 +17,7 @@
 # make documents                  the documents' tables and figures, of results/
 # make docs                       the documents as a site, in site/
 # make verify                     whether every output, DVC's copies and the cells are what was written; reads all bytes
-# make torture [KILLS=200] [ROWS=damage]  what RELIABILITY.md promises, tried: kills, damaged files, full disks; make record PROFILE=reliability
+# make torture [KILLS=200] [DAMAGES=1000] [ROWS=damage]  what RELIABILITY.md promises, tried: kills, damaged files, full disks; make record PROFILE=reliability
 # make mutants [NUMBER=480] [SEED=0] [ROOM=models] [WORKERS=1]  small faults in the mathematics: which ones no test sees; then make record PROFILE=mutants
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make serve [PHOTOS=folder]      captions, search and a game for photos of one's own, on http://127.0.0.1:8000
@@ -90,7 +90,7 @@ verify: $(INSTALLED)
 	@python -m pipeline.workflow.verify
 
 torture: $(INSTALLED)
-	@OMP_NUM_THREADS=1 python benchmarks/reliability.py $(ROWS) --kills $(or $(KILLS),200)
+	@OMP_NUM_THREADS=1 python benchmarks/reliability.py $(ROWS) --kills $(or $(KILLS),200) --damages $(or $(DAMAGES),1000)
 
 data: $(INSTALLED)
 	@python -m stages.fetch $(if $(DATASET),--dataset $(DATASET))

@@ -3,10 +3,10 @@
     python benchmarks/reliability.py [ROW ...] [--kills 200] [--damages 1000] [--cases 1700] [--writers 32]
         [--images 200] [--world FOLDER]
 
-Each row is kept in data/reliability/ROW.json; data/reliability/reliability.md has all rows that there are, and
-`make record PROFILE=reliability` makes results/reliability.json of them. Stages are forked from this process, after
-its imports, so that random instants fall into their work and not into the start of an interpreter; Snakemake and what
-it starts are not.
+Each row is kept in data/reliability/ROW.json; data/reliability/reliability.md has them, and those that were not tried
+here as results/reliability.json has them; `make record PROFILE=reliability` makes that file anew. Stages are forked
+from this process, after its imports, so that random instants fall into their work and not into the start of an
+interpreter; Snakemake and what it starts are not.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from printed import doing
 
 ROOT = Path(__file__).parents[1]
 OUT = Path("data/reliability")
+RECORDED = ROOT / "results/reliability.json"
 LONGEST = 160  # characters of what fell short
 GRID_SHARE = 50  # of so many kills, one of the grid, which takes as long as many stages
 MARKUP = [f"tests/pipeline/report/test_{name}.py" for name in ("page", "export", "browser")]
@@ -289,7 +290,9 @@ def keep(row: str, asked: Asked, lines: list[Line], seconds: float) -> None:
     head = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    command = f"make torture ROWS={row}" + (f" KILLS={asked.kills}" if row in ("kills", "notices", "signals") else "")
+    command = f"make torture ROWS={row}"
+    command += f" KILLS={asked.kills}" if row in ("kills", "notices", "signals") else ""
+    command += f" DAMAGES={asked.damages}" if row in ("damage", "server", "exports") else ""
     found = {"command": command, "commit": head.stdout.strip(), "seconds": round(seconds)}
     found["lines"] = [asdict(line) for line in lines]
     OUT.mkdir(parents=True, exist_ok=True)
@@ -298,12 +301,23 @@ def keep(row: str, asked: Asked, lines: list[Line], seconds: float) -> None:
 
 
 def show() -> None:
-    """Print the rows that there are, and write them to data/reliability/reliability.md."""
+    """Print all rows, each with the commit that it was tried at, and write them to data/reliability/reliability.md."""
     from pipeline.report.tables import aligned
 
-    kept = {row: json.loads(path.read_text(encoding="utf-8")) for row in ROWS if (path := OUT / f"{row}.json").exists()}
     columns = ["what was tried", "times", "held", "what fell short, or was skipped", "command", "commit"]
-    cells = [
+    cells = [line for row in ROWS for line in _kept(row)]
+    shown = f"**What was tried**\n\n{aligned(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
+    (OUT / "reliability.md").write_text(shown, encoding="utf-8")
+    print(shown)
+
+
+def _kept(row: str) -> list[list[str]]:
+    """Return the cells of each line of a row: as it was tried here, else as results/reliability.json has it."""
+    if not (path := OUT / f"{row}.json").exists():
+        recorded = json.loads(RECORDED.read_text(encoding="utf-8"))["tables"]["What was tried"]["rows"]
+        return [cells for cells in recorded if re.search(rf"ROWS={row}\b", cells[4])]
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return [
         [
             line["tried"],
             f"{line['times']:,}",
@@ -312,12 +326,8 @@ def show() -> None:
             f"`{found['command']}`",
             found["commit"],
         ]
-        for found in kept.values()
         for line in found["lines"]
     ]
-    shown = f"**What was tried**\n\n{aligned(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
-    (OUT / "reliability.md").write_text(shown, encoding="utf-8")
-    print(shown)
 
 
 def _pytest(words: list[str], **environment: str) -> str:
