@@ -133,9 +133,8 @@ def laid(below: dict, above: dict, place: str = "") -> dict:
     """The rule of profiles/README.md for plain mappings."""
     merged = dict(below)
     for key, value in above.items():
-        one = (
-            not isinstance(value, dict) or value.fa.flow_style() or f"{place}{key}" in ("draw", "methods", "sweep.grid")
-        )
+        whole = f"{place}{key}" in ("draw", "methods", "sweep.grid")
+        one = not isinstance(value, dict) or not value or value.fa.flow_style() or whole
         under = below.get(key)
         merged[key] = value if one else laid(under if isinstance(under, dict) else {}, value, f"{place}{key}.")
     return merged
