@@ -88,7 +88,7 @@ def repository(folder: Path) -> None:
 
 def installed(folder: Path) -> None:
     """`make` of a repository installs nothing: programs are those of PATH."""
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+    for name in ("Makefile", "pyproject.toml", "constraints-hashed.txt", "requirements-uv.txt"):
         shutil.copy(ROOT / name, folder / name)
     (folder / ".venv").mkdir(exist_ok=True)
     (folder / ".venv/.installed").touch()
