@@ -63,8 +63,9 @@ class TorchvisionNetwork(GridNetwork):
         if tag and tag not in known.__members__:
             raise UserError(f"features.network: {name} has no weights {tag!r}; it has {', '.join(known.__members__)}")
         entry = known[tag] if tag else known.DEFAULT
-        check_fit(lambda: torchvision_model(name, dict(settings.options)), settings.weights, settings.network)
-        model = torchvision_model(name, dict(settings.options))
+        options = checked_options("torchvision", name, dict(settings.options))
+        check_fit(lambda: torchvision_model(name, options), settings.weights, settings.network)
+        model = torchvision_model(name, options)
         layers = dict(model.named_children())
         if "avgpool" not in layers or hasattr(model, "aux_logits"):
             raise UserError(
