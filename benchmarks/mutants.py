@@ -255,7 +255,7 @@ def main() -> None:
         return
     commit = _commit()
     _preload()
-    reached = reached_lines.measure(OUT / "map")
+    reached = reached_lines.measure(OUT / "map", options.workers)
     again = options.survivors or options.fault or commit.endswith("-dirty")
     done = {} if again else {f.id: before[f.id] for f in chosen if f.id in before and before[f.id].commit == commit}
     with (OUT / "results.jsonl").open("a", encoding="utf-8") as file:

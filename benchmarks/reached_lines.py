@@ -130,21 +130,25 @@ def _measure_file(path: Path, out: Path) -> None:
     out.write_text(json.dumps({"digests": digests, "tests": tests, "lines": lines}), encoding="utf-8")
 
 
-def measure(folder: Path) -> Reached:
+def measure(folder: Path, workers: int = 1) -> Reached:
     """Which tests reach which line; a test file runs again if it has changed or a module that it reaches has."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for path in test_files():
-        out = folder / (path.with_suffix("").as_posix().replace("/", ".") + ".json")
-        if not _is_valid(out):
+    outs = {path: folder / (path.with_suffix("").as_posix().replace("/", ".") + ".json") for path in test_files()}
+    waiting = [path for path, out in outs.items() if not _is_valid(out)]
+    busy = set[int]()
+    while waiting or busy:
+        while waiting and len(busy) < workers:
+            path = waiting.pop(0)
             doing(f"lines that {path} reaches")
+            out = outs[path]
             out.unlink(missing_ok=True)
-            os.waitpid(forked(lambda path=path, out=out: _measure_file(path, out), out.with_suffix(".log"), SLOWEST), 0)
-        if out.exists():
-            found.append(json.loads(out.read_text(encoding="utf-8")))
-        else:
-            doing(f"{path} did not end; see {out.with_suffix('.log')}")
-    return Reached(found)
+            log = out.with_suffix(".log")
+            busy.add(forked(lambda path=path, out=out: _measure_file(path, out), log, SLOWEST))
+        busy.discard(os.wait()[0])
+    for out in outs.values():
+        if not out.exists():
+            doing(f"the tests of {out.name} did not end; see {out.with_suffix('.log')}")
+    return Reached([json.loads(out.read_text(encoding="utf-8")) for out in outs.values() if out.exists()])
 
 
 def _is_valid(out: Path) -> bool:
