@@ -20,6 +20,7 @@ import importlib.abc
 import importlib.machinery
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,6 +102,8 @@ def tried(fault: Fault, source: bytes, tests: list[str], seconds: float, folder:
     for words in (tests, sorted({test.partition("::")[0] for test in tests})):
         first.unlink(missing_ok=True)
         own_cache = str(folder / "numba") if b"numba" in source or b"@compiled" in source else ""
+        if own_cache:  # the key of machine code is the source on disk, which no fault changes
+            shutil.rmtree(own_cache, ignore_errors=True)
 
         def work(words: list[str] = words, own_cache: str = own_cache) -> None:
             if own_cache:  # numba compares times of files, which are not changed

@@ -276,3 +276,13 @@ def test_equal_inputs_give_equal_numbers(full_world):
     results = results_of(full_world)
     one, two = (compare(results, ReportSettings()) for _ in range(2))
     assert one.at_cider == two.at_cider
+
+
+def test_a_setting_without_numbers_of_the_test_split_is_left_out(world, make_cell):
+    cells = two_seeds(make_cell)
+    without = make_cell("psst", 0.9, 80.0, **{"lambda": 0.15, "seed": 1})
+    del without["test"]["language"]
+    world.write([*cells, without], [])
+    (curve,) = curves(read_results(world.sweep, []))
+    assert len(curve.points) == 3
+    assert read(curve, CIDER, TEN, 0.87, [TEN], NONE).estimates[TEN].value == pytest.approx(87.0)

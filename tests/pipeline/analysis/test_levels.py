@@ -126,3 +126,9 @@ def test_the_highest_value_to_which_all_come():
     assert highest_shared([(0.5, 0.98765), (0.6, 1.2)]) == 0.987
     assert highest_shared([(0.5, 0.6), (0.7, 0.8)]) == 0.6
     assert highest_shared([], 1) is None
+
+
+def test_a_curve_that_ends_at_the_level_but_for_rounding_reaches_it(world, make_cell):
+    end = 0.9 * (1 - 5e-10)
+    found, _ = levels(world, make_cell, [(0.6, end), (0.7, end)], control=0.9)
+    assert list(found) == pytest.approx([0.9, 0.855])

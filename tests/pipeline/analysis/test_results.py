@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pipeline.analysis.judges import recall_by
-from pipeline.analysis.results import named, read_results, with_frozen_speakers
+from pipeline.analysis.results import _same, named, read_results, with_frozen_speakers
 from pipeline.errors import UserError
 from pipeline.runtime.files import sha256
 from pipeline.runtime.seal import CAPTIONS, seal, sealed_json
@@ -196,3 +196,9 @@ def test_numbers_that_are_not_those_that_were_written_are_named(world, make_cell
         path.write_bytes(content)
         with pytest.raises(UserError, match=rf"{place}: .*not those that were written; .* again"):
             read_results(world.sweep, world.evaluations)
+
+
+def test_numbers_near_zero_are_the_same_however_they_were_added_up():
+    assert _same({("a",): 0.0, ("b",): 1.0}, {("a",): 1e-12, ("b",): 1.0 + 1e-9})
+    assert not _same({("a",): 0.0}, {("a",): 1e-6})
+    assert not _same({("a",): 0.0}, {("b",): 0.0})

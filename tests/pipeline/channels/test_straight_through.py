@@ -193,3 +193,7 @@ def test_numbers_at_either_end_make_finite_shares():
     index, noise = GumbelRao(k=5).sample(logits, Ends(numbers(0).batch, None), torch.arange(12))
     assert torch.isfinite(noise).all()
     assert (noise.gather(2, index.view(-1, 1, 1).expand(-1, 5, 1)) > 0).all()
+
+
+def test_temperatures_are_one_unless_given():
+    assert [channel(2).temperature for channel in (Gumbel, ReinMax, GumbelRao)] == [1.0, 1.0, 1.0]

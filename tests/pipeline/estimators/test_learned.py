@@ -12,6 +12,7 @@ from pipeline.estimators.credit import Continuations
 from pipeline.estimators.learned import Learned, Regression
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.models.critic import Control, Critic
+from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import Cider
 
 
@@ -67,3 +68,13 @@ def test_a_control_adds_the_relaxed_word_to_the_state_and_begins_as_0():
     wanted = hidden @ control.outer.weight[0] + control.outer.bias
     torch.testing.assert_close(control(states, perturbed), wanted)
     torch.testing.assert_close(control(states, perturbed + 9), wanted)
+
+
+def test_a_critic_teaches_nobody_else(toy, critic):
+    agents = toy.agents()
+    loss, _ = Regression(Multinomial(2), critic).surrogate(
+        Hinge(agents.listener), StepRollouts(agents.speaker, toy.batch(), seed=1)
+    )
+    loss.backward()
+    assert all(weight.grad is not None for weight in critic.parameters())
+    assert all(weight.grad is None for agent in (agents.speaker, agents.listener) for weight in agent.parameters())

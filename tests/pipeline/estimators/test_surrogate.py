@@ -127,3 +127,13 @@ def test_detached_leaves_the_speaker_alone(toy):
     loss.backward()
     assert all(p.grad is None for p in agents.speaker.parameters())
     assert agents.listener.image.weight.grad.any()
+
+
+def test_what_is_logged_holds_no_graph():
+    tokens = torch.tensor([[1, 0], [2, 3]])
+    log_probs = torch.tensor([[-1.0, -2.0], [-0.5, -0.25]], requires_grad=True)
+    message = Message(tokens, caption_mask(tokens), torch.arange(2), 1, log_probs)
+    value = torch.tensor([0.3, -0.7], requires_grad=True)
+    for advantage in (value - 0.1, value.unsqueeze(1).expand(2, 2)):
+        _, report = surrogate(value, message, advantage)
+        assert not any(number.requires_grad for number in report.values())

@@ -149,3 +149,10 @@ def test_the_greedy_baseline_keeps_its_dropout_only_where_asked(toy, make):
         estimator = next(term.estimator for term in method.terms if term.name == "naturalness")
         assert isinstance(estimator, ScoreFunction)
         assert estimator.baseline.channel == Greedy(dropout)
+
+
+def test_the_hinge_through_words_teaches_both_and_likelihood_the_speaker(toy):
+    for method, learners in ((psst_multinomial, {"speaker", "listener"}), (reinforce, {"speaker"})):
+        terms = {term.name: term.teaches for term in method(toy.agents(), Objective(), 0.3).terms}
+        assert terms["discriminability"] == learners
+        assert terms["naturalness"] == {"speaker"}

@@ -209,3 +209,9 @@ def test_psst_refuses_a_retriever_that_reads_text(toy, rewards):
     assert not reading.differentiable
     with pytest.raises(UserError, match="psst_wtf: the retriever reads text"):
         psst_wtf(toy.agents(), Objective(), replace(rewards, retriever=reading), lam=0.3)
+
+
+def test_terms_of_weight_zero_are_left_out(toy, rewards):
+    for lam, alpha, names in ((1.0, 1.0, {"discriminability"}), (1.0, 0.5, {"discriminability", "human"})):
+        method = psst_wtf(toy.agents(), Objective(), rewards, lam, alpha=alpha)
+        assert {term.name for term in method.terms if term.name != "discriminator"} == names

@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -184,3 +185,24 @@ def test_nothing_outlives_the_process_that_shares(stand_in, by):
     assert ended(server)
     assert ended(meteor)
     assert not Path(address).parent.exists()
+
+
+def test_a_server_is_of_a_session_of_its_own_and_what_ended_is_closed():
+    """Ctrl-C in a terminal reaches the cells first, which go on needing METEOR until they have ended."""
+    shared = Shared()
+    try:
+        assert os.getsid(shared.server.pid) == shared.server.pid != os.getsid(0)
+    finally:
+        shared.end()
+    meteor = Meteor(20.0)
+    meteor.close()
+    assert [pipe.closed for pipe in (meteor._stdin, meteor._stdout, meteor._errors)] == [True, True, True]
+
+
+def test_a_server_that_ends_ends_its_meteor():
+    ended = []
+    server = shared_meteor._Server()
+    server.close()  # none was started
+    server._meteor = SimpleNamespace(close=lambda: ended.append(True))
+    server.close()
+    assert ended == [True]

@@ -194,3 +194,11 @@ def test_the_similarity_is_that_of_the_caption_s_own_image_for_every_sample():
     low = Similarity(retriever())
     low.retriever.vectors[2] = torch.tensor([0.0, 0.0, -1.0])
     assert ClipScore(low)(two, said.batch).tolist() == pytest.approx([2.25, 1.5, 0.25, 1.25, 0.0, 0.0])
+
+
+def test_a_retriever_never_learns_nor_drops_out(toy):
+    encoder = toy.agents().listener.train()
+    retriever = Retriever(encoder, torch.eye(8), 0.1, str)
+    assert retriever.encoder is encoder
+    assert not encoder.training
+    assert not any(weight.requires_grad for weight in encoder.parameters())

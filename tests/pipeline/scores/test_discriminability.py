@@ -213,3 +213,18 @@ def test_dropping_takes_its_shares_of_numbers_and_words_while_learning_alone(toy
         torch.testing.assert_close(shown(half), (tokens[rows], pooled[rows]))
     with torch.no_grad():
         torch.testing.assert_close(shown(batch), (batch.captions, batch.pooled))
+
+
+def test_what_wraps_a_listener_s_score_has_its_gradient(toy):
+    hinge = Hinge(toy.agents().listener)
+    for score in (hinge, Recovering(hinge, 1, 2, 3), Dropping(hinge, 0.1, 0.1, 5)):
+        assert score.differentiable
+
+
+def test_a_loss_far_below_the_plateau_is_no_collapse(toy):
+    score = Recovering(Hinge(toy.agents().listener), warmup=0, patience=2, steps=3)
+    for level in (0.5, 0.97, 1.03, 2.0):
+        score._count(torch.tensor(level))
+        assert score.collapsed == 0
+    score._count(torch.tensor(0.99))
+    assert score.collapsed == 1

@@ -28,3 +28,8 @@ def test_several_samples_belong_to_one_image(toy):
 
 def test_given_is_one(toy):
     assert torch.equal(Given()(human(toy.batch()), toy.batch()), torch.ones(8))
+
+
+def test_likeness_to_people_s_captions_has_no_gradient(toy):
+    assert not Cider(toy.cider).differentiable
+    assert not Given().differentiable

@@ -508,3 +508,25 @@ def test_a_normalised_loss_without_a_slope_moves_nothing():
     flat, steep = 0 * layer(torch.ones(2)).sum(), layer(torch.ones(2)).sum()
     _normalised_backward({"flat": flat, "steep": steep}, {"flat": 0.5, "steep": 2.0}, [layer])
     torch.testing.assert_close(layer.weight.grad, torch.full((1, 2), 2 / 3**0.5))
+
+
+def test_losses_are_looked_at_every_25_steps(toy):
+    """RELIABILITY.md says after how many steps a loss that is not finite ends training."""
+
+    class LongEpoch(ToyBatches):
+        def __len__(self) -> int:
+            return 60
+
+        def epoch(self, epoch: int, start: int = 0):
+            yield from (self.toy.batch(step) for step in range(start, 60))
+
+    steps, settings = [], dataclasses.replace(FIVE, epochs=1)
+    method = matching(toy.agents().listener, Hinge(toy.agents().listener))
+    training = Training(method, LongEpoch(toy), settings, 4, CPU, record=lambda values, step: steps.append(step))
+    training.run()
+    assert sorted(set(steps)) == [25, 50, 60]
+
+
+def test_a_training_without_a_step_is_at_its_beginning(toy):
+    training = Training(psst_multinomial(toy.agents(), Objective(), 0.3), ToyBatches(toy), FIVE, seed=4, device=CPU)
+    assert training.result() == {"epoch": 0, "step": 0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -29,16 +30,19 @@ from pipeline.methods.luo import luo
 from pipeline.metrics.cider import pack
 from pipeline.models.att2in import Att2in
 from pipeline.models.critic import Critic
+from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.models.lstm import PooledLstm
 from pipeline.models.weights import load_agent, save_agents
+from pipeline.runtime import products
 from pipeline.scores.discriminability import Dropping, Hinge, InfoNCE, Recovering
 from pipeline.training.optimisation import Optimisation
-from pipeline.workflow import build_joint
+from pipeline.workflow import build_joint, build_retriever
 from pipeline.workflow import stage as door
 from pipeline.workflow.build_data import cider
 from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, speaker_in
 from pipeline.workflow.build_judges import judges_of
+from pipeline.workflow.build_observatory import trained_world
 from pipeline.workflow.build_pretraining import adaptation, pretraining
 from pipeline.workflow.build_training import training_of
 from stages import prepare
@@ -339,3 +343,52 @@ def test_an_evaluation_is_the_one_that_params_yaml_says(models, data):
 def test_numbers_of_an_evaluation_are_named_by_their_path():
     nested = {"val": {"language": {"CIDEr": 0.5}, "images": 3}, "beam": 2}
     assert flat_numbers(nested) == {"val/language/CIDEr": 0.5, "val/images": 3.0, "beam": 2.0}
+
+
+def test_cider_counts_the_end_of_a_caption_unless_told_otherwise(data):
+    assert [cider(data).eos, cider(data, eos=False).eos] == [True, False]
+
+
+def test_small_models_train_on_one_thread_whatever_the_machine_has(agents, models, data, monkeypatch):
+    threads = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    trained(luo(agents, Objective(), 0.5), data, models)
+    assert threads == [1]
+    monkeypatch.setattr(products, "small", lambda modules: False)
+    monkeypatch.setattr(products, "choose", lambda modules, device: None)
+    trained(luo(agents, Objective(), 0.5), data, models)
+    assert threads == [1]
+
+
+def test_the_world_of_a_run_has_its_pretrained_agents_and_its_first_images_of_validation(models, data):
+    shutil.copytree(data.folder, models / "prepared")
+    (models.parent / "params.yaml").write_text(yaml.safe_dump(profile("scenes")))
+    world, name, margin = trained_world(models)
+    assert same(world.speaker, models / "pretrained/speaker", "speaker")
+    assert same(world.listener, models / "pretrained/listener", "listener")
+    assert all(weight.requires_grad for weight in world.speaker.parameters())
+    assert not any(weight.requires_grad for weight in world.listener.parameters())
+    assert world.batch.images.tolist() == data.rows("val").tolist()
+    assert (name, margin) == ("scenes", 0.2)
+
+
+class Reads(DualEncoder):
+    """A text encoder that takes `most` tokens: a caption's words, its beginning and its end."""
+
+    features = "main"
+    most = 4
+
+    def __init__(self) -> None:
+        torch.nn.Module.__init__(self)
+
+    def lengths(self, captions):
+        return torch.tensor([len(text.split()) + 2 for text in captions])
+
+
+def test_a_retriever_that_would_cut_off_captions_is_refused(models, data, monkeypatch):
+    section = SimpleNamespace(
+        model="listener", judge=None, temperature=0.1, beam=1, no_repeat=None, optimisation=Optimisation(1)
+    )
+    monkeypatch.setattr(build_retriever, "_encoder", lambda root, name: Reads())
+    with pytest.raises(UserError, match="a caption has 6 tokens, and the text encoder takes 4: “"):
+        build_retriever.make(section, models, data, CPU)

@@ -101,6 +101,7 @@ def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(made)
     training = training_of(method, None, Optimisation(1, 2), prepared, store, 3, CPU)
     train, held_out = (prepared.rows(split).tolist() for split in ("train", "val"))
     assert sorted({int(i) for batch in training.batches.epoch(0) for i in batch.images}) == train
+    assert training.seed == 3
     validate = training.validate
     assert isinstance(validate, RankingValidation)
     assert [int(i) for batch in validate.batches() for i in batch.images[::3]] == held_out

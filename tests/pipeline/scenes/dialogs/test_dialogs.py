@@ -5,20 +5,21 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
 
 from pipeline.runtime.seal import SEAL
 from pipeline.scenes.captions import Claim, Description, describe
-from pipeline.scenes.dialogs import answerer
+from pipeline.scenes.dialogs import answerer, write
 from pipeline.scenes.dialogs.answerer import GUESSED, HEDGED, Person, Question, meaning, relevance, replies
 from pipeline.scenes.dialogs.candidates import OPTIONS, Others
 from pipeline.scenes.dialogs.questioner import ROUNDS, Round, converse
 from pipeline.scenes.dialogs.words import HEDGES
 from pipeline.scenes.dialogs.write import FILES, write_dialogs
-from pipeline.scenes.facts import Scene, Thing
-from pipeline.scenes.write import draw
+from pipeline.scenes.facts import Scene, Thing, stream
+from pipeline.scenes.write import draw, sample_scene
 
 DOG = Thing(
     "dog", "brown", "spotted", "small", 1, "running", "ground", "left", ((0.1, 0.5, 0.3, 0.7),), (0.1, 0.5, 0.3, 0.7)
@@ -29,11 +30,14 @@ CAPTION = Description("A dog in the park.", (Claim("category", "dog", 0), Claim(
 CURT, WORDY = Person(0, "yep", "nope", True, True, 0.0), Person(2, "yes", "no", False, False, 0.0)
 
 
-def talks(number: int = 60) -> list[tuple[Scene, list[Round]]]:
-    from pipeline.scenes.write import sample_scene
+@cache
+def talk(i: int) -> tuple[Scene, list[Round]]:
+    scene = sample_scene(3, 8 * i)
+    return scene, converse(scene, describe(scene, 3, 8 * i)[0], 3, 8 * i)
 
-    scenes = [sample_scene(3, 8 * i) for i in range(number)]
-    return [(scene, converse(scene, describe(scene, 3, 8 * i)[0], 3, 8 * i)) for i, scene in enumerate(scenes)]
+
+def talks(number: int = 60) -> list[tuple[Scene, list[Round]]]:
+    return [talk(i) for i in range(number)]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +124,7 @@ def test_the_questions_of_a_caption_are_about_what_it_names():
     assert all(question.kind not in ("setting", "is_setting") for question in first)  # the caption tells
 
 
+@cache
 def others() -> Others:
     return Others(rounds for _, rounds in talks(300))
 
@@ -151,12 +156,11 @@ def test_too_few_answers_are_refused():
 
 def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline.scenes.dialogs.write.OTHERS", 200)
-    from pipeline.scenes.write import sample_scene
-
     drawn = [(scene, describe(scene, 3, i)) for i in range(6) for scene in [sample_scene(3, i)]]
     found = write_dialogs(tmp_path, drawn, ["test", "test", "val", "train", "train", "train"], 3)
     assert found["dialogs"] == 6
-    assert {path.name for path in tmp_path.iterdir()} == set(FILES)
+    names = {f"{what}_{split}.json" for what in ("dialogs", "relevance") for split in ("train", "val", "test")}
+    assert {path.name for path in tmp_path.iterdir()} == set(FILES) == names
     test = json.loads((tmp_path / "dialogs_test.json").read_text())
     relevant = json.loads((tmp_path / "relevance_test.json").read_text())
     assert [dialog["image_id"] for dialog in test["data"]["dialogs"]] == [0, 1]
@@ -190,3 +194,76 @@ def test_all_kinds_of_questions_can_be_answered():
     assert len(asked) > 25
     with pytest.raises(ValueError, match="unheard"):
         answerer.meaning(SCENE, Question("unheard", ""))
+
+
+def pool_of(*questions: tuple[str, int]) -> Others:
+    """The pool of these questions, each with so many different answers."""
+    return Others([Round(Question("count", text), f"{text} {i}") for i in range(number)] for text, number in questions)
+
+
+def test_a_pool_needs_a_hundred_answers_beside_the_thirty_popular_ones():
+    assert pool_of(("how many", 130)).candidates("how many", "2", np.random.default_rng(1))
+    with pytest.raises(ValueError, match="129 different answers are too few"):
+        pool_of(("how many", 129))
+
+
+def test_the_thirty_most_frequent_answers_are_candidates_of_every_question():
+    answers = [f"rare {i}" for i in range(200)] + [f"frequent {i}" for i in range(30) for _ in range(2 + i % 3)]
+    pool = Others([[Round(Question("count", f"question {i}"), text)] for i, text in enumerate(answers)])
+    for question in ("question 3", "what"):
+        options, _ = pool.candidates(question, "a truth", np.random.default_rng(2))
+        assert {f"frequent {i}" for i in range(30)} <= set(options)
+
+
+def test_the_vector_of_a_question_by_hand():
+    pool = pool_of(("is it a big dog", 130), ("is she", 1))
+    vector = pool._vector("is it a big dog").reshape(4, -1)
+    places = {word: pool._place[word] for word in ("is", "it", "a", "big", "dog")}
+    rare = np.log(2)  # of the words of one question of two; "is" is in both
+    wanted = np.zeros_like(vector)
+    wanted[1, places["it"]] = wanted[2, places["a"]] = rare
+    wanted[3, places["big"]] = wanted[3, places["dog"]] = rare / 2  # the words behind the third share one place
+    np.testing.assert_allclose(vector, wanted, rtol=1e-6)
+
+
+def test_things_nearby_are_named_without_their_colour_first():
+    meant = meaning(SCENE, Question("near", "", 0), digits=True, grey=True)
+    assert (meant.short, meant.longer) == ("2 girls", ("2 girls in grey dresses",))
+    assert meant.whole == ("i see 2 girls", "i see 2 girls in grey dresses")
+
+
+def test_nobody_asks_whether_there_is_what_the_caption_names():
+    asked = 0
+    for i, (scene, rounds) in enumerate(talks(200)):
+        caption = describe(scene, 3, 8 * i)[0]
+        named = {scene.things[n].category for claim in caption.claims for n in (claim.of, claim.to) if n >= 0}
+        for question, _ in rounds:
+            if question.kind == "exist":
+                asked += 1
+                assert question.asked not in named
+    assert asked > 100
+
+
+def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
+    seeds = set()
+
+    def stream_of(seed: int, index: int, what: int) -> np.random.Generator:
+        seeds.add(seed)
+        return stream(seed, index, what)
+
+    monkeypatch.setattr(write, "OTHERS", 200)
+    monkeypatch.setattr(write, "stream", stream_of)
+    drawn = [(scene, describe(scene, 3, 0)) for scene in [sample_scene(3, 0)]]
+    write_dialogs(tmp_path, drawn, ["test"], 3)
+    assert seeds == {3}
+    pool = {answer for i in range(0, 8 * 200, 8) for _, answer in write._about(3, write.ELSEWHERE + i)[1]}
+    held = json.loads((tmp_path / "dialogs_test.json").read_text())["data"]
+    for said in held["dialogs"][0]["dialog"]:
+        options = {held["answers"][i] for i in said["answer_options"]}
+        assert options - {held["answers"][said["answer"]]} <= pool
+
+
+@pytest.mark.parametrize(("digits", "number"), [(True, "2"), (False, "two")])
+def test_a_total_is_given_in_one_person_s_numbers(digits, number):
+    meant = meaning(SCENE, Question("total", "", -1, "people"), digits=digits, grey=True)
+    assert (meant.short, meant.longer) == (number, (f"i see {number}", f"just {number}"))
