@@ -5,7 +5,8 @@
 `faults.py` finds the faults, `reached_lines.py` the tests that reach each line. Each fault has a process, forked from
 this one after the imports of torch and others, which takes the changed module from memory: no file is written. Its
 tests run cheapest and nearest first, until one fails or the budget is spent. data/mutants/results.jsonl keeps each
-outcome with its commit, so that a killed run goes on. `mutants_accepted.toml` has survivors that stay, with reasons.
+outcome with its commit: a killed run goes on, and a fault that was killed is tried again where its module or the test
+that killed it has changed. `mutants_accepted.toml` has survivors that stay, with reasons.
 
 mutmut and cosmic-ray were considered: they know neither a missing detach, a sum for a mean, another split, another
 network nor another seed, and start an interpreter for each fault, which takes longer than most of the tests here.
@@ -40,6 +41,7 @@ from reached_lines import Reached, forked, run_pytest
 ROOT = Path(__file__).parents[1]
 OUT = Path("data/mutants")
 ACCEPTED = Path("benchmarks/mutants_accepted.toml")
+SIGNALS = tuple(f"signal {number}" for number in range(1, 65))
 BUDGET = 60.0  # seconds of tests a fault
 PRELOADED = (
     "hypothesis", "numba", "numpy", "PIL.Image", "pandas", "pyarrow.parquet", "pydantic", "pytest", "safetensors.torch",
@@ -162,6 +164,15 @@ def kept() -> dict[str, Outcome]:
     return {outcome.id: outcome for outcome in (Outcome(**json.loads(line)) for line in lines)}
 
 
+def holds(outcome: Outcome, commit: str) -> bool:
+    """Whether an outcome is that of this commit: killed by a test that, as the module, is what it was."""
+    if outcome.commit == commit or not outcome.killed:
+        return outcome.commit == commit
+    test = [] if outcome.how in ("import", *SIGNALS) else [outcome.how.partition("::")[0]]
+    command = ["git", "diff", "--quiet", outcome.commit, commit, "--", outcome.module, *test]
+    return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
 def accepted(path: Path = ACCEPTED) -> dict[tuple[str, str, str], dict[str, Any]]:
     """Reviewed survivors by module, function and changed text; they stay valid while other lines move."""
     entries = tomllib.loads(path.read_text(encoding="utf-8"))["accepted"] if path.exists() else []
@@ -260,7 +271,7 @@ def main() -> None:
     _preload()
     reached = reached_lines.measure(OUT / "map", options.workers)
     again = options.survivors or options.fault or commit.endswith("-dirty")
-    done = {} if again else {f.id: before[f.id] for f in chosen if f.id in before and before[f.id].commit == commit}
+    done = {} if again else {f.id: before[f.id] for f in chosen if f.id in before and holds(before[f.id], commit)}
     with (OUT / "results.jsonl").open("a", encoding="utf-8") as file:
         for outcome in run([fault for fault in chosen if fault.id not in done], reached, options.workers, commit):
             done[outcome.id] = outcome

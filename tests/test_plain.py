@@ -148,6 +148,11 @@ def test_a_speaker_for_decoding_draws_the_same_words_and_has_no_gradient(world):
     torch.testing.assert_close(ours.log_probs, theirs.log_probs)
     assert theirs.log_probs.requires_grad
     assert (decoding(speaker) is speaker) == (not isinstance(speaker, Att2in))
+    if isinstance(speaker, Att2in):
+        fast = decoding(speaker.train())
+        assert not fast.training
+        assert not fast.of_state.requires_grad
+        speaker.eval()
     assert ours.log_probs.requires_grad == (not isinstance(speaker, Att2in))
 
 

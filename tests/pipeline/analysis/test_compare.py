@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pipeline.analysis.bootstrap import Resamples, resample
-from pipeline.analysis.compare import compare, holm, read
+from pipeline.analysis.compare import _two_sided, compare, holm, read
 from pipeline.analysis.judges import recall_by
 from pipeline.analysis.results import CIDER, read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings
@@ -286,3 +286,8 @@ def test_a_setting_without_numbers_of_the_test_split_is_left_out(world, make_cel
     (curve,) = curves(read_results(world.sweep, []))
     assert len(curve.points) == 3
     assert read(curve, CIDER, TEN, 0.87, [TEN], NONE).estimates[TEN].value == pytest.approx(87.0)
+
+
+def test_a_difference_without_deviation_is_certain_and_none_is_no_difference():
+    same = np.zeros(10)
+    assert [_two_sided(value, same) for value in (0.0, 1e-12, 0.5)] == [1.0, 1.0, 0.0]

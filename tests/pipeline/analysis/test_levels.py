@@ -1,7 +1,9 @@
+from types import SimpleNamespace
+
 import pytest
 
-from pipeline.analysis.levels import cider_levels, highest_shared, score_levels, shared
-from pipeline.analysis.results import read_results
+from pipeline.analysis.levels import _spans, cider_levels, highest_shared, score_levels, shared
+from pipeline.analysis.results import CIDER, read_results
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import curves
 
@@ -132,3 +134,23 @@ def test_a_curve_that_ends_at_the_level_but_for_rounding_reaches_it(world, make_
     end = 0.9 * (1 - 5e-10)
     found, _ = levels(world, make_cell, [(0.6, end), (0.7, end)], control=0.9)
     assert list(found) == pytest.approx([0.9, 0.855])
+
+
+def test_the_widest_shared_range_is_taken():
+    assert shared([(0.0, 3.0), (0.0, 3.0), (4.0, 5.0), (4.0, 5.0)], 2) == (0.0, 3.0)
+
+
+def test_a_method_with_one_setting_has_no_part_in_the_choice(world, make_cell):
+    assert levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9), (0.65,)])[0] == (0.7,)
+
+
+def test_levels_are_rounded_within_what_the_curves_share(world, make_cell):
+    found, _ = levels(world, make_cell, [(0.6001, 0.6005), (0.6001, 0.6005)])
+    assert list(found) == pytest.approx([0.6004, 0.6002], abs=1e-9)
+
+
+def test_curves_of_one_value_are_not_compared_at_it(monkeypatch):
+    """Several settings that all have the same CIDEr have no range to read between."""
+    ends = iter([(0.8, 0.8), (0.7, 0.8)])
+    monkeypatch.setattr("pipeline.analysis.levels._steady", lambda curve, keys: next(ends))
+    assert _spans([SimpleNamespace(points=(1, 2))] * 2, CIDER) == [(0.7, 0.8)]

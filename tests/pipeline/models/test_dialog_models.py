@@ -10,7 +10,8 @@ from small_dialogs import HIDDEN, REGIONS, VOCABULARY, batch, discriminator, enc
 
 from pipeline.channels.straight_through import Gumbel
 from pipeline.channels.words import Beam, Greedy, Multinomial
-from pipeline.models.dialog_encoders import ENCODERS
+from pipeline.models.dialog_encoders import ENCODERS, last_states
+from pipeline.models.lstm import Lstm
 from pipeline.models.unroll import read, speak
 from pipeline.models.weights import load_agent, save_agents
 from pipeline.types import Message, Places, Said, caption_mask
@@ -270,3 +271,27 @@ def test_a_generator_goes_on_the_same_word_by_word_and_in_several_answers():
         tokens = message.tokens[k::3]
         again = read(speaker, replace(given, captions=tokens))
         torch.testing.assert_close(again.log_probs, message.log_probs[k::3])
+
+
+def test_an_empty_text_leaves_the_state_of_one_step():
+    torch.manual_seed(1)
+    lstm, heard = torch.nn.LSTM(3, 4, batch_first=True), torch.randn(2, 5, 3)
+    h, c = last_states(lstm, heard, torch.tensor([[0] * 5, [1, 2, 3, 0, 0]]))
+    for n, steps in ((0, 1), (1, 3)):
+        _, (wanted, cells) = lstm(heard[n : n + 1, :steps])
+        torch.testing.assert_close((h[n], c[n]), (wanted[0, 0], cells[0, 0]))
+
+
+@pytest.mark.parametrize("kind", list(ENCODERS))
+def test_sizes_that_are_not_given_are_the_paper_s(kind):
+    """Lu et al. 2017, §5: LSTMs of 512, words of 300 in the decoder, dropout of a half."""
+    made = ENCODERS[kind](300, 7).arguments
+    assert (made["hidden"], made["dropout"], made["history"], made["image"], made["places"]) == (
+        512,
+        0.5,
+        True,
+        True,
+        0,
+    )
+    made = Lstm(5, 7).arguments
+    assert (made["words"], made["dropout"]) == (300, 0.5)

@@ -121,3 +121,15 @@ def test_a_caption_that_the_text_encoder_would_cut_off_is_one_line(clip):
         UserError, match=r"data/prepared: a caption has 17 tokens, and the text encoder takes 16: “ball"
     ):
         _check_lengths(encoder, prepared(15))
+
+
+def test_the_longest_in_letters_are_looked_at_among_many_captions(clip):
+    encoder = dual_encoder(*clip[:2], CPU)
+    assert encoder.lengths([" ".join(["ball"] * 100)]).tolist() == [32]  # twice what is read whole: no more is needed
+    texts = [f"w{n}" for n in range(1500)] + [" ".join(["ball"] * 20)]
+    vocabulary = SimpleNamespace(decode=lambda row: texts[row[0]])
+    prepared = SimpleNamespace(
+        folder="data/prepared", vocabulary=vocabulary, tokens=torch.arange(len(texts)).unsqueeze(1)
+    )
+    with pytest.raises(UserError, match="a caption has 22 tokens"):
+        _check_lengths(encoder, prepared)

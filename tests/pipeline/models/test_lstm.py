@@ -78,3 +78,11 @@ def test_an_image_without_regions_is_the_null_image(toy):
     again = PooledLstm(**speaker.arguments)
     again.load_state_dict(speaker.state_dict())
     assert torch.equal(again.see(batch), seen)
+
+
+def test_an_image_with_some_of_its_regions_is_no_null_image(toy):
+    speaker, batch = toy.agents(decoder="lstm").speaker.eval(), toy.batch()
+    without = speaker.see(batch)
+    assert not batch.region_mask.all()
+    speaker.add_null_image()
+    torch.testing.assert_close(speaker.see(batch), without)

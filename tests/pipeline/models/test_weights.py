@@ -8,7 +8,7 @@ import torch
 
 from pipeline.errors import UserError
 from pipeline.models.guided import Guided
-from pipeline.models.weights import load_agent, save_agents
+from pipeline.models.weights import _refuse_odd, load_agent, save_agents
 
 
 def test_agents_come_back_as_they_were_built(toy, tmp_path, decoder):
@@ -99,3 +99,11 @@ def test_whole_weights_of_another_training_are_named(toy, tmp_path):
         load_agent(tmp_path / "b/weights.safetensors", "speaker")
     (tmp_path / "moved/history.jsonl").unlink()  # weights alone may be handed on
     assert load_agent(tmp_path / "moved/weights.safetensors", "listener").arguments["hidden"] == 10
+
+
+def test_sizes_that_no_network_has_are_refused_however_deep_they_lie():
+    deep = {"encoder": {"kind": "Hciae", "arguments": {"hidden": 10**9}}}
+    for given in ({"hidden": 10**9}, {"parts": [{"hidden": 10**9}]}, deep):
+        with pytest.raises(UserError, match=r"weights: hidden is 1000000000, and .* is the largest possible"):
+            _refuse_odd(given, "weights")
+    _refuse_odd({"encoder": {"arguments": {"hidden": 512, "dropout": 0.5, "image": True}}}, "weights")

@@ -267,3 +267,29 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
 def test_a_total_is_given_in_one_person_s_numbers(digits, number):
     meant = meaning(SCENE, Question("total", "", -1, "people"), digits=digits, grey=True)
     assert (meant.short, meant.longer) == (number, (f"i see {number}", f"just {number}"))
+
+
+def test_a_question_for_one_thing_says_which():
+    for _, rounds in talks(200):
+        for question, _ in rounds:
+            if question.kind in ("exist", "exist_kind", "total", "is_weather", "is_setting", "scenery"):
+                assert question.asked
+                assert not question.unmentioned
+            if question.kind == "else":
+                assert not question.asked
+
+
+def test_similar_questions_are_the_nearest_by_the_rarities_of_their_words():
+    """Of "x y" the nearest is "x": 1.2 − 2·1.2; "x y z w" shares more, 4.4, and has a squared length of 10.8."""
+    pool = pool_of(("x", 130), ("x y z w", 130), *((f"other {i}", 1) for i in range(4)))
+    assert {text.rpartition(" ")[0] for text in pool.plausible("x y")} == {"x"}
+    assert len(pool.plausible("x y")) == 100
+
+
+def test_fifty_candidates_are_plausible():
+    rare = [[Round(Question("count", "how many"), f"plausible {i}")] for i in range(100)]
+    popular = [[Round(Question("count", "what"), f"popular {i}")] * 3 for i in range(30)]
+    pool = Others([*rare, *popular, *([Round(Question("count", "who"), f"other {i}")] for i in range(2000))])
+    options, _ = pool.candidates("how many", "a truth", np.random.default_rng(1))
+    assert 50 <= sum(text.startswith("plausible") for text in options) <= 55  # few of the random ones are
+    assert sum(text.startswith("popular") for text in options) == 30
