@@ -289,6 +289,18 @@ def test_the_ten_lines_of_the_guide_are_a_method(toy):
         assert any(not torch.equal(old, after[role][name]) for name, old in before[role].items()), role
 
 
+def test_settings_that_are_not_given_are_the_papers(toy):
+    """PAPERS.md has the evidence for each."""
+    wanted = {
+        "margin": 0.2, "hinge": "hardest", "reduction": "sum", "eos_in_reward": True, "document_frequencies": "train",
+        "cider_sample": "own", "greedy_dropout": False, "centre": False, "anchor": 0.0, "ending": "constant",
+        "normalise": False, "samples": 1, "baseline": "greedy",
+    }  # fmt: skip
+    given = Objective()
+    assert {name: getattr(given, name) for name in wanted} == wanted
+    assert METHODS["luo"](toy.agents(), given, lam=0.3).step(toy.batch(), seed=1)[0].keys() >= {"discriminability"}
+
+
 def test_a_critic_learns_alone_before_the_speaker_does(toy):
     agents = toy.agents()
     method = METHODS["pg_spider"](agents, Objective(), reward="cider", critic_first=2)

@@ -196,4 +196,10 @@ def test_numbers_at_either_end_make_finite_shares():
 
 
 def test_temperatures_are_one_unless_given():
-    assert [channel(2).temperature for channel in (Gumbel, ReinMax, GumbelRao)] == [1.0, 1.0, 1.0]
+    logits, noise, index = torch.tensor([[0.1, 0.7, 0.2]]), torch.zeros(1, 100, 3), torch.tensor([1])
+    for channel in (Gumbel, ReinMax, GumbelRao):
+        given = noise[:, 0] if channel is Gumbel else noise
+        assert channel(2) == channel(2, temperature=1.0)
+        torch.testing.assert_close(
+            channel(2).relax(logits, given, index), channel(2, temperature=1.0).relax(logits, given, index)
+        )

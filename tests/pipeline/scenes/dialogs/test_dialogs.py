@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from functools import cache
 
 import numpy as np
 import pytest
@@ -30,14 +29,16 @@ CAPTION = Description("A dog in the park.", (Claim("category", "dog", 0), Claim(
 CURT, WORDY = Person(0, "yep", "nope", True, True, 0.0), Person(2, "yes", "no", False, False, 0.0)
 
 
-@cache
-def talk(i: int) -> tuple[Scene, list[Round]]:
-    scene = sample_scene(3, 8 * i)
-    return scene, converse(scene, describe(scene, 3, 8 * i)[0], 3, 8 * i)
+@pytest.fixture(scope="module")
+def talks() -> list[tuple[Scene, list[Round]]]:
+    """Scenes and a dialog about each, which begins with the scene's first caption."""
+    scenes = [sample_scene(3, 8 * i) for i in range(300)]
+    return [(scene, converse(scene, describe(scene, 3, 8 * i)[0], 3, 8 * i)) for i, scene in enumerate(scenes)]
 
 
-def talks(number: int = 60) -> list[tuple[Scene, list[Round]]]:
-    return [talk(i) for i in range(number)]
+@pytest.fixture(scope="module")
+def pool(talks) -> Others:
+    return Others(rounds for _, rounds in talks)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +97,9 @@ def test_a_dialog_depends_on_seed_and_image_alone():
     assert converse(SCENE, CAPTION, 1, 5) == converse(SCENE, CAPTION, 1, 5) != converse(SCENE, CAPTION, 1, 6)
 
 
-def test_every_answer_is_relevant_and_nothing_is_asked_twice():
+def test_every_answer_is_relevant_and_nothing_is_asked_twice(talks):
     refers = Counter()
-    for scene, rounds in talks():
+    for scene, rounds in talks[:60]:
         assert len(rounds) == ROUNDS
         assert len({(q.kind, q.of, q.asked) for q, _ in rounds}) == ROUNDS
         for question, answer in rounds:
@@ -108,9 +109,9 @@ def test_every_answer_is_relevant_and_nothing_is_asked_twice():
     assert (refers["pronoun"] + refers["ellipsis"]) / refers.total() > 0.3
 
 
-def test_a_pronoun_means_what_was_asked_about_last():
+def test_a_pronoun_means_what_was_asked_about_last(talks):
     checked = 0
-    for _, rounds in talks():
+    for _, rounds in talks[:60]:
         for (before, _), (question, _) in itertools.pairwise(rounds):
             if question.refers == "pronoun" and before.of >= 0 and before.kind != "near":  # near names another thing
                 assert question.of == before.of
@@ -124,13 +125,8 @@ def test_the_questions_of_a_caption_are_about_what_it_names():
     assert all(question.kind not in ("setting", "is_setting") for question in first)  # the caption tells
 
 
-@cache
-def others() -> Others:
-    return Others(rounds for _, rounds in talks(300))
-
-
-def test_candidates_are_a_hundred_different_answers_with_the_truth_at_a_random_place():
-    pool, rng = others(), np.random.default_rng(1)
+def test_candidates_are_a_hundred_different_answers_with_the_truth_at_a_random_place(pool):
+    rng = np.random.default_rng(1)
     places = set()
     for truth in ("it is brown", "a text that nobody else says"):
         for _ in range(20):
@@ -141,8 +137,7 @@ def test_candidates_are_a_hundred_different_answers_with_the_truth_at_a_random_p
     assert len(places) > 20
 
 
-def test_plausible_candidates_answer_similar_questions():
-    pool = others()
+def test_plausible_candidates_answer_similar_questions(pool):
     colours = {"red", "blue", "green", "white", "black", "brown", "yellow", "orange", "gray", "grey", "pink", "purple"}
     named = [bool(set(text.split()) & colours) for text in pool.plausible("what color is it")]
     assert np.mean(named) > 0.7
@@ -155,7 +150,7 @@ def test_too_few_answers_are_refused():
 
 
 def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.scenes.dialogs.write.OTHERS", 200)
+    monkeypatch.setattr("pipeline.scenes.dialogs.write.OTHERS", 120)
     drawn = [(scene, describe(scene, 3, i)) for i in range(6) for scene in [sample_scene(3, i)]]
     found = write_dialogs(tmp_path, drawn, ["test", "test", "val", "train", "train", "train"], 3)
     assert found["dialogs"] == 6
@@ -189,8 +184,8 @@ def test_dialogs_move_nothing_of_the_images_and_captions(tmp_path, monkeypatch):
     assert (tmp_path / "with" / "dialogs_test.json").is_file()
 
 
-def test_all_kinds_of_questions_can_be_answered():
-    asked = {question.kind for _, rounds in talks(200) for question, _ in rounds}
+def test_all_kinds_of_questions_can_be_answered(talks):
+    asked = {question.kind for _, rounds in talks[:200] for question, _ in rounds}
     assert len(asked) > 25
     with pytest.raises(ValueError, match="unheard"):
         answerer.meaning(SCENE, Question("unheard", ""))
@@ -232,9 +227,9 @@ def test_things_nearby_are_named_without_their_colour_first():
     assert meant.whole == ("i see 2 girls", "i see 2 girls in grey dresses")
 
 
-def test_nobody_asks_whether_there_is_what_the_caption_names():
+def test_nobody_asks_whether_there_is_what_the_caption_names(talks):
     asked = 0
-    for i, (scene, rounds) in enumerate(talks(200)):
+    for i, (scene, rounds) in enumerate(talks[:200]):
         caption = describe(scene, 3, 8 * i)[0]
         named = {scene.things[n].category for claim in caption.claims for n in (claim.of, claim.to) if n >= 0}
         for question, _ in rounds:
@@ -251,12 +246,12 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
         seeds.add(seed)
         return stream(seed, index, what)
 
-    monkeypatch.setattr(write, "OTHERS", 200)
+    monkeypatch.setattr(write, "OTHERS", 120)
     monkeypatch.setattr(write, "stream", stream_of)
     drawn = [(scene, describe(scene, 3, 0)) for scene in [sample_scene(3, 0)]]
     write_dialogs(tmp_path, drawn, ["test"], 3)
     assert seeds == {3}
-    pool = {answer for i in range(0, 8 * 200, 8) for _, answer in write._about(3, write.ELSEWHERE + i)[1]}
+    pool = {answer for i in range(0, 8 * 120, 8) for _, answer in write._about(3, write.ELSEWHERE + i)[1]}
     held = json.loads((tmp_path / "dialogs_test.json").read_text())["data"]
     for said in held["dialogs"][0]["dialog"]:
         options = {held["answers"][i] for i in said["answer_options"]}
@@ -269,8 +264,8 @@ def test_a_total_is_given_in_one_person_s_numbers(digits, number):
     assert (meant.short, meant.longer) == (number, (f"i see {number}", f"just {number}"))
 
 
-def test_a_question_for_one_thing_says_which():
-    for _, rounds in talks(200):
+def test_a_question_for_one_thing_says_which(talks):
+    for _, rounds in talks[:200]:
         for question, _ in rounds:
             if question.kind in ("exist", "exist_kind", "total", "is_weather", "is_setting", "scenery"):
                 assert question.asked
@@ -293,3 +288,11 @@ def test_fifty_candidates_are_plausible():
     options, _ = pool.candidates("how many", "a truth", np.random.default_rng(1))
     assert 50 <= sum(text.startswith("plausible") for text in options) <= 55  # few of the random ones are
     assert sum(text.startswith("popular") for text in options) == 30
+
+
+def test_what_an_answer_names_is_asked_about_later(talks):
+    learned = 0
+    for i, (scene, rounds) in enumerate(talks[:60]):
+        named = {thing for claim in describe(scene, 3, 8 * i)[0].claims for thing in (claim.of, claim.to)}
+        learned += any(question.of >= 0 and question.of not in named for question, _ in rounds)
+    assert learned > 10
