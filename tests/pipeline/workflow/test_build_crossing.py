@@ -39,7 +39,7 @@ def root(tmp_path):
     (tmp_path / "features/main").mkdir(parents=True)
     with FeatureWriter(tmp_path / "features/main", IMAGES, 5, (1, 7)) as store:
         store.write(np.arange(IMAGES), POOLED, np.zeros((IMAGES, 1, 7)))
-    torch.manual_seed(1)
+    torch.manual_seed(0)
     folders = [f"cells/{method}/seed={seed}" for method, seeds in SEEDS.items() for seed in seeds]
     for folder in ("pretrained/listener", *folders, *(f"{folder}/adapted" for folder in folders)):
         listener = Listener(10, 5, words=4, hidden=6)
