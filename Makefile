@@ -46,7 +46,7 @@ repro: $(INSTALLED) profile
 
 # The grid holds all that is compared, so the single runs of dvc repro are not made, and their evaluations step aside.
 results: $(INSTALLED) profile
-	@python -m pipeline.workflow.sweep estimate
+	@python -m pipeline.workflow.grid_cells estimate
 	@python -m pipeline.workflow.repro --grid
 	@echo
 	@cat data/report/table.md
@@ -54,7 +54,7 @@ results: $(INSTALLED) profile
 	@echo "The report: data/report/report.html; all tables: data/report/tables.md"
 
 foretell: $(INSTALLED)
-	@python -m pipeline.workflow.foretell $(if $(MACHINES),--machines $(MACHINES)) $(if $(CORES),--cores $(CORES)) \
+	@python -m pipeline.workflow.estimate $(if $(MACHINES),--machines $(MACHINES)) $(if $(CORES),--cores $(CORES)) \
 		$(if $(MEMORY),--memory $(MEMORY)) $(if $(OVERHEAD),--overhead $(OVERHEAD))
 
 costs: $(INSTALLED)
@@ -74,10 +74,10 @@ observatory: $(INSTALLED)
 	@test -n "$(TRAINED)" || ! test -f data/report/report.html || dvc repro --force --single-item report
 
 compare: $(INSTALLED)
-	@python -m pipeline.workflow.compare
+	@python -m pipeline.workflow.compare_claims
 
 record: $(INSTALLED)
-	@python -m pipeline.workflow.record $(PROFILE)
+	@python -m pipeline.workflow.record_results $(PROFILE)
 
 documents: $(INSTALLED)
 	@python -m pipeline.report.documents

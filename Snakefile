@@ -6,33 +6,33 @@
 #   snakemake --workflow-profile profiles/slurm
 #
 # A cell is run again when what decides its results is another: its parameters, and the content of its inputs and code
-# (pipeline/workflow/sweep.py makes one digest of them). Times of files do not matter.
+# (pipeline/workflow/grid_cells.py makes one digest of them). Times of files do not matter.
 import os
 from pathlib import Path
 
-from pipeline.workflow import sweep
+from pipeline.workflow import grid_cells
 from pipeline.metrics import shared_meteor
-from pipeline.runtime import notice
-from pipeline.config.names import named_mapping
+from pipeline.runtime import signals
+from pipeline.config.name_checks import read_checked_names
 from pipeline.config.reading import read_mapping
 from pipeline.config.views import listed_deps
 
-PARAMS = named_mapping()
-CELLS = {(cell.method, cell.name): cell for cell in sweep.cells(PARAMS)}
+PARAMS = read_checked_names()
+CELLS = {(cell.method, cell.name): cell for cell in grid_cells.cells(PARAMS)}
 WORKFLOW = read_mapping(Path("dvc.yaml"))
 NEEDS = {
     (stage, method): listed_deps(WORKFLOW, stage, PARAMS["methods"][method] or {})
     for stage in ("train", "adapt", "evaluate")
     for method in {cell.method for cell in CELLS.values()}
 }
-CONTENT = sweep.digests(path for paths in NEEDS.values() for path in paths)
+CONTENT = grid_cells.digests(path for paths in NEEDS.values() for path in paths)
 # Snakemake asks for every waiting job's again and again.
 BASES = {
-    (stage, *at): sweep.basis(cell, stage, PARAMS, CONTENT, WORKFLOW)
+    (stage, *at): grid_cells.cell_digest(cell, stage, PARAMS, CONTENT, WORKFLOW)
     for at, cell in CELLS.items()
     for stage in ("train", "adapt", "evaluate")
 }
-ALIVE = sweep.free_locks() if workflow.is_main_process else None
+ALIVE = grid_cells.free_locks() if workflow.is_main_process else None
 SERVERS = []
 
 FOLDER = "data/cells/{method}/{cell}"
@@ -74,9 +74,9 @@ shell.prefix("set -euo pipefail; trap 'case $? in 129|130|143) kill -$(($? - 128
 # Not for a dry run, nor in the jobs: one METEOR for all cells that are evaluated on this machine. A request to end does
 # not wait for cells that are at work here; those of a cluster are the scheduler's.
 onstart:
-    SERVERS.append(shared_meteor.share(os.environ))
+    SERVERS.append(shared_meteor.start_server(os.environ))
     if workflow.local_exec:
-        notice.end_with_children("the grid")
+        signals.end_with_children("the grid")
 
 
 rule all:
@@ -101,7 +101,7 @@ rule train:
         "profiles/environment.yaml"
     threads: 1
     resources:
-        gpu=sweep.gpus(),
+        gpu=grid_cells.gpus(),
     params:
         options=options,
         folder=folder,
@@ -127,7 +127,7 @@ rule adapt:
         "profiles/environment.yaml"
     threads: 1
     resources:
-        gpu=sweep.gpus(),
+        gpu=grid_cells.gpus(),
     params:
         options=options,
         folder=folder,
@@ -160,7 +160,7 @@ rule evaluate:
         "profiles/environment.yaml"
     threads: 1
     resources:
-        gpu=sweep.gpus(),
+        gpu=grid_cells.gpus(),
     params:
         options=options,
         folder=folder,
@@ -191,4 +191,4 @@ rule gather:
     params:
         cells=[str(cell.folder) for cell in CELLS.values()],
     shell:
-        "python -m pipeline.workflow.sweep gather data/sweep > {log:q} 2>&1"
+        "python -m pipeline.workflow.grid_cells gather data/sweep > {log:q} 2>&1"

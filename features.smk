@@ -10,21 +10,21 @@
 # not seen again, killed or not, with as many shards or with others.
 from functools import cache
 
-from pipeline.workflow import sweep
-from pipeline.workflow.stage import opened
+from pipeline.workflow import grid_cells
+from pipeline.workflow.stage import open_stage
 from stages.features import inputs
 
 SHARDS = int(config.get("shards", 8))
 FEATURES = config.get("features", "main")
 MARK = f"data/checkpoints/features/{FEATURES}-{{k}}-of-{{n}}.seen"
 SEEN = expand(MARK, k=range(1, SHARDS + 1), n=SHARDS)
-ALIVE = sweep.free_locks() if workflow.is_main_process else None
+ALIVE = grid_cells.free_locks() if workflow.is_main_process else None
 
 
 @cache
 def key():
     """What decides the features, as the stage itself has it."""
-    stage = opened("features", ["--features", FEATURES])
+    stage = open_stage("features", ["--features", FEATURES])
     return stage.key(inputs(stage))
 
 
@@ -55,7 +55,7 @@ rule shard:
         "profiles/environment.yaml"
     threads: 1
     resources:
-        gpu=sweep.gpus(),
+        gpu=grid_cells.gpus(),
     params:
         key=lambda wildcards: key(),
         features=FEATURES,

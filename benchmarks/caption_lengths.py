@@ -1,10 +1,11 @@
-"""How much teacher forcing spends on places behind the ends of captions, and what less of it would save.
+"""Cost of teacher forcing on steps after the ends of captions, and the time that fewer steps save.
 
     python benchmarks/caption_lengths.py [--prepared data/prepared]
 
-Of the captions of a prepared data set, or without one of lengths like COCO's: the share of all steps behind the end of
-each caption, behind the longest of a shuffled batch, and behind the longest where batches are made of captions of one
-length. Then a step (forward and backward) of speaker and listener, of the papers' size, over 16 and over 12 columns.
+The first table has the share of all steps after the end of each caption. It also has the share after the longest
+caption of a batch, for shuffled batches and for batches of captions of one length. Captions come from a prepared data
+set, or have lengths like COCO's. The second table times a step (forward and backward) of speaker and listener, of the
+papers' size, over 16 and over 12 columns.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from printed import table
 from pipeline.data.prepared import Prepared
 from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
-from pipeline.models.unroll import read
+from pipeline.models.unroll import teacher_force
 from pipeline.types import Batch, Message, caption_mask
 
 WORDS, ROWS = 16, 32
@@ -52,13 +53,13 @@ def main() -> None:
     speaker, listener = Att2in(9487, 2048), Listener(9487, 2048)
 
     def reading(batch: Batch) -> None:
-        log_probs = read(speaker, batch).log_probs
+        log_probs = teacher_force(speaker, batch).log_probs
         assert log_probs is not None
         log_probs.sum().backward()
 
     def hear(batch: Batch) -> None:
         rows = torch.arange(ROWS)
-        listener.hear(Message(batch.captions, caption_mask(batch.captions), rows, 1)).sum().backward()
+        listener.encode_text(Message(batch.captions, caption_mask(batch.captions), rows, 1)).sum().backward()
 
     row = table(f"What fewer columns save, {ROWS} captions", "step", "16 columns, s", "12 columns, s", "saved")
     for name, step in (("speaker reads", reading), ("listener hears", hear)):
@@ -67,7 +68,7 @@ def main() -> None:
 
 
 def _seconds(step: Callable[[Batch], None], columns: int) -> float:
-    """Of the processor, the fewest of some steps over captions of 7 to 11 words in so many columns."""
+    """Return the smallest CPU time of seven steps over captions of 7 to 11 words in `columns` columns."""
     torch.manual_seed(0)
     captions = torch.randint(1, 9487, (ROWS, columns))
     captions[torch.arange(columns) >= torch.randint(7, 12, (ROWS, 1))] = 0

@@ -2,7 +2,7 @@
 
     python benchmarks/cider.py [--images 113287] [--batches 128 256] [--device cuda]
 
-Both get ready-made inputs (ids here, strings there), the same document frequencies, and one batch of captions a call.
+Both get ready-made inputs (ids here, strings there), the same document frequencies, and one batch of captions per call.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def main() -> None:
 
     rng = np.random.default_rng(0)
     lengths = rng.integers(8, 15, (options.images, 5))
-    ids = np.minimum(rng.zipf(1.25, (options.images, 5, WORDS)), 9487)  # a few words say most, as in human captions
+    # a few words are most frequent, as in human captions
+    ids = np.minimum(rng.zipf(1.25, (options.images, 5, WORDS)), 9487)
     references = [
         [text[:n].tolist() for text, n in zip(*image, strict=True)] for image in zip(ids, lengths, strict=True)
     ]
@@ -56,7 +57,7 @@ def main() -> None:
     for batch in options.batches:
         images = rng.integers(0, options.images, batch)
         said = [references[image][row % 5] for row, image in enumerate(images)]
-        for row in range(0, batch, 2):  # every other caption is of another image
+        for row in range(0, batch, 2):  # every other caption belongs to another image
             said[row] = references[(images[row] + 1) % options.images][0]
         tokens = torch.zeros(batch, WORDS, dtype=torch.long)
         for row, caption in zip(tokens, said, strict=True):
@@ -77,7 +78,7 @@ def _theirs(captions: list[str], human: list[list[str]], frequencies: dict, imag
     for caption, texts in zip(captions, human, strict=True):
         peer += (caption, texts)
     peer.document_frequency = frequencies
-    peer.crefs += [[]] * (images - len(captions))  # it takes the number of documents from here
+    peer.crefs += [[]] * (images - len(captions))  # CiderScorer takes the number of documents from here
     return np.array(peer.compute_cider())
 
 
@@ -86,7 +87,7 @@ def _as_words(caption: list[int]) -> str:
 
 
 def _rate(call: Callable[[], object], captions: int, times: int) -> float:
-    """Captions a second of the fastest fifth of the calls, which other work on the machine disturbed least."""
+    """Return captions per second over the fastest fifth of the calls, which other work disturbs least."""
     spent = []
     for _ in range(times):
         began = time.perf_counter()

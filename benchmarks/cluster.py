@@ -1,10 +1,10 @@
-"""The grid on a Slurm of this machine: what a job takes besides its work, and how workers add up; plans of large grids.
+"""The grid on a Slurm of this machine: overhead of a job, scaling with workers, and plans of large grids.
 
     python benchmarks/cluster.py [--seconds 5] [--cells 4] [--sizes 10 100 1000]
 
-Stages are stand-ins that wait so long, so that cores are not what is measured; Slurm and Snakemake are real, with
-profiles/slurm but for the seconds until it first looks at jobs. One-machine rows are the same cells without Slurm. The
-last column is how busy the machine's processors were before a row, with work that is not this benchmark's.
+Stages are stand-ins that only wait, so that cores are not measured. Slurm and Snakemake are real, with profiles/slurm
+except for the seconds until Snakemake first checks jobs. One-machine rows are the same cells without Slurm. The last
+column is the load of the machine's processors before a row, by other work than this benchmark.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TRAINED = ("weights.safetensors", "history.jsonl", "metrics.json")
 
 
 def grid(folder: Path, cells: int, seconds: float) -> None:
-    """A repository whose stages only wait."""
+    """Create a repository whose stages only wait."""
     for name in KEPT:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, folder / name)
@@ -64,7 +64,7 @@ def grid(folder: Path, cells: int, seconds: float) -> None:
 
 
 def snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple[float, float, float]:
-    """Seconds, processor seconds, and the most gigabytes that a process so far held."""
+    """Run Snakemake; return seconds, processor seconds, and the largest memory of any process so far in GB."""
     command = [sys.executable, "-m", "snakemake", *options]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(
@@ -78,7 +78,7 @@ def snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple
 
 
 def plans(scratch: Path, sizes: list[int]) -> None:
-    """What it takes to plan grids of these sizes, the smallest first, as each job of a cluster does for its cell."""
+    """Measure the planning of grids of these sizes, smallest first, as each job of a cluster plans its cell."""
     row = table("Planning a grid", "cells", "jobs", "processor, s", "ms a job", "memory, GB", first=8)
     for cells in sorted(sizes):
         doing(f"a plan of {cells} cells")
@@ -108,7 +108,7 @@ def main() -> None:
     caption = f"{options.cells} cells of three jobs that wait {options.seconds:.0f} s each"
     columns = ("where", "workers", "s", "times faster", "of a job besides its work, s", "others' work before, %")
     row = table(caption, *columns, first=12)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that Slurm is stopped then, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Slurm must also stop on SIGTERM
     with tempfile.TemporaryDirectory() as scratch:
         slurm = Slurm(Path(scratch) / "slurm", nodes=1, cpus=max(WORKERS))
         look = [

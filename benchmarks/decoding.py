@@ -2,9 +2,9 @@
 
     python benchmarks/decoding.py [--trained data]
 
-Speakers are those of evaluations, whose weights stay as they are. Beside each stands its floor, the operations that an
-unroll does at the rate of this machine's products, by the faster library, measured in the same run; and the plain
-unroll (benchmarks/plain.py), which must say the same.
+Speakers are optimised for inference, as in evaluations. The floor of a rate is the operations of an unroll at the rate
+of this machine's products, by the faster library, measured in the same run. The plain unroll (benchmarks/plain.py) must
+generate the same captions.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from paper_size import BATCH, fastest, products, world
 from printed import table
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.channels.words import Beam, Greedy, Multinomial
-from pipeline.data.batches import everything
-from pipeline.evaluation.generate import captions
+from pipeline.channels.hard import Beam, Greedy, Multinomial
+from pipeline.data.batches import sequential_batches
+from pipeline.evaluation.generate import generate_captions
 from pipeline.models import unroll
 from pipeline.models.decoder import Decoder
-from pipeline.models.decoding import decoding
+from pipeline.models.inference import optimize_for_decoding
 from pipeline.protocols import Channel
 from pipeline.runtime.memory import keep_freed
 from pipeline.types import Batch, Message
-from pipeline.workflow.build_data import cider, data
-from pipeline.workflow.build_evaluation import speaker_in
+from pipeline.workflow.build_data import cider, load_data
+from pipeline.workflow.build_evaluation import load_speaker
 
 CPU = torch.device("cpu")
 CHANNELS: dict[str, Channel] = {"greedy": Greedy(), "sampling": Multinomial(), "beam 2": Beam(2), "beam 5": Beam(5)}
@@ -54,7 +54,7 @@ def main() -> None:
             speaker = agents.speaker.eval()
             with FlopCounterMode(display=False) as counter:
                 speak(speaker, batch, channel)
-            fast = decoding(speaker)
+            fast = optimize_for_decoding(speaker)
             said = speak(fast, batch, channel)
             same = (said.tokens == plainly(speaker, batch, channel).tokens).all(1).float().mean()
             floor = BATCH * rate / counter.get_total_flops()
@@ -68,18 +68,19 @@ def main() -> None:
 
 
 def in_bfloat16(root: Path, times: int) -> None:
-    """How many captions of the validation split a trained speaker says otherwise with products in bfloat16."""
-    prepared, store = data(root)
-    speaker, rows, score = speaker_in(root / "pretrained" / "speaker"), prepared.rows("val"), cider(prepared)
-    batches = list(everything(prepared, store, rows, BATCH))
+    """Compare a trained speaker's captions of the validation split with products in bfloat16 and in float32."""
+    prepared, store = load_data(root)
+    speaker, rows, score = load_speaker(root / "pretrained" / "speaker"), prepared.rows("val"), cider(prepared)
+    batches = list(sequential_batches(prepared, store, rows, BATCH))
     row = table(
         "Products in bfloat16", *("decoding", "images", "same captions", "CIDEr", "of float32", "times as fast")
     )
     for name, channel in CHANNELS.items():
-        if not channel.learns:
+        if not channel.requires_grad:
             kinds = None, torch.bfloat16
             calls = [
-                partial(captions, speaker, batches, channel, CPU, prepared.vocabulary.unk, dtype) for dtype in kinds
+                partial(generate_captions, speaker, batches, channel, CPU, prepared.vocabulary.unk, dtype)
+                for dtype in kinds
             ]
             own, other = (call() for call in calls)
             same = (own.tokens == other.tokens).flatten(1).all(1).float().mean()
@@ -90,7 +91,7 @@ def in_bfloat16(root: Path, times: int) -> None:
 
 @torch.no_grad()
 def speak(speaker: Decoder, batch: Batch, channel: Channel) -> Message:
-    return unroll.speak(speaker, batch, channel, torch.Generator(batch.device).manual_seed(0))
+    return unroll.generate(speaker, batch, channel, torch.Generator(batch.device).manual_seed(0))
 
 
 @torch.no_grad()

@@ -1,8 +1,8 @@
 """Claim: extraction is nearly as fast as its network: at least .8 of the images/s of the network alone on a CPU.
 
-For each extractor: the network alone on prepared images that lie in memory, the whole extraction of the same images
-from their files into a store, and what decoding and preprocessing take on one core. Weights are drawn, since speed does
-not depend on them. Run on an idle machine:
+Three times are measured for each extractor. The first is the network alone on prepared images in memory. The second is
+the whole extraction of the same images from files into a store. The third is decoding and preprocessing on one core.
+Weights are random, since speed does not depend on them. Run on an idle machine:
 
     python -m benchmarks.extraction FOLDER [--count 512] [--batch 32] [--networks resnet101 open_clip/ViT-B-32 …]
 """
@@ -50,7 +50,7 @@ class Photos:
 
 
 def draw_weights(name: str, path: Path) -> None:
-    """A file of the network's weights as they are before any training."""
+    """Write a file of the network's weights at initialisation."""
     declare_operators()
     import open_clip
     import timm
@@ -73,7 +73,7 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 def measure(name: str, photos: Photos, given: argparse.Namespace, device: str, scratch: Path) -> list[str]:
-    """One network's row."""
+    """Measure one network, and return its row."""
     draw_weights(name, scratch / "drawn.safetensors")
     boxes = {"fixed": 36} if name == DETECTOR else None
     settings = NetworkSettings(name, given.size, str(scratch / "drawn.safetensors"), boxes=boxes)
@@ -92,7 +92,7 @@ def measure(name: str, photos: Photos, given: argparse.Namespace, device: str, s
         work = out / "work"
         extract(photos, photos.folder, out, FeatureWriter, work, settings, batch=given.batch, device=device)
 
-    network(tensors[: given.batch])  # warm
+    network(tensors[: given.batch])  # warm-up
     bare = min(seconds(alone) for _ in range(given.repeat))
     opening = seconds(lambda: open_network(settings, device))
     full = min(seconds(lambda run=run: whole(run)) for run in range(given.repeat)) - opening

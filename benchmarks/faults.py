@@ -69,7 +69,7 @@ class Fault:
     """One fault: in `module`, the bytes from `start` to `end` become `text`."""
 
     module: str
-    function: str  # the qualified name of what surrounds it; empty at the module's top
+    function: str  # the qualified name of the surrounding function or class; empty at the module's top
     lines: tuple[int, int]  # of the statement, or of its head
     operator: str
     start: int
@@ -77,11 +77,11 @@ class Fault:
     text: str
     before: str  # the changed lines, spaces collapsed
     after: str
-    repeated: int = 0  # of equal faults in one function
+    repeated: int = 0  # index among equal faults of one function
 
     @cached_property
     def id(self) -> str:
-        """A name that stays the same while other lines change."""
+        """Return a name that stays the same while other lines change."""
         told = [self.module, self.function, self.operator, self.before, self.after, str(self.repeated)]
         return hashlib.sha256("\n".join(told).encode()).hexdigest()[:8]
 
@@ -91,7 +91,7 @@ class Fault:
 
     @property
     def room(self) -> str:
-        """The room that the fault counts for; dialog's modules of other rooms count for dialog."""
+        """Return the room that the fault counts for; dialog's modules in other rooms count for dialog."""
         if DIALOG.match(self.module) or self.module.startswith("pipeline/scenes/dialogs/"):
             return "dialog"
         return self.module.split("/")[1]
@@ -101,14 +101,14 @@ class Fault:
 
 
 def modules(root: Path) -> list[str]:
-    """The modules of mathematics below `root`."""
+    """Return the mathematical modules below `root`."""
     found = [path for pattern in ROOMS.values() for path in root.glob(pattern)]
     found += [path for path in root.glob("pipeline/data/*.py") if DIALOG.match(path.relative_to(root).as_posix())]
     return sorted(path.relative_to(root).as_posix() for path in found)
 
 
 def faults_of(module: str, source: bytes) -> list[Fault]:
-    """All faults of a module, in the order of its text."""
+    """Return all faults of a module, in the order of its text."""
     found, seen = [], Counter[str]()
     for fault in _Finder(module, source).found():
         found.append(replace(fault, repeated=seen[fault.id]))
@@ -117,7 +117,7 @@ def faults_of(module: str, source: bytes) -> list[Fault]:
 
 
 def sample(faults: list[Fault], number: int, seed: int, least: int = 20) -> list[Fault]:
-    """`number` of `faults`, room by room in turn: `least` of each room and more in proportion, of all its operators."""
+    """Sample `number` faults of all operators, room by room in turn: `least` per room, the rest in proportion."""
     rooms: dict[str, list[Fault]] = defaultdict(list)
     for fault in faults:
         rooms[fault.room].append(fault)
@@ -140,12 +140,12 @@ def _in_turn(faults: list[Fault], seed: str) -> list[Fault]:
 
 
 def _merged(queues: list[list[Fault]]) -> list[Fault]:
-    """The first of each queue, then the second of each, and so on."""
+    """Return the first of each queue, then the second of each, and so on."""
     return [fault for turn in zip_longest(*queues) for fault in turn if fault is not None]
 
 
 class _Finder:
-    """Walks a module's tree; a replacement is text for a node's place."""
+    """A walker over a module's tree that yields faults; a replacement is text in place of a node."""
 
     def __init__(self, module: str, source: bytes) -> None:
         self.module, self.source = module, source
@@ -242,7 +242,7 @@ class _Finder:
                 yield self._fault(node, text, operator, statement, names)
 
     def known(self, names: list[str]) -> set[str]:
-        """Names and attributes in the function around."""
+        """Return the names and attributes in the surrounding function, and the imported names."""
         return self.identifiers.get(names[0] if names else "", set()) | self.imported
 
     def _fault(self, node: ast.AST, text: str, operator: str, statement: ast.stmt, names: list[str]) -> Fault:
@@ -264,20 +264,20 @@ _SIGNS = {
 
 
 def _head_end(statement: ast.stmt) -> int:
-    """The last line of a statement, or of the head of one that has a body."""
+    """Return the last line of a statement, or of the head of one with a body."""
     body = getattr(statement, "body", None)
     return max(statement.lineno, body[0].lineno - 1) if body else statement.end_lineno or statement.lineno
 
 
 def _is_type(value: ast.expr) -> bool:
-    """Whether a module's value is an alias of types."""
+    """Return True if a module's value is an alias of types."""
     if isinstance(value, ast.Subscript):
         return ast.unparse(value.value).rpartition(".")[2] in TYPES
     return isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr) and "SPEAKER" not in ast.unparse(value)
 
 
 def _walk(node: ast.expr) -> Iterator[tuple[ast.AST, str, str]]:
-    """Places in an expression, what stands there instead, and by which operator."""
+    """Yield nodes of an expression, each with its replacement and its operator."""
     if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Subscript) and _is_type(node)):
         return
     yield from _changes(node)

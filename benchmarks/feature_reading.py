@@ -2,10 +2,11 @@
 
     python benchmarks/feature_reading.py [--images 113287] [--folder DIR] [--step 0.025] [--batches 200]
 
-Writes made-up features (--images 113287: 16.7 GB, and as much again for h5py), then reads an epoch of shuffled batches
-without training: first cold, the file dropped from the page cache, then warm, each way of reading in a process of its
-own. Then trains for --step seconds per batch (asleep, as one who waits for a GPU) on what `Batches` reads ahead.
-Memory is that of the process: its own, and the pages of files that it maps.
+The benchmark writes random features (--images 113287: 16.7 GB, and as much again for h5py). It reads an epoch of
+shuffled batches without training, each way of reading in its own process. The first reading is cold, with the file
+dropped from the page cache, the second warm. It then trains for --step seconds per batch (asleep, like a process that
+waits for a GPU) on batches that `Batches` reads ahead. Memory is the process's own, and the pages of files that it
+maps.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def chunk_a_row(folder: Path) -> Read:
     data = _data(h5py.File(folder / CHUNKED))
 
     def read(rows: np.ndarray) -> list[torch.Tensor]:
-        order = np.argsort(rows)  # h5py wants ascending rows
+        order = np.argsort(rows)  # h5py needs ascending rows
         return [torch.from_numpy(values[rows[order]][np.argsort(order)]).float() for values in data]
 
     return read
@@ -58,7 +59,7 @@ WAYS = {"by position (ours)": ours, "NumPy memory map": memory_map, "h5py, a chu
 
 @dataclass(frozen=True)
 class Captions:
-    """As much of the prepared data as `Batches` asks for: one caption per image."""
+    """The part of the prepared data that `Batches` needs: one caption per image."""
 
     folder: Path
     images: int
@@ -132,7 +133,7 @@ def write(folder: Path, images: int, regions: int, size: int) -> None:
 
 
 def alone(call: Callable, *arguments: object) -> tuple:
-    """What `call` returns in a process of its own, whose memory is its own too."""
+    """Return the result of `call` in a new process with its own memory."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(call, *arguments).result()
 
@@ -140,7 +141,7 @@ def alone(call: Callable, *arguments: object) -> tuple:
 def read_epoch(
     folder: Path, opener: Callable[[Path], Read], images: int, batch: int, most: int
 ) -> tuple[float, float, float, float, float]:
-    """Median seconds per batch, cold and warm, warm ones of the processor's, and the most memory, own and mapped."""
+    """Return median seconds per batch, cold, warm and warm CPU, and the largest memory in MiB, own and mapped."""
     torch.set_num_threads(1)
     forget(folder)
     read, times, memory = opener(folder), [], (0.0, 0.0)
@@ -157,7 +158,7 @@ def read_epoch(
 
 
 def train(folder: Path, images: int, batch: int, most: int, step: float, cold: bool) -> tuple[list[float], float]:
-    """Seconds that each step waited for its batch, and the most memory of the process."""
+    """Return the seconds that each step waited for its batch, and the largest memory of the process in MiB."""
     torch.set_num_threads(1)
     if cold:
         forget(folder)
@@ -182,13 +183,13 @@ def forget(folder: Path) -> None:
     """Drop the files from the page cache."""
     for path in folder.glob("*.h5"):
         file = os.open(path, os.O_RDONLY)
-        os.fsync(file)  # what is not on the disk yet cannot be dropped
+        os.fsync(file)  # unwritten pages cannot be dropped
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(file)
 
 
 def resident() -> tuple[float, float]:
-    """MiB of this process in memory: its own, and of files it maps."""
+    """Return the MiB of this process in memory: its own, and those of mapped files."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     own, mapped = (int(lines[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile"))
     return own, mapped

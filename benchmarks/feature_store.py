@@ -1,7 +1,8 @@
 """Claim: contiguous float16 is the quickest layout to read shuffled batches of features from.
 
-Writes the same made-up features in each layout, then times batches of 128 shuffled rows (median over batches), each
-layout in turn, ending in float32. Run `python benchmarks/feature_store.py [--images 4000] [--regions 25] [--size 256]`.
+The benchmark writes the same random features in each layout. It times batches of 128 shuffled rows (median over
+batches), each layout in turn, ending in float32. Run `python benchmarks/feature_store.py [--images 4000] [--regions 25]
+[--size 256]`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def through_h5py(path: Path) -> Read:
     data = h5py.File(path, "r")["regions"]
 
     def read(rows: np.ndarray) -> np.ndarray:
-        order = np.argsort(rows)  # h5py wants ascending rows
+        order = np.argsort(rows)  # h5py needs ascending rows
         values = data[rows[order]]
         return values[np.argsort(order)].astype(np.float32)
 
@@ -62,7 +63,7 @@ def in_memory(path: Path) -> Read:
     return lambda rows: values[rows]
 
 
-LAYOUTS = {  # name: dtype, options of the data set (None: the chunk is one row), how it is read
+LAYOUTS = {  # name: dtype, options of the data set (chunks None: a chunk is one row), reader
     "float16 contiguous, memory map, torch's cast": (np.float16, {}, memory_map_torch),
     "float16 contiguous, memory map, numpy's cast": (np.float16, {}, memory_map),
     "float32 contiguous, memory map": (np.float32, {}, memory_map),

@@ -1,9 +1,9 @@
-"""Bytes that reach ever more of an importer's code, found by atheris: each is read, or is one line of error.
+"""Coverage-guided fuzzing of an importer by atheris: each input must be read, or refused in one line of error.
 
     python benchmarks/fuzzed_bytes.py IMPORTER [--runs 20000]
 
-What raises anything else, takes ten seconds or two gigabytes ends the process, and the bytes lie in crash-…, timeout-…
-or oom-… in the working folder. Needs the extra `fuzz` (Linux).
+An input that raises anything else, or takes ten seconds or two gigabytes, ends the process. Its bytes are written to
+crash-…, timeout-… or oom-… in the working folder. Needs the extra `fuzz` (Linux).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=4096", "-seed=1", "-pri
 
 
 def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
-    """Of each importer a file that it reads, and a function of a file's bytes, which may raise UserError."""
+    """Return a valid file of each importer, and a function of a file's bytes, which may raise UserError."""
     import numpy as np
 
     from pipeline.config.reading import read_mapping
@@ -33,10 +33,10 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
     from pipeline.data.feature_store import FeatureWriter
     from pipeline.errors import UserError
     from pipeline.features.imported import import_features
+    from pipeline.models.agent_files import load_agent, save_agents
     from pipeline.models.listener import Listener
-    from pipeline.models.weights import load_agent, save_agents
     from pipeline.readers import read_corpus
-    from pipeline.runtime.untrusted import array
+    from pipeline.runtime.untrusted import read_npy
 
     def of(name: str, read: Callable[[Path], object]) -> Importer:
         def written(content: bytes) -> object:
@@ -51,7 +51,7 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
 
     def numbers(content: bytes) -> object:
         try:
-            return array(content)
+            return read_npy(content)
         except ValueError as error:
             raise UserError(str(error)) from None
 
@@ -73,7 +73,7 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
     ]
     round_ = {"question": 0, "answer": 1, "answer_options": [0, 1], "gt_index": 1}
     dialogs = {"questions": ["is it red"], "answers": ["yes", "no"]}
-    for n, split in enumerate(splits):  # those that are read beside a file that is searched
+    for n, split in enumerate(splits):  # valid files that are read together with the fuzzed one
         (folder / f"{split}.json").write_text(json.dumps(_coco(n)))
         (folder / f"{split}.txt").write_text(f"https://x.com/{n}.gif\n")
         (folder / f"{split}.jpg.txt").write_text(f"{n}.jpg\n")
@@ -126,7 +126,7 @@ def _coco(image: int) -> dict[str, object]:
 
 
 def tried(name: str, runs: int) -> tuple[int, str]:
-    """How many inputs an importer was given, in a process of its own, and what else it did than read or refuse one."""
+    """Fuzz an importer in a new process; return the number of inputs, and a failure or ""."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(Path(__file__).resolve()), name, "--runs", str(runs), "--here"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)

@@ -1,4 +1,4 @@
-"""The most memory that stages take on a toy world, and on one of so many times the images."""
+"""Peak memory of stages on a toy world, and on one with several times the images."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ SHOWN = ("draw", "prepare", "features", "pretrain, speaker", "train", "adapt", "
 
 
 def peaks(folder: Path, images: int, times: int) -> Iterator[tuple[str, float, float]]:
-    """Each stage, and the most megabytes that it took with so many images, and with `times` as many.
+    """Yield each stage with its peak memory in MB for `images` images, and for `times` as many.
 
-    A quarter of the images is validated on, and as many are tested on.
+    A quarter of the images is in the validation split, and as many are in the test split.
     """
     small, large = (_peaks(folder / f"{n}", n) for n in (images, times * images))
     yield from ((name, small[name], large[name]) for name in SHOWN)
@@ -55,14 +55,14 @@ def _peaks(folder: Path, images: int) -> dict[str, float]:
 
 
 def _peak(folder: Path, words: list[str]) -> float:
-    """Megabytes of resident memory, of the process alone."""
+    """Return the peak resident memory in MB of the process alone."""
     environment = os.environ | {"SAYWHICH_TRACKING": "off", "OMP_NUM_THREADS": "1"}
     with open(folder / "said.txt", "wb") as said:
         process = subprocess.Popen(
             [sys.executable, "-m", *words], cwd=folder, env=environment, stdout=said, stderr=said
         )
         _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)  # or Popen would wait for it again
+    process.returncode = os.waitstatus_to_exitcode(status)  # otherwise Popen would wait for it again
     if status:
         raise SystemExit((folder / "said.txt").read_text(encoding="utf-8")[-2000:])
     return used.ru_maxrss / 1024

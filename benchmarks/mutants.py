@@ -1,15 +1,16 @@
-"""Put one small fault at a time into the modules of mathematics, run the tests that reach it, and print survivors.
+"""Mutation tests of the modules of mathematics: one small fault at a time, against the tests that reach it.
 
     python benchmarks/mutants.py [--number 480] [--seed 0] [--only ROOM] [--fault ID] [--survivors] [--list]
 
 `faults.py` finds the faults, `reached_lines.py` the tests that reach each line. Each fault has a process, forked from
-this one after the imports of torch and others, which takes the changed module from memory: no file is written. Its
-tests run cheapest and nearest first, until one fails or the budget is spent. data/mutants/results.jsonl keeps each
-outcome with its commit: a killed run goes on, and a fault that was killed is tried again where its module or the test
-that killed it has changed. `mutants_accepted.toml` has survivors that stay, with reasons.
+this one after the imports of torch and others. The process takes the changed module from memory: no file is written.
+Its tests run in the order of cost and proximity, until one fails or the budget is spent. data/mutants/results.jsonl
+keeps each outcome with its commit, so that a killed run can continue. A killed fault is tried again where its module or
+the test that killed it has changed. `mutants_accepted.toml` lists survivors that stay, with reasons.
 
-mutmut and cosmic-ray were considered: they know neither a missing detach, a sum for a mean, another split, another
-network nor another seed, and start an interpreter for each fault, which takes longer than most of the tests here.
+mutmut and cosmic-ray were considered. They lack faults such as a missing detach, a sum for a mean, another split,
+another network or another seed. They also start an interpreter for each fault, which takes longer than most of the
+tests here.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ ROOT = Path(__file__).parents[1]
 OUT = Path("data/mutants")
 ACCEPTED = Path("benchmarks/mutants_accepted.toml")
 SIGNALS = tuple(f"signal {number}" for number in range(1, 65))
-BUDGET = 60.0  # seconds of tests a fault
+BUDGET = 60.0  # seconds of tests per fault
 PRELOADED = (
     "hypothesis", "numba", "numpy", "PIL.Image", "pandas", "pyarrow.parquet", "pydantic", "pytest", "safetensors.torch",
     "scipy.stats", "torch", "tqdm",
@@ -51,7 +52,7 @@ PRELOADED = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one fault, and by which test."""
+    """The outcome of one fault, and the test that killed it."""
 
     id: str
     room: str
@@ -62,14 +63,14 @@ class Outcome:
     before: str
     after: str
     killed: bool
-    how: str  # the test that failed, or what else ended it
-    tests: int  # that were chosen
+    how: str  # the test that failed, or another cause of the end
+    tests: int  # number of selected tests
     seconds: float
     commit: str
 
 
 class _Changed(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
-    """Imports one module from changed source."""
+    """An importer of one module from changed source."""
 
     def __init__(self, module: str, source: bytes) -> None:
         super().__init__(module.removesuffix(".py").removesuffix("/__init__").replace("/", "."), str(ROOT / module))
@@ -85,7 +86,7 @@ class _Changed(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoade
 
 
 class _FirstFailure:
-    """A plugin of pytest that writes down the first test that failed."""
+    """A pytest plugin that records the first failed test."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -98,7 +99,10 @@ class _FirstFailure:
 
 
 def tried(fault: Fault, source: bytes, tests: list[str], seconds: float, folder: Path) -> Iterator[str | None]:
-    """How the fault was noticed, "" if it was not; None while its process is at work. `seconds`: of its tests."""
+    """Yield None while the fault's process runs, then the failed test or other cause of death, or "" if it survived.
+
+    `seconds` is the time of its tests.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     first, log = folder / "first", folder / "log"
     for words in (tests, sorted({test.partition("::")[0] for test in tests})):
@@ -123,7 +127,7 @@ def tried(fault: Fault, source: bytes, tests: list[str], seconds: float, folder:
         status = os.waitstatus_to_exitcode(done[1])
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)  # programs that its tests started
-        if status != 4 or first.exists():  # 4: a test of that name is not there any more
+        if status != 4 or first.exists():  # 4: a test of that name no longer exists
             break
     if status == 5:
         raise RuntimeError(f"{log}: no test ran")
@@ -132,7 +136,7 @@ def tried(fault: Fault, source: bytes, tests: list[str], seconds: float, folder:
 
 
 def run(chosen: list[Fault], reached: Reached, workers: int, commit: str) -> Iterator[Outcome]:
-    """The outcome of each fault, as it comes."""
+    """Yield the outcome of each fault, in the order of completion."""
     waiting, busy = list(reversed(chosen)), dict[Fault, tuple[Any, ...]]()
     slots = [OUT / f"worker{n}" for n in range(workers)]
     while waiting or busy:
@@ -158,14 +162,14 @@ def run(chosen: list[Fault], reached: Reached, workers: int, commit: str) -> Ite
 
 
 def kept() -> dict[str, Outcome]:
-    """The latest outcome of each fault."""
+    """Return the latest outcome of each fault."""
     path = OUT / "results.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return {outcome.id: outcome for outcome in (Outcome(**json.loads(line)) for line in lines)}
 
 
 def holds(outcome: Outcome, commit: str) -> bool:
-    """Whether an outcome is that of this commit: killed by a test that, as the module, is what it was."""
+    """Return True if an outcome holds at `commit`: the same commit, or a kill whose module and test are unchanged."""
     if outcome.commit == commit or not outcome.killed:
         return outcome.commit == commit
     test = [] if outcome.how in ("import", *SIGNALS) else [outcome.how.partition("::")[0]]
@@ -174,14 +178,14 @@ def holds(outcome: Outcome, commit: str) -> bool:
 
 
 def accepted(path: Path = ACCEPTED) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Reviewed survivors by module, function and changed text; they stay valid while other lines move."""
+    """Return reviewed survivors by module, function and changed text; they stay valid while other lines move."""
     entries = tomllib.loads(path.read_text(encoding="utf-8"))["accepted"] if path.exists() else []
     return {(entry["module"], entry["function"], entry["after"]): entry for entry in entries}
 
 
 def show(outcomes: Iterable[Outcome], command: str) -> None:
-    """Print what was tried and what survived, and write it to data/mutants/mutants.md."""
-    from pipeline.report.tables import aligned
+    """Print the faults tried and the survivors, and write them to data/mutants/mutants.md."""
+    from pipeline.report.tables import markdown_table
 
     reviewed, found = accepted(), sorted(outcomes, key=lambda each: (each.room, each.module, each.line, each.id))
     alive = [each for each in found if not each.killed]
@@ -196,7 +200,7 @@ def show(outcomes: Iterable[Outcome], command: str) -> None:
         shares = [f"{100 * killed / whole:.1f}" if whole else "–" for whole in (tried, tried - equal)]
         rows.append([room, *map(str, (tried, killed, len(left), equal, given)), *shares])
     columns = ["room", "faults", "killed", "survived", "equivalent", "accepted", "killed %", "without equivalents %"]
-    text = f"**Faults by room**\n\n{aligned(columns, rows, [n > 0 for n in range(len(columns))])}\n"
+    text = f"**Faults by room**\n\n{markdown_table(columns, rows, [n > 0 for n in range(len(columns))])}\n"
     cells = [
         [
             f"{each.module.removeprefix('pipeline/')}:{each.line}",
@@ -206,14 +210,14 @@ def show(outcomes: Iterable[Outcome], command: str) -> None:
         for each in alive
     ]
     if cells:
-        text += f"\n**Survivors**\n\n{aligned(['where', 'fault', 'reason'], cells, [False] * 3, padded=False)}\n"
+        text += f"\n**Survivors**\n\n{markdown_table(['where', 'fault', 'reason'], cells, [False] * 3, padded=False)}\n"
     text += f"\n`{command}`\n"
     (OUT / "mutants.md").write_text(text, encoding="utf-8")
     print(text)
 
 
 def try_known(path: Path) -> list[dict[str, Any]]:
-    """The entries of a TOML list (module, before, after, tests), each with whether its tests noticed it."""
+    """Try the entries of a TOML list (module, before, after, tests); return each with whether its tests killed it."""
     entries = tomllib.loads(path.read_text(encoding="utf-8"))["fault"]
     for entry in entries:
         source = Path(entry["module"]).read_bytes()

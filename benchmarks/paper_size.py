@@ -1,4 +1,4 @@
-"""A speaker, a listener and a batch of the papers' size, and how fast this machine multiplies."""
+"""A speaker, a listener and a batch of the papers' size, and the speed of this machine's matrix products."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 
 from pipeline.composition.joint import Agents
 from pipeline.metrics.cider import CiderD, document_frequencies
-from pipeline.metrics.texts import Texts
+from pipeline.metrics.text_rewards import TextScorer
 from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
-from pipeline.runtime import products as products_of
+from pipeline.runtime import matmul_precision as products_of
 from pipeline.types import Batch
 
 IMAGES, REGIONS, SIZE, WORDS, LENGTH, BATCH = 1000, 36, 2048, 9487, 16, 128
@@ -26,11 +26,11 @@ ENDS = {16: 0.0, 10: 0.065}
 
 
 def world(length: int, device: str, batch: int = BATCH) -> tuple[Agents, Batch]:
-    """Drawn agents whose captions have `length` words in the mean, and a batch with human captions of `length`."""
+    """Return random agents whose captions have `length` words on average, and a batch of captions of `length` words."""
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
     lengths = np.full((IMAGES, 5), length)
-    ids = np.minimum(rng.zipf(1.25, (IMAGES, 5, LENGTH)), WORDS)  # a few words say most, as in human captions
+    ids = np.minimum(rng.zipf(1.25, (IMAGES, 5, LENGTH)), WORDS)  # a few words are most frequent, as in human captions
     references = [
         [text[:n].tolist() for text, n in zip(*image, strict=True)] for image in zip(ids, lengths, strict=True)
     ]
@@ -48,14 +48,14 @@ def world(length: int, device: str, batch: int = BATCH) -> tuple[Agents, Batch]:
     )
     with torch.no_grad():
         speaker.logit.bias[0] = float(np.log(max(ENDS[length], 1e-12) * WORDS))
-    texts = Texts(str, lambda image: [])
+    texts = TextScorer(str, lambda image: [])
     return Agents(speaker.to(device), listener.to(device), cider, texts), given.to(device)
 
 
 def products(device: str) -> float:
-    """Floating-point operations a second of the best of the step's own products on this machine, now.
+    """Return this machine's current floating-point operations per second in the fastest of the step's matrix products.
 
-    By the faster library; the one that training takes is in use afterwards.
+    Both libraries are tried; afterwards the one that training uses is set.
     """
     rates = []
     for library in (products_of.OWN, products_of.ONEDNN):
@@ -64,16 +64,16 @@ def products(device: str) -> float:
             left, right = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device)
             spent = fastest(partial(torch.nn.functional.linear, left, right), device, 8)
             rates.append(2 * rows * inner * columns / spent)
-    products_of.choose([Att2in(WORDS, SIZE), Listener(WORDS, SIZE)], torch.device(device))
+    products_of.choose_precision([Att2in(WORDS, SIZE), Listener(WORDS, SIZE)], torch.device(device))
     print(
         f"{device}, {torch.get_num_threads()} thread(s), products at {max(rates) / 1e9:,.0f} GFLOP/s at best; "
-        f"batch {BATCH}; library in use: {products_of.chosen()}"
+        f"batch {BATCH}; library in use: {products_of.current_precision()}"
     )
     return max(rates)
 
 
 def fastest(call: Callable[[], object], device: str, times: int) -> float:
-    """Seconds of the fastest of so many calls, after one to get warm: of one thread, those of the processor."""
+    """Return the seconds of the fastest of `times` calls after a warm-up; CPU seconds with one thread on the CPU."""
     clock = time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     spent = []
     for _ in range(times + 1):

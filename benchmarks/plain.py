@@ -1,7 +1,7 @@
-"""Unroll and listener as one would write them down: what the fast ones are measured against, and held to by tests.
+"""Plain unroll and listener: the reference for the fast ones in benchmarks and tests.
 
-Every caption is carried to the end, a word is a one-hot row that is multiplied with an embedding, every step is
-differentiated by autograd, and decoders are gone through in their plain form.
+Every caption is decoded to the end. A word is a one-hot row that is multiplied with an embedding. Autograd
+differentiates every step, and decoders run in their plain form.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from pipeline.models.att2in import Att2in
-from pipeline.models.decoder import Decoder, Dropout
+from pipeline.models.decoder import Decoder, RolloutDropout
 from pipeline.models.listener import EPSILON, Listener
 from pipeline.models.unroll import DROPOUT
-from pipeline.numbers import Numbers
 from pipeline.protocols import Channel
-from pipeline.types import Batch, Message, Places, Said, caption_mask
+from pipeline.random import BatchRandom
+from pipeline.types import Batch, Message, RelaxedTokens, TokenDistributions, caption_mask
 
 
 def unrolled(
     speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, gamma: float = 1.0
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens (N, T), their log-probabilities and entropies (N, T), and what is heard of them (N, T, V+1).
+    """Return tokens, log-probabilities and entropies (N, T), and the listener's input distributions (N, T, V+1).
 
-    `gamma`: guidance.
+    `gamma` is the weight of guidance.
     """
     total, width = len(batch) * channel.width, channel.width
-    drop = Dropout(speaker.dropout if speaker.training else 0.0, Numbers(batch, rng).apart(DROPOUT))
+    drop = RolloutDropout(speaker.dropout if speaker.training else 0.0, BatchRandom(batch, rng).apart(DROPOUT))
     rows = torch.arange(total, device=batch.device)
-    seen = speaker.see(batch)
+    seen = speaker.encode_image(batch)
     state, choose = speaker.begin(batch, seen, drop, width), channel.open(batch, speaker.vocabulary, rng)
     ended = torch.zeros_like(rows, dtype=torch.bool)
     if gamma != 1:
         unseen = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
-        unguided = speaker.begin(unseen, speaker.see(unseen), drop, width)
+        unguided = speaker.begin(unseen, speaker.encode_image(unseen), drop, width)
     words = speaker.word(torch.full_like(rows, speaker.vocabulary + 1))
     silence = F.one_hot(torch.tensor(0, device=batch.device), speaker.vocabulary + 1).to(seen)
     tokens: list[Tensor] = []
@@ -62,15 +62,15 @@ def unrolled(
         tokens.append(index)
         log_probs.append(distribution.gather(1, index.unsqueeze(1)).squeeze(1).masked_fill(ended, 0))
         entropies.append(-(distribution.exp() * distribution).sum(1).masked_fill(ended, 0))
-        words = speaker.word(symbol.index if symbol.fed is None else symbol.fed)
+        words = speaker.word(symbol.index if symbol.next_input is None else symbol.next_input)
         if channel.relaxes:
             heard = F.one_hot(symbol.index, speaker.vocabulary + 1).to(silence)
             soft, hard = channel.relax(logits, symbol.noise, symbol.index), heard
             mixed = channel.distribution(logits, symbol.noise, symbol.index)
             full = torch.zeros_like(ended) if symbol.full is None else symbol.full
             heard = torch.where(full.unsqueeze(1), mixed, soft + (hard - soft).detach())
-            heard = torch.where(symbol.through.unsqueeze(1), heard, hard)
-            if symbol.feeds_full:
+            heard = torch.where(symbol.straight_through.unsqueeze(1), heard, hard)
+            if symbol.feeds_relaxed:
                 words = torch.where(full.unsqueeze(1), mixed @ speaker.word.weight[:-1], words)
             said.append(torch.where(ended.unsqueeze(1), silence, heard))
         ended = index == 0
@@ -81,21 +81,23 @@ def unrolled(
 
 
 def speak(speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, seen: Tensor | None = None) -> Message:
-    """What the unroll's `speak` gives."""
+    """Return the message of the unroll's `generate`, by the plain form."""
     tokens, log_probs, entropies, said = unrolled(speaker, batch, channel, rng)
     tokens = tokens.view(len(batch), channel.width, -1)[:, : channel.samples].flatten(0, 1)
     images = torch.arange(len(tokens), device=tokens.device) // channel.samples
     heard = None
     if channel.relaxes:
-        heard = Said(full=Places(torch.arange(tokens.numel(), device=tokens.device), said.flatten(0, 1)))
+        heard = RelaxedTokens(
+            full=TokenDistributions(torch.arange(tokens.numel(), device=tokens.device), said.flatten(0, 1))
+        )
     return Message(tokens, caption_mask(tokens), images, channel.samples, log_probs, heard, entropies)
 
 
 def read(speaker: Decoder, batch: Batch, rng: Generator | None = None, seen: Tensor | None = None) -> Message:
-    """What the unroll's `read` gives; of decoders other than Att2in2 only where nothing is dropped."""
-    drop, tokens = Dropout(speaker.dropout if speaker.training else 0.0, Numbers(batch, rng)), batch.captions
-    reading = Att2in.read if isinstance(speaker, Att2in) else Decoder.read
-    hidden, _ = reading(speaker, batch, speaker.see(batch), drop)
+    """Return the message of the unroll's `teacher_force`; decoders other than Att2in2 only without dropout."""
+    drop, tokens = RolloutDropout(speaker.dropout if speaker.training else 0.0, BatchRandom(batch, rng)), batch.captions
+    reading = Att2in.teacher_force if isinstance(speaker, Att2in) else Decoder.teacher_force
+    hidden, _ = reading(speaker, batch, speaker.encode_image(batch), drop)
     distribution = speaker.logit(drop(hidden, None, tokens.shape[1])).log_softmax(-1).view(*tokens.shape, -1)
     log_probs = distribution.gather(2, tokens.unsqueeze(2)).squeeze(2) * caption_mask(tokens)
     images = torch.arange(len(tokens), device=tokens.device)
@@ -103,21 +105,21 @@ def read(speaker: Decoder, batch: Batch, rng: Generator | None = None, seen: Ten
 
 
 class PlainListener(Listener):
-    """VSE++ that multiplies one-hot rows with its embedding."""
+    """A VSE++ listener that multiplies one-hot rows with its embedding."""
 
     @classmethod
     def of(cls, listener: Listener) -> PlainListener:
-        """One with the weights of `listener`."""
+        """Return a plain listener with the weights of `listener`."""
         weight = next(listener.parameters())
         made = cls(**listener.arguments).to(weight.device, weight.dtype)
         made.load_state_dict(listener.state_dict())
         return made.train(listener.training)
 
-    def hear(self, message: Message) -> Tensor:
-        return self.plain_hear(message.tokens, message.rows(self.vocabulary))
+    def encode_text(self, message: Message) -> Tensor:
+        return self.plain_hear(message.tokens, message.distributions(self.vocabulary))
 
     def plain_hear(self, tokens: Tensor, said: Tensor) -> Tensor:
-        """(N, H): captions (N, T) of which `said` (N, T, V+1) is heard."""
+        """Return embeddings (N, H) of captions (N, T) given as distributions `said` (N, T, V+1)."""
         assert self.gru is not None
         words = said.to(self.word.weight.dtype) @ self.word.weight[:-1]
         begin = self.word.weight[-1].expand(len(words), 1, -1)

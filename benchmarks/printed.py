@@ -1,4 +1,4 @@
-"""Tables of Markdown that are printed row by row, as they are measured; `make record PROFILE=benchmarks` reads them."""
+"""Markdown tables printed row by row during measurement; `make record PROFILE=benchmarks` reads them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def table(caption: str, *columns: str, first: int = 24) -> Callable[..., None]:
-    """Print a table's head; what is returned prints a row of cells. `first`: characters that the first column needs."""
+    """Print a table's head, and return a function that prints a row; `first` is the width of the first column."""
     widths = [max(first, len(columns[0])), *(max(7, len(column)) for column in columns[1:])]
 
     def row(*cells: object) -> None:
@@ -22,5 +22,5 @@ def table(caption: str, *columns: str, first: int = 24) -> Callable[..., None]:
 
 
 def doing(what: str) -> None:
-    """Say on stderr, which no table is read from, what takes its time now."""
+    """Print the current work on stderr, from which no table is read."""
     print(f"  {what} …", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Which tests reach which line of the pipeline, measured by running them under coverage, one file after the other."""
+"""Map from lines of the pipeline to the tests that reach them, measured by coverage of one test file at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOLDERS = (
     "channels", "estimators", "scores", "composition", "methods", "models", "metrics", "evaluation", "analysis",
     "training", "data", "scenes/dialogs", "observatory", "report", "readers",
 )  # fmt: skip
-# tests at the root of tests/ that run in this process; the others start stages, which would not see the fault
+# tests at the root of tests/ that run in this process; the others start stages in processes without the fault
 WHOLE = (
     "asynchronous", "dialog_stages", "dialogs", "equivalences", "guidance", "methods", "observatory", "oracle",
     "oracle_credit", "oracle_estimators", "oracle_relax", "oracle_rewarded", "plain", "reward_training",
@@ -37,14 +37,14 @@ SLOWEST = 600  # seconds of a test file
 
 
 def test_files() -> list[Path]:
-    """The test files that run the modules of mathematics in their own process."""
+    """Return the test files that run the modules of mathematics in their own process."""
     found = [path for name in WHOLE if (path := Path(f"tests/test_{name}.py")).exists()]
     found += sorted(Path("tests/pipeline/workflow").glob("test_build*.py"))
     return found + [path for folder in FOLDERS for path in sorted(Path("tests/pipeline", folder).rglob("test_*.py"))]
 
 
 def forked(work: Callable[[], None], log: Path, seconds: float) -> int:
-    """The id of a process that does `work` and writes to `log`, for at most `seconds` of a processor's time."""
+    """Fork a process that runs `work` and writes to `log`, for at most `seconds` of CPU time; return its id."""
     sys.stdout.flush()
     if pid := os.fork():
         return pid
@@ -64,7 +64,7 @@ def forked(work: Callable[[], None], log: Path, seconds: float) -> int:
 
 
 def run_pytest(words: Sequence[str], *plugins: object) -> int:
-    """Run pytest in this process, with random examples that are the same each time."""
+    """Run pytest in this process with fixed random examples, and return its exit status."""
     import hypothesis
 
     hypothesis.settings.register_profile("mutants", database=None, derandomize=True, deadline=None)
@@ -79,7 +79,7 @@ def run_pytest(words: Sequence[str], *plugins: object) -> int:
 
 
 class _Measured:
-    """A plugin of pytest that notes which lines each test reaches, whether it passes, and how long it takes."""
+    """A pytest plugin that records the lines, the outcome and the duration of each test."""
 
     def __init__(self, coverage: Any) -> None:
         self.coverage = coverage
@@ -92,7 +92,7 @@ class _Measured:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
-        """What a fixture of several tests reaches is reached by all of its file."""
+        """Attribute the lines of a fixture that several tests share to all tests of its file."""
         shared = fixturedef.scope != "function"
         if shared:
             self.coverage.switch_context(self.test.partition("::")[0])
@@ -131,7 +131,7 @@ def _measure_file(path: Path, out: Path) -> None:
 
 
 def measure(folder: Path, workers: int = 1) -> Reached:
-    """Which tests reach which line; a test file runs again if it has changed or a module that it reaches has."""
+    """Return the tests by line; a test file runs again if it or a module that it reaches has changed."""
     folder.mkdir(parents=True, exist_ok=True)
     outs = {path: folder / (path.with_suffix("").as_posix().replace("/", ".") + ".json") for path in test_files()}
     waiting = [path for path, out in outs.items() if not _is_valid(out)]
@@ -177,10 +177,10 @@ class Reached:
                     self.lines[module][int(line)] |= {names[n] for n in tests}
 
     def tests(self, fault: Fault, budget: float) -> list[tuple[str, float]]:
-        """Tests that reach the fault and their seconds, of one file after the other.
+        """Return tests that reach the fault with their seconds, one file after the other.
 
-        The budget is spent on tests of the file that is named as the module is, then on cheap and near ones; of a test
-        with many parameters one set of them comes before the others of its kind.
+        The budget goes first to the test file named as the module, then to cheap and near tests. Of a test with many
+        parameters, one parameter set comes before the others.
         """
         stem, room = Path(fault.module).stem, Path(fault.module).parent.relative_to("pipeline").as_posix()
 
@@ -204,10 +204,11 @@ class Reached:
         return [(test, self.seconds[test]) for test in chosen]
 
     def _reaching(self, fault: Fault) -> set[str]:
-        """Tests that reach its statement.
+        """Return the tests that reach the fault's statement.
 
-        What runs at import alone (defaults, fields, constants) is reached by all tests of the functions around it; what
-        numba compiles is traced nowhere, and is reached by all tests of the modules that import it.
+        A statement that runs at import alone (a default, field or constant) counts as reached by all tests of the
+        functions around it. Code that numba compiles is not traced; it counts as reached by all tests of the modules
+        that import it.
         """
         bodies = [body for body in _bodies(fault.module) if body[0] == fault.function]
         if any(first <= fault.lines[0] <= last for _, first, last in bodies):
@@ -228,7 +229,7 @@ class Reached:
 
 @cache
 def _bodies(module: str) -> list[tuple[str, int, int]]:
-    """The functions of a module: qualified name, first and last line of the body."""
+    """Return the functions of a module: qualified name, first and last line of the body."""
     found = []
 
     def walk(node: ast.AST, names: list[str]) -> None:

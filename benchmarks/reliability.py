@@ -1,12 +1,12 @@
-"""What RELIABILITY.md promises, tried: stages that are killed, files that are damaged, disks that are full, and more.
+"""The promises of RELIABILITY.md, tried: killed stages, damaged files, full disks, and more.
 
     python benchmarks/reliability.py [ROW ...] [--kills 200] [--damages 1000] [--cases 1700] [--writers 32]
         [--images 200] [--world FOLDER]
 
-Each row is kept in data/reliability/ROW.json; data/reliability/reliability.md has them, and those that were not tried
-here as results/reliability.json has them; `make record PROFILE=reliability` makes that file anew. Stages are forked
-from this process, after its imports, so that random instants fall into their work and not into the start of an
-interpreter; Snakemake and what it starts are not.
+Each row is kept in data/reliability/ROW.json. data/reliability/reliability.md has these rows, and the other ones as
+results/reliability.json has them; `make record PROFILE=reliability` writes that file again. Stages are forked from this
+process after its imports, so that random instants fall into their work and not into the start of an interpreter.
+Snakemake and its jobs are not forked.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from printed import doing
 ROOT = Path(__file__).parents[1]
 OUT = Path("data/reliability")
 RECORDED = ROOT / "results/reliability.json"
-LONGEST = 160  # characters of what fell short
-GRID_SHARE = 50  # of so many kills, one of the grid, which takes as long as many stages
+LONGEST = 160  # characters of the failures
+GRID_SHARE = 50  # one of this many kills is of the grid, which takes as long as many stages
 MARKUP = [f"tests/pipeline/report/test_{name}.py" for name in ("page", "export", "browser")]
 
 
 @dataclass(frozen=True)
 class Line:
-    """What was tried so often, how often it held, and what fell short instead."""
+    """One line of the table: the trial, its number, how many held, and the failures."""
 
     tried: str
     times: int
@@ -49,7 +49,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Asked:
-    """How much of each row is asked for, and a toy world to try it on."""
+    """The requested number of trials for each row, and a toy world for them."""
 
     kills: int
     damages: int
@@ -61,7 +61,7 @@ class Asked:
 
 
 def counted(tried: str, outcomes: Iterable[str]) -> Line:
-    """`outcomes`: of each time what fell short, or nothing."""
+    """Count `outcomes`: each is a failure, or "" where the promise held."""
     found = list(outcomes)
     short = Counter(outcome for outcome in found if outcome)
     told = "; ".join(f"{number} × {outcome}" for outcome, number in short.most_common())
@@ -69,12 +69,12 @@ def counted(tried: str, outcomes: Iterable[str]) -> Line:
 
 
 def kills(asked: Asked) -> Iterator[Line]:
-    """SIGKILL, and the same command again."""
+    """Kill stages by SIGKILL, and run the same command again."""
     return _interruptions(asked, asked.kills, (signal.SIGKILL,), "SIGKILL")
 
 
 def notices(asked: Asked) -> Iterator[Line]:
-    """A quarter as many requests to end, of both kinds in turn."""
+    """Interrupt stages a quarter as often, by SIGTERM and SIGINT in turn."""
     return _interruptions(asked, asked.kills // 4, (signal.SIGTERM, signal.SIGINT), "SIGTERM or SIGINT")
 
 
@@ -96,7 +96,7 @@ def _interruptions(asked: Asked, number: int, requests: tuple[signal.Signals, ..
 
 
 def signals(asked: Asked) -> Iterator[Line]:
-    """A tenth as many requests to end, to the tree of `make repro`: its process group, or one process of it."""
+    """Interrupt `make repro` a tenth as often, by a signal to its process group or to one process of it."""
     from stopped import stopped
 
     times = asked.kills // 10
@@ -105,7 +105,7 @@ def signals(asked: Asked) -> Iterator[Line]:
 
 
 def damage(asked: Asked) -> Iterator[Line]:
-    """Damaged files of every kind that stages read."""
+    """Damage files of every kind that stages read."""
     from damaged import caches, damaged, kinds, records
 
     scratch = asked.scratch / "damage"
@@ -117,7 +117,7 @@ def damage(asked: Asked) -> Iterator[Line]:
 
 
 def disk(asked: Asked) -> Iterator[Line]:
-    """Full disks and read-only ones."""
+    """Run stages on full and on read-only disks."""
     from full_disk import filled, small_disk
     from interrupted import STAGES, Forked, import_everything
 
@@ -134,7 +134,7 @@ def disk(asked: Asked) -> Iterator[Line]:
 
 
 def fuzz(asked: Asked) -> Iterator[Line]:
-    """Inputs that nobody would write, as Hypothesis counts them."""
+    """Try random inputs, counted by Hypothesis."""
     said = _pytest(["tests/test_fuzz.py", "-s"], SAYWHICH_FUZZ_CASES=str(asked.cases))
     cases = sum(map(int, re.findall(r"(\d+) cases were tried", said)))
     failed = len(re.findall(r"^FAILED .*(?:another_kind|flipped|any_settings|any_array)", said, re.MULTILINE))
@@ -144,7 +144,7 @@ def fuzz(asked: Asked) -> Iterator[Line]:
 
 
 def _searched(asked: Asked) -> Line:
-    """Of each importer thrice as many inputs, chosen by what code of it they reach."""
+    """Try three times as many inputs per importer, selected by the code that they reach."""
     from fuzzed_bytes import importers
     from fuzzed_bytes import tried as of_atheris
 
@@ -160,7 +160,7 @@ def _searched(asked: Asked) -> Line:
 
 
 def writers(asked: Asked) -> Iterator[Line]:
-    """Many who write at once, and a server that is gone."""
+    """Try many concurrent writers, and an absent server."""
     said = _pytest(["tests/pipeline/tracking/test_recorder.py"], SAYWHICH_WRITERS=str(asked.writers))
     lost = "first_writers" in _failures(said)
     yield Line(f"{asked.writers} MLflow writers at once: no metric lost", asked.writers, 0 if lost else asked.writers)
@@ -168,24 +168,24 @@ def writers(asked: Asked) -> Iterator[Line]:
 
 
 def hostile(asked: Asked) -> Iterator[Line]:
-    """What strangers send: names, paths, links, archives, pickles, markup."""
+    """Try hostile names, paths, links, archives, pickles and markup."""
     yield _tests(_pytest(["tests/test_strangers.py"]), "names, paths, links and pickles of strangers")
     archives = ["tests/pipeline/corpora/test_archives.py", "tests/pipeline/runtime/test_untrusted.py"]
     yield _tests(_pytest(archives), "archives of strangers")
-    weights = ["tests/pipeline/features/test_weights.py", "tests/pipeline/models/test_weights.py"]
+    weights = ["tests/pipeline/features/test_network_weights.py", "tests/pipeline/models/test_agent_files.py"]
     yield _tests(_pytest(weights), "weights of strangers")
     yield _tests(_pytest([*MARKUP, "-k", "markup or formula or escaped or leave"]), "markup and formulas in captions")
 
 
 def diverging(asked: Asked) -> Iterator[Line]:
-    """Trainings that go wrong."""
+    """Try diverging training runs."""
     paths = ["tests/pipeline/training/test_loop.py", "tests/pipeline/evaluation/test_validation.py"]
     names = "diverge or no_numbers or infinite or exploding or says_the_same or dead_listener"
     yield _tests(_pytest([*paths, "-k", names]), "NaN, exploding gradients, collapse, endless captions")
 
 
 def memory(asked: Asked) -> Iterator[Line]:
-    """The most memory of stages on ten times the images; held where it is less than a quarter more."""
+    """Measure the stages' peak memory on ten times the images; the promise holds below a quarter more."""
     from grown import peaks
 
     for name, small, large in peaks(asked.scratch / "grown", asked.images, 10):
@@ -194,7 +194,7 @@ def memory(asked: Asked) -> Iterator[Line]:
 
 
 def server(asked: Asked) -> Iterator[Line]:
-    """What strangers send to the page, answers of studies that were damaged, and outputs that cannot be written."""
+    """Try hostile requests to the page, damaged answers of studies, and outputs that cannot be written."""
     from hostile_requests import captioned, hostile_bodies, hostile_outcome, serving, too_much
     from saywhich_world import make_repository
 
@@ -219,17 +219,17 @@ def server(asked: Asked) -> Iterator[Line]:
 
 
 def exports(asked: Asked) -> Iterator[Line]:
-    """Files of trained models that are damaged, exports that are killed, and exported models of strangers."""
+    """Try damaged files of trained models, killed exports, and hostile exported models."""
     from damaged import damaged
     from hostile_exports import hostile_values, killed_exports, model_files
     from saywhich_world import make_repository, paint
 
     import saywhich
-    from saywhich.export import export
+    from saywhich.exporting import export_model
 
     data = make_repository(asked.scratch, project=5, vector="mean_and_max", mirrored=True)
     model, out, photo = data / "models/psst_multinomial", asked.scratch / "out/model", paint(asked.scratch / "a.png", 5)
-    export(model, out)
+    export_model(model, out)
     for name, folder, root in (("in its repository", model, data), ("exported", out, out)):
         doing(f"damaged files of a model {name}")
         kind = model_files(name, folder, root, photo)
@@ -238,7 +238,7 @@ def exports(asked: Asked) -> Iterator[Line]:
     doing("killed exports")
     yield counted("SIGKILL before each write of an export", killed_exports(model, out))
     doing("hostile values")
-    saywhich.load(out).caption([photo])  # what is imported at first use is in all forks
+    saywhich.load(out).caption([photo])  # modules imported at first use are then in all forks
     yield counted("hostile values and tensors in an exported model", hostile_values(out, photo, asked.damages))
     captioners = ["tests/test_foreign_captioners.py", "tests/saywhich/test_hostile.py"]
     yield _tests(_pytest(captioners), "code, repositories, ranges and shapes of strangers' models")
@@ -279,14 +279,14 @@ def main() -> None:
             asked, began = Asked(**given, world=world.resolve(), scratch=Path(scratch) / row), time.monotonic()
             asked.scratch.mkdir()
             lines = []
-            for line in ROWS[row](asked):  # one after the other: what was tried is kept also where the rest is not
+            for line in ROWS[row](asked):  # each line is kept at once, also where a later one fails
                 lines.append(line)
                 keep(row, asked, lines, time.monotonic() - began)
         show()
 
 
 def keep(row: str, asked: Asked, lines: list[Line], seconds: float) -> None:
-    """Write the row down, with its command, and the commit of the code that was tried."""
+    """Write the row with its command and the commit of the code."""
     head = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -296,23 +296,24 @@ def keep(row: str, asked: Asked, lines: list[Line], seconds: float) -> None:
     found = {"command": command, "commit": head.stdout.strip(), "seconds": round(seconds)}
     found["lines"] = [asdict(line) for line in lines]
     OUT.mkdir(parents=True, exist_ok=True)
-    said = json.dumps(found, indent=1).replace(str(asked.world), "WORLD")  # a path of this machine tells nobody else
+    # a path of this machine means nothing elsewhere
+    said = json.dumps(found, indent=1).replace(str(asked.world), "WORLD")
     (OUT / f"{row}.json").write_text(said + "\n", encoding="utf-8")
 
 
 def show() -> None:
-    """Print all rows, each with the commit that it was tried at, and write them to data/reliability/reliability.md."""
-    from pipeline.report.tables import aligned
+    """Print all rows, each with its commit, and write them to data/reliability/reliability.md."""
+    from pipeline.report.tables import markdown_table
 
     columns = ["what was tried", "times", "held", "what fell short, or was skipped", "command", "commit"]
     cells = [line for row in ROWS for line in _kept(row)]
-    shown = f"**What was tried**\n\n{aligned(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
+    shown = f"**What was tried**\n\n{markdown_table(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
     (OUT / "reliability.md").write_text(shown, encoding="utf-8")
     print(shown)
 
 
 def _kept(row: str) -> list[list[str]]:
-    """Return the cells of each line of a row: as it was tried here, else as results/reliability.json has it."""
+    """Return the cells of each line of a row: those of this machine, else those of results/reliability.json."""
     if not (path := OUT / f"{row}.json").exists():
         recorded = json.loads(RECORDED.read_text(encoding="utf-8"))["tables"]["What was tried"]["rows"]
         return [cells for cells in recorded if re.search(rf"ROWS={row}\b", cells[4])]

@@ -1,11 +1,11 @@
-"""Captions that look for images and images that look for captions: seconds on one core beside numpy's argsort.
+"""Retrieval of images by captions and of captions by images: seconds on one core, compared with numpy's argsort.
 
     python benchmarks/retrieval.py
     python benchmarks/retrieval.py --large 100000
 
-The most memory that is needed beside the vectors for as many as no argsort could hold, of size 64 to save time: 30,000
-by default, because 100,000 take minutes. Then the ranks of 5,000 captions among 5,000 images, and the other way round.
-Seconds are those that the one core worked.
+The first table has the memory needed in addition to the vectors, for more captions and images than an argsort could
+hold. Their vectors have size 64 to save time, and there are 30,000 by default, because 100,000 take minutes. The second
+table has the ranks of 5,000 captions among 5,000 images, and the reverse. Seconds are CPU seconds of one core.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from printed import doing, table
 
-from pipeline.metrics.retrieval import search
+from pipeline.metrics.retrieval import rank_gallery
 
 T = TypeVar("T")
 
@@ -36,11 +36,11 @@ def main() -> None:
         print("numpy takes all cores; run with OMP_NUM_THREADS=1")
     torch.set_num_threads(1)
 
-    # first, because the most memory that a process ever held is what can be asked
+    # first, because a process can only be asked for its peak memory so far
     captions, images = _vectors(options.large, options.large, options.large_size)
     before = _peak()
     doing(f"ranks of {options.large:,} captions and images")
-    seconds, _ = _fastest(lambda: search(captions, images, torch.arange(options.large), shown=5), 1)
+    seconds, _ = _fastest(lambda: rank_gallery(captions, images, torch.arange(options.large), shown=5), 1)
     row = table(
         "Memory of ranks both ways", "captions, images", "size", "s", "MB beside the vectors", "MB of all scores"
     )
@@ -50,8 +50,8 @@ def main() -> None:
     doing("ranks of 5,000, and the peer's")
     captions, images = _vectors(5000, 5000, options.size)
     owners = torch.arange(5000)
-    ours, found = _fastest(lambda: search(captions, images, owners), 5)
-    one, _ = _fastest(lambda: search(captions, images, owners, shown=5), 5)
+    ours, found = _fastest(lambda: rank_gallery(captions, images, owners), 5)
+    one, _ = _fastest(lambda: rank_gallery(captions, images, owners, shown=5), 5)
     peer, (by_caption, by_image) = _fastest(lambda: _argsort(captions.numpy(), images.numpy()), 3)
     other = int((found.by_caption.numpy() != by_caption).sum() + (found.by_image.numpy() != by_image).sum())
     row = table(
@@ -70,7 +70,7 @@ def _vectors(captions: int, images: int, size: int) -> tuple[torch.Tensor, torch
 
 
 def _argsort(captions: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ranks as published code has them: sort each row, and look where the right one is."""
+    """Return ranks as published code computes them: sort each row, and find the right index."""
     scores = captions.astype(np.float64) @ images.T.astype(np.float64)
     right = np.arange(len(scores))[:, None]
     return tuple((np.argsort(-each, axis=1) == right).argmax(1) + 1 for each in (scores, scores.T))
@@ -86,7 +86,7 @@ def _fastest(call: Callable[[], T], times: int) -> tuple[float, T]:
 
 
 def _peak() -> float:
-    """Bytes."""
+    """Return the peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -2,7 +2,8 @@
 
     python benchmarks/stage_times.py [DATABASE]
 
-Cells of the grid are within `sweep`. What lies between stages is DVC: its start, what changed, keeping outputs.
+Cells of the grid are part of `sweep`. The time between stages is DVC's: its start, its check for changes, and its
+caching of outputs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Seconds from a stage's command to its first batch, and of a `dvc repro` with nothing to do, beside `import torch`.
+"""Seconds from a stage's command to its first batch, and of a `dvc repro` with nothing to do, against `import torch`.
 
     python benchmarks/start.py
 
-In a temporary copy of the workflow with few drawn images, which is run once before (a minute or two). The first batch
-is that of a training or an evaluation, or the first image that `features` opens; of the other stages it is the moment
-when they begin their record, which is when they have all that they need.
+The benchmark runs in a temporary copy of the workflow with few drawn images, after one complete run (a minute or two).
+The first batch is the first one of a training or an evaluation, or the first image that `features` opens. For other
+stages it is the start of their record, when all their inputs are loaded.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pathlib import Path
 from printed import doing, table
 
 ROOT = Path(__file__).resolve().parents[1]
-STAGES = {  # command line → module and function whose first call or answer is the first batch
+STAGES = {  # command line → module and function whose first call or result is the first batch
     "pretrain --role listener": "pipeline.data.batches._batch",
     "pretrain --role speaker": "pipeline.data.batches._batch",
     "train --method psst_multinomial": "pipeline.data.batches._batch",
     "adapt --method psst_multinomial": "pipeline.data.batches._batch",
     "evaluate --method psst_multinomial": "pipeline.data.batches._batch",
     "features": "pipeline.features.images.open_image",
-    "draw --dataset scenes": "pipeline.tracking.recorder.run",
-    "prepare": "pipeline.tracking.recorder.run",
-    "sweep": "pipeline.tracking.recorder.run",
-    "cross": "pipeline.tracking.recorder.run",
-    "report": "pipeline.tracking.recorder.run",
+    "draw --dataset scenes": "pipeline.tracking.recorder.record_run",
+    "prepare": "pipeline.tracking.recorder.record_run",
+    "sweep": "pipeline.tracking.recorder.record_run",
+    "cross": "pipeline.tracking.recorder.record_run",
+    "report": "pipeline.tracking.recorder.record_run",
 }
-# Imports nothing of ours before the stage does: the function is watched as soon as its module is there.
+# It imports nothing of the project before the stage does, and wraps the function when its module is loaded.
 WATCHED = """
 import importlib.util, os, runpy, sys
 name, _, function = sys.argv[1].rpartition(".")
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def _workflow(folder: Path, images: int) -> None:
-    """A repository with the scenes profile, as small as it goes."""
+    """Create a repository with the scenes profile at its smallest size."""
     sys.path.append(str(ROOT / "tests"))
     from toy_world import committed, written
     from whole_profiles import profile
@@ -108,13 +108,13 @@ def _workflow(folder: Path, images: int) -> None:
 
 
 def _fastest(times: int, folder: Path, *command: str, until: str = "") -> tuple[float, float]:
-    """Seconds and CPU seconds of a command, each of the run that took the least."""
+    """Return the smallest seconds and CPU seconds of a command over `times` runs."""
     seconds, cpu = zip(*(_run(folder, *command, until=until) for _ in range(times)), strict=True)
     return min(seconds), min(cpu)
 
 
 def _run(folder: Path, *command: str, until: str = "") -> tuple[float, float]:
-    """Seconds, and CPU seconds, until a command ends, which says `until`."""
+    """Return the seconds and CPU seconds of a command, whose output must contain `until`."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     began, used = time.perf_counter(), sum(os.times()[2:4])

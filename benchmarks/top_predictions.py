@@ -1,7 +1,7 @@
-"""Claim: weights, preprocessing and the opening of images fit together: a real network names what is in real photos.
+"""Claim: weights, preprocessing and image decoding fit together: a real network classifies real photos correctly.
 
-Prints the highest of ImageNet's classes for photos of a folder, taken at equal distances in the order of their names,
-to be compared with the photos by eye. Any classifier of timm does:
+The benchmark prints the highest of ImageNet's classes for photos of a folder, for comparison by eye. The photos are at
+equal distances in the order of their names. Any classifier of timm works:
 
     python -m benchmarks.top_predictions FOLDER --weights mobilenetv2_100_imagenet.safetensors --count 20
 """

@@ -1,4 +1,4 @@
-"""The one error that a user can mend, and what libraries' errors say in one line."""
+"""The error that a user can correct, and one-line forms of other errors' messages."""
 
 import unicodedata
 
@@ -8,22 +8,25 @@ HIDDEN = (
     "Cs",
     "Zl",
     "Zp",
-)  # categories of Unicode: control, format, half characters, line and paragraph ends
-JOINERS = "\u200c\u200d"  # of scripts and of emoji
+)  # Unicode categories: control, format, surrogates, line and paragraph separators
+JOINERS = "\u200c\u200d"  # zero-width joiners that scripts and emoji need
 
 
 class UserError(ValueError):
-    """One line: what is wrong, where, and what to do. Stages print it without a traceback and exit with 2."""
+    """An error with a one-line message: the fault, its place, and the remedy.
+
+    Stages print it without a traceback and exit with code 2.
+    """
 
     def __str__(self) -> str:
-        """The message in one line, whatever text of others it quotes."""
+        """Return the message in one line, even where it quotes text with line breaks."""
         return one_line(super().__str__())
 
 
 def one_line(text: str) -> str:
-    """Make what a terminal would obey or hide in `text` visible: line breaks, escapes, directions, half characters.
+    """Replace the characters of `text` that a terminal would obey or hide by visible escapes.
 
-    A line break becomes `\\n`, ESC `\\x1b`, U+202E `\\u202e`, a byte of a file's name that is not UTF-8 `\\xff`.
+    A line break becomes `\\n`, ESC `\\x1b`, U+202E `\\u202e`, and a byte of a file name that is not UTF-8 `\\xff`.
     """
     return text if text.isprintable() else "".join(map(_visible, text))
 
@@ -31,11 +34,11 @@ def one_line(text: str) -> str:
 def _visible(character: str) -> str:
     if unicodedata.category(character) not in HIDDEN or character in JOINERS:
         return character
-    if "\udc80" <= character <= "\udcff":  # a byte, as Python decodes names of files
+    if "\udc80" <= character <= "\udcff":  # a byte of a file name, decoded with surrogateescape
         return f"\\x{ord(character) - 0xDC00:02x}"
     return repr(character)[1:-1]
 
 
 def reason(error: Exception, longest: int = 160) -> str:
-    """The first line of an error's text, or its type where it has none, of at most `longest` characters."""
+    """Return the first line of an error's text, or its type's name, of at most `longest` characters."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:longest]

@@ -1,4 +1,4 @@
-"""The interfaces between the layers."""
+"""Interfaces between the layers: channels, scores, baselines, credit, scalings and estimators."""
 
 from __future__ import annotations
 
@@ -7,146 +7,146 @@ from typing import Protocol, runtime_checkable
 
 from torch import Generator, Tensor
 
-from pipeline.numbers import Numbers
-from pipeline.types import Batch, Message, Report, Symbol
+from pipeline.random import BatchRandom
+from pipeline.types import Batch, Message, Report, TokenChoice
 
 
 class Channel(Protocol):
-    """How words are chosen, and how they are heard. A frozen dataclass: equal channels share one rollout."""
+    """Rule that chooses tokens and determines their encoding. A frozen dataclass: equal channels share one rollout."""
 
     @property
-    def stream(self) -> str:
-        """The name of its random stream: what is drawn depends on it, the seed and the step alone."""
+    def rng_key(self) -> str:
+        """Name of the random stream. Draws depend on this name, the seed and the step alone."""
 
     @property
     def samples(self) -> int:
-        """Captions per image that come out."""
+        """Number of captions per image in the message."""
 
     @property
     def width(self) -> int:
-        """Captions per image that are unrolled; the first `samples` of them stay. Greater than `samples` in beams."""
+        """Number of captions per image that are unrolled; the message keeps the first `samples`. Beams unroll more."""
 
     @property
-    def learns(self) -> bool:
-        """Whether a gradient can go back to the speaker; without one the rollout builds no graph."""
+    def requires_grad(self) -> bool:
+        """Return whether a gradient can reach the speaker; without one the rollout builds no graph."""
 
     @property
     def dropout(self) -> bool:
-        """Whether a speaker in training mode keeps its dropout while it speaks through this channel."""
+        """Return whether a speaker in training mode keeps its dropout during rollouts through this channel."""
 
     @property
     def relaxes(self) -> bool:
-        """Whether words pass a gradient to a distribution, as a `RelaxingChannel`; else to their log-probability."""
+        """Return whether tokens pass a gradient to a distribution (`RelaxingChannel`), not to their log-probability."""
 
     @property
     def entropies(self) -> bool:
-        """Whether a message has the entropy of each word's distribution beside the word's log-probability."""
+        """Return whether a message holds the entropy of each token's distribution beside its log-probability."""
 
-    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Callable[[int, Tensor, Tensor], Symbol]:
-        """Begin B·width captions: a function of the time step, logits (N, V+1) without a graph, and rows (N,) int64.
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Callable[[int, Tensor, Tensor], TokenChoice]:
+        """Begin B·width captions and return the function that chooses their tokens.
 
-        The rows are which of the B·width captions these are: those that have ended may be left out. What is drawn for
-        a caption must not depend on that.
+        Its arguments are the time step, logits (N, V+1) without a graph, and rows (N,) int64. The rows are indices
+        among the B·width captions; ended captions may be absent. A caption's draw must not depend on absent captions.
         """
 
 
 class RelaxingChannel(Channel, Protocol):
-    """A channel whose words pass a gradient to a distribution (`relaxes`)."""
+    """A channel whose tokens pass a gradient to a distribution (`relaxes`)."""
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
-        """(M, V+1): what the gradient of the words `index` (M,) goes to, differentiable in `logits`.
+        """Return the distributions (M, V+1) that receive the gradient of the tokens `index` (M,).
 
-        `noise` is the symbols'. The value does not count.
+        They are differentiable in `logits`; only their gradient is used. `noise` is that of the `TokenChoice`.
         """
 
     def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
-        """(M, V+1): the distributions that are heard instead of the words `index` (M,), differentiable in `logits`."""
+        """Return the distributions (M, V+1) that replace the tokens `index` (M,), differentiable in `logits`."""
 
 
 class Score(Protocol):
-    """Judges captions; higher is better."""
+    """A number per caption; higher is better."""
 
     @property
     def differentiable(self) -> bool:
-        """Whether a gradient runs through `message.said` or `entropies`, and the score's own parameters."""
+        """Return whether a gradient passes through `message.relaxed` or `entropies` and the score's own parameters."""
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        """(N,) one number per caption."""
+        """Compute one number per caption, (N,)."""
 
 
 @runtime_checkable
-class Comparing(Protocol):
-    """Judges captions beside others of the same step, whatever channels those come through."""
+class BatchScore(Protocol):
+    """A score that compares captions with other captions of the same step, from any channel."""
 
     @property
     def differentiable(self) -> bool:
-        """As of a `Score`."""
+        """Return the same as `Score.differentiable`."""
 
-    def among(self, rollouts: Rollouts) -> Score:
-        """The score of the captions of this step."""
+    def bind_batch(self, rollouts: Rollouts) -> Score:
+        """Return the score for the captions of this step."""
 
 
 class Rollouts(Protocol):
-    """What the speaker said in this step."""
+    """The speaker's captions of one training step."""
 
     batch: Batch
 
     def of(self, channel: Channel) -> Message:
-        """The captions through `channel`, spoken once however often they are asked for."""
+        """Return the captions through `channel`; repeated calls share one rollout."""
 
-    def continued(self, channel: Channel, each: int) -> Message:
-        """Captions that begin like those through `channel`, N of T words, and that the speaker ends otherwise.
+    def continue_prefixes(self, channel: Channel, each: int) -> Message:
+        """Generate `each` continuations of every prefix of the captions (N, T) through `channel`, without gradient.
 
-        `each` for the words up to each place but the last of all, in rows (n, t, k); where the caption had ended by
-        then, it is the caption itself. No gradient.
+        Prefixes end at each position but the last. Rows are in the order (n, t, k). A caption that ended within the
+        prefix is repeated unchanged.
         """
 
-    def numbers(self, what: str) -> Numbers:
-        """Random numbers for the captions of this step, other ones for each `what`."""
+    def random(self, what: str) -> BatchRandom:
+        """Return random numbers for the captions of this step, a separate stream for each `what`."""
 
-    def once(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        """What `make` gives, made once in this step for all who ask for `what`."""
+    def cached(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """Return the result of `make`, computed once in this step for each key `what`."""
 
 
 class Baseline(Protocol):
-    """What to expect of a caption, to be subtracted from its score; no gradient runs through it."""
+    """The expected score of a caption, subtracted from its score; no gradient passes through it."""
 
     @property
-    def least(self) -> int:
-        """Captions per image that it takes."""
+    def min_samples(self) -> int:
+        """Minimum number of captions per image."""
 
     @property
-    def by_word(self) -> bool:
-        """Whether there is one number per word, (N, T), not one per caption."""
+    def per_token(self) -> bool:
+        """Return whether there is one number per token, (N, T), not one per caption, (N,)."""
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
-        """(N,), or (N, T) before each word, for captions whose scores are `value` (N,)."""
+        """Compute the baseline, (N,) or before each token (N, T), of captions with the scores `value` (N,)."""
 
 
 class Credit(Protocol):
-    """A score's share per word; no gradient runs through it."""
+    """The share of a score that each token receives; no gradient passes through it."""
 
     @property
-    def by_word(self) -> bool:
-        """Whether there is one number per word, (N, T), not one per caption."""
+    def per_token(self) -> bool:
+        """Return whether there is one number per token, (N, T), not one per caption, (N,)."""
 
     def __call__(self, value: Tensor, score: Score, channel: Channel, rollouts: Rollouts) -> Tensor:
-        """(N,), or (N, T) for each word, of captions through `channel` whose scores are `value` (N,)."""
+        """Compute the credit, (N,) or (N, T), of captions through `channel` with the scores `value` (N,)."""
 
 
 class Scaling(Protocol):
-    """What advantages are divided by."""
+    """The divisor of advantages."""
 
     @property
-    def least(self) -> int:
-        """Captions per image that it takes."""
+    def min_samples(self) -> int:
+        """Minimum number of captions per image."""
 
     def __call__(self, advantage: Tensor, rollouts: Rollouts) -> Tensor:
-        """(N,) from `advantage` (N,)."""
+        """Return the scaled advantages (N,) of `advantage` (N,)."""
 
 
 class Estimator(Protocol):
-    """How a score's gradient reaches the speaker."""
+    """The path of a score's gradient to the speaker."""
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
-        """A scalar to be minimised whose gradient estimates that of −E[score], and what is worth logging."""
+        """Return a scalar to be minimised, whose gradient estimates that of −E[score], and a report to be logged."""

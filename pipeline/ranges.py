@@ -1,6 +1,6 @@
-"""Ranges of numbers and lists, for the options of methods and the keys of params.yaml: `rho: Share = 0.25`.
+"""Types with ranges of numbers and lists, for method options and keys of params.yaml: `rho: Share = 0.25`.
 
-Every number has an upper bound: beyond it there is no memory, or no sense.
+Every number has an upper bound; larger values exceed the memory or have no meaning.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ NonNegative = Annotated[float, Ge(0), Le(1_000_000)]
 Weight = Annotated[float, Ge(-1_000_000), Le(1_000_000)]
 Count = Annotated[int, Ge(1), Le(10_000_000)]  # of images, epochs, steps
 Natural = Annotated[int, Ge(0), Le(10_000_000)]
-Size = Annotated[int, Ge(1), Le(16_384)]  # of a layer, a vector, a picture's side
-Few = Annotated[int, Ge(1), Le(1_000)]  # words of a caption, beams, layers, samples of an image
+Size = Annotated[int, Ge(1), Le(16_384)]  # of a layer, a vector, the side of an image
+Few = Annotated[int, Ge(1), Le(1_000)]  # tokens of a caption, beams, layers, samples per image
 Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
-Pixels = Annotated[int, Ge(1), Le(2048)]  # a side of what a network sees
+Pixels = Annotated[int, Ge(1), Le(2048)]  # the side of a network's input image
 Channels = Annotated[list[float], Field(min_length=3, max_length=3)]  # red, green and blue
 
 
-def different(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """`values`; raises ValueError if one of them is there twice."""
+def require_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return `values`. Raises ValueError if a value occurs twice."""
     if again := [value for i, value in enumerate(values) if value in values[:i]]:
         raise ValueError(f"{again[0]} is given twice")
     return values
 
 
-Each = [Field(strict=False, min_length=1), AfterValidator(different)]  # YAML's lists, not empty, nothing twice
+Each = [Field(strict=False, min_length=1), AfterValidator(require_distinct)]  # non-empty YAML lists of distinct values

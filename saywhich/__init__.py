@@ -1,4 +1,4 @@
-"""Trained speakers and listeners at work: captions that say which photo, and photos found by words.
+"""Inference with trained speakers and listeners: captions that identify a photo, and photo retrieval by text.
 
 >>> import saywhich
 >>> model = saywhich.load("data/models/psst_multinomial")  # or a folder that `saywhich export` wrote
@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saywhich.model import Caption, Found, Model
+    from saywhich.model import Caption, Model, SearchHit
 
-__all__ = ["Caption", "Found", "Model", "load"]
+__all__ = ["Caption", "Model", "SearchHit", "load"]
 
 
 def load(folder: str | Path) -> Model:
-    """The trained speaker and listener in `folder`, with their eyes: `data/models/<method>` of a repository, a cell of
-    its grid, or what `saywhich export` wrote.
+    """Load the trained speaker and listener in `folder`, with the feature extractor of their images.
 
-    Nothing in the folder is executed. Raises UserError (a ValueError) in one line where something is missing, or is not
-    what its digest says.
+    `folder` is `data/models/<method>` of a repository, a cell of its grid, or a folder that `saywhich export` wrote.
+    Nothing in it is executed. Raises UserError (a ValueError) in one line where a file is missing or its digest does
+    not match.
     """
-    from saywhich.folders import load as opened  # here: PyTorch takes a second to import
+    from saywhich.loading import load_model as opened  # here: PyTorch takes a second to import
 
     return opened(Path(folder))
 

@@ -1,4 +1,4 @@
-"""Where a speaker looked while it said a word."""
+"""Attention of a speaker to the regions of an image, word by word."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import torch
 from torch import Tensor
 
 from pipeline.models.att2in import Att2in
-from pipeline.models.decoder import Decoder, Dropout
-from pipeline.models.guided import Guided
-from pipeline.numbers import Numbers
+from pipeline.models.decoder import Decoder, RolloutDropout
+from pipeline.models.guided import GuidedDecoder
+from pipeline.random import BatchRandom
 from pipeline.types import Batch
 
 
 @torch.no_grad()
-def attention(speaker: Decoder, batch: Batch) -> Tensor | None:
-    """(M, T, R): of the captions (M, T) of a batch, each word's attention to each region, 1 in all.
+def caption_attention(speaker: Decoder, batch: Batch) -> Tensor | None:
+    """Return the attention (M, T, R) of each word of the batch's captions (M, T) to each region; each row sums to 1.
 
-    None for a speaker that does not have one attention per word.
+    Returns None for a speaker without one attention distribution per word.
     """
-    speaker = speaker.inner if isinstance(speaker, Guided) else speaker
+    speaker = speaker.inner if isinstance(speaker, GuidedDecoder) else speaker
     if not isinstance(speaker, Att2in):
         return None
-    state, found = speaker.begin(batch, speaker.see(batch), Dropout(0.0, Numbers(batch, None)), 1), []
-    for words in speaker.before(batch.captions).unbind(1):
+    state, found = (
+        speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 1),
+        [],
+    )
+    for words in speaker.shift_right(batch.captions).unbind(1):
         found.append(speaker.shares(speaker.query(state.h), state))
         _, state = speaker.step(speaker.word(words), state)
     return torch.stack(found, 1)

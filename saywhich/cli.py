@@ -1,4 +1,4 @@
-"""The commands: saywhich caption, find, export, serve. Each says in `--help` what it does."""
+"""The command line: `saywhich caption`, `find`, `export`, `serve` and `study`; `--help` describes each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from contextlib import suppress
 from importlib import import_module
 
 from pipeline.errors import UserError
-from pipeline.runtime.command import refusal
+from pipeline.runtime.command import describe_os_error
 
-# a module of saywhich/commands each: `add` gives its options to a parser, `run` takes them and gives the exit status
+# each is a module of saywhich/commands: `add` adds its options to a parser, `run` takes them and returns the exit
+# status
 COMMANDS = {
     "caption": "say what makes each photo this one",
     "find": "find photos by words",
@@ -24,28 +25,29 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status.
+    """Run a command and return its exit status.
 
-    0: done; 1: done, but for photos that could not be read; 2: a mistake of the user, or what the system refuses, told
-    in one line; 130: interrupted.
+    0: done. 1: done, except for photos that could not be read. 2: an error of the user or of the system, printed in one
+    line. 130: interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a character that the terminal has not is shown as its number
+        # print a character that the terminal's encoding lacks as its escape sequence
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         try:
             return _run(list(sys.argv[1:] if arguments is None else arguments))
         finally:
-            print(end="", flush=True)  # what cannot be written is told here, and not when Python ends
+            print(end="", flush=True)  # report a failed write here, not when Python exits
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    except BrokenPipeError:  # as of `saywhich caption FOLDER | head`
+    except BrokenPipeError:  # for example `saywhich caption FOLDER | head`
         _drop_output()
         return 0
     except OSError as error:
         _drop_output()
-        print(refusal("saywhich", error), file=sys.stderr)
+        print(describe_os_error("saywhich", error), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("saywhich: interrupted", file=sys.stderr)
@@ -57,13 +59,13 @@ def _run(given: Sequence[str]) -> int:
     several = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
     for name, about in COMMANDS.items():
         own = several.add_parser(name, help=about, description=about)
-        if given[:1] == [name]:  # the others need not be imported
+        if given[:1] == [name]:  # import only the command that is run
             import_module(f"saywhich.commands.{name}").add(own)
     options = parser.parse_args(given)
     return int(import_module(f"saywhich.commands.{options.command}").run(options))
 
 
 def _drop_output() -> None:
-    """Drop what could not be written to the standard output: Python would try again when it ends."""
+    """Redirect standard output to the null device: Python would write the rest again at exit."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""A trained speaker, its own listener and their eyes, for photos."""
+"""A trained speaker, its own listener and their feature extractor, applied to photos."""
 
 from __future__ import annotations
 
@@ -13,35 +13,34 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pipeline.channels.words import Beam, Multinomial, Without
+from pipeline.channels.hard import BanToken, Beam, Multinomial
 from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import ListenerJudge, Spoken, spoken
-from pipeline.evaluation.rerank import most_telling
-from pipeline.features.extractor import Seen
-from pipeline.features.films import open_film
+from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, judged_captions
+from pipeline.evaluation.rerank import rank_candidates
+from pipeline.features.extractor import ImageFeatures
+from pipeline.features.film_extractor import open_film
 from pipeline.models.decoder import Decoder
-from pipeline.models.decoding import decoding
+from pipeline.models.inference import optimize_for_decoding
 from pipeline.models.listener import Listener
-from pipeline.models.unroll import speak
+from pipeline.models.unroll import generate
 from pipeline.protocols import Channel
 from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
-from saywhich.eyes import Eyes
-from saywhich.photos import Photo, content, loaded, opened_photo
-from saywhich.places import Place
+from saywhich.feature_extractor import FeatureExtractor
+from saywhich.model_files import ModelFiles
+from saywhich.photos import Photo, content_digest, load_in_threads, open_photo
 
-AT_ONCE = 32  # photos that the network sees together
+AT_ONCE = 32  # photos in one batch of the network
 BEAM = 5
 
 
 @dataclass(frozen=True)
 class Caption:
-    """What was said of one photo; `str` of it is the text.
+    """A caption of one photo; `str` returns its text.
 
-    `candidates` begin with the chosen one where they were ranked. Among other photos, `rank` is the place at which the
-    listener finds this one by the caption, 1 the first of `of` photos, and `margin` by how much its score lies above
-    that of the best other one, below it if negative.
+    `candidates` begin with the selected caption where they were ranked. `rank` is the photo's retrieval rank by the
+    listener among `of` photos, 1 the best. `margin` is its score minus the best distractor's score.
     """
 
     text: str
@@ -55,31 +54,31 @@ class Caption:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A photo that was found: its place among those that were given, and the listener's score, −1 … 1."""
+class SearchHit:
+    """A retrieved photo: its index among the given photos, and the listener's score in −1 … 1."""
 
     index: int
     score: float
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What M photos are to a model."""
+class PhotoFeatures:
+    """Features of M photos under one model."""
 
-    pooled: Tensor  # (M, P), what the listener sees
-    regions: Tensor  # (M, R, D), what the speaker attends to
-    mask: Tensor  # (M, R) bool: which regions there are
-    boxes: Tensor | None  # (M, R, 4) as shares of width and height, where regions were detected
-    vectors: Tensor  # (M, H) of length 1: the listener's
-    contents: tuple[str, ...]  # names of what the network was shown
+    pooled: Tensor  # (M, P), the listener's input
+    regions: Tensor  # (M, R, D), the regions that the speaker attends to
+    mask: Tensor  # (M, R) bool: True for regions that exist
+    boxes: Tensor | None  # (M, R, 4) as shares of width and height, for detected regions
+    vectors: Tensor  # (M, H) of length 1: the listener's image embeddings
+    contents: tuple[str, ...]  # digests of the prepared images
 
     def __len__(self) -> int:
         return len(self.contents)
 
 
 @dataclass(frozen=True)
-class Others:
-    """What N photos are to a listener, among which others are to be told apart: vectors (N, H), and their names."""
+class Distractors:
+    """N distractors: the listener's image embeddings (N, H) and the digests of the prepared images."""
 
     vectors: Tensor
     contents: tuple[str, ...]
@@ -90,17 +89,17 @@ class Others:
 
 @dataclass(frozen=True)
 class Model:
-    """A speaker, its own listener and their eyes, on the CPU or an accelerator; what it says depends on nothing else.
+    """A speaker, its own listener and their feature extractor, on the CPU or an accelerator.
 
-    Images are paths, images of Pillow, or arrays (H, W, 3) of uint8; of a model of films, paths of films, too:
-    an image is one in which nothing moves.
+    Images are paths, Pillow images, or uint8 arrays (H, W, 3). A model of films also takes paths of films; an image
+    counts as a film without motion.
     """
 
     speaker: Decoder
     listener: Listener
-    eyes: Eyes
+    feature_extractor: FeatureExtractor
     vocabulary: Vocabulary
-    place: Place
+    place: ModelFiles
     device: torch.device
 
     def caption(
@@ -112,107 +111,113 @@ class Model:
         among: Sequence[Photo] | None = None,
         seed: int = 0,
     ) -> list[Caption]:
-        """A caption of each of M images: the best of a beam, or of `samples` captions drawn at random.
+        """Generate a caption for each of M images: the best of a beam, or the first of `samples` sampled captions.
 
-        With `among`, N other images, the beam's captions or the samples are candidates, and the one is taken by which
-        the listener finds the image most surely among them; an image of theirs that is the same does not count.
-        Without `among` the first sample is the caption. What is drawn of an image depends on it and on `seed`.
+        `among` are N distractors; the beam's captions or the samples are then candidates. The listener ranks the image
+        among the distractors by each candidate, and the best candidate is returned. A distractor identical to the image
+        does not count. The samples of an image depend only on the image and on `seed`.
 
         >>> caption = model.caption(["a.jpg"], samples=20, among=["a.jpg", "b.jpg", "c.jpg"])[0]
         >>> 1 <= caption.rank <= caption.of == 3
         True
         """
-        sight = self.see(images)
-        others = None if among is None else self.others(among)
-        return self.say(sight, beam=beam, samples=samples, among=others, seed=seed)
+        sight = self.extract_features(images)
+        others = None if among is None else self.distractors(among)
+        return self.caption_features(sight, beam=beam, samples=samples, among=others, seed=seed)
 
     def score(self, captions: Sequence[str], images: Sequence[Photo]) -> np.ndarray:
-        """(N, M) float32: how well each of N captions fits each of M images, by the listener, −1 … 1.
+        """Return the listener's scores (N, M) float32 of N captions and M images, cosines in −1 … 1.
 
         >>> model.score(["a dog", "two boats"], ["a.jpg", "b.jpg", "c.jpg"]).shape
         (2, 3)
         """
-        return (self.hear(captions) @ self.see(images).vectors.T).numpy()
+        return (self.encode_text(captions) @ self.extract_features(images).vectors.T).numpy()
 
-    def find(self, text: str, images: Sequence[Photo], top: int | None = 10) -> list[Found]:
-        """The `top` of M images that fit `text` best, the best first; None: all of them.
+    def find(self, text: str, images: Sequence[Photo], top: int | None = 10) -> list[SearchHit]:
+        """Return the `top` of M images that score highest with `text`, best first; None returns all.
 
         >>> found = model.find("two boats", ["a.jpg", "b.jpg", "c.jpg"], top=2)
         >>> len(found), found[0].score >= found[1].score
         (2, True)
         """
-        return best(self.hear([text])[0], self.see(images).vectors, top)
+        return best_matches(self.encode_text([text])[0], self.extract_features(images).vectors, top)
 
-    def see(self, images: Sequence[Photo]) -> Sight:
-        """What M images are to this model; UserError for the first that cannot be read."""
+    def extract_features(self, images: Sequence[Photo]) -> PhotoFeatures:
+        """Extract the features of M images; raises UserError for the first that cannot be read."""
         parts = []
-        for part in loaded(images, self.prepare, AT_ONCE):
+        for part in load_in_threads(images, self.prepare, AT_ONCE):
             for _, tensor in part:
                 if isinstance(tensor, UserError):
                     raise tensor
-            parts.append(self.look([tensor for _, tensor in part if isinstance(tensor, Tensor)]))
-        return joined(parts) if parts else self._nothing()
+            parts.append(self.features_of([tensor for _, tensor in part if isinstance(tensor, Tensor)]))
+        return join_features(parts) if parts else self._nothing()
 
     def prepare(self, photo: Photo) -> Tensor:
         """Prepare a photo as the network's input (3, S, S), or the frames (F, 3, S, S) of a film.
 
-        Raises as `opened_photo` does.
+        Raises as `open_photo` does.
         """
-        if self.eyes.frames is None or not isinstance(photo, str | Path):
-            with opened_photo(photo, self.eyes.bytes_per_pixel) as image:
-                return self.eyes.prepare(image)
+        if self.feature_extractor.frames is None or not isinstance(photo, str | Path):
+            with open_photo(photo, self.feature_extractor.bytes_per_pixel) as image:
+                return self.feature_extractor.prepare(image)
         try:
-            return self.eyes.prepare(open_film(Path(photo), self.eyes.frames, self.eyes.manifest.get("rate")))
+            return self.feature_extractor.prepare(
+                open_film(Path(photo), self.feature_extractor.frames, self.feature_extractor.manifest.get("rate"))
+            )
         except FileNotFoundError:
             raise UserError(f"{photo}: no such photo") from None
 
-    def others(self, images: Sequence[Photo]) -> Others:
-        """N images as those among which others are told apart."""
-        seen = self.see(images)
-        return Others(seen.vectors, seen.contents)
+    def distractors(self, images: Sequence[Photo]) -> Distractors:
+        """Encode N images as distractors."""
+        seen = self.extract_features(images)
+        return Distractors(seen.vectors, seen.contents)
 
-    def look(self, prepared: Sequence[Tensor]) -> Sight:
-        """What M images, as `prepare` makes them, are to this model."""
-        seen = self.eyes(prepared)
-        mirrored = self.eyes(prepared, mirrored=True) if self.eyes.mirrored else None
+    def features_of(self, prepared: Sequence[Tensor]) -> PhotoFeatures:
+        """Extract the features of M images that `prepare` returned."""
+        seen = self.feature_extractor(prepared)
+        mirrored = self.feature_extractor(prepared, mirrored=True) if self.feature_extractor.mirrored else None
         judge = self._judge(seen, mirrored)
         mask = torch.arange(seen.regions.shape[1]) < seen.region_count.unsqueeze(1)
-        vectors = judge.look(torch.arange(len(prepared))).cpu()
-        return Sight(seen.pooled, seen.regions, mask, seen.boxes, vectors, tuple(map(content, prepared)))
+        vectors = judge.encode_image(torch.arange(len(prepared))).cpu()
+        return PhotoFeatures(seen.pooled, seen.regions, mask, seen.boxes, vectors, tuple(map(content_digest, prepared)))
 
-    def hear(self, captions: Sequence[str]) -> Tensor:
-        """(N, H) of length 1: what the listener makes of N captions."""
+    def encode_text(self, captions: Sequence[str]) -> Tensor:
+        """Return the listener's embeddings (N, H) of N captions, each of length 1."""
         vocabulary = self.vocabulary
         texts = [text if vocabulary.reads_text else " ".join(tokenise(text)) for text in captions]
-        return self._judge().hear(spoken(texts, vocabulary, self.speaker.max_words)).cpu()
+        return self._judge().encode_text(judged_captions(texts, vocabulary, self.speaker.max_words)).cpu()
 
     @torch.no_grad()
-    def say(
+    def caption_features(
         self,
-        sight: Sight,
+        sight: PhotoFeatures,
         *,
         beam: int = BEAM,
         samples: int | None = None,
-        among: Others | None = None,
+        among: Distractors | None = None,
         seed: int = 0,
     ) -> list[Caption]:
-        """`caption` of images that were seen already."""
+        """Generate captions as `caption` does, from extracted features.
+
+        Raises UserError where `beam` or `samples` is below 1.
+        """
         if min(beam, 1 if samples is None else samples) < 1:
             raise UserError(f"beam {beam}, samples {samples}: give 1 or more")
         if not len(sight):
             return []
         channel: Channel = Beam(beam, 1 if among is None else beam)
         if samples is not None:
-            channel = Multinomial(samples, learns=False)
-        parts = parts_of(sight, AT_ONCE if samples is None else 1)  # what is drawn depends on no other image
+            channel = Multinomial(samples, requires_grad=False)
+        # one image at a time, so that samples depend on no other image
+        parts = split_features(sight, AT_ONCE if samples is None else 1)
         tokens = torch.cat([self._spoken(part, channel, seed) for part in parts])
         texts = [[self.vocabulary.decode(row) for row in rows] for rows in tokens.tolist()]
         if among is None:
             return [Caption(said[0], tuple(said)) for said in texts]
-        flat = Spoken(tokens.flatten(0, 1), [text for said in texts for text in said])
-        heard = self._judge().hear(flat).cpu().unflatten(0, tokens.shape[:2])
+        flat = JudgedCaptions(tokens.flatten(0, 1), [text for said in texts for text in said])
+        heard = self._judge().encode_text(flat).cpu().unflatten(0, tokens.shape[:2])
         same = torch.tensor([[mine == other for other in among.contents] for mine in sight.contents])
-        chosen = most_telling(heard, sight.vectors, among.vectors, same.view(len(sight), len(among)))
+        chosen = rank_candidates(heard, sight.vectors, among.vectors, same.view(len(sight), len(among)))
         captions = []
         for row, (said, which) in enumerate(zip(texts, chosen.best.tolist(), strict=True)):
             candidates = (said[which], *said[:which], *said[which + 1 :])
@@ -221,53 +226,53 @@ class Model:
             captions.append(Caption(said[which], candidates, rank, of, margin))
         return captions
 
-    def _spoken(self, sight: Sight, channel: Channel, seed: int) -> Tensor:
-        """(M, K, T) through `channel`; the word UNK is never said."""
-        channel = Without(channel, self.vocabulary.unk) if self.vocabulary.unk >= 0 else channel
+    def _spoken(self, sight: PhotoFeatures, channel: Channel, seed: int) -> Tensor:
+        """Generate captions (M, K, T) through `channel`, with the token UNK banned."""
+        channel = BanToken(channel, self.vocabulary.unk) if self.vocabulary.unk >= 0 else channel
         drawn = int(hashlib.sha256(f"{seed} {sight.contents[0]}".encode()).hexdigest()[:15], 16)
         rng = torch.Generator(self.device).manual_seed(drawn)
-        speaker = decoding(self.speaker.to(self.device).eval())
-        tokens = speak(speaker, batch_of(sight).to(self.device), channel, rng).tokens.cpu()
+        speaker = optimize_for_decoding(self.speaker.to(self.device).eval())
+        tokens = generate(speaker, batch_of(sight).to(self.device), channel, rng).tokens.cpu()
         return pad(tokens, (0, speaker.max_words - tokens.shape[1])).unflatten(0, (len(sight), -1))
 
-    def _judge(self, seen: Seen | None = None, mirrored: Seen | None = None) -> ListenerJudge:
-        def of(these: Seen | None) -> Any:
+    def _judge(self, seen: ImageFeatures | None = None, mirrored: ImageFeatures | None = None) -> ListenerJudge:
+        def of(these: ImageFeatures | None) -> Any:
             return None if these is None else lambda rows: these.pooled[rows]
 
         return ListenerJudge(self.listener, of(seen), self.device, of(mirrored))
 
-    def _nothing(self) -> Sight:
-        """No photo at all."""
-        regions = torch.zeros(0, *self.eyes.network.regions_shape)
-        empty = torch.zeros(0, self.eyes.network.pooled_size)
+    def _nothing(self) -> PhotoFeatures:
+        """Return the features of zero photos."""
+        regions = torch.zeros(0, *self.feature_extractor.network.regions_shape)
+        empty = torch.zeros(0, self.feature_extractor.network.pooled_size)
         vectors = torch.zeros(0, self.listener.image.out_features)
-        return Sight(empty, regions, regions.any(2), None, vectors, ())
+        return PhotoFeatures(empty, regions, regions.any(2), None, vectors, ())
 
 
-def batch_of(sight: Sight, tokens: Tensor | None = None) -> Batch:
-    """Photos as a batch, with captions (M, T), if there are any."""
+def batch_of(sight: PhotoFeatures, tokens: Tensor | None = None) -> Batch:
+    """Return M photos as a batch, with captions (M, T) if given."""
     captions = torch.zeros(len(sight), 1, dtype=torch.int64) if tokens is None else tokens
     return Batch(torch.arange(len(sight)), sight.pooled, sight.regions, sight.mask, captions)
 
 
-def joined(parts: Sequence[Sight]) -> Sight:
-    """Photos that were seen one batch after the other."""
+def join_features(parts: Sequence[PhotoFeatures]) -> PhotoFeatures:
+    """Join the features of several batches of photos."""
     boxes = [part.boxes for part in parts if part.boxes is not None]
     tensors = {name: torch.cat([getattr(part, name) for part in parts]) for name in ("pooled", "regions", "mask")}
     vectors, contents = torch.cat([part.vectors for part in parts]), tuple(c for part in parts for c in part.contents)
-    return Sight(**tensors, boxes=torch.cat(boxes) if boxes else None, vectors=vectors, contents=contents)
+    return PhotoFeatures(**tensors, boxes=torch.cat(boxes) if boxes else None, vectors=vectors, contents=contents)
 
 
-def best(heard: Tensor, vectors: Tensor, top: int | None) -> list[Found]:
-    """The `top` of M images with vectors (M, H) for one text (H,); of equal ones the first comes first."""
+def best_matches(heard: Tensor, vectors: Tensor, top: int | None) -> list[SearchHit]:
+    """Return the `top` of M images with embeddings (M, H) for one text embedding (H,); ties keep their order."""
     scores = vectors @ heard
     order = scores.argsort(descending=True, stable=True)[:top]
-    return [Found(int(index), float(scores[index])) for index in order]
+    return [SearchHit(int(index), float(scores[index])) for index in order]
 
 
-def parts_of(sight: Sight, size: int) -> Iterator[Sight]:
-    """Those photos, `size` at once."""
+def split_features(sight: PhotoFeatures, size: int) -> Iterator[PhotoFeatures]:
+    """Split features into parts of at most `size` photos."""
     for first in range(0, len(sight), size):
         some = slice(first, first + size)
         tensors = {name: getattr(sight, name)[some] for name in ("pooled", "regions", "mask", "vectors", "contents")}
-        yield Sight(**tensors, boxes=None if sight.boxes is None else sight.boxes[some])
+        yield PhotoFeatures(**tensors, boxes=None if sight.boxes is None else sight.boxes[some])

@@ -1,4 +1,4 @@
-"""The model card of an exported model: its front matter through a YAML writer, its text with all values escaped."""
+"""The model card of an exported model: YAML front matter and a text with all values escaped."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pipeline.errors import one_line
 from pipeline.runtime.escaping import markdown_code, markdown_text
 
 
-def card(description: Mapping[str, Any]) -> str:
-    """Write the model card: front matter as model hubs read it, and what a reader wants to know."""
+def model_card(description: Mapping[str, Any]) -> str:
+    """Return the model card: front matter in the form of model hubs, then the text."""
     said = {"settings": {}, "signature": "", "metrics": [], "samples": [], "images": 0, **description}
     pages = Environment(
         loader=PackageLoader("saywhich", "pages"),
@@ -51,6 +51,6 @@ def _front_matter(said: Mapping[str, Any]) -> dict[str, Any]:
 
 def _yaml(content: Mapping[str, Any]) -> str:
     writer, out = YAML(), io.StringIO()
-    writer.width = 1_000_000  # a text stays in its line
+    writer.width = 1_000_000  # no line breaks within a text
     writer.dump(content, out)
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""Files that commands write: an older file stays as it is until the new one is whole."""
+"""Output files of commands; an existing file is replaced only when the new one is complete."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pipeline.runtime.files import atomic_path
 
 
 @contextmanager
-def output(path: Path) -> Iterator[TextIO]:
+def open_output(path: Path) -> Iterator[TextIO]:
     """Open `path` for writing; a plain file is written beside it and renamed when the block ends without an error.
 
-    Pipes and devices are written as they are. Raises OSError before the block where nothing can be written there.
+    Pipes and devices are written directly. Raises OSError before the block where `path` cannot be written.
     """
     if path.exists() and not path.is_file():
         with open(path, "w", newline="", encoding="utf-8") as file:
@@ -24,6 +24,6 @@ def output(path: Path) -> Iterator[TextIO]:
         with atomic_path(path.resolve()) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
             yield file
     except OSError as error:
-        if str(error.filename).endswith(".part"):  # the name that the user gave says more
+        if str(error.filename).endswith(".part"):  # report the user's path, not the temporary one
             error.filename = str(path)
         raise

@@ -1,4 +1,4 @@
-"""Photos as people have them: files, folders of files, Pillow's images, arrays."""
+"""Photo input: files, folders of files, Pillow images, arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from pipeline.errors import UserError
-from pipeline.features.images import opened, shown
+from pipeline.features.images import open_within, to_upright_rgb
 from pipeline.readers.folder import PHOTOS
 
 if TYPE_CHECKING:
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class Undecoded(Protocol):
-    """A photo that is decoded when it is needed, and not kept."""
+class UndecodedPhoto(Protocol):
+    """A photo that is decoded on demand and not kept."""
 
     def opened(self, used: int) -> AbstractContextManager[Image.Image]:
-        """Decode the photo for a block that uses `used` bytes more for each of its pixels."""
+        """Decode the photo for a block that uses `used` further bytes per pixel."""
         ...
 
 
-Photo = str | Path | Image.Image | np.ndarray | Undecoded
+Photo = str | Path | Image.Image | np.ndarray | UndecodedPhoto
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-THREADS = 4  # that decode
+THREADS = 4  # decoding threads
 
 
 @contextmanager
-def opened_photo(photo: Photo, used: int) -> Iterator[Image.Image]:
-    """Open a photo as an upright RGB image, for a block that uses `used` bytes more for each of its pixels.
+def open_photo(photo: Photo, used: int) -> Iterator[Image.Image]:
+    """Open a photo as an upright RGB image, for a block that uses `used` further bytes per pixel.
 
-    A photo is a path, an image of Pillow of any mode, an array (H, W), (H, W, 3) or (H, W, 4) of uint8, or `Undecoded`.
-    Raises UserError for what is none of these, and for a file that is missing or cannot be decoded.
+    A photo is a path, a Pillow image of any mode, an `UndecodedPhoto`, or a uint8 array (H, W), (H, W, 3) or (H, W, 4).
+    Raises UserError for any other array, and for a file that is missing or cannot be decoded.
     """
     if isinstance(photo, np.ndarray):
         if photo.dtype != np.uint8 or photo.ndim not in (2, 3) or photo.shape[2:] not in ((), (3,), (4,)):
@@ -50,27 +50,26 @@ def opened_photo(photo: Photo, used: int) -> Iterator[Image.Image]:
             raise UserError(f"an array {kind} is no photo: give uint8, (height, width) or (height, width, 3 or 4)")
         photo = Image.fromarray(photo)
     if isinstance(photo, Image.Image):
-        yield shown(photo)
+        yield to_upright_rgb(photo)
         return
     with ExitStack() as stack:
         try:
-            file = opened(Path(photo), used) if isinstance(photo, str | Path) else photo.opened(used)
+            file = open_within(Path(photo), used) if isinstance(photo, str | Path) else photo.opened(used)
             image = stack.enter_context(file)
         except FileNotFoundError:
             raise UserError(f"{photo}: no such photo") from None
         yield image
 
 
-def content(prepared: Tensor) -> str:
-    """Names what a network is shown: photos of equal names cannot be told apart."""
+def content_digest(prepared: Tensor) -> str:
+    """Return the SHA-256 of a prepared image; the network cannot distinguish photos with equal digests."""
     return hashlib.sha256(prepared.contiguous().numpy().tobytes()).hexdigest()
 
 
-def files(places: Iterable[str | Path]) -> list[Path]:
-    """The photos that are named, and those in folders that are named and below them, in the order of their names.
+def photo_files(places: Iterable[str | Path]) -> list[Path]:
+    """Return the given photos, and all photos in and below the given folders, each folder's sorted by name.
 
-    Hidden files and folders are passed over. Raises UserError for a place that is not there, and where there is no
-    photo at all.
+    Hidden files and folders are skipped. Raises UserError for a path that does not exist, and where no photo is found.
     """
     found: list[Path] = []
     asked = [Path(place) for place in places]
@@ -96,10 +95,13 @@ def _below(folder: Path) -> list[Path]:
     return found
 
 
-def loaded(
+def load_in_threads(
     items: Iterable[Item], load: Callable[[Item], Result], at_once: int
 ) -> Iterator[list[tuple[Item, Result | UserError]]]:
-    """`load` of each item in threads, in the order of the items, `at_once` together; an error stands for its item."""
+    """Yield `load` of each item from threads, in the order of the items, `at_once` in a batch.
+
+    A UserError is yielded in place of its item's result.
+    """
 
     def tried(item: Item) -> Result | UserError:
         try:

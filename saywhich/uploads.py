@@ -1,4 +1,4 @@
-"""Photos that come over the network: how much of a request is read, how long, and what of it is decoded."""
+"""Photos uploaded over HTTP: limits of a request's size, time and memory, and decoding."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipeline.errors import UserError, reason
-from pipeline.features.images import decoded as decoded_file
+from pipeline.features.images import decode_within as decoded_file
 from pipeline.runtime.memory import return_freed
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-BODY = "saywhich.body"  # where a request's scope has its content
-OVERHEAD = 4_000_000  # bytes that a request counts beside its content
-PIECE = 65_536  # bytes of an answer that are sent at once
-LONGEST = 200  # characters of a line that is answered
+BODY = "saywhich.body"  # the key of the content in a request's scope
+OVERHEAD = 4_000_000  # bytes counted for a request in addition to its content
+PIECE = 65_536  # bytes of a response sent at once
+LONGEST = 200  # characters of an error message in a response
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What requests may cost."""
+class UploadLimits:
+    """The limits of a request."""
 
     megabytes: int = 40  # of a whole request
     megapixels: int = 50  # of a photo
     photos: int = 60
-    seconds: float = 60  # for a request to come, to wait, to be worked on and to be answered: for each of these
+    seconds: float = 60  # for each of: receiving, waiting, working, sending the response
     megapixels_together: int = 300  # of all photos of a request
     captions: int = 20_000  # photos × models × samples, or × beam
-    held_megabytes: int = 200  # of all requests that are held at once
-    idle: float = 10  # seconds in which nothing of a request comes
+    held_megabytes: int = 200  # of all requests in memory together
+    idle: float = 10  # seconds without data after which a request is dropped
 
 
 class RefusedError(Exception):
-    """A request that is not read to its end: an HTTP status, and why."""
+    """A request refused before it is read completely; its arguments are an HTTP status and a reason."""
 
 
 class Uploads:
-    """The middleware that reads requests: each within its length and its time, and all within a bound of memory.
+    """Middleware that reads requests within limits of length and time, and all requests within a limit of memory.
 
-    A request is admitted where it takes at most half of what is free, so that small requests find room beside large
-    ones. The application finds the content in the scope, under `BODY`, and a disconnected client by `receive`.
+    A request is admitted if it takes at most half of the free memory, so that small requests fit beside large ones. The
+    application reads the content from the scope, under `BODY`, and learns from `receive` that the client disconnected.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, headers: dict[str, str]):
+    def __init__(self, app: ASGIApp, limits: UploadLimits, headers: dict[str, str]):
         self.app, self.limits = app, limits
         self.headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         self.free = 1_000_000 * limits.held_megabytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; of a request that is refused nothing more is read."""
+        """Answer a request; a refused request is not read further."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -69,7 +69,7 @@ class Uploads:
             status, why = refused.args
             await JSONResponse({"detail": why}, status, {"Connection": "close"})(scope, receive, send)
         except TimeoutError:
-            return  # the client takes no answer: the server closes the connection
+            return  # the client reads no response: the server closes the connection
         finally:
             scope.pop(BODY, None)
             self.free += held
@@ -85,7 +85,7 @@ class Uploads:
         return int(length)
 
     def _admitted(self, length: int) -> int:
-        """Take the request's bytes from those that are free."""
+        """Reserve the memory of a request; raises RefusedError 503 where too little is free."""
         held = length + OVERHEAD
         if held > self.free / 2:
             raise RefusedError(503, "too many photos are on their way at once; try again in a moment")
@@ -93,7 +93,7 @@ class Uploads:
         return held
 
     async def _read(self, receive: Receive, length: int) -> bytearray:
-        """The request's content, into memory that is taken once."""
+        """Read the request's content into one buffer; raises RefusedError where it is slow or incomplete."""
         content, end = bytearray(length), 0
         try:
             async with asyncio.timeout(self.limits.seconds):
@@ -115,7 +115,7 @@ class Uploads:
         return content
 
     def _sender(self, send: Send) -> Send:
-        """Send answers with our headers, in pieces, so that one that nobody takes does not stay in memory."""
+        """Return a `send` that adds our headers and sends in pieces: an unread response must not stay in memory."""
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -133,16 +133,16 @@ class Uploads:
 
 @dataclass(frozen=True)
 class Upload:
-    """An uploaded photo, which is decoded when it is needed; `check` ends work that is no longer wanted."""
+    """An uploaded photo, decoded on demand; `check` raises where its work is no longer needed."""
 
     number: int
     content: bytes
-    limits: Limits
+    limits: UploadLimits
     check: Callable[[], object] = object
 
     @contextmanager
     def opened(self, used: int) -> Iterator[Image.Image]:
-        """Decode the photo for a block; UserError with its number where that is not possible."""
+        """Decode the photo for a block; raises UserError with its number where that is not possible."""
         self.check()
         with ExitStack() as stack:
             with _named(f"photo {self.number}"):
@@ -150,8 +150,8 @@ class Upload:
             yield image
 
 
-def check_photos(photos: Sequence[bytes], limits: Limits) -> None:
-    """Raise UserError for photos that are too many or too large together, by their headers, before one is decoded."""
+def check_photos(photos: Sequence[bytes], limits: UploadLimits) -> None:
+    """Raise UserError for too many photos or pixels in all, from the headers, before any photo is decoded."""
     if len(photos) > limits.photos:
         raise UserError(f"{len(photos)} photos; at most {limits.photos} at once")
     pixels = 0
@@ -162,14 +162,14 @@ def check_photos(photos: Sequence[bytes], limits: Limits) -> None:
         raise UserError(f"the photos have more than {limits.megapixels_together} megapixels together; send fewer")
 
 
-def decoded(content: bytes, limits: Limits) -> Image.Image:
-    """Decode an uploaded photo as upright RGB pixels without metadata; UserError where it is none, or too large."""
+def decode_upload(content: bytes, limits: UploadLimits) -> Image.Image:
+    """Decode an uploaded photo as upright RGB pixels without metadata; raises UserError if it is none, or too large."""
     with _decoding(content, limits, 0) as image:
         return image
 
 
 @contextmanager
-def _decoding(content: bytes, limits: Limits, used: int) -> Iterator[Image.Image]:
+def _decoding(content: bytes, limits: UploadLimits, used: int) -> Iterator[Image.Image]:
     with ExitStack() as stack:
         with _telling():
             image = stack.enter_context(decoded_file(io.BytesIO(content), used, FORMATS, limits.megapixels))
@@ -190,5 +190,5 @@ def _telling() -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:  # decoders of damaged files raise nearly anything
+    except Exception as error:  # decoders raise nearly anything for damaged files
         raise UserError(f"not a photo that can be decoded ({reason(error)})") from None

@@ -1,4 +1,4 @@
-"""Let the pretrained listener get used to what the speaker of one method says, while that speaker stays as it is.
+"""Adaptation of the pretrained listener to the frozen speaker of one method.
 
 python -m stages.adapt --method luo → data/models/luo/adapted: weights, history and metrics.
 """
@@ -6,12 +6,12 @@ python -m stages.adapt --method luo → data/models/luo/adapted: weights, histor
 import sys
 from pathlib import Path
 
-from pipeline.workflow.finished import TRAINED, once
+from pipeline.workflow.reuse import TRAINED, reuse_finished
 from pipeline.workflow.stage import Stage, main
 
 
 def inputs(stage: Stage) -> list[Path]:
-    """What is read: the data, the listener, and the model whose speaker it gets used to."""
+    """Return the inputs: the data, the pretrained listener, and the frozen speaker's model."""
     names = ("prepared", "features/main", "pretrained/listener/weights.safetensors")
     return [*(stage.root / name for name in names), stage.model / "weights.safetensors"]
 
@@ -19,21 +19,21 @@ def inputs(stage: Stage) -> list[Path]:
 def run(stage: Stage) -> None:
     """Train and write the listener of a frozen speaker."""
     from pipeline.tracking import recorder
-    from pipeline.training.fit import fit
+    from pipeline.training.fit import run_training
     from pipeline.training.optimisation import Optimisation
-    from pipeline.workflow.build_data import data
-    from pipeline.workflow.build_pretraining import adaptation
-    from pipeline.workflow.build_training import training_of
+    from pipeline.workflow.build_data import load_data
+    from pipeline.workflow.build_pretraining import build_adaptation
+    from pipeline.workflow.build_training import build_training
 
     section = stage.params.adapt
-    prepared, store = data(stage.root)
-    method, cider = adaptation(section, stage.model, stage.root, prepared, stage.device)
+    prepared, store = load_data(stage.root)
+    method, cider = build_adaptation(section, stage.model, stage.root, prepared, stage.device)
     settled = Optimisation(**section.optimisation.plain())
-    training = training_of(method, cider, settled, prepared, store, stage.seed, stage.device)
+    training = build_training(method, cider, settled, prepared, store, stage.seed, stage.device)
     checkpoints = stage.root / "checkpoints" / stage.key(inputs(stage))
-    with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
-        fit(training, stage.out, checkpoints, record, stage.checkpoint_seconds, frozenset({"listener"}))
+    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
+        run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, frozenset({"listener"}))
 
 
 if __name__ == "__main__":
-    sys.exit(main("adapt", once(run, inputs, TRAINED)))
+    sys.exit(main("adapt", reuse_finished(run, inputs, TRAINED)))

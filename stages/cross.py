@@ -1,4 +1,4 @@
-"""Let every method's listener read every method's captions, at the settings that validation chooses.
+"""Cross-play: R@10 of every method's captions with every method's listener, at the settings chosen on validation.
 
 python -m stages.cross → data/crossed/crossed.json: R@10 on the test split by speaker, listener and seed.
 """
@@ -9,14 +9,14 @@ from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
-    """Cross the chosen cells of the sweep, and the chain's models of methods that are not in it."""
+    """Evaluate the chosen cells of the sweep, and the chain's models of methods outside it, in cross-play."""
     import json
 
     from pipeline.analysis.results import read_results
     from pipeline.analysis.selection import ReportSettings, choose_all
     from pipeline.data.prepared import Prepared
+    from pipeline.runtime.checksums import write_checksums
     from pipeline.runtime.files import write_atomically
-    from pipeline.runtime.seal import seal
     from pipeline.tracking import recorder
     from pipeline.workflow.build_crossing import crossing
 
@@ -28,12 +28,12 @@ def run(stage: Stage) -> None:
     chosen = {choice.method: choice.point for choice in choose_all(results, settings) if choice.point}
     prepared = Prepared.load(stage.root / "prepared")
     inputs = [stage.root / name for name in ("prepared", "features", "sweep")]
-    crossed = {} if results.of_dialogs else chosen  # every discriminator has judged every answer already
-    with recorder.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
+    crossed = {} if results.of_dialogs else chosen  # the discriminators already ranked all answers
+    with recorder.record_run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
         judges = {} if results.of_dialogs else p.evaluate.judges.plain()
         matrix = crossing(crossed, judges, prepared, stage.root, stage.device)
         write_atomically(stage.out / "crossed.json", json.dumps(matrix, indent=1) + "\n")
-        seal(stage.out)
+        write_checksums(stage.out)
         record.outputs([stage.out / "crossed.json"])
 
 

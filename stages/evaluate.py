@@ -1,4 +1,4 @@
-"""Say what each image of a split is, and let its judges look for the images; in dialogs, answer and rank candidates.
+"""Evaluation of one method: captions and retrieval by its judges, or, in dialogs, answers and ranked candidates.
 
 python -m stages.evaluate --method psst_multinomial → data/evaluation/psst_multinomial: metrics, a summary of
 the last of its splits, and captions.
@@ -7,14 +7,14 @@ the last of its splits, and captions.
 import sys
 from pathlib import Path
 
-from pipeline.workflow.finished import once
+from pipeline.workflow.reuse import reuse_finished
 from pipeline.workflow.stage import Stage, main
 
 OUTPUTS = ("metrics.json", "summary.json", "captions.parquet")
 
 
 def inputs(stage: Stage) -> list[Path]:
-    """What is read: the data, all that was pretrained, and the model, with the listener that got used to it."""
+    """Return the inputs: the data, all pretrained models, and the model with its adapted listener if there is one."""
     models = (stage.model / name for name in ("weights.safetensors", "adapted/weights.safetensors"))
     data = (stage.root / name for name in ("prepared", "features", "pretrained"))
     return [*data, *(path for path in models if path.exists())]
@@ -28,25 +28,25 @@ def run(stage: Stage) -> None:
     import pyarrow.parquet as pq
 
     from pipeline.config.load import method_settings
-    from pipeline.evaluation.summary import summary
-    from pipeline.runtime import products
+    from pipeline.evaluation.summary import summary_metrics
+    from pipeline.runtime import matmul_precision
+    from pipeline.runtime.checksums import CAPTIONS, checksummed_json
     from pipeline.runtime.files import atomic_path, sha256, write_atomically
-    from pipeline.runtime.seal import CAPTIONS, sealed_json
     from pipeline.tracking import recorder
-    from pipeline.workflow.build_data import data
-    from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, speaker_in
+    from pipeline.workflow.build_data import load_data
+    from pipeline.workflow.build_evaluation import build_evaluation, flat_numbers, load_speaker
 
     assert stage.instance is not None
     p = stage.params.evaluate
     settings = method_settings(stage.params, stage.instance)
-    prepared, store = data(stage.root)
-    speaker = speaker_in(stage.model)
-    products.choose([speaker], stage.device)
+    prepared, store = load_data(stage.root)
+    speaker = load_speaker(stage.model)
+    matmul_precision.choose_precision([speaker], stage.device)
     with (
-        recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,
-        evaluation_of(p, stage, speaker, prepared, store, settings.rerank) as evaluation,
+        recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,
+        build_evaluation(p, stage, speaker, prepared, store, settings.rerank) as evaluation,
     ):
-        record.tags({"products": products.chosen()})
+        record.tags({"products": matmul_precision.current_precision()})
         results, tables = {}, []
         for split in p.splits:
             results[split], columns = evaluation.split(speaker, split)
@@ -61,8 +61,8 @@ def run(stage: Stage) -> None:
             "not_computed": evaluation.not_computed,
             CAPTIONS: sha256(stage.out / "captions.parquet"),
         }
-        write_atomically(stage.out / "metrics.json", sealed_json(metrics))
-        shown = summary(results[p.splits[-1]])
+        write_atomically(stage.out / "metrics.json", checksummed_json(metrics))
+        shown = summary_metrics(results[p.splits[-1]])
         write_atomically(stage.out / "summary.json", json.dumps(shown, indent=2) + "\n")
         record.metrics(flat_numbers(results), 0)
         record.table({k: v[:100] for k, v in columns.items()}, "captions.json")
@@ -70,4 +70,4 @@ def run(stage: Stage) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("evaluate", once(run, inputs, OUTPUTS)))
+    sys.exit(main("evaluate", reuse_finished(run, inputs, OUTPUTS)))

@@ -1,6 +1,6 @@
-"""Fetch a corpus of the papers: no stage of DVC's, because what it brings is not made here.
+"""Download of a corpus of the papers. It is no stage of DVC's, because its files are not made here.
 
-python -m stages.fetch --dataset coco → data/external/coco; without --dataset it says what there is.
+python -m stages.fetch --dataset coco → data/external/coco; without --dataset it lists the corpora.
 """
 
 import argparse
@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.corpora import cards
-from pipeline.corpora.fetch import fetch, summary
-from pipeline.runtime.command import finish
+from pipeline.corpora.fetching import card_summary, fetch_corpus
+from pipeline.runtime.command import run_command
 from pipeline.workflow.stage import DATA
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 0 complete; 2 something is missing or wrong, in one line; 128 + signal where asked to end."""
+    """Return the exit status: 0 complete; 2 a file is missing or wrong, in one line; 128 + signal after a request."""
     parser = argparse.ArgumentParser(prog="python -m stages.fetch", allow_abbrev=False)
     parser.add_argument("--dataset", metavar="NAME", help="which one; without it they are listed")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {DATA / 'external' / 'NAME'}")
@@ -25,15 +25,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> None:
         if options.dataset is None:
-            print("\n".join(summary(cards.load(name)) for name in cards.names()))
+            print("\n".join(card_summary(cards.load_card(name)) for name in cards.card_names()))
             print("\nmake data DATASET=NAME fetches what may be fetched and says where the rest is")
             return
-        card = cards.load(options.dataset)
+        card = cards.load_card(options.dataset)
         out = options.out or DATA / "external" / card.name
-        say = partial(print, flush=True)  # a log shows what is being fetched while it is
-        fetch(card, out, options.downloads or DATA / "downloads" / card.name, say)
+        say = partial(print, flush=True)  # a log shows progress while files are fetched
+        fetch_corpus(card, out, options.downloads or DATA / "downloads" / card.name, say)
 
-    return finish("fetch", work)
+    return run_command("fetch", work)
 
 
 if __name__ == "__main__":

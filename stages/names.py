@@ -1,24 +1,24 @@
-"""Check the names in params.yaml before they become paths and commands; every other stage waits for it.
+"""Check of the names in params.yaml before they become paths and commands; every other stage depends on it.
 
-python -m stages.names → data/names.txt, which always says the same, so that nothing is made again for it.
+python -m stages.names → data/names.txt. Its content never changes, so that no stage reruns because of it.
 """
 
 import sys
 from pathlib import Path
 
-from pipeline.config.names import named_mapping
-from pipeline.runtime.command import finish
+from pipeline.config.name_checks import read_checked_names
+from pipeline.runtime.command import run_command
 from pipeline.runtime.files import write_atomically
 
 
 def main() -> int:
-    """The exit status; 2 for a name that is not allowed."""
+    """Return the exit status; 2 for a name that is not allowed."""
 
     def work() -> None:
-        named_mapping()
+        read_checked_names()
         write_atomically(Path("data/names.txt"), "checked\n")
 
-    return finish("names", work)
+    return run_command("names", work)
 
 
 if __name__ == "__main__":

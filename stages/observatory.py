@@ -1,10 +1,10 @@
-"""Measure every gradient estimator exactly, in worlds small enough to enumerate: no stage of DVC's, it needs no data.
+"""Exact measurement of every gradient estimator in enumerable worlds. It is no stage of DVC's and needs no data.
 
-python -m stages.observatory → data/observatory: observatory.json, .csv and .md, plane.png and claim.png. The report
-shows them from then on.
+python -m stages.observatory → data/observatory: observatory.json, .csv and .md, plane.png and claim.png. From then on
+the report shows them.
 
-python -m stages.observatory --trained data → data/observatory_scenes, or of another data set: the same estimators
-before the trained speaker of the run in data/, compared with a gradient of 100,000 captions.
+python -m stages.observatory --trained data → data/observatory_scenes, named after the data set of the run: the same
+estimators at the pretrained speaker of the run in data/, compared with a gradient from 100,000 captions.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.runtime.command import finish
+from pipeline.runtime.command import run_command
 from pipeline.workflow.stage import DATA
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 0 done; 2 something is wrong, reported in one line; 128 + signal where asked to end."""
+    """Return the exit status: 0 done; 2 an error, reported in one line; 128 + signal after a request to end."""
     parser = argparse.ArgumentParser(prog="python -m stages.observatory", allow_abbrev=False)
     for name, words in (
         ("worlds", "drawn and taught worlds"),
@@ -36,35 +36,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--captions", type=whole_number, metavar="N", default=100_000, help="of the true gradient")
     parser.add_argument("--out", type=Path, metavar="DIR")
     options = parser.parse_args(arguments)
-    return finish("observatory", partial(run_trained if options.trained else run, options))
+    return run_command("observatory", partial(run_trained if options.trained else run, options))
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, and write what was found as numbers, tables and figures."""
+    """Measure the estimators, and write the results as numbers, tables and figures."""
     import torch
 
-    from pipeline.observatory.candidates import ESTIMATORS
-    from pipeline.observatory.observe import Effort, observe
+    from pipeline.observatory.estimator_candidates import ESTIMATORS
+    from pipeline.observatory.observe import MeasurementEffort, measure_candidates
     from pipeline.report.drawing import panels_png
-    from pipeline.report.export import markdown
-    from pipeline.report.gradients import (
+    from pipeline.report.gradient_tables import (
         claim_panels,
         observatory_csv,
         observatory_tables,
         plane_panels,
         read_observatory,
     )
+    from pipeline.report.number_files import markdown
+    from pipeline.runtime.checksums import write_checksums
     from pipeline.runtime.files import write_atomically
-    from pipeline.runtime.seal import seal
     from pipeline.tracking import recorder
 
     out = options.out or DATA / "observatory"
-    torch.set_num_threads(1)  # smaller than what threads are worth
-    given = {f.name: getattr(options, f.name, None) for f in fields(Effort)}
+    torch.set_num_threads(1)  # the worlds are too small for threads to help
+    given = {f.name: getattr(options, f.name, None) for f in fields(MeasurementEffort)}
     candidates = named(ESTIMATORS, options.only)
-    effort = Effort(**{name: value for name, value in given.items() if value is not None})
-    with recorder.run("observatory", asdict(effort)) as record:
-        found = observe(candidates, effort, partial(print, flush=True, file=sys.stderr))
+    effort = MeasurementEffort(**{name: value for name, value in given.items() if value is not None})
+    with recorder.record_run("observatory", asdict(effort)) as record:
+        found = measure_candidates(candidates, effort, partial(print, flush=True, file=sys.stderr))
         write_atomically(out / "observatory.json", json.dumps(found, indent=1) + "\n")
         observatory = read_observatory(out / "observatory.json")
         write_atomically(out / "observatory.csv", observatory_csv(observatory))
@@ -72,23 +72,23 @@ def run(options: argparse.Namespace) -> None:
         write_atomically(out / "claim.png", panels_png(claim_panels(observatory)))
         tables = markdown(observatory_tables(observatory))
         write_atomically(out / "observatory.md", tables)
-        seal(out)
+        write_checksums(out)
         for path in sorted(out.iterdir()):
             record.artifact(path)
     print(tables)
 
 
 def run_trained(options: argparse.Namespace) -> None:
-    """Measure before a trained speaker, and write numbers, a table and a figure."""
+    """Measure the estimators at a trained run's pretrained speaker, and write numbers, a table and a figure."""
     import torch
 
-    from pipeline.observatory.candidates import ESTIMATORS
-    from pipeline.observatory.trained import observe_trained
+    from pipeline.observatory.estimator_candidates import ESTIMATORS
+    from pipeline.observatory.trained import measure_trained
     from pipeline.report.drawing import panels_png
-    from pipeline.report.export import markdown
+    from pipeline.report.number_files import markdown
     from pipeline.report.trained_gradients import trained_panels, trained_table
+    from pipeline.runtime.checksums import write_checksums
     from pipeline.runtime.files import write_atomically
-    from pipeline.runtime.seal import seal
     from pipeline.tracking import recorder
     from pipeline.workflow.build_observatory import trained_world
 
@@ -96,21 +96,21 @@ def run_trained(options: argparse.Namespace) -> None:
     world, dataset, margin = trained_world(options.trained)
     out = options.out or DATA / f"observatory_{dataset}"
     say, steps = partial(print, flush=True, file=sys.stderr), options.rounds or 100
-    with recorder.run(out.name, {"captions": options.captions, "steps": steps}) as record:
+    with recorder.record_run(out.name, {"captions": options.captions, "steps": steps}) as record:
         candidates = named(ESTIMATORS, options.only)
-        found = observe_trained(world, margin, candidates, say, options.captions, steps=steps)
+        found = measure_trained(world, margin, candidates, say, options.captions, steps=steps)
         write_atomically(out / "observatory.json", json.dumps(found, indent=1) + "\n")
         write_atomically(out / "plane.png", panels_png(trained_panels(found)))
         table = markdown([trained_table(found)])
         write_atomically(out / "observatory.md", table)
-        seal(out)
+        write_checksums(out)
         for path in sorted(out.iterdir()):
             record.artifact(path)
     print(table)
 
 
 def named(candidates: Sequence[Any], beginning: str) -> list[Any]:
-    """Those whose name begins so; UserError where there is none."""
+    """Return the candidates whose name starts with `beginning`. Raises UserError where there is none."""
     found = [candidate for candidate in candidates if candidate.name.startswith(beginning)]
     if not found:
         names = ", ".join(dict.fromkeys(candidate.name for candidate in candidates))

@@ -1,7 +1,7 @@
-"""Read images' captions and splits, whatever their form, into one.
+"""Conversion of a corpus's captions and splits from any supported format into one prepared form.
 
-python -m stages.prepare → data/prepared: images, captions, vocabulary and CIDEr's document frequencies,
-the dialogs where there are any, and the images' facts where they are known.
+python -m stages.prepare → data/prepared: images, captions, vocabulary and CIDEr's document frequencies, and the
+dialogs and the images' facts where the corpus has them.
 """
 
 import sys
@@ -18,15 +18,15 @@ def run(stage: Stage) -> None:
     import pyarrow.parquet as pq
 
     from pipeline.data.prepared import Prepared, write_prepared
-    from pipeline.data.prepared_dialogs import Lengths, write_dialogs
-    from pipeline.data.tokens import Tokens
-    from pipeline.films.facts import FACTS as FILM_FACTS
+    from pipeline.data.prepared_dialogs import DialogLengths, write_prepared_dialogs
+    from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
+    from pipeline.films.film_facts import FACTS as FILM_FACTS
     from pipeline.metrics.cider import MAX_ID, document_frequencies
     from pipeline.metrics.frequency_file import read_document_frequencies
     from pipeline.readers import read_corpus
+    from pipeline.runtime.checksums import SEAL, check_checksums, write_checksums
     from pipeline.runtime.files import atomic_path, write_atomically
-    from pipeline.runtime.seal import SEAL, check_seal, seal
-    from pipeline.scenes.facts import FACTS
+    from pipeline.scenes.scene_facts import FACTS
     from pipeline.tracking import recorder
 
     p = stage.params.prepare
@@ -36,8 +36,8 @@ def run(stage: Stage) -> None:
     words = expected.pop("words", None)
     images = None if p.images is None else root / p.images
     if stage.root / "raw" in root.parents:
-        check_seal(root, "run the draw stage again")
-    # what is wrong is told before all files are hashed for the record
+        check_checksums(root, "run the draw stage again")
+    # errors are reported before all files are hashed for the record
     corpus = read_corpus(
         p.dataset,
         p.format,
@@ -51,11 +51,11 @@ def run(stage: Stage) -> None:
         plain["dialogs"] and {key: plain["dialogs"].pop(key) for key in ("rounds", "options")},
         plain["missing"] or 0.0,
     )
-    with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
+    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
         (stage.out / SEAL).unlink(missing_ok=True)
         if p.tokenizer is not None:
             texts = (caption.text for image in corpus.images for caption in image.captions)
-            corpus = replace(corpus, vocabulary=Tokens.fetch(p.tokenizer, stage.out, texts, MAX_ID))
+            corpus = replace(corpus, vocabulary=TokenizerVocabulary.fetch(p.tokenizer, stage.out, texts, MAX_ID))
         counted = None if p.document_frequencies is None else root / p.document_frequencies
         if counted is not None:
             if not counted.is_file():
@@ -64,7 +64,7 @@ def run(stage: Stage) -> None:
         write_prepared(corpus, stage.out, p.min_count, p.max_words, p.count_words, words, p.tokenizer)
         if corpus.dialogs is not None:
             known = Prepared.load(stage.out).vocabulary
-            write_dialogs(corpus.dialogs, known, Lengths(**plain["dialogs"]), stage.out)
+            write_prepared_dialogs(corpus.dialogs, known, DialogLengths(**plain["dialogs"]), stage.out)
         for facts in (FACTS, FILM_FACTS):
             if (root / facts).exists():
                 write_atomically(stage.out / facts, (root / facts).read_bytes())
@@ -80,7 +80,7 @@ def run(stage: Stage) -> None:
             keys, counts = read_document_frequencies(counted, prepared.vocabulary, seen)
         with atomic_path(stage.out / "document_frequencies.parquet") as path:
             pq.write_table(pa.table({"key": keys, "count": counts}), path, compression="zstd")
-        seal(stage.out)
+        write_checksums(stage.out)
         record.outputs([stage.out])
 
 

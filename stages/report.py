@@ -1,4 +1,4 @@
-"""Draw the curves, the tables and the pictures.
+"""The report: curves, tables and pictures.
 
 python -m stages.report → data/report: report.html; table.md, tables.md; the figures as PNG and their numbers as CSV.
 """
@@ -10,10 +10,10 @@ from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
-    """Report on the sweep, and on the evaluations that there are of the methods in params.yaml."""
+    """Write the report on the sweep and on the existing evaluations of the methods in params.yaml."""
     from pipeline.analysis.selection import ReportSettings
-    from pipeline.report.page import write_report
-    from pipeline.runtime.seal import check_seal, seal
+    from pipeline.report.report_page import write_report
+    from pipeline.runtime.checksums import check_checksums, write_checksums
     from pipeline.tracking import recorder
 
     p = stage.params
@@ -21,15 +21,15 @@ def run(stage: Stage) -> None:
     evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
     sweep, prepared = stage.root / "sweep", stage.root / "prepared"
     crossed = stage.root / "crossed" / "crossed.json"
-    observatory = stage.root / "observatory" / "observatory.json"  # no stage of DVC's writes it: it may not be there
-    study = stage.root / "study"  # nor this; its answers come from people
+    observatory = stage.root / "observatory" / "observatory.json"  # not written by a DVC stage: it may not exist
+    study = stage.root / "study"  # nor this: its answers come from study participants
     answered = any((study / "answers").glob("**/*.json*"))
     there = [*([observatory] if observatory.exists() else []), *([study / "answers"] if answered else [])]
     inputs = [sweep, prepared, crossed, *evaluations, *there]
-    check_seal(prepared, "run the prepare stage again")
-    check_seal(crossed.parent, "run the cross stage again")
-    check_seal(observatory.parent, "run make observatory again")
-    with recorder.run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
+    check_checksums(prepared, "run the prepare stage again")
+    check_checksums(crossed.parent, "run the cross stage again")
+    check_checksums(observatory.parent, "run make observatory again")
+    with recorder.record_run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
         images = None if p.prepare.images is None else Path(p.prepare.root) / p.prepare.images
         settings = ReportSettings(**p.report)
         write_report(
@@ -46,7 +46,7 @@ def run(stage: Stage) -> None:
             models=[stage.root / "models" / method for method in p.methods.plain()],
             drawn_with=stage.seed,
         )
-        seal(stage.out)
+        write_checksums(stage.out)
         for path in sorted(stage.out.iterdir()):
             record.artifact(path)
 

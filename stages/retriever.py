@@ -1,7 +1,7 @@
-"""Make what rewards captions: a retriever's vectors of all images, those like each one, and two heads on its vectors.
+"""Reward models of captions: a retriever's vectors of all images, the nearest images of each, and two heads.
 
-python -m stages.retriever → data/retriever: images, weights of the heads, history and metrics, and the SHA-256 of
-each of them; without a section `retriever` in params.yaml a note that there is none.
+python -m stages.retriever → data/retriever: image vectors, weights of the heads, history, metrics, and the SHA-256 of
+each file. Without a section `retriever` in params.yaml the stage writes a note that there is none.
 """
 
 import sys
@@ -11,7 +11,7 @@ from pipeline.workflow.stage import Stage, main
 
 
 def inputs(stage: Stage) -> list[Path]:
-    """What is read: the data, the retriever, and the speaker whose captions the discriminator learns to know."""
+    """Return the inputs: the data, the retriever, the judge, and the speaker whose captions train the discriminator."""
     section = stage.params.retriever
     named = (section.model, section.speaker, section.judge)
     models = (f"pretrained/{name}/weights.safetensors" for name in named if name)
@@ -19,37 +19,37 @@ def inputs(stage: Stage) -> list[Path]:
 
 
 def run(stage: Stage) -> None:
-    """Mine, and train and write the heads."""
+    """Mine hard negatives, and train and write the heads."""
+    from pipeline.runtime.checksums import SEAL, write_checksums
     from pipeline.runtime.files import write_atomically
-    from pipeline.runtime.seal import SEAL, seal
 
     section = stage.params.retriever
     if section is None:
         write_atomically(stage.out / "settings.json", "null\n")
-        return seal(stage.out)
+        return write_checksums(stage.out)
     import torch
 
     from pipeline.runtime import ranks
     from pipeline.tracking import recorder
-    from pipeline.training.fit import fit
+    from pipeline.training.fit import run_training
     from pipeline.training.optimisation import Optimisation
-    from pipeline.workflow.build_data import data
-    from pipeline.workflow.build_retriever import make, save
-    from pipeline.workflow.build_training import training_of
+    from pipeline.workflow.build_data import load_data
+    from pipeline.workflow.build_retriever import make_rewards, save_rewards
+    from pipeline.workflow.build_training import build_training
 
-    prepared, store = data(stage.root)
+    prepared, store = load_data(stage.root)
     torch.manual_seed(stage.seed)
-    method, rewards, settings = make(section, stage.root, prepared, stage.device)
+    method, rewards, settings = make_rewards(section, stage.root, prepared, stage.device)
     settled = Optimisation(**{**section.optimisation.plain(), "validate_every": 0})
-    training = training_of(method, None, settled, prepared, store, stage.seed, stage.device)
+    training = build_training(method, None, settled, prepared, store, stage.seed, stage.device)
     checkpoints, roles = stage.root / "checkpoints" / stage.key(inputs(stage)), frozenset({"discriminator", "grammar"})
-    with recorder.run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
+    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
         if not ranks.rank():
             (stage.out / SEAL).unlink(missing_ok=True)
-            save(stage.out, rewards, settings)
-        fit(training, stage.out, checkpoints, record, stage.checkpoint_seconds, roles)
+            save_rewards(stage.out, rewards, settings)
+        run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, roles)
         if not ranks.rank():
-            seal(stage.out)
+            write_checksums(stage.out)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Run the grid through Snakemake; every cell's runs are children of one MLflow run.
+"""The grid, run by Snakemake; the runs of every cell are children of one MLflow run.
 
 python -m stages.sweep → data/sweep: metrics and captions of all cells; the cells themselves lie in data/cells.
 """
@@ -9,19 +9,19 @@ from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
-    """Let Snakemake do the cells that are missing or out of date, SAYWHICH_CORES at once (default: all cores)."""
+    """Run Snakemake on the missing and outdated cells, SAYWHICH_CORES at once (default: all cores)."""
     import subprocess
 
     from pipeline.errors import UserError
-    from pipeline.runtime import notice
+    from pipeline.runtime import signals
     from pipeline.tracking import recorder
-    from pipeline.workflow.sweep import cores, wait_for_another
+    from pipeline.workflow.grid_cells import cores, wait_for_another
 
     wait_for_another()
-    with recorder.run(stage.title, stage.params.plain()) as record:
+    with recorder.record_run(stage.title, stage.params.plain()) as record:
         command = [sys.executable, "-m", "snakemake", "--cores", str(cores())]
-        with notice.noted() as asked:  # the cells save what they have and end, and Snakemake with them
-            status = notice.awaited(subprocess.Popen(command, env=record.environment, process_group=0), asked)
+        with signals.noting_requests() as asked:  # on a request the cells save a checkpoint and end, then Snakemake
+            status = signals.wait_for_process(subprocess.Popen(command, env=record.environment, process_group=0), asked)
         if status:
             raise UserError("a cell failed, see the log above and data/cells; run it again to go on from here")
         record.outputs([stage.out / name for name in ("cells.json", "captions.parquet", "history.jsonl")])

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.channels.searched import Unrepeated
-from pipeline.channels.words import Beam
+from pipeline.channels.hard import Beam
+from pipeline.channels.search import NoRepeatNgram
 from pipeline.composition.joint import Agents
-from pipeline.composition.rewarding import RewardModels
+from pipeline.composition.retrieval_rewards import RewardModels
 from pipeline.metrics.cider import CiderD, document_frequencies
-from pipeline.metrics.texts import Texts
+from pipeline.metrics.text_rewards import TextScorer
 from pipeline.models.att2in import Att2in
 from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.decoder import Decoder
@@ -62,7 +62,7 @@ class Toy:
             )
         if decoder == "lstm":
             speaker = PooledLstm(WORDS, 7, words=6, hidden=8, dropout=dropout, max_words=STEPS)
-        texts = Texts(lambda row: " ".join(map(str, row)), lambda image: [])
+        texts = TextScorer(lambda row: " ".join(map(str, row)), lambda image: [])
         return Agents(speaker, Listener(WORDS, 5, words=6, hidden=10), self.cider, texts)
 
 
@@ -73,7 +73,7 @@ def reward_models(seed: int = 5) -> RewardModels:
     neighbours = (torch.arange(IMAGES).unsqueeze(1) + torch.tensor([1, 2])) % IMAGES
     torch.nn.init.normal_((encoder := Listener(WORDS, 5, words=6, hidden=10)).word.weight)  # words sound unlike
     retriever = Retriever(encoder, vectors, 0.1, str, neighbours)
-    search = Unrepeated(Beam(3), 2)
+    search = NoRepeatNgram(Beam(3), 2)
     return RewardModels(
         retriever, CaptionClassifier(10, (8, 4)), CaptionClassifier(10, (8, 4), looks=False), search, 0.02
     )

@@ -17,15 +17,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pipeline.analysis.captions import read_captions
+from pipeline.analysis.caption_files import read_captions
 from pipeline.analysis.results import read_results
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
-from pipeline.models.weights import load_agent
+from pipeline.models.agent_files import load_agent
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.workflow import stage as door
-from pipeline.workflow.build_data import data as data_of
+from pipeline.workflow.build_data import load_data as data_of
 from pipeline.workflow.build_retriever import reward_models
 from stages import prepare, retriever
 
@@ -172,7 +172,7 @@ def _features(path: Path) -> str:
 
 def _drawn(world: Path, out: Path, path: Path) -> str:
     with chdir(world), patched_environment(SAYWHICH_TRACKING="off"):
-        prepare.run(door.opened("prepare", ["--out", str(out)]))
+        prepare.run(door.open_stage("prepare", ["--out", str(out)]))
     return sha256((out / "sha256.json").read_bytes()).hexdigest()
 
 
@@ -223,7 +223,7 @@ def _rewards(path: Path) -> str:
 
 def _searched(scratch: Path, path: Path) -> str:
     """Search by the model whose letter the path has, the vectors of which depend on it and on each file's content."""
-    from saywhich.vectors import gallery
+    from saywhich.vector_cache import gallery_vectors
 
     model = 64 * ("b" if path.name == "b" else "a")
     files = [scratch / "files" / f"{number}.jpg" for number in range(40)]
@@ -237,7 +237,7 @@ def _searched(scratch: Path, path: Path) -> str:
         yield paths, names, np.array([[int(name), len(name), ord(model[0])] for name in names], np.float32)
 
     with patched_environment(XDG_CACHE_HOME=str(scratch / "photos")):
-        return _digest(gallery(files, model, 3, look).vectors)
+        return _digest(gallery_vectors(files, model, 3, look).vectors)
 
 
 def _looped(folder: Path, path: Path, factor: int = 1) -> str:

@@ -88,9 +88,9 @@ trained = (model / "weights.safetensors").read_text()
 assert (model / "adapted/weights.safetensors").exists()
 settings = {"lambda": float(trained.split("lambda=")[1].split()[0]), "seed": int(word["--seed"])}
 out.mkdir(exist_ok=True)
-from pipeline.runtime.seal import sealed_json
+from pipeline.runtime.checksums import checksummed_json
 metrics = {"method": word["--method"], "settings": settings, "val": {"images": 2}}
-(out / "metrics.json").write_text(sealed_json(metrics))
+(out / "metrics.json").write_text(checksummed_json(metrics))
 captions = {"split": ["val", "val"], "image": [3, 4], "caption": ["a", trained]}
 pyarrow.parquet.write_table(pyarrow.table(captions), out / "captions.parquet")
 """

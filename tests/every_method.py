@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import get_type_hints
 
 from pipeline import methods
-from pipeline.composition.dialog import Interlocutors
+from pipeline.composition.dialog import DialogAgents
 
 MODULES = [import_module(f"pipeline.methods.{module.name}") for module in pkgutil.iter_modules(methods.__path__)]
 ALL = {
@@ -17,6 +17,6 @@ ALL = {
     for name, function in inspect.getmembers(module, inspect.isfunction)
     if function.__module__ == module.__name__ and not name.startswith("_")
 }
-IN_DIALOGS = {name: f for name, f in ALL.items() if get_type_hints(f)["agents"] is Interlocutors}
+IN_DIALOGS = {name: f for name, f in ALL.items() if get_type_hints(f)["agents"] is DialogAgents}
 METHODS = {name: f for name, f in ALL.items() if name not in IN_DIALOGS}  # of captions
 FROM = {name: function.__module__.rpartition(".")[2] for name, function in METHODS.items()}

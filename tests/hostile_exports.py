@@ -22,10 +22,10 @@ from safetensors.torch import load_file, save
 
 import saywhich
 from pipeline.errors import UserError
-from pipeline.runtime.seal import NONE, sealed_json
-from saywhich.export import export
-from saywhich.hearing import Ear
-from saywhich.places import EXPORTED, place_of
+from pipeline.runtime.checksums import NONE, checksummed_json
+from saywhich.exporting import export_model
+from saywhich.model_files import EXPORTED, locate_model
+from saywhich.text_encoder import TextEncoder
 
 WRITES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree")  # names of audit events
 KILLED = 9
@@ -46,14 +46,14 @@ def killed_exports(model: Path, out: Path, points: Iterable[int] | None = None) 
     """
     older = (out / EXPORTED).read_bytes()
     for point in count() if points is None else points:
-        if not _killed(lambda: export(model, out), point):
+        if not _killed(lambda: export_model(model, out), point):
             if points is None:
                 return
             continue
         try:
-            place_of(out)
+            locate_model(out)
             found = (out / EXPORTED).read_bytes()
-            export(model, out)
+            export_model(model, out)
         except (UserError, OSError) as error:
             yield f"before write {point}: {error}"
             continue
@@ -108,7 +108,7 @@ def model_files(name: str, model: Path, root: Path, photo: Path) -> Kind:
 
     def said(_: Path) -> str:
         loaded = saywhich.load(model)
-        sight = loaded.see([photo])
+        sight = loaded.extract_features([photo])
         tensors = [
             *loaded.speaker.state_dict().values(),
             *loaded.listener.state_dict().values(),
@@ -144,7 +144,7 @@ def refreshed(folder: Path, path: Path) -> None:
     """Write the digest of a file of the folder anew."""
     said = json.loads((folder / EXPORTED).read_text())
     said["files"][path.relative_to(folder).as_posix()] = sha256(path.read_bytes()).hexdigest()
-    (folder / EXPORTED).write_text(sealed_json(said))
+    (folder / EXPORTED).write_text(checksummed_json(said))
 
 
 @contextmanager
@@ -294,7 +294,7 @@ def _used(folder: Path, photo: Path) -> str:
         if len(str(error).splitlines()) != 1 or not str(error).isprintable():
             return f"not one line: {str(error)[:100]!r}"
     try:
-        Ear.of(place_of(folder))("a dog on the beach")
+        TextEncoder.of(locate_model(folder))("a dog on the beach")
     except UserError as error:
         return "" if len(str(error).splitlines()) == 1 and str(error).isprintable() else f"not one line: {error!r:.100}"
     return ""

@@ -23,7 +23,7 @@ class Taste:
         self.table = level + 2 * torch.randn(shape, generator=generator, dtype=torch.float64)
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        said = message.rows(self.table.shape[1] - 1).to(self.table.dtype)  # (N, T', V+1)
+        said = message.distributions(self.table.shape[1] - 1).to(self.table.dtype)  # (N, T', V+1)
         value = self.table[message.images]
         for t in range(self.table.dim() - 1):
             value = torch.einsum("nv...,nv->n...", value, said[:, t]) if t < said.shape[1] else value[:, 0]

@@ -12,12 +12,12 @@ from PIL import Image
 from pipeline.data.feature_store import FeatureWriter
 from pipeline.features.extract import extract
 from pipeline.features.extractor import NetworkSettings
+from pipeline.models.agent_files import save_agents
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
 from pipeline.models.lstm import PooledLstm
-from pipeline.models.weights import save_agents
-from pipeline.runtime.seal import seal
+from pipeline.runtime.checksums import write_checksums
 from pipeline.vocabulary import Vocabulary
 
 WORDS = ("a", "dog", "boat", "on", "the", "beach", "red", "UNK")
@@ -90,7 +90,7 @@ def make_repository(folder: Path, **options: object) -> Path:
     (data / "prepared").mkdir()
     (data / "prepared/vocabulary.json").write_text(Images.vocabulary.dump())
     (data / "prepared/manifest.json").write_text(json.dumps({"dataset": "toy", "settings": {"max_words": 6}}))
-    seal(data / "prepared")
+    write_checksums(data / "prepared")
     settings = NetworkSettings(
         "word_detector",
         32,

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pipeline.data.corpus import Caption, Corpus, Image
-from pipeline.data.dialogs import Dialogs
+from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
+from pipeline.data.dialog_corpus import Dialogs
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared, write_prepared
-from pipeline.data.prepared_dialogs import Lengths, write_dialogs
-from pipeline.models.answering import Answering
+from pipeline.data.prepared_dialogs import DialogLengths, write_prepared_dialogs
+from pipeline.models.dialog_decoder import DialogDecoder
 from pipeline.models.dialog_encoders import ENCODERS
 from pipeline.models.discriminator import Discriminator
-from pipeline.models.lstm import Lstm
+from pipeline.models.lstm import DialogLstm
 from pipeline.models.transformer import Transformer
-from pipeline.types import Asked, Batch
+from pipeline.types import Batch, DialogQuestions
 from pipeline.vocabulary import Vocabulary
 
 VOCABULARY, REGIONS, REGION, HIDDEN, WORDS, LONGEST = 11, 5, 6, 8, 7, 4
@@ -38,7 +38,7 @@ def batch(dialogs: int = 3, rounds: int = 4, options: int = 6, seed: int = 0, st
     candidates = torch.stack([torch.randperm(len(answers), generator=rng)[:options] for _ in range(many)])
     truth = torch.randint(options, (many,), generator=rng)
     regions = torch.randn(dialogs, REGIONS, REGION, generator=rng).repeat_interleave(rounds, 0)
-    asked = Asked(texts(many, 5), texts(dialogs, rounds, 8), candidates, truth, answers)
+    asked = DialogQuestions(texts(many, 5), texts(dialogs, rounds, 8), candidates, truth, answers)
     said = answers[candidates.gather(1, truth.unsqueeze(1))[:, 0]]
     images = torch.arange(dialogs).repeat_interleave(rounds)
     mask = torch.ones(many, REGIONS, dtype=torch.bool)
@@ -51,12 +51,12 @@ def encoder(kind: str = "hciae", dropout: float = 0.0, words: int = WORDS, **tol
 
 def generator(
     kind: str = "hciae", decoder: str = "lstm", dropout: float = 0.0, seed: int = 0, **told: bool
-) -> Answering:
+) -> DialogDecoder:
     torch.manual_seed(seed)
     if decoder == "lstm":
-        return Answering(encoder(kind, dropout, **told), Lstm(VOCABULARY, HIDDEN, WORDS, dropout, LONGEST))
+        return DialogDecoder(encoder(kind, dropout, **told), DialogLstm(VOCABULARY, HIDDEN, WORDS, dropout, LONGEST))
     inner = Transformer(VOCABULARY, HIDDEN, HIDDEN, 0, 2, 2, dropout, LONGEST)
-    return Answering(encoder(kind, dropout, HIDDEN, **told), inner)
+    return DialogDecoder(encoder(kind, dropout, HIDDEN, **told), inner)
 
 
 def discriminator(answer: str = "attention", dropout: float = 0.0, seed: int = 1, **options: bool) -> Discriminator:
@@ -99,15 +99,17 @@ def raw_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int = 
     )
 
 
-def prepared_dialogs(folder: Path, dialogs: Dialogs, lengths: Lengths) -> tuple[Prepared, FeatureStore]:
+def prepared_dialogs(folder: Path, dialogs: Dialogs, lengths: DialogLengths) -> tuple[Prepared, FeatureStore]:
     """The prepared form of `dialogs` in `folder`, images split in turn, and random features of their images."""
     images = tuple(
-        Image(str(100 + n), f"{n}.jpg", ("train", "val", "test")[n % 3], (Caption(" ".join(words), words),))
+        CorpusImage(
+            str(100 + n), f"{n}.jpg", ("train", "val", "test")[n % 3], (AnnotatedCaption(" ".join(words), words),)
+        )
         for n, words in enumerate(dialogs.captions)
     )
     vocabulary = Vocabulary((*PREPARED, "UNK"))
     write_prepared(Corpus("dialogs", images, (), vocabulary=vocabulary), folder, None, lengths.caption)
-    write_dialogs(dialogs, vocabulary, lengths, folder)
+    write_prepared_dialogs(dialogs, vocabulary, lengths, folder)
     rng, features = np.random.default_rng(1), folder / "features"
     features.mkdir()
     with FeatureWriter(features, len(images), 4, (REGIONS, REGION)) as writer:

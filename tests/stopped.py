@@ -35,8 +35,8 @@ KINDS: dict[str, Callable[[list[str]], bool]] = {
 TRAIN = """
 import os, sys, time
 from pathlib import Path
-from pipeline.runtime import notice
-from pipeline.runtime.command import finish
+from pipeline.runtime import signals
+from pipeline.runtime.command import run_command
 word = dict(zip(sys.argv, sys.argv[1:]))
 out = Path(word.get("--out", f"data/models/{word['--method']}"))
 saved = Path("data/checkpoints", out.parent.name + out.name)
@@ -45,7 +45,7 @@ def work():
     with open("began.txt", "a") as began:
         began.write(f"{time.time()} {os.getpid()} {out}\\n")
     steps = int(saved.read_text()) if saved.exists() else 0
-    with notice.postponed() as asked:
+    with signals.postponing_requests() as asked:
         while Path("long cells" if "--out" in word else "long trainings").exists():
             time.sleep(0.05)
             steps += 1
@@ -58,7 +58,7 @@ def work():
         (out / name).write_text(" ".join(sys.argv[1:]))
     (out / "history.jsonl").write_text('{"epoch": 1}\\n')
 
-sys.exit(finish("train", work))
+sys.exit(run_command("train", work))
 """
 SWEEP = {"cmd": "python -m stages.sweep", "params": ["sweep"], "deps": ["data/models"], "outs": ["data/sweep"]}
 

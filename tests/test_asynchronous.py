@@ -16,18 +16,18 @@ from test_plain import LEAST, SAMPLES, by_likelihood, rng, same, through_words, 
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline.channels.forced import Continued
-from pipeline.channels.words import Beam, Greedy, Multinomial
+from pipeline.channels.hard import Beam, Greedy, Multinomial
+from pipeline.channels.teacher_forcing import PrefixRollouts
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method
-from pipeline.composition.relaxed import relaxed
-from pipeline.estimators.credit import Continuations
+from pipeline.composition.relax_controls import with_relax
+from pipeline.estimators.credit import MonteCarloCredit
 from pipeline.estimators.rollouts import StepRollouts
-from pipeline.models.guided import Guided
+from pipeline.models.guided import GuidedDecoder
 from pipeline.models.transformer import Transformer
-from pipeline.models.unroll import read, speak
+from pipeline.models.unroll import generate, teacher_force
 from pipeline.runtime import devices
-from pipeline.scores.naturalness import Cider
+from pipeline.scores.naturalness import CiderScore
 from pipeline.types import Message
 
 __all__ = ["world"]
@@ -37,7 +37,7 @@ __all__ = ["world"]
 def asynchronous() -> Iterator[None]:
     """The CPU is taken for a device that would have to be waited for."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(devices, "synchronous", lambda device: False)
+        patch.setattr(devices, "is_synchronous", lambda device: False)
         yield
 
 
@@ -58,24 +58,24 @@ def check_captions(found: Message, wanted: Message) -> None:
 @pytest.mark.parametrize("name", through_words())
 def test_what_is_heard_of_captions_is_the_same(world, name):
     speaker, listener, batch = world
-    message = speak(speaker, batch, through_words()[name], rng())
-    heard, rows = listener.hear(message), message.rows(speaker.vocabulary)
+    message = generate(speaker, batch, through_words()[name], rng())
+    heard, rows = listener.encode_text(message), message.distributions(speaker.vocabulary)
     with asynchronous():
-        other = speak(speaker, batch, through_words()[name], rng())
+        other = generate(speaker, batch, through_words()[name], rng())
         check_captions(other, message)
         assert other.tokens.shape[1] == speaker.max_words
         silence = F.one_hot(other.tokens[:, rows.shape[1] :], speaker.vocabulary + 1)
-        other_rows = other.rows(speaker.vocabulary)
+        other_rows = other.distributions(speaker.vocabulary)
         assert same(other_rows, torch.cat([rows, silence], 1), (speaker,), (speaker,)) >= LEAST
-        assert same(listener.hear(other), heard, (speaker, listener), (speaker, listener)) >= LEAST + 5
+        assert same(listener.encode_text(other), heard, (speaker, listener), (speaker, listener)) >= LEAST + 5
 
 
 @pytest.mark.parametrize("name", by_likelihood())
 def test_log_probabilities_entropies_states_and_logits_are_the_same(world, name):
     speaker, _, batch = world
-    message = speak(speaker, batch, by_likelihood()[name], rng())
+    message = generate(speaker, batch, by_likelihood()[name], rng())
     with asynchronous():
-        other = speak(speaker, batch, by_likelihood()[name], rng())
+        other = generate(speaker, batch, by_likelihood()[name], rng())
         check_captions(other, message)
         steps = other.tokens.shape[1]
         assert same(other.log_probs, as_long(message.log_probs, steps), (speaker,), (speaker,)) >= LEAST
@@ -84,9 +84,12 @@ def test_log_probabilities_entropies_states_and_logits_are_the_same(world, name)
         torch.testing.assert_close(other.states()[other.mask], message.states()[message.mask])
         every = other.logits()
     own = message.logits()
-    place = own.at // message.tokens.shape[1] * steps + own.at % message.tokens.shape[1]
-    assert sorted(every.at[every.there].tolist()) == sorted(place.tolist())
-    left, right = (x[at.argsort()] for x, at in ((every.soft[every.there], every.at[every.there]), (own.soft, place)))
+    place = own.positions // message.tokens.shape[1] * steps + own.positions % message.tokens.shape[1]
+    assert sorted(every.positions[every.valid].tolist()) == sorted(place.tolist())
+    left, right = (
+        x[at.argsort()]
+        for x, at in ((every.probabilities[every.valid], every.positions[every.valid]), (own.probabilities, place))
+    )
     assert same(left, right, (speaker,), (speaker,)) >= LEAST
 
 
@@ -94,9 +97,9 @@ def test_log_probabilities_entropies_states_and_logits_are_the_same(world, name)
 def test_reading_is_the_same(world, with_null_image):
     speaker, _, batch = unseen(world) if with_null_image else world
     speaker.train(not isinstance(speaker, Transformer))  # what is dropped depends on how much is read
-    message = read(speaker, batch, rng())
+    message = teacher_force(speaker, batch, rng())
     with asynchronous():
-        other = read(speaker, batch, rng())
+        other = teacher_force(speaker, batch, rng())
         assert torch.equal(other.mask, message.mask)
         assert not message.mask.all()
         assert same(other.log_probs, message.log_probs, (speaker,), (speaker,)) >= LEAST
@@ -104,25 +107,27 @@ def test_reading_is_the_same(world, with_null_image):
 
 
 @pytest.mark.parametrize(
-    "channel", [Greedy(), Beam(3), Beam(4, samples=2), Multinomial(SAMPLES, learns=False), Continued(3, 5)], ids=repr
+    "channel",
+    [Greedy(), Beam(3), Beam(4, samples=2), Multinomial(SAMPLES, requires_grad=False), PrefixRollouts(3, 5)],
+    ids=repr,
 )
 @pytest.mark.parametrize("guided", [False, True])
 def test_captions_without_a_gradient_are_the_same(world, channel, guided):
     speaker, _, batch = unseen(world)
-    speaker = Guided(speaker, 2.0) if guided else speaker
-    message = speak(speaker, batch, channel, rng())
+    speaker = GuidedDecoder(speaker, 2.0) if guided else speaker
+    message = generate(speaker, batch, channel, rng())
     with asynchronous():
-        check_captions(speak(speaker, batch, channel, rng()), message)
+        check_captions(generate(speaker, batch, channel, rng()), message)
 
 
 def test_continuations_are_worth_the_same(toy):
     """A caption has them from each place: that a GPU may have more places would change what is drawn for each."""
-    speaker, score, channel = toy.agents(dropout=0.4).speaker.train(), Cider(toy.cider), Multinomial(SAMPLES)
+    speaker, score, channel = toy.agents(dropout=0.4).speaker.train(), CiderScore(toy.cider), Multinomial(SAMPLES)
 
     def worth() -> tuple[torch.Tensor, Message]:
         rollouts = StepRollouts(speaker, toy.batch(), seed=1)
         message = rollouts.of(channel)
-        return Continuations(2)(score(message, toy.batch()), score, channel, rollouts), message
+        return MonteCarloCredit(2)(score(message, toy.batch()), score, channel, rollouts), message
 
     wanted, message = worth()
     assert message.tokens.shape[1] == speaker.max_words
@@ -140,7 +145,7 @@ def test_a_method_s_losses_and_gradients_are_the_same(toy, name, recurrent):
         torch.manual_seed(1)  # critics are drawn
         if name != "relaxed":
             return made(name, agents)
-        method = relaxed(METHODS["luo"](agents, Objective(samples=3), lam=0.3))
+        method = with_relax(METHODS["luo"](agents, Objective(samples=3), lam=0.3))
         for parameter in method.agents["critic"].parameters():  # a control begins as 0, and would count for nothing
             torch.nn.init.normal_(parameter)
         return method

@@ -112,7 +112,7 @@ def test_a_captioner_goes_from_its_folder_to_an_evaluated_speaker(photos):
 
 def test_rewards_that_read_text_read_words_without_punctuation(photos, monkeypatch):
     assert run("prepare") == 0
-    texts, asked = build_joint.texts(Prepared.load(Path("data/prepared"))), []
+    texts, asked = build_joint.text_scorer(Prepared.load(Path("data/prepared"))), []
     monkeypatch.setattr(texts, "_compute", lambda metric, said, human: asked.extend((*said, *human[0])) or [0.5])
     texts.score("METEOR", torch.tensor([[1, 3, 13, 14, 15, 10, 16, 0]]), torch.tensor([0]))
     assert asked[0] == "a red whites on unk"
@@ -141,13 +141,13 @@ def test_the_tower_sees_squashed_images_as_its_processor_has_them(photos):
 
 
 def test_a_vocabulary_too_large_is_cut_to_what_captions_use(photos):
-    from pipeline.data.tokens import Tokens
+    from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
 
-    cut = Tokens.fetch("captioner", Path("cut"), ["a red ball", "the red box"], 10)
+    cut = TokenizerVocabulary.fetch("captioner", Path("cut"), ["a red ball", "the red box"], 10)
     assert cut.words == ("a", "the", "red", "ball", "box", "[UNK]")
     assert cut.encode(["the", "green", "box"]) == [2, 6, 5]
     with pytest.raises(UserError, match="5 different tokens, and 3 are possible"):
-        Tokens.fetch("captioner", Path("cut"), ["a red ball", "the red box"], 3)
+        TokenizerVocabulary.fetch("captioner", Path("cut"), ["a red ball", "the red box"], 3)
 
 
 @pytest.mark.parametrize(

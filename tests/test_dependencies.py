@@ -30,12 +30,12 @@ def test_the_command_writes_what_stands_there():
 @pytest.mark.parametrize(
     ("edited", "stale"),
     [
-        ("pipeline/numbers.py", {"pretrain", "retriever", "train", "adapt", "evaluate", "sweep", "cross"}),
+        ("pipeline/random.py", {"pretrain", "retriever", "train", "adapt", "evaluate", "sweep", "cross"}),
         ("pipeline/runtime/ranks.py", {"pretrain", "retriever", "train", "adapt", "sweep"}),
         ("pipeline/estimators/credit.py", {"train", "sweep"}),
         ("pipeline/estimators/relax.py", {"train", "sweep"}),
         ("pipeline/channels/straight_through.py", {"train", "sweep"}),
-        ("pipeline/evaluation/several.py", {"evaluate", "sweep"}),
+        ("pipeline/evaluation/multi_sample.py", {"evaluate", "sweep"}),
         ("pipeline/scenes/drawing/pets.py", {"draw", "report"}),
         ("pipeline/methods/luo.py", {"train luo", "sweep"}),
     ],

@@ -14,7 +14,7 @@ from whole_profiles import profile
 from pipeline.config.load import PRIORS
 from pipeline.data.prepared_dialogs import PreparedDialogs
 from pipeline.evaluation import priors
-from pipeline.workflow.sweep import gather
+from pipeline.workflow.grid_cells import gather_results
 from stages import adapt, cross, draw, evaluate, features, prepare, pretrain, report, train
 
 ROOT = Path(__file__).parents[1]
@@ -45,7 +45,7 @@ def world(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
-        patch.setattr("pipeline.scenes.dialogs.write.OTHERS", 150)
+        patch.setattr("pipeline.scenes.dialogs.write_dialogs.OTHERS", 150)
         run(draw, "draw", "--dataset", "scenes")
         run(prepare, "prepare")
         run(features, "features")
@@ -54,7 +54,7 @@ def world(tmp_path_factory):
         for method in METHODS:
             for stage, name in ((train, "train"), (adapt, "adapt"), (evaluate, "evaluate")):
                 run(stage, name, "--method", method)
-        gather([], Path("data/sweep"))
+        gather_results([], Path("data/sweep"))
         run(cross, "cross")
         run(report, "report")
         yield folder
@@ -139,7 +139,7 @@ def test_the_page_shows_what_a_generator_attends_to(world):
 
 
 def test_differences_have_intervals_over_dialogs(world):
-    from pipeline.analysis.dialogs import difference, reciprocal_ranks
+    from pipeline.analysis.dialog_ranking import mrr_difference, reciprocal_ranks
     from pipeline.analysis.results import read_results
 
     results = read_results(world / "data/sweep", [world / "data/evaluation/g_dis"])
@@ -147,21 +147,21 @@ def test_differences_have_intervals_over_dialogs(world):
     own = reciprocal_ranks(run)
     assert own.shape == (8,)
     assert own.mean() == pytest.approx(run.value("test", "ranking", "MRR"))
-    found = difference([own + 0.1, own + 0.3], [own])
+    found = mrr_difference([own + 0.1, own + 0.3], [own])
     assert (found.value, found.low, found.high, *found.by_seed) == pytest.approx((0.2, 0.2, 0.2, 0.1, 0.3))
     assert found.verdict == "holds"
-    assert difference([own], [own + 0.1, own + 0.3]).verdict == "fails"
-    assert difference([own + 0.1], [own]).verdict == "open"  # of one seed
-    assert difference([own - 0.1, own + 0.5], [own]).verdict == "open"  # seeds differ
-    assert difference([own, own], [own, own]).verdict == "open"
-    assert difference([own] * 2, [own] * 3) is None
-    assert difference([own], [own[:3]]) is None
+    assert mrr_difference([own], [own + 0.1, own + 0.3]).verdict == "fails"
+    assert mrr_difference([own + 0.1], [own]).verdict == "open"  # of one seed
+    assert mrr_difference([own - 0.1, own + 0.5], [own]).verdict == "open"  # seeds differ
+    assert mrr_difference([own, own], [own, own]).verdict == "open"
+    assert mrr_difference([own] * 2, [own] * 3) is None
+    assert mrr_difference([own], [own[:3]]) is None
     assert reciprocal_ranks(run, "rank_nobody") is None
 
 
 def test_no_training_is_the_pretrained_generator(world):
     first, second = (world / "data" / place / "weights.safetensors" for place in ("pretrained/speaker", "models/g_mle"))
-    from pipeline.models.weights import load_agent
+    from pipeline.models.agent_files import load_agent
 
     before, after = (load_agent(path, "speaker").state_dict() for path in (first, second))
     assert all((after[name] == value).all() for name, value in before.items())

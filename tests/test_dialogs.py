@@ -9,34 +9,34 @@ import torch
 from every_method import IN_DIALOGS
 from small_dialogs import LONGEST, batch, discriminator, generator
 
+from pipeline.channels.hard import Multinomial
 from pipeline.channels.straight_through import Gumbel, StraightThrough
-from pipeline.channels.words import Multinomial
-from pipeline.composition.dialog import Interlocutors
+from pipeline.composition.dialog import DialogAgents
 from pipeline.composition.objective import Objective
-from pipeline.composition.pretraining import frozen_speaker, matching, teacher_forcing
+from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
 from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
-from pipeline.evaluation.ranking import RankingValidation, judged, likelihoods
-from pipeline.metrics.ranking import ranks
-from pipeline.models.answering import Answering
+from pipeline.evaluation.answer_ranking import RankingValidation, candidate_likelihoods, discriminator_scores
+from pipeline.metrics.candidate_ranking import candidate_ranks
+from pipeline.models.dialog_decoder import DialogDecoder
 from pipeline.models.dialog_encoders import Hciae
 from pipeline.models.discriminator import Discriminator
-from pipeline.models.lstm import Lstm
+from pipeline.models.lstm import DialogLstm
 from pipeline.observatory.enumerated import Enumeration
-from pipeline.observatory.measure import estimates, sampled_accuracy
-from pipeline.observatory.world import World
-from pipeline.scores.answers import Chosen, Preferred
+from pipeline.observatory.gradient_world import GradientWorld
+from pipeline.observatory.measure import estimate_gradients, sampled_accuracy
+from pipeline.scores.answer_preference import NPairScore, PairwiseScore
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
-from pipeline.types import Asked, Batch
+from pipeline.types import Batch, DialogQuestions
 
 MEAN = Objective(reduction="mean")
 LISTENS_TOO = {"gan1", "gan2"}
 
 
-def agents(dropout: float = 0.0) -> Interlocutors:
-    return Interlocutors(generator(dropout=dropout), discriminator(dropout=dropout))
+def agents(dropout: float = 0.0) -> DialogAgents:
+    return DialogAgents(generator(dropout=dropout), discriminator(dropout=dropout))
 
 
 def step(method, given: Batch) -> dict[str, torch.Tensor]:
@@ -118,19 +118,19 @@ def test_a_killed_run_goes_on_to_the_same_bits(name, tmp_path):
 
 def test_pretraining_learns_to_rank_and_g_dis_says_what_the_discriminator_prefers():
     both = agents()
-    trained(matching(both.listener, Chosen(both.listener)), epochs=25)
+    trained(listener_matching(both.listener, NPairScore(both.listener)), epochs=25)
     trained(teacher_forcing({"speaker": both.speaker}), epochs=25)
     given = batch()
     by_chance = 3.5
-    assert ranks(judged(both.listener, given), given.asked.truth).double().mean() < 2
-    assert ranks(likelihoods(both.speaker, given), given.asked.truth).double().mean() < by_chance
+    assert candidate_ranks(discriminator_scores(both.listener, given), given.asked.truth).double().mean() < 2
+    assert candidate_ranks(candidate_likelihoods(both.speaker, given), given.asked.truth).double().mean() < by_chance
 
     def gain() -> float:
-        from pipeline.models.unroll import speak
+        from pipeline.models.unroll import generate
 
         with torch.no_grad():
-            said = speak(both.speaker.eval(), given, Multinomial(50), torch.Generator().manual_seed(0))
-            return Preferred(both.listener)(said, given).mean().item()
+            said = generate(both.speaker.eval(), given, Multinomial(50), torch.Generator().manual_seed(0))
+            return PairwiseScore(both.listener)(said, given).mean().item()
 
     before = gain()
     trained(IN_DIALOGS["g_dis"](both, MEAN, alpha=0.0), epochs=15)
@@ -139,7 +139,7 @@ def test_pretraining_learns_to_rank_and_g_dis_says_what_the_discriminator_prefer
 
 def test_the_end_of_an_answer_has_a_gradient_where_it_is_heard():
     given = batch()
-    both = Interlocutors(generator(), discriminator(hears_end=True))
+    both = DialogAgents(generator(), discriminator(hears_end=True))
     with torch.no_grad():
         both.speaker.logit.bias[0] = 9.0  # answers end at once
     constant, soft = (Objective(reduction="mean", ending=ending) for ending in ("constant", "soft"))
@@ -154,8 +154,8 @@ def test_ranks_cover_every_round():
     given, model = batch(dialogs=2, rounds=10), discriminator().eval()
     truth = given.asked.options.gather(1, given.asked.truth.unsqueeze(1))[:, 0]
     known = torch.arange(20) % 10 == 5
-    model.read = lambda answers: torch.eye(len(answers))
-    model.see = lambda batch: torch.eye(len(given.asked.answers))[truth] * known.unsqueeze(1)
+    model.encode_answers = lambda answers: torch.eye(len(answers))
+    model.encode_question = lambda batch: torch.eye(len(given.asked.answers))[truth] * known.unsqueeze(1)
     found = RankingValidation(None, model, lambda: [given], torch.device("cpu"))()
     assert found["R@1"] == pytest.approx(10.0)
     assert found["MRR"] == pytest.approx((2 * 1 + 18 / 6) / 20)
@@ -163,13 +163,13 @@ def test_ranks_cover_every_round():
 
 @pytest.mark.parametrize("decoder", ["lstm", "transformer"])
 def test_candidates_are_as_likely_as_each_is_alone(decoder):
-    from pipeline.models.unroll import read
+    from pipeline.models.unroll import teacher_force
 
     given, speaker = batch(), generator(decoder=decoder).eval()
-    found = likelihoods(speaker, given)
+    found = candidate_likelihoods(speaker, given)
     for option in range(given.asked.options.shape[1]):
         alone = replace(given, captions=given.asked.answers[given.asked.options[:, option]])
-        message = read(speaker, alone)
+        message = teacher_force(speaker, alone)
         torch.testing.assert_close(found[:, option], message.log_probs.sum(1))
 
 
@@ -178,15 +178,15 @@ def test_options_that_are_alike_tie_to_the_bit():
     options = given.asked.options.clone()
     options[:, 0] = options[:, 3]
     given = replace(given, asked=replace(given.asked, options=options))
-    for scores in (likelihoods(generator(), given), judged(discriminator(), given)):
+    for scores in (candidate_likelihoods(generator(), given), discriminator_scores(discriminator(), given)):
         assert torch.equal(scores[:, 0], scores[:, 3])
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
+def world() -> GradientWorld:
     """One dialog of two rounds; two words, answers of two at most: seven answers to each question."""
     torch.manual_seed(4)
-    speaker = Answering(Hciae(3, 3, 4, 0.0), Lstm(2, 4, 3, 0.0, 2)).double()
+    speaker = DialogDecoder(Hciae(3, 3, 4, 0.0), DialogLstm(2, 4, 3, 0.0, 2)).double()
     listener = Discriminator(Hciae(3, 3, 4, 0.0), 2, "attention", 0.0).double()
     with torch.no_grad():
         speaker.logit.weight *= 3
@@ -195,16 +195,16 @@ def world() -> World:
     regions = torch.randn(1, 2, 3, dtype=torch.float64).repeat_interleave(2, 0)
     questions, history = torch.tensor([[1, 2], [2, 0]]), torch.tensor([[[1, 1, 0], [2, 1, 0]]])
     answers = torch.tensor([[1, 0, 0], [2, 1, 0]])
-    asked = Asked(questions, history, torch.tensor([[0, 1], [0, 1]]), torch.tensor([0, 1]), answers)
+    asked = DialogQuestions(questions, history, torch.tensor([[0, 1], [0, 1]]), torch.tensor([0, 1]), answers)
     mask = torch.ones(2, 2, dtype=torch.bool)
     given = Batch(torch.arange(2), regions.mean(1), regions, mask, answers, asked=asked)
-    return World(speaker.eval(), listener.eval().requires_grad_(False), given)
+    return GradientWorld(speaker.eval(), listener.eval().requires_grad_(False), given)
 
 
 def test_the_likelihood_of_the_preference_is_unbiased(world):
-    taste = Preferred(world.listener)
+    taste = PairwiseScore(world.listener)
     truth = world.exact(taste)
-    found = estimates(world, ScoreFunction(Multinomial(50), LeaveOneOut()), taste, rounds=80)
+    found = estimate_gradients(world, ScoreFunction(Multinomial(50), LeaveOneOut()), taste, rounds=80)
     error = (found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found))
     assert error < 4
     wrong = (found.mean(0) - 1.5 * truth).square().sum() / (found.var(0).sum() / len(found))
@@ -212,13 +212,15 @@ def test_the_likelihood_of_the_preference_is_unbiased(world):
 
 
 def test_the_gradient_of_g_dis_is_biased_and_by_how_much_is_known(world):
-    taste = Preferred(world.listener)
+    taste = PairwiseScore(world.listener)
     truth = world.exact(taste)
-    gumbel = sampled_accuracy(estimates(world, Pathwise(Gumbel(100, temperature=0.5)), taste, rounds=40), truth)
+    gumbel = sampled_accuracy(
+        estimate_gradients(world, Pathwise(Gumbel(100, temperature=0.5)), taste, rounds=40), truth
+    )
     assert gumbel.bias > 0.1 + 2 * gumbel.bias_error
     assert gumbel.cosine > 0.2  # but it points uphill
     mean, _ = Enumeration(world, taste).moments(Pathwise(StraightThrough()))
-    sampled = estimates(world, Pathwise(StraightThrough(100)), taste, rounds=40)
+    sampled = estimate_gradients(world, Pathwise(StraightThrough(100)), taste, rounds=40)
     expected = sampled.var(0).sum() / len(sampled)
     assert (sampled.mean(0) - mean).square().sum() < 8 * expected
     assert (truth - mean).square().sum() > 100 * expected
@@ -226,7 +228,7 @@ def test_the_gradient_of_g_dis_is_biased_and_by_how_much_is_known(world):
 
 def test_an_adapted_discriminator_hears_and_the_speaker_stays():
     both = agents()
-    method = frozen_speaker(both.speaker, both.listener, Preferred(both.listener, reverse=True))
+    method = listener_adaptation(both.speaker, both.listener, PairwiseScore(both.listener, reverse=True))
     step(method, batch())
     assert moved(both.listener)
     assert not moved(both.speaker)
@@ -236,5 +238,5 @@ def test_a_batch_travels_whole():
     given = batch()
     there = given.to("meta")
     assert there.asked is not None
-    assert {getattr(there.asked, f.name).device.type for f in fields(Asked)} == {"meta"}
+    assert {getattr(there.asked, f.name).device.type for f in fields(DialogQuestions)} == {"meta"}
     assert given.captions.shape[1] == LONGEST

@@ -8,27 +8,27 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from pipeline.channels.forced import Forced, ScheduledSampling
+from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
-from pipeline.channels.words import Beam, Greedy, Multinomial
+from pipeline.channels.teacher_forcing import Forced, ScheduledSampling
 from pipeline.composition import joint
 from pipeline.composition.joint import Objective
-from pipeline.composition.method import Method, Term, Turns
-from pipeline.composition.pretraining import frozen_speaker, matching, teacher_forcing
+from pipeline.composition.method import Method, Term, UpdateSchedule
+from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
 from pipeline.errors import UserError
-from pipeline.estimators.baselines import ByBatch, ByGroup, Centred, GroupMean, LeaveOneOut
-from pipeline.estimators.learned import Learned, Regression
+from pipeline.estimators.baselines import BatchStd, CenteredBaseline, GroupMean, GroupStd, LeaveOneOut
+from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import Detached, NoBaseline, Pathwise, ScoreFunction
 from pipeline.methods.luo import luo
 from pipeline.methods.mixer import mixer
 from pipeline.methods.psst import psst_multinomial, reinforce, st_gumbel, st_multinomial
-from pipeline.models.decoder import Decoder, Dropout
-from pipeline.models.unroll import read, speak
-from pipeline.numbers import Numbers
+from pipeline.models.decoder import Decoder, RolloutDropout
+from pipeline.models.unroll import generate, teacher_force
+from pipeline.random import BatchRandom
 from pipeline.scores.discriminability import Hinge
-from pipeline.scores.naturalness import Cider
+from pipeline.scores.naturalness import CiderScore
 from pipeline.types import Batch, caption_mask
 
 
@@ -55,10 +55,10 @@ def rng(seed: int = 5) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def numbers(captions: int) -> Numbers:
+def numbers(captions: int) -> BatchRandom:
     """For so many captions."""
     nothing = torch.zeros(captions, 1)
-    return Numbers(Batch(torch.arange(captions), nothing, nothing, nothing, nothing), rng())
+    return BatchRandom(Batch(torch.arange(captions), nothing, nothing, nothing, nothing), rng())
 
 
 def test_mle_is_the_cross_entropy(toy):
@@ -66,7 +66,9 @@ def test_mle_is_the_cross_entropy(toy):
     by_method = gradients(teacher_forcing(agents.roles), batch)
     mask = caption_mask(batch.captions)
     speaker = agents.speaker
-    hidden, _ = Decoder.read(speaker, batch, speaker.see(batch), Dropout(0.0, Numbers(batch, None)))
+    hidden, _ = Decoder.teacher_force(
+        speaker, batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None))
+    )
     logits = speaker.logit(hidden).view(*mask.shape, -1)
     loss = F.cross_entropy(logits[mask], batch.captions[mask])
     loss.backward()
@@ -77,8 +79,8 @@ def test_mle_is_the_cross_entropy(toy):
 def test_reading_is_the_unroll_with_words_forced_on_it(toy):
     agents, batch = toy.agents(), toy.batch()
     agents.speaker.eval()
-    forced = read(agents.speaker, batch)
-    unrolled = speak(agents.speaker, batch, Forced(), rng())
+    forced = teacher_force(agents.speaker, batch)
+    unrolled = generate(agents.speaker, batch, Forced(), rng())
     steps = unrolled.tokens.shape[1]
     assert torch.equal(forced.tokens[:, :steps], unrolled.tokens)
     assert not forced.mask[:, steps:].any()
@@ -146,7 +148,7 @@ def test_psst_without_full_distributions_is_straight_through(toy, plain, inner):
     weights = [*speaker.parameters(), *agents.listener.parameters()]
     found = []
     for channel in (plain, PartialSampling(inner, rho=0.0, mix=plain.mix)):
-        message = speak(speaker, batch, channel, rng())
+        message = generate(speaker, batch, channel, rng())
         loss = hinge(message, batch).sum()
         found.append((message.tokens, *torch.autograd.grad(loss, weights)))
     assert (found[0][0] > 0).sum() > 10, "the captions say nothing"
@@ -159,9 +161,9 @@ def test_psst_without_full_distributions_is_straight_through(toy, plain, inner):
 def test_psst_of_full_distributions_is_the_deterministic_mapper(toy, mix):
     agents, batch = toy.agents(), toy.batch()
     speaker = agents.speaker
-    message = speak(speaker, batch, PartialSampling(rho=1.0, mix=mix), rng())
-    said = message.rows(speaker.vocabulary)
-    state = speaker.begin(batch, speaker.see(batch), Dropout(0.0, Numbers(batch, None)), 1)
+    message = generate(speaker, batch, PartialSampling(rho=1.0, mix=mix), rng())
+    said = message.distributions(speaker.vocabulary)
+    state = speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 1)
     fed = F.one_hot(torch.full((len(batch),), speaker.vocabulary + 1), speaker.vocabulary + 2).float()
     for t in range(message.tokens.shape[1]):
         hidden, state = speaker.step(fed @ speaker.word.weight, state)
@@ -178,12 +180,12 @@ def test_psst_of_full_distributions_is_the_deterministic_mapper(toy, mix):
 
 def test_soft_words_along_the_sampled_path_follow_the_samples(toy):
     speaker, batch = toy.agents().speaker, toy.batch()
-    message = speak(speaker, batch, PartialSampling(rho=1.0, feed="sample"), rng())
+    message = generate(speaker, batch, PartialSampling(rho=1.0, feed="sample"), rng())
     told = batch.to("cpu")
     told.captions[:, : message.tokens.shape[1]] = message.tokens
     told.captions[:, message.tokens.shape[1] :] = 0
-    again = read(speaker, told)
-    soft = message.rows(speaker.vocabulary).gather(2, message.tokens.unsqueeze(2)).squeeze(2)
+    again = teacher_force(speaker, told)
+    soft = message.distributions(speaker.vocabulary).gather(2, message.tokens.unsqueeze(2)).squeeze(2)
     words = message.tokens > 0
     torch.testing.assert_close(soft[words].log(), again.log_probs[:, : words.shape[1]][words])
 
@@ -205,8 +207,8 @@ def test_luo_is_reinforce_on_the_mixed_reward(toy):
     agents = toy.agents()
     mixed = Method(
         agents.roles,
-        (Term("mixture", 1.0, Mixture(agents), joint.by_likelihood(Objective())),),
-        Turns((frozenset({"speaker"}),)),
+        (Term("mixture", 1.0, Mixture(agents), joint.score_function(Objective())),),
+        UpdateSchedule((frozenset({"speaker"}),)),
     )
     same(gradients(luo(toy.agents(), Objective(), lam), batch), gradients(mixed, batch))
 
@@ -220,7 +222,7 @@ def test_the_speaker_s_turn_of_reinforce_is_luo(toy):
 def test_the_listener_s_turn_of_reinforce_is_a_frozen_speaker(toy):
     batch, lam = toy.batch(1), 0.7
     agents = toy.agents()
-    frozen = gradients(frozen_speaker(agents.speaker, agents.listener, Hinge(agents.listener)), batch)
+    frozen = gradients(listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener)), batch)
     turn = gradients(reinforce(toy.agents(), Objective(), lam), batch)
     same(turn, {name: lam * gradient for name, gradient in frozen.items()})
 
@@ -231,8 +233,8 @@ def test_the_hinge_of_a_listener_alone_is_averaged_or_summed_over_the_batch(toy,
     hinge = Hinge(agents.listener)
     objective = Objective(listener_reduction=reduction)
     for method, channel, lam in (
-        (matching(agents.listener, hinge, reduction), Forced(learns=False), 1.0),
-        (frozen_speaker(agents.speaker, agents.listener, hinge, reduction), Multinomial(), 1.0),
+        (listener_matching(agents.listener, hinge, reduction), Forced(requires_grad=False), 1.0),
+        (listener_adaptation(agents.speaker, agents.listener, hinge, reduction), Multinomial(), 1.0),
         (reinforce(agents, objective, 0.25), Multinomial(), 0.25),
     ):
         method.freeze(1)
@@ -260,7 +262,7 @@ def test_cider_may_score_the_captions_that_the_listener_hears(toy, make):
     rollouts = StepRollouts(agents.speaker, batch, 3)
     heard, greedy = rollouts.of(channel), rollouts.of(Greedy())
     of_heard, of_greedy = (toy.cider(said.tokens, said.images) for said in (heard, greedy))
-    log_probs = read(agents.speaker, replace(batch, captions=heard.tokens)).log_probs
+    log_probs = teacher_force(agents.speaker, replace(batch, captions=heard.tokens)).log_probs
     wanted = -0.75 * ((of_heard - of_greedy).unsqueeze(1) * log_probs).sum() / heard.mask.sum()
     torch.testing.assert_close(score, of_heard.mean())
     torch.testing.assert_close(loss, wanted)
@@ -290,7 +292,7 @@ def test_without_a_baseline_advantages_are_the_scores(toy):
     none, truth = losses["none"], losses["ground_truth"]
     torch.testing.assert_close(none["discriminability/advantage"], none["discriminability/score"])
     agents, batch = toy.agents(), toy.batch(0)
-    human = Hinge(agents.listener)(StepRollouts(agents.speaker, batch, 3).of(Forced(learns=False)), batch).mean()
+    human = Hinge(agents.listener)(StepRollouts(agents.speaker, batch, 3).of(Forced(requires_grad=False)), batch).mean()
     expected = truth["discriminability/score"] - human.detach()
     torch.testing.assert_close(truth["discriminability/advantage"], expected)
 
@@ -308,7 +310,7 @@ def by_likelihood(toy, samples: int, baseline, **scaling) -> dict[str, torch.Ten
     agents = toy.agents()
     estimator = ScoreFunction(Multinomial(samples), baseline, **scaling)
     term = Term("hinge", 1.0, Hinge(agents.listener), estimator)
-    return gradients(Method(agents.roles, (term,), Turns((frozenset({"speaker"}),))), toy.batch())
+    return gradients(Method(agents.roles, (term,), UpdateSchedule((frozenset({"speaker"}),))), toy.batch())
 
 
 def test_leaving_one_out_is_the_group_s_mean_times_n_over_n_minus_one(toy):
@@ -318,8 +320,8 @@ def test_leaving_one_out_is_the_group_s_mean_times_n_over_n_minus_one(toy):
 
 def test_of_two_samples_each_is_the_other_s_baseline(toy):
     class Other:
-        least = 2
-        by_word = False
+        min_samples = 2
+        per_token = False
 
         def __call__(self, value, score, rollouts):
             return value.view(-1, 2).flip(1).flatten()
@@ -329,17 +331,17 @@ def test_of_two_samples_each_is_the_other_s_baseline(toy):
 
 def test_grpo_is_the_group_s_standard_score(toy):
     class Score:
-        least = 2
-        by_word = False
+        min_samples = 2
+        per_token = False
 
         def __call__(self, value, score, rollouts):
             groups = value.view(-1, 4)
             standard = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)
             return value - standard.flatten()
 
-    grpo = by_likelihood(toy, 4, GroupMean(), scaling=ByGroup())
+    grpo = by_likelihood(toy, 4, GroupMean(), scaling=GroupStd())
     same(grpo, by_likelihood(toy, 4, Score()))
-    same(grpo, by_likelihood(toy, 4, LeaveOneOut(), scaling=ByGroup(1e-4 * 4 / 3)))
+    same(grpo, by_likelihood(toy, 4, LeaveOneOut(), scaling=GroupStd(1e-4 * 4 / 3)))
 
 
 def test_by_batch_scores_of_any_scale_weigh_the_same(toy):
@@ -357,9 +359,9 @@ def test_by_batch_scores_of_any_scale_weigh_the_same(toy):
     found = []
     for factor in (1.0, 1000.0):
         agents = toy.agents()
-        estimator = ScoreFunction(Multinomial(3), Centred(NoBaseline()), scaling=ByBatch(0.0))
+        estimator = ScoreFunction(Multinomial(3), CenteredBaseline(NoBaseline()), scaling=BatchStd(0.0))
         term = Term("hinge", 1.0, Times(agents.listener, factor), estimator)
-        found.append(gradients(Method(agents.roles, (term,), Turns((frozenset({"speaker"}),))), toy.batch()))
+        found.append(gradients(Method(agents.roles, (term,), UpdateSchedule((frozenset({"speaker"}),))), toy.batch()))
     same(*found, rtol=1e-3, atol=1e-6)
 
 
@@ -369,7 +371,7 @@ def test_two_samples_in_a_group_are_a_good_and_a_bad_one(toy):
     rollouts = StepRollouts(None, Batch(torch.arange(3), *[torch.zeros(3, 1)] * 4), 1)
     expected = torch.tensor([1.0, -1.0, -1.0, 1.0, 0.0, 0.0]) / 2**0.5
     centred = advantage - GroupMean()(advantage, None, rollouts)
-    torch.testing.assert_close(ByGroup(1e-9)(centred, rollouts), expected)
+    torch.testing.assert_close(GroupStd(1e-9)(centred, rollouts), expected)
     torch.testing.assert_close(LeaveOneOut()(advantage, None, rollouts), advantage[[1, 0, 3, 2, 5, 4]])
 
 
@@ -381,7 +383,7 @@ def test_other_gradients_are_of_the_same_words(toy, channel):
     plain, other = (c.open(batch, 12, rng())(0, logits, torch.arange(24)) for c in (StraightThrough(3), channel))
     assert torch.equal(plain.index, other.index)
     if isinstance(channel, ReinMax):
-        assert torch.equal(*(speak(speaker, batch, c, rng()).tokens for c in (StraightThrough(3), channel)))
+        assert torch.equal(*(generate(speaker, batch, c, rng()).tokens for c in (StraightThrough(3), channel)))
 
 
 def test_reinmax_of_a_certain_word_passes_nothing_on_and_so_does_straight_through():
@@ -414,8 +416,8 @@ def test_weight_zero_is_as_if_the_term_were_not_there(toy):
 
 def test_a_beam_of_one_is_greedy(toy):
     agents, batch = toy.agents(), toy.batch()
-    greedy = speak(agents.speaker, batch, Greedy(), rng())
-    beam = speak(agents.speaker, batch, Beam(width=1), rng())
+    greedy = generate(agents.speaker, batch, Greedy(), rng())
+    beam = generate(agents.speaker, batch, Beam(width=1), rng())
     assert torch.equal(greedy.tokens, beam.tokens)
 
 
@@ -432,14 +434,14 @@ def test_mixer_with_all_words_forced_is_mle(toy):
 def test_mixer_with_no_word_forced_is_reinforce_with_the_same_baseline(toy, monkeypatch):
     monkeypatch.setattr(StepRollouts, "_rng", lambda self, what: rng())  # both say the same
     begun = mixer(toy.agents(), Objective(), forced=0, critic_hidden=8)
-    agents, critic, score = begun.agents, begun.agents["critic"], Cider(toy.cider)
+    agents, critic, score = begun.agents, begun.agents["critic"], CiderScore(toy.cider)
     reinforced = Method(
         agents,
         (
-            Term("naturalness", 1.0, score, ScoreFunction(Multinomial(), Learned(critic, Multinomial()))),
-            Term("critic", 1.0, score, Regression(Multinomial(), critic)),
+            Term("naturalness", 1.0, score, ScoreFunction(Multinomial(), CriticBaseline(critic, Multinomial()))),
+            Term("critic", 1.0, score, CriticLoss(Multinomial(), critic)),
         ),
-        begun.turns,
+        begun.schedule,
     )
     left, right = gradients(begun, toy.batch()), gradients(reinforced, toy.batch())
     assert any(g.any() for n, g in left.items() if n.startswith("speaker"))
@@ -451,7 +453,7 @@ def test_mixer_is_both_where_some_words_are_forced(toy):
     batch = toy.batch()
     method = mixer(toy.agents(), Objective(), forced=2)
     losses, _ = method.step(batch, seed=3)
-    message = read(toy.agents().speaker, batch)
+    message = teacher_force(toy.agents().speaker, batch)
     message_words = StepRollouts(method.agents["speaker"], batch, 3).of(method.terms[0].estimator.channel).mask.sum()
     expected = -(message.log_probs[:, :2] * message.mask[:, :2]).sum() / message_words
     torch.testing.assert_close(losses["likelihood"], expected)

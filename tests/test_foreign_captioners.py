@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data.tokens import Tokens
+from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
 from pipeline.errors import UserError
 from pipeline.features.extract import open_network
 from pipeline.features.extractor import NetworkSettings
-from pipeline.models.hub import Hub
-from pipeline.models.weights import load_agent, save_agents
-from pipeline.runtime.hub import captioner
+from pipeline.models.agent_files import load_agent, save_agents
+from pipeline.models.hub_captioner import HubDecoder
+from pipeline.runtime.hub_loading import load_captioner
 
 ROOT = Path(__file__).parents[1]
 extra = pytest.mark.skipif(find_spec("transformers") is None, reason="needs the extra: pip install 'saywhich[hub]'")
@@ -66,9 +66,9 @@ def change(file: Path, **values: object) -> None:
 
 
 WAYS = {
-    "prepare.tokenizer": lambda: Tokens.fetch("captioner", Path("out"), ["a ball"], 1000),
+    "prepare.tokenizer": lambda: TokenizerVocabulary.fetch("captioner", Path("out"), ["a ball"], 1000),
     "features.main.network": lambda: open_network(NetworkSettings("hub/captioner")),
-    "pretrain.speaker.model": lambda: Hub.pretrained("captioner", (5, 6), 8, 0.0, None),
+    "pretrain.speaker.model": lambda: HubDecoder.pretrained("captioner", (5, 6), 8, 0.0, None),
 }
 
 
@@ -99,7 +99,7 @@ def test_a_part_that_leads_elsewhere_is_refused(folder, part, values):
     config = json.loads((folder / "config.json").read_text())
     change(folder / "config.json", **{part: config[part] | values})
     with pytest.raises(UserError, match=r"by which code or another repository|must be one of") as caught:
-        captioner("captioner")
+        load_captioner("captioner")
     assert "\n" not in str(caught.value)
 
 
@@ -107,15 +107,15 @@ def test_a_part_that_leads_elsewhere_is_refused(folder, part, values):
 def test_an_adapter_of_another_repository_is_refused(folder):
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "attacker/repository"}))
     with pytest.raises(UserError, match=r"adapter_config\.json: an adapter's model lies in another repository"):
-        captioner("captioner")
+        load_captioner("captioner")
 
 
 @extra
 @pytest.mark.parametrize("values", ELSEWHERE, ids=lambda values: next(iter(values)))
 def test_weights_whose_config_leads_elsewhere_are_refused(folder, values):
-    speaker = Hub.pretrained("captioner", (5, 6), 8, 0.0, None)
+    speaker = HubDecoder.pretrained("captioner", (5, 6), 8, 0.0, None)
     save_agents(Path("weights.safetensors"), {"speaker": speaker})
-    assert isinstance(load_agent(Path("weights.safetensors"), "speaker"), Hub)
+    assert isinstance(load_agent(Path("weights.safetensors"), "speaker"), HubDecoder)
     for config in (speaker.arguments["config"], speaker.arguments["config"]["decoder"]):
         config |= values
         save_agents(Path("weights.safetensors"), {"speaker": speaker})
@@ -127,7 +127,7 @@ def test_weights_whose_config_leads_elsewhere_are_refused(folder, values):
 
 @extra
 def test_a_whole_folder_loads_without_a_request(folder):
-    captioner("captioner")
+    load_captioner("captioner")
     for way in WAYS.values():
         way()
 

@@ -25,7 +25,7 @@ from pipeline.data.feature_store import FeatureWriter
 from pipeline.errors import UserError
 from pipeline.features.imported import import_features
 from pipeline.readers import read_corpus
-from pipeline.runtime.untrusted import array
+from pipeline.runtime.untrusted import read_npy
 
 CASES = int(os.environ.get("SAYWHICH_FUZZ_CASES", "40"))  # of each kind
 tried: Counter[str] = Counter()
@@ -192,7 +192,7 @@ def test_any_array_is_read_or_one_error(at, instead):
     np.save(stream, np.arange(2.0))
     whole = stream.getvalue()
     with suppress(ValueError):
-        array(whole[:at] + instead + whole[at + len(instead) :])
+        read_npy(whole[:at] + instead + whole[at + len(instead) :])
 
 
 def features_of(folder: Path, form: str, regions: Path) -> str:

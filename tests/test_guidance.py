@@ -11,8 +11,8 @@ import pytest
 import yaml
 from toy_world import ROOT, toy_params
 
-from pipeline.models.guided import Guided
-from pipeline.models.weights import load_agent
+from pipeline.models.agent_files import load_agent
+from pipeline.models.guided import GuidedDecoder
 from pipeline.workflow.stage import main
 from stages import adapt, draw, evaluate, features, prepare, pretrain, train
 
@@ -64,7 +64,7 @@ def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):
     assert speaker("pretrained/speaker").null is None
     run("guidance")
     found = speaker("models/guidance")
-    assert isinstance(found, Guided)
+    assert isinstance(found, GuidedDecoder)
     assert found.gamma == 2
     assert found.inner.null.abs().max() > 0
     assert metrics("guidance")["settings"] == {"lambda": 0.0, "image_dropout": 0.1, "gamma": 2.0, "seed": 1}
@@ -72,7 +72,7 @@ def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):
     run("guidance", "--set", "methods.guidance.gamma=60")  # so little is learned here that less changes no word
     guided = captions("guidance")
     run("guidance", "--set", "methods.guidance.gamma=1")
-    assert not isinstance(speaker("models/guidance"), Guided)
+    assert not isinstance(speaker("models/guidance"), GuidedDecoder)
     assert "gamma" not in metrics("guidance")["settings"]
     assert "guidance" not in metrics("guidance")["signature"]
     assert captions("guidance") != guided
@@ -91,7 +91,7 @@ def test_any_method_s_speaker_is_guided_away_from_the_null_image_of_pretraining(
     assert learned.abs().max() > 0
     run("psst_multinomial", *gamma)
     found = speaker("models/psst_multinomial")
-    assert isinstance(found, Guided)
+    assert isinstance(found, GuidedDecoder)
     assert found.inner.null.equal(learned), "joint training leaves it as it is"
     assert not found.word.weight.equal(speaker("pretrained/speaker").word.weight)
     assert metrics("psst_multinomial")["settings"]["gamma"] == 1.5

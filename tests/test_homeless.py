@@ -20,12 +20,12 @@ AS_USER = [
 CODE = """
 import getpass, os, sys
 from pathlib import Path
-from pipeline.channels import over_words  # numba's cache
+from pipeline.channels import vocabulary_kernels  # numba's cache
 from pipeline.runtime import cache
 assert os.getuid() == 12345
 home = Path.home()
 assert (home.stat().st_uid, home.stat().st_mode & 0o777) == (12345, 0o700), home
-assert cache.private("photos").is_dir()
+assert cache.private_folder("photos").is_dir()
 print(home, getpass.getuser())
 """
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from PIL import Image
 
-from pipeline.observatory.world import drawn_world
+from pipeline.observatory.gradient_world import drawn_world
 from pipeline.workflow import build_observatory
 from stages.observatory import main
 

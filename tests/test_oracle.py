@@ -13,16 +13,16 @@ import pytest
 import torch
 from linear_score import Taste
 
-from pipeline.channels.forced import Forced
+from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, StraightThrough
-from pipeline.channels.words import Multinomial
-from pipeline.estimators.baselines import Centred, LeaveOneOut, SelfCritical
+from pipeline.channels.teacher_forcing import Forced
+from pipeline.estimators.baselines import CenteredBaseline, LeaveOneOut, SelfCritical
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
 from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
-from pipeline.observatory.measure import estimates, sampled_accuracy
-from pipeline.observatory.world import drawn_world
+from pipeline.observatory.gradient_world import drawn_world
+from pipeline.observatory.measure import estimate_gradients, sampled_accuracy
 
 VOCABULARY, STEPS, IMAGES = 3, 2, 4
 
@@ -46,10 +46,10 @@ def distance(found: torch.Tensor, truth: torch.Tensor) -> float:
 
 @pytest.mark.parametrize(
     ("baseline", "samples"),
-    [(NoBaseline(), 100), (SelfCritical(), 100), (SelfCritical(Forced(learns=False)), 100)],
+    [(NoBaseline(), 100), (SelfCritical(), 100), (SelfCritical(Forced(requires_grad=False)), 100)],
 )
 def test_score_function_estimators_are_unbiased(world, taste, baseline, samples):
-    found = estimates(world, ScoreFunction(Multinomial(samples), baseline), taste, rounds=150)
+    found = estimate_gradients(world, ScoreFunction(Multinomial(samples), baseline), taste, rounds=150)
     truth = world.exact(taste)
     assert float(truth.norm()) > 0.1
     assert distance(found, truth) < 2.5
@@ -57,21 +57,29 @@ def test_score_function_estimators_are_unbiased(world, taste, baseline, samples)
 
 
 def test_a_wrong_gradient_would_be_noticed(world, taste):
-    found = estimates(world, ScoreFunction(Multinomial(100), SelfCritical()), taste, rounds=150)
+    found = estimate_gradients(world, ScoreFunction(Multinomial(100), SelfCritical()), taste, rounds=150)
     assert distance(found, 1.3 * world.exact(taste)) > 5
 
 
 def test_a_baseline_lowers_the_variance_where_scores_are_far_from_0(world):
     taste = Taste(IMAGES, VOCABULARY, STEPS, level=3)
-    plain = estimates(world, ScoreFunction(Multinomial(4), NoBaseline()), taste, rounds=150).var(0).sum()
-    critical = estimates(world, ScoreFunction(Multinomial(4), Centred(SelfCritical())), taste, rounds=150).var(0).sum()
+    plain = estimate_gradients(world, ScoreFunction(Multinomial(4), NoBaseline()), taste, rounds=150).var(0).sum()
+    critical = (
+        estimate_gradients(world, ScoreFunction(Multinomial(4), CenteredBaseline(SelfCritical())), taste, rounds=150)
+        .var(0)
+        .sum()
+    )
     assert critical < plain
 
 
 def test_centring_is_biased_by_one_part_in_n(world, taste):
     """The batch mean includes the caption itself, so the gradient shrinks by 1 − 1/N when images do not matter."""
-    few = estimates(world, ScoreFunction(Multinomial(1), Centred(NoBaseline())), taste, rounds=2500).mean(0)
-    many = estimates(world, ScoreFunction(Multinomial(100), Centred(NoBaseline())), taste, rounds=100).mean(0)
+    few = estimate_gradients(
+        world, ScoreFunction(Multinomial(1), CenteredBaseline(NoBaseline())), taste, rounds=2500
+    ).mean(0)
+    many = estimate_gradients(
+        world, ScoreFunction(Multinomial(100), CenteredBaseline(NoBaseline())), taste, rounds=100
+    ).mean(0)
     truth = world.exact(taste)
     share = [float(found @ truth / truth.square().sum()) for found in (few, many)]
     assert share[0] < share[1]
@@ -82,7 +90,7 @@ def test_the_bias_of_pathwise_estimators_is_measured(world, taste):
     """All are biased: words by straight-through, full rows because a mixture of words is no mixture of captions."""
     truth = world.exact(taste)
     found = {
-        name: sampled_accuracy(estimates(world, Pathwise(channel), taste, rounds=60), truth)
+        name: sampled_accuracy(estimate_gradients(world, Pathwise(channel), taste, rounds=60), truth)
         for name, channel in {
             "st": StraightThrough(samples=50, ending="soft"),
             "psst": PartialSampling(StraightThrough(samples=50, ending="soft"), rho=0.5),
@@ -108,7 +116,7 @@ def test_gradients_of_other_speakers_captions_are_unbiased_too(world, taste, mak
     with torch.no_grad():
         speaker.logit.weight *= 3
     other = replace(world, speaker=speaker.double())
-    found = estimates(other, ScoreFunction(Multinomial(samples), baseline), taste, rounds=150)
+    found = estimate_gradients(other, ScoreFunction(Multinomial(samples), baseline), taste, rounds=150)
     truth = other.exact(taste)
     assert float(truth.norm()) > 0.1
     assert distance(found, truth) < 2.5

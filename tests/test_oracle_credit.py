@@ -12,14 +12,14 @@ import torch
 from linear_score import Taste
 from test_oracle import distance
 
-from pipeline.channels.words import Multinomial
-from pipeline.estimators.credit import Continuations
-from pipeline.estimators.learned import Learned, Regression
+from pipeline.channels.hard import Multinomial
+from pipeline.estimators.credit import MonteCarloCredit
+from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss
 from pipeline.estimators.rollouts import StepRollouts
-from pipeline.estimators.surrogate import NoBaseline, ScoreFunction, WholeCaption
+from pipeline.estimators.surrogate import CaptionCredit, NoBaseline, ScoreFunction
 from pipeline.models.critic import Critic
-from pipeline.observatory.measure import estimates
-from pipeline.observatory.world import drawn_world
+from pipeline.observatory.gradient_world import drawn_world
+from pipeline.observatory.measure import estimate_gradients
 
 IMAGES, WORDS, STEPS = 2, 3, 3
 
@@ -38,7 +38,7 @@ def test_with_many_continuations_a_word_is_worth_its_exact_conditional_expectati
     channel, samples = Multinomial(10), 2000
     rollouts = StepRollouts(world.speaker, world.batch, seed=2)
     message, every = rollouts.of(channel), world.captions().tolist()
-    found = Continuations(samples)(taste(message, world.batch), taste, channel, rollouts)
+    found = MonteCarloCredit(samples)(taste(message, world.batch), taste, channel, rollouts)
     with torch.no_grad():
         p = world.log_probs().exp().T
     lengths = set()
@@ -60,27 +60,27 @@ def test_credit_by_continuations_is_unbiased_with_any_critic(world, taste, basel
     channel = Multinomial(20)
     torch.manual_seed(5)
     critic = Critic(4, 8).double()
-    expected = Learned(critic, channel) if baseline == "learned" else NoBaseline()
+    expected = CriticBaseline(critic, channel) if baseline == "learned" else NoBaseline()
     truth = world.exact(taste)
-    found = estimates(world, ScoreFunction(channel, expected, credit=Continuations(2)), taste, rounds=100)
+    found = estimate_gradients(world, ScoreFunction(channel, expected, credit=MonteCarloCredit(2)), taste, rounds=100)
     assert distance(found, truth) < 2.5
     assert distance(found, 1.5 * truth) > 5  # a wrong one would be noticed
 
 
 def test_continuations_lower_the_variance(world, taste):
     whole, each = (
-        estimates(world, ScoreFunction(Multinomial(4), credit=credit), taste, rounds=60).var(0).sum()
-        for credit in (WholeCaption(), Continuations(5))
+        estimate_gradients(world, ScoreFunction(Multinomial(4), credit=credit), taste, rounds=60).var(0).sum()
+        for credit in (CaptionCredit(), MonteCarloCredit(5))
     )
     assert each < 0.9 * whole
 
 
 def test_a_critic_learns_what_states_promise_and_lowers_the_variance(world):
     taste = Taste(IMAGES, WORDS, STEPS, level=3.0)
-    channel, credit = Multinomial(10), Continuations(2)
+    channel, credit = Multinomial(10), MonteCarloCredit(2)
     torch.manual_seed(5)
     critic = Critic(4, 16).double()
-    regression, adam = Regression(channel, critic, credit), torch.optim.Adam(critic.parameters(), 0.02)
+    regression, adam = CriticLoss(channel, critic, credit), torch.optim.Adam(critic.parameters(), 0.02)
     errors = []
     for step in range(80):
         loss, _ = regression.surrogate(
@@ -93,7 +93,7 @@ def test_a_critic_learns_what_states_promise_and_lowers_the_variance(world):
     assert all(p.grad is None for p in world.speaker.parameters())
     assert sum(errors[-10:]) < 0.8 * sum(errors[:10])
     without, with_it = (
-        estimates(world, ScoreFunction(Multinomial(4), baseline, credit=credit), taste, 40).var(0).sum()
-        for baseline in (NoBaseline(), Learned(critic, Multinomial(4)))
+        estimate_gradients(world, ScoreFunction(Multinomial(4), baseline, credit=credit), taste, 40).var(0).sum()
+        for baseline in (NoBaseline(), CriticBaseline(critic, Multinomial(4)))
     )
     assert with_it < 0.7 * without

@@ -6,12 +6,12 @@ import pytest
 import torch
 from test_oracle import IMAGES, VOCABULARY, distance, taste, world
 
+from pipeline.channels.hard import Multinomial
 from pipeline.channels.straight_through import ReinMax, StraightThrough
-from pipeline.channels.words import Multinomial
-from pipeline.estimators.baselines import ByBatch, ByGroup, GroupMean, LeaveOneOut
+from pipeline.estimators.baselines import BatchStd, GroupMean, GroupStd, LeaveOneOut
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
-from pipeline.observatory.measure import estimates
-from pipeline.observatory.world import drawn_world
+from pipeline.observatory.gradient_world import drawn_world
+from pipeline.observatory.measure import estimate_gradients
 
 __all__ = ["taste", "world"]
 
@@ -23,7 +23,7 @@ def cosine(found: torch.Tensor, truth: torch.Tensor) -> float:
 
 @pytest.mark.parametrize(("samples", "rounds"), [(2, 400), (100, 80)])
 def test_leave_one_out_is_unbiased(world, taste, samples, rounds):
-    found = estimates(world, ScoreFunction(Multinomial(samples), LeaveOneOut()), taste, rounds)
+    found = estimate_gradients(world, ScoreFunction(Multinomial(samples), LeaveOneOut()), taste, rounds)
     truth = world.exact(taste)
     assert distance(found, truth) < 2.5
     assert distance(found, 2 * truth) > 2 * distance(found, truth)
@@ -34,16 +34,16 @@ def test_the_mean_of_a_group_shrinks_the_gradient_and_its_standard_deviation_tur
     group's standard deviation, .65, and of another direction.
     """
     truth = world.exact(taste)
-    alone = estimates(world, ScoreFunction(Multinomial(4), GroupMean()), taste, 200)
+    alone = estimate_gradients(world, ScoreFunction(Multinomial(4), GroupMean()), taste, 200)
     assert distance(alone / 0.75, truth) < 2.5 < distance(alone, truth)
-    scaled = estimates(world, ScoreFunction(Multinomial(4), GroupMean(), scaling=ByGroup()), taste, 200)
+    scaled = estimate_gradients(world, ScoreFunction(Multinomial(4), GroupMean(), scaling=GroupStd()), taste, 200)
     scaled = scaled * (truth.norm() / scaled.mean(0).norm())
     assert distance(scaled, truth) > 2.5
 
 
 def test_the_standard_deviation_of_the_batch_keeps_the_direction(world, taste):
     truth = world.exact(taste)
-    found = estimates(world, ScoreFunction(Multinomial(100), LeaveOneOut(), scaling=ByBatch()), taste, 80)
+    found = estimate_gradients(world, ScoreFunction(Multinomial(100), LeaveOneOut(), scaling=BatchStd()), taste, 80)
     assert cosine(found, truth) > 0.99
     assert float(found.mean(0).norm() / truth.norm()) < 0.7
 
@@ -58,7 +58,7 @@ class Squares:
         self.table = 2 * torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
     def __call__(self, message, batch):
-        said = message.rows(VOCABULARY)[:, 0].to(self.table.dtype)
+        said = message.distributions(VOCABULARY)[:, 0].to(self.table.dtype)
         return torch.einsum("nij,ni,nj->n", self.table[message.images], said, said)
 
 
@@ -66,7 +66,7 @@ def test_reinmax_is_unbiased_for_a_quadratic_score_of_one_word():
     world, score = drawn_world(IMAGES, VOCABULARY, 1, seed=3), Squares()
     truth = world.exact(score)
     reinmax, straight = (
-        estimates(world, Pathwise(channel(samples=100, ending="soft")), score, 80)
+        estimate_gradients(world, Pathwise(channel(samples=100, ending="soft")), score, 80)
         for channel in (ReinMax, StraightThrough)
     )
     assert float(truth.norm()) > 0.1

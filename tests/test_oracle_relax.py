@@ -9,14 +9,14 @@ import torch
 from linear_score import Taste
 from test_oracle import IMAGES, distance, world
 
-from pipeline.channels.words import Multinomial
+from pipeline.channels.hard import Multinomial
 from pipeline.estimators.baselines import LeaveOneOut
-from pipeline.estimators.relax import Relax
+from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
-from pipeline.models.critic import Control
-from pipeline.observatory.measure import estimates
-from pipeline.observatory.teaching import teach_control
+from pipeline.models.critic import ControlVariate
+from pipeline.observatory.measure import estimate_gradients
+from pipeline.observatory.pretraining_world import train_control
 
 __all__ = ["world"]
 
@@ -28,10 +28,10 @@ def taste(world) -> Taste:
 
 
 @pytest.fixture
-def control(world) -> Control:
+def control(world) -> ControlVariate:
     """One with opinions, all of them wrong."""
     torch.manual_seed(2)
-    made = Control(world.speaker.hidden, world.speaker.vocabulary + 1, 8).double()
+    made = ControlVariate(world.speaker.hidden, world.speaker.vocabulary + 1, 8).double()
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter)
     return made
@@ -41,41 +41,41 @@ def control(world) -> Control:
 def test_any_control_leaves_the_gradient_as_it_is(world, taste, control, log_temperature):
     torch.nn.init.constant_(control.log_temperature, log_temperature)
     truth = world.exact(taste)
-    found = estimates(world, Relax(ScoreFunction(Multinomial(40)), control), taste, 120)
+    found = estimate_gradients(world, RelaxEstimator(ScoreFunction(Multinomial(40)), control), taste, 120)
     assert distance(found, truth) < 2.5
     assert distance(found, 1.4 * truth) > 5
 
 
 def test_without_the_way_through_the_relaxed_word_it_would_be_biased(world, taste, control, monkeypatch):
-    controlled = Relax._controlled
+    controlled = RelaxEstimator._controlled
 
     def without(*given):
         expected, slope = controlled(*given)
         return expected, torch.zeros_like(slope)
 
-    monkeypatch.setattr(Relax, "_controlled", without)
-    found = estimates(world, Relax(ScoreFunction(Multinomial(40)), control), taste, 120)
+    monkeypatch.setattr(RelaxEstimator, "_controlled", without)
+    found = estimate_gradients(world, RelaxEstimator(ScoreFunction(Multinomial(40)), control), taste, 120)
     assert distance(found, world.exact(taste)) > 5
 
 
 def test_a_control_that_has_learned_lowers_the_variance(world, taste):
     torch.manual_seed(2)
-    control = Control(world.speaker.hidden, world.speaker.vocabulary + 1, 16).double()
+    control = ControlVariate(world.speaker.hidden, world.speaker.vocabulary + 1, 16).double()
     plain = ScoreFunction(Multinomial(4))
     alone, others = (
-        estimates(world, e, taste, 100).var(0).sum() for e in (plain, replace(plain, baseline=LeaveOneOut()))
+        estimate_gradients(world, e, taste, 100).var(0).sum() for e in (plain, replace(plain, baseline=LeaveOneOut()))
     )
-    before = estimates(world, Relax(plain, control), taste, 100).var(0).sum()
+    before = estimate_gradients(world, RelaxEstimator(plain, control), taste, 100).var(0).sum()
     torch.testing.assert_close(before, alone)  # a control begins as 0
-    teach_control(world, Relax(ScoreFunction(Multinomial(16)), control), taste, 150)
-    taught = estimates(world, Relax(plain, control), taste, 100).var(0).sum()
+    train_control(world, RelaxEstimator(ScoreFunction(Multinomial(16)), control), taste, 150)
+    taught = estimate_gradients(world, RelaxEstimator(plain, control), taste, 100).var(0).sum()
     assert taught < 0.65 * alone
     assert taught < others
 
 
 def test_it_learns_from_the_square_of_the_gradient_of_the_logits(world, taste, control):
     """What autograd makes of the loss, put beside the mean square that is reported."""
-    relax = Relax(ScoreFunction(Multinomial(3)), control)
+    relax = RelaxEstimator(ScoreFunction(Multinomial(3)), control)
     rollouts = StepRollouts(world.speaker, world.batch, seed=5)
     message = rollouts.of(relax.channel)
     said = message.logits()
@@ -85,12 +85,16 @@ def test_it_learns_from_the_square_of_the_gradient_of_the_logits(world, taste, c
         log_probs=torch.zeros_like(message.log_probs)
         .flatten()
         .index_copy(
-            0, said.at, said.soft.log_softmax(1).gather(1, message.tokens.flatten()[said.at].unsqueeze(1)).squeeze(1)
+            0,
+            said.positions,
+            said.probabilities.log_softmax(1)
+            .gather(1, message.tokens.flatten()[said.positions].unsqueeze(1))
+            .squeeze(1),
         )
         .view(message.tokens.shape),
     )
     loss, report = relax.surrogate(taste, rollouts)
-    (slope,) = torch.autograd.grad(loss, said.soft, retain_graph=True)
+    (slope,) = torch.autograd.grad(loss, said.probabilities, retain_graph=True)
     count = message.mask.sum()
     torch.testing.assert_close((slope * count).square().sum() / count, report["noise"])
     assert all(g.abs().max() > 0 for g in torch.autograd.grad(loss, list(control.parameters())))

@@ -8,18 +8,18 @@ import pytest
 import torch
 from test_oracle import IMAGES, STEPS, VOCABULARY, distance, world
 
-from pipeline.channels.forced import Forced
-from pipeline.channels.searched import Reread
-from pipeline.channels.words import Beam, Greedy, Multinomial
+from pipeline.channels.hard import Beam, Greedy, Multinomial
+from pipeline.channels.search import SearchTrajectory
+from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.joint import Agents, Objective
-from pipeline.composition.rewarding import RewardModels
+from pipeline.composition.retrieval_rewards import RewardModels
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.methods.wtf_rl import rl, wtf, wtf_rl
 from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
-from pipeline.observatory.measure import estimates
+from pipeline.observatory.measure import estimate_gradients
 from pipeline.types import Message, caption_mask
 
 __all__ = ["world"]
@@ -32,7 +32,7 @@ def rewards(world) -> RewardModels:
     torch.manual_seed(1)
     encoder = Listener(VOCABULARY, 3, words=4, hidden=4).double()
     torch.nn.init.normal_(encoder.word.weight)
-    vectors = encoder.see(world.batch.pooled).detach()
+    vectors = encoder.encode_image(world.batch.pooled).detach()
     near = (torch.arange(IMAGES).unsqueeze(1) + 1) % IMAGES
     retriever = Retriever(encoder, vectors, 0.1, str, near)
     heads = (CaptionClassifier(4, (6,)).double(), CaptionClassifier(4, (6,), looks=False).double())
@@ -42,8 +42,10 @@ def rewards(world) -> RewardModels:
 @pytest.mark.parametrize("directions", ["both", "image_to_text", "text_to_image"])
 def test_the_gradient_of_the_contrastive_reward_is_that_of_its_equation(world, rewards, directions):
     """−r(x) ∇ log p(x), averaged over all captions of all images at once, each as likely as the speaker says it."""
-    contrastive = replace(rewards.contrastive(directions, "sum", None), captions=(Greedy(), Forced(learns=False)))
-    score = contrastive.among(StepRollouts(world.speaker, world.batch, seed=0))
+    contrastive = replace(
+        rewards.contrastive(directions, "sum", None), captions=(Greedy(), Forced(requires_grad=False))
+    )
+    score = contrastive.bind_batch(StepRollouts(world.speaker, world.batch, seed=0))
     outcomes, log_probs = world.outcomes(), world.log_probs()
     said = world.captions()[outcomes.T.flatten()]
     rows = torch.arange(IMAGES).repeat_interleave(len(outcomes))
@@ -52,7 +54,7 @@ def test_the_gradient_of_the_contrastive_reward_is_that_of_its_equation(world, r
     truth = world.gradient((chosen.sum(0).exp().detach() * (value * chosen).mean(0)).sum())
     if directions == "text_to_image":  # no other caption counts, so it is also the gradient of the expected reward
         torch.testing.assert_close(truth, world.exact(score))
-    found = estimates(world, ScoreFunction(Multinomial(100)), score, rounds=100)
+    found = estimate_gradients(world, ScoreFunction(Multinomial(100)), score, rounds=100)
     assert float(truth.norm()) > 0.01
     assert distance(found, truth) < 2.5
     assert distance(found, 1.5 * truth) > 5
@@ -63,8 +65,8 @@ def test_the_gradient_of_equation_3_is_exact(world, rewards, make, along):
     """−Σ r(x) ∇ log p(x) over the beam's and the human captions; per word, as all methods here count."""
     batch = world.batch
     rollouts = StepRollouts(world.speaker, batch, seed=1)
-    said = {"beam": rollouts.of(rewards.search), "human": rollouts.of(Forced(learns=False))}
-    contrastive = rewards.contrastive("both", "sum", None).among(rollouts)
+    said = {"beam": rollouts.of(rewards.search), "human": rollouts.of(Forced(requires_grad=False))}
+    contrastive = rewards.contrastive("both", "sum", None).bind_batch(rollouts)
     captions, log_probs, expected = world.captions().tolist(), world.log_probs(), torch.zeros(())
     for name in along:
         message = said[name]
@@ -84,10 +86,10 @@ def test_the_gradient_of_equation_3_is_exact(world, rewards, make, along):
 
 def test_a_searched_caption_read_again_is_as_likely_as_the_search_found_it(world):
     rollouts = StepRollouts(world.speaker, world.batch, seed=0)
-    message = rollouts.of(Reread(Beam(3)))
+    message = rollouts.of(SearchTrajectory(Beam(3)))
     assert torch.equal(message.tokens, rollouts.of(Beam(3)).tokens)
     everything = world.log_probs()
     width = len(world.captions())
-    best = rollouts.of(Reread(Beam(width)))  # a beam as wide as there are captions finds the likeliest
+    best = rollouts.of(SearchTrajectory(Beam(width)))  # a beam as wide as there are captions finds the likeliest
     torch.testing.assert_close(best.log_probs.sum(1), everything.amax(1))
     assert best.log_probs.requires_grad

@@ -9,15 +9,15 @@ import pytest
 import torch
 from plain import PlainListener, unrolled
 
-from pipeline.channels.forced import Annealed, Continued, Forced, Prompted, ScheduledSampling
+from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
-from pipeline.channels.words import Beam, Greedy, Multinomial
+from pipeline.channels.teacher_forcing import Forced, ForcedPrefix, PrefixRollouts, PrefixSchedule, ScheduledSampling
 from pipeline.models.att2in import Att2in
-from pipeline.models.decoding import decoding
-from pipeline.models.guided import Guided
+from pipeline.models.guided import GuidedDecoder
+from pipeline.models.inference import optimize_for_decoding
 from pipeline.models.lstm import PooledLstm
-from pipeline.models.unroll import read, speak
+from pipeline.models.unroll import generate, teacher_force
 
 SAMPLES = 4
 LEAST = 9  # weights with a gradient: those of the smallest speaker, the LSTM without attention; the listener has 5 more
@@ -51,7 +51,7 @@ def by_likelihood():
         "multinomial with entropies": Multinomial(SAMPLES, entropies=True),
         "forced": Forced(),
         "scheduled": Forced(ScheduledSampling(0, 1, 0.5, 0.5)),
-        "prompted": Prompted(Annealed(start=2, every=10)),
+        "prompted": ForcedPrefix(PrefixSchedule(start=2, every=10)),
     }
 
 
@@ -95,19 +95,22 @@ def same(found, wanted, modules, others):
 def test_what_is_heard_of_captions_is_what_the_plain_unroll_has(world, name):
     speaker, listener, batch = world
     twin, other = deepcopy(speaker), PlainListener.of(listener)
-    message = speak(speaker, batch, through_words()[name], rng())
+    message = generate(speaker, batch, through_words()[name], rng())
     tokens, _, _, said = unrolled(twin, batch, through_words()[name], rng())
     assert torch.equal(message.tokens, tokens)
     assert 0 < (tokens == 0).sum() < tokens.numel()
-    assert same(message.rows(speaker.vocabulary), said, (speaker,), (twin,)) >= LEAST
-    assert same(listener.hear(message), other.plain_hear(tokens, said), (speaker, listener), (twin, other)) >= LEAST + 5
+    assert same(message.distributions(speaker.vocabulary), said, (speaker,), (twin,)) >= LEAST
+    assert (
+        same(listener.encode_text(message), other.plain_hear(tokens, said), (speaker, listener), (twin, other))
+        >= LEAST + 5
+    )
 
 
 @pytest.mark.parametrize("name", by_likelihood())
 def test_log_probabilities_of_words_are_what_the_plain_unroll_has(world, name):
     speaker, _, batch = world
     twin = deepcopy(speaker)
-    message = speak(speaker, batch, by_likelihood()[name], rng())
+    message = generate(speaker, batch, by_likelihood()[name], rng())
     tokens, log_probs, entropies, _ = unrolled(twin, batch, by_likelihood()[name], rng())
     assert torch.equal(message.tokens, tokens)
     assert same(message.log_probs, log_probs, (speaker,), (twin,)) >= LEAST
@@ -122,7 +125,7 @@ def test_reading_is_the_plain_teacher_forcing(world):
     speaker, _, batch = world
     speaker.train(isinstance(speaker, Att2in))
     twin = deepcopy(speaker)
-    found, wanted = read(speaker, batch, rng()), plain.read(twin, batch, rng())
+    found, wanted = teacher_force(speaker, batch, rng()), plain.read(twin, batch, rng())
     assert 0 < (~wanted.mask).sum() < wanted.mask.numel()
     assert torch.equal(found.mask, wanted.mask)
     assert same(found.log_probs, wanted.log_probs, (speaker,), (twin,)) >= LEAST
@@ -132,24 +135,24 @@ def test_reading_is_the_plain_teacher_forcing(world):
 def test_the_likeliest_captions_are_what_the_plain_unroll_has(world, channel):
     speaker, _, batch = world
     speaker.eval()
-    ours, theirs = speak(speaker, batch, channel, rng()), plain.speak(speaker, batch, channel, rng())
+    ours, theirs = generate(speaker, batch, channel, rng()), plain.speak(speaker, batch, channel, rng())
     assert torch.equal(ours.tokens, theirs.tokens)
     assert torch.equal(ours.mask, theirs.mask)
     assert ours.log_probs is None
-    assert torch.equal(speak(decoding(speaker), batch, channel, rng()).tokens, theirs.tokens)
+    assert torch.equal(generate(optimize_for_decoding(speaker), batch, channel, rng()).tokens, theirs.tokens)
 
 
 def test_a_speaker_for_decoding_draws_the_same_words_and_has_no_gradient(world):
     speaker, _, batch = world
     speaker.eval()
-    ours = speak(decoding(speaker), batch, Multinomial(SAMPLES), rng())
-    theirs = speak(speaker, batch, Multinomial(SAMPLES), rng())
+    ours = generate(optimize_for_decoding(speaker), batch, Multinomial(SAMPLES), rng())
+    theirs = generate(speaker, batch, Multinomial(SAMPLES), rng())
     assert torch.equal(ours.tokens, theirs.tokens)
     torch.testing.assert_close(ours.log_probs, theirs.log_probs)
     assert theirs.log_probs.requires_grad
-    assert (decoding(speaker) is speaker) == (not isinstance(speaker, Att2in))
+    assert (optimize_for_decoding(speaker) is speaker) == (not isinstance(speaker, Att2in))
     if isinstance(speaker, Att2in):
-        fast = decoding(speaker.train())
+        fast = optimize_for_decoding(speaker.train())
         assert not fast.training
         assert not fast.of_state.requires_grad
         speaker.eval()
@@ -160,8 +163,11 @@ def test_captions_in_bfloat16_are_nearly_the_same(toy):
     speaker, batch = toy.agents().speaker.eval(), toy.batch()
     with torch.no_grad():
         speaker.logit.weight *= 20
-    captions = [speak(decoding(speaker, dtype), batch, Greedy(), rng()).tokens for dtype in (None, torch.bfloat16)]
-    assert decoding(speaker, torch.bfloat16).logit.weight.dtype == torch.bfloat16
+    captions = [
+        generate(optimize_for_decoding(speaker, dtype), batch, Greedy(), rng()).tokens
+        for dtype in (None, torch.bfloat16)
+    ]
+    assert optimize_for_decoding(speaker, torch.bfloat16).logit.weight.dtype == torch.bfloat16
     assert speaker.logit.weight.dtype == torch.float32
     assert (captions[0] == captions[1]).float().mean() > 0.8
 
@@ -189,9 +195,9 @@ def test_reading_and_speaking_of_no_image_is_the_plain_one_s(world):
     speaker, _, batch = unseen(world)
     speaker.train(isinstance(speaker, Att2in))
     twin = deepcopy(speaker)
-    found, wanted = read(speaker, batch, rng()).log_probs, plain.read(twin, batch, rng()).log_probs
+    found, wanted = teacher_force(speaker, batch, rng()).log_probs, plain.read(twin, batch, rng()).log_probs
     assert same(found, wanted, (speaker,), (twin,)) > LEAST
-    message = speak(speaker, batch, Multinomial(SAMPLES), rng())
+    message = generate(speaker, batch, Multinomial(SAMPLES), rng())
     tokens, log_probs, _, _ = unrolled(twin, batch, Multinomial(SAMPLES), rng())
     assert torch.equal(message.tokens, tokens)
     assert same(message.log_probs, log_probs, (speaker,), (twin,)) > LEAST
@@ -206,29 +212,31 @@ def test_guided_captions_are_what_the_plain_unroll_has(world, channel, gamma):
             weight *= 4
         speaker.logit.weight *= 12
     twin = deepcopy(speaker.eval())
-    message = speak(Guided(speaker, gamma), batch, channel, rng())
+    message = generate(GuidedDecoder(speaker, gamma), batch, channel, rng())
     with torch.no_grad():
         tokens, log_probs, _, _ = unrolled(twin, batch, channel, rng(), gamma)
     kept = tokens.view(len(batch), channel.width, -1)[:, : channel.samples].flatten(0, 1)
     assert torch.equal(message.tokens, kept)
-    assert torch.equal(speak(decoding(Guided(speaker, gamma)), batch, channel, rng()).tokens, kept)
-    assert gamma < 1 or not torch.equal(kept, speak(speaker, batch, channel, rng()).tokens)
-    if channel.learns:
+    assert torch.equal(
+        generate(optimize_for_decoding(GuidedDecoder(speaker, gamma)), batch, channel, rng()).tokens, kept
+    )
+    assert gamma < 1 or not torch.equal(kept, generate(speaker, batch, channel, rng()).tokens)
+    if channel.requires_grad:
         torch.testing.assert_close(message.log_probs, log_probs)
 
 
 def test_continuations_are_what_the_plain_unroll_has(world):
     speaker, _, batch = world
-    channel = Continued(each=3, places=5)
-    ours, theirs = speak(speaker, batch, channel, rng()), plain.speak(speaker, batch, channel, rng())
+    channel = PrefixRollouts(each=3, places=5)
+    ours, theirs = generate(speaker, batch, channel, rng()), plain.speak(speaker, batch, channel, rng())
     assert torch.equal(ours.tokens, theirs.tokens)
     assert ours.samples == 15
 
 
 def test_a_graph_may_be_gone_through_twice(world):
     speaker, listener, batch = world
-    message = speak(speaker, batch, PartialSampling(StraightThrough(SAMPLES), 0.5), rng())
-    loss = listener.hear(message).sum()
+    message = generate(speaker, batch, PartialSampling(StraightThrough(SAMPLES), 0.5), rng())
+    loss = listener.encode_text(message).sum()
     weights = list(speaker.parameters())
     first = torch.autograd.grad(loss, weights, retain_graph=True)
     again = torch.autograd.grad(loss, weights)

@@ -15,10 +15,10 @@ from every_method import METHODS
 
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method
-from pipeline.composition.pretraining import matching
-from pipeline.composition.relaxed import relaxed
+from pipeline.composition.pretraining import listener_matching
+from pipeline.composition.relax_controls import with_relax
 from pipeline.runtime import ranks
-from pipeline.scores.discriminability import Hinge, InfoNCE, Recovering
+from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
@@ -44,7 +44,7 @@ def methods(toy) -> dict[str, Method]:
         "gumbel rao": joint("psst_gumbel_rao", 0.3, k=2),
         "by batch": joint("luo", 0.5, Objective(samples=2, baseline="leave_one_out", scaling="batch")),
         "by group": joint("st_reinmax", 0.3, Objective(samples=3, baseline="group", scaling="group")),
-        "relax": relaxed(joint("luo", 0.5, Objective(samples=2))),
+        "relax": with_relax(joint("luo", 0.5, Objective(samples=2))),
         "sll_me": METHODS["sll_me"](toy.agents(dropout=0.4), Objective(), weight=0.5, samples=2),
         "sll_sle": METHODS["sll_sle"](toy.agents(dropout=0.4), Objective(centre=True), alpha=0.5),
         "continuations": joint("pg_spider", 0.3, reward={"CIDEr": 1, "BLEU-2": 1}, continuations=2, critic_first=2),
@@ -52,8 +52,8 @@ def methods(toy) -> dict[str, Method]:
         "documents": METHODS["luo"](documents, Objective(), 0.2),
         "wtf_rl": METHODS["wtf_rl"](toy.agents(dropout=0.4), Objective(), reward_models(), clamp=2.0),
         "psst_wtf": joint("psst_wtf", 0.3, rewards=reward_models(), rho=0.5),
-        "recovering": matching(alone, Recovering(Hinge(alone), 2, 1, 2)),
-        "infonce": matching(other := toy.agents().listener, InfoNCE(other)),
+        "recovering": listener_matching(alone, CollapseRecovery(Hinge(alone), 2, 1, 2)),
+        "infonce": listener_matching(other := toy.agents().listener, InfoNCE(other)),
     }
 
 
@@ -76,7 +76,7 @@ class Halves:
                 yield batch
                 continue
             parts = {
-                name: ranks.own(getattr(batch, name))
+                name: ranks.own_part(getattr(batch, name))
                 for name in ("images", "pooled", "regions", "region_mask", "captions")
             }
             each = len(batch) // ranks.size()

@@ -33,7 +33,7 @@ def frozen(tmp_path_factory) -> Iterator[Path]:
 @pytest.mark.parametrize(
     "command",
     [
-        "stages.names", "pipeline.workflow.sweep gather data/sweep", "pipeline.config.overlays scenes",
+        "stages.names", "pipeline.workflow.grid_cells gather data/sweep", "pipeline.config.overlays scenes",
         "pipeline.workflow.repro", "pipeline.scenes --sheet sheet.png", "pipeline.films --sheet sheet.png",
         "stages.observatory --worlds 1 --epochs 1 --rounds 1 --repeats 1 --only ST",
     ],

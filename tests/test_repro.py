@@ -205,7 +205,7 @@ def test_a_lock_that_is_cut_within_a_line_is_removed(tmp_path, monkeypatch, caps
     (tmp_path / "dvc.lock").write_text(f"schema: '2.0'\nstages:\n{rest}")
     (tmp_path / ".dvc/tmp").mkdir(parents=True)
     (tmp_path / ".dvc/tmp/rwlock").write_text('{"write": {}, "read": {}}')
-    repro.heal()
+    repro.remove_partial_files()
     assert not (tmp_path / "dvc.lock").exists()
     assert (tmp_path / ".dvc/tmp/rwlock").exists()
     assert capsys.readouterr().out.startswith("dvc.lock is cut, as a kill leaves it: removed")
@@ -219,12 +219,12 @@ def test_evaluations_step_aside_for_the_grid_and_come_back(tmp_path, monkeypatch
     (tmp_path / "data/evaluation").mkdir()
     seen = []
 
-    class Recorded(repro.Jobs):
+    class Recorded(repro.DvcJobs):
         def run(self, threads: int, *command: str) -> int:
             seen.append((command, os.listdir("data/evaluation")))
             return 0
 
-    assert repro.compare(Recorded(lambda: None)) == 0
+    assert repro.run_grid(Recorded(lambda: None)) == 0
     assert seen == [(("repro", "sweep"), []), (("repro", "--single-item", "cross", "report"), [])]
     assert os.listdir("data/evaluation") == ["mle"]
     assert not (tmp_path / "data/evaluation.aside").exists()

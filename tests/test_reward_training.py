@@ -9,7 +9,7 @@ import pytest
 import yaml
 from toy_world import ROOT, toy_params
 
-from pipeline.models.weights import load_agent
+from pipeline.models.agent_files import load_agent
 from pipeline.workflow import stage as door
 from stages import adapt, draw, features, prepare, pretrain, train
 

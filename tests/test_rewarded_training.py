@@ -14,8 +14,8 @@ from test_workflow import change
 from toy_world import ROOT, toy_params
 
 from pipeline.data.prepared import Prepared
-from pipeline.models.weights import load_agent, save_agents
-from pipeline.runtime.seal import SEAL, seal
+from pipeline.models.agent_files import load_agent, save_agents
+from pipeline.runtime.checksums import SEAL, write_checksums
 from pipeline.training.loop import Training
 from pipeline.workflow import stage as door
 from stages import draw, features, prepare, pretrain, retriever, train
@@ -159,11 +159,11 @@ def test_what_does_not_fit_is_one_line_before_training_begins(folder, capsys):
 
     vectors = load_file(images)
     save_file(vectors | {"vectors": vectors["vectors"][:, :5].contiguous()}, images)
-    seal(images.parent)
+    write_checksums(images.parent)
     assert "the discriminator takes vectors of 8 numbers, and the retriever's have 5" in refused(capsys)
     again()
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"features": {"retriever": 1}}))
-    seal(images.parent)
+    write_checksums(images.parent)
     assert "its images are of other features than data/features/main/features.h5" in refused(capsys)
     again()
     listener = load_agent(model, "listener")
@@ -175,7 +175,7 @@ def test_what_does_not_fit_is_one_line_before_training_begins(folder, capsys):
     assert "data/pretrained/retriever/weights.safetensors" in refused(capsys)
     again()
     settings.write_text("null\n")
-    seal(images.parent)
+    write_checksums(images.parent)
     assert "made without a retriever; add that section to params.yaml" in refused(capsys)
     shutil.rmtree(images.parent)
     assert "there is no retriever; run the retriever stage" in refused(capsys)

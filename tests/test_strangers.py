@@ -17,14 +17,14 @@ import pytest
 import yaml
 from whole_profiles import profile
 
-from pipeline.config.names import named_mapping
-from pipeline.config.overlays import names, profile_text
+from pipeline.config.name_checks import read_checked_names
+from pipeline.config.overlays import profile_names, profile_text
 from pipeline.config.reading import parse_yaml, read_mapping
 from pipeline.errors import UserError
 from pipeline.features.extract import open_network
 from pipeline.features.extractor import NetworkSettings
+from pipeline.models.agent_files import load_agent, save_agents
 from pipeline.models.listener import Listener
-from pipeline.models.weights import load_agent, save_agents
 from pipeline.readers import read_corpus
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +35,7 @@ def refused(tmp_path: Path, **sections: object) -> str:
     path = tmp_path / "params.yaml"
     path.write_text(yaml.safe_dump(sections))
     with pytest.raises(UserError) as error:
-        named_mapping(path)
+        read_checked_names(path)
     return str(error.value)
 
 
@@ -63,9 +63,9 @@ def test_a_number_that_nothing_holds_is_one_line(number):
 
 
 def test_names_of_every_profile_are_allowed(tmp_path):
-    for name in names():
+    for name in profile_names():
         (tmp_path / "params.yaml").write_text(profile_text(name))
-        assert named_mapping(tmp_path / "params.yaml")["seed"] is not None
+        assert read_checked_names(tmp_path / "params.yaml")["seed"] is not None
 
 
 def test_a_root_is_no_address(tmp_path):

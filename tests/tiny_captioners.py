@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from pipeline.runtime.hub import library
+from pipeline.runtime.hub_loading import import_transformers
 
 KINDS = ("blip", "git", "vision-encoder-decoder", "gpt2")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -41,7 +41,7 @@ def write_tokenizer(folder: Path) -> None:
     from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
     from tokenizers.models import WordPiece
 
-    hub = library()
+    hub = import_transformers()
     plain = Tokenizer(WordPiece({word: i for i, word in enumerate((*SPECIAL, *WORDS))}, unk_token="[UNK]"))
     plain.normalizer = normalizers.BertNormalizer(lowercase=True)
     plain.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -52,7 +52,7 @@ def write_tokenizer(folder: Path) -> None:
 
 def write_captioner(kind: str, folder: Path) -> Any:
     """The captioner, whole, which is saved into `folder` with its tokenizer and the size of images."""
-    hub = library()
+    hub = import_transformers()
     torch.manual_seed(0)
     size = len(SPECIAL) + len(WORDS) + 1
     ends = {"bos_token_id": BEGIN, "eos_token_id": END, "pad_token_id": PAD}

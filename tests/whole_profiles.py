@@ -9,7 +9,7 @@ from pipeline.config import overlays
 from pipeline.config.reading import parse_yaml
 
 FOLDER = Path(__file__).parents[1] / "profiles"
-NAMES = overlays.names(FOLDER)
+NAMES = overlays.profile_names(FOLDER)
 
 
 def profile_text(name: str) -> str:

@@ -1,1 +1,1 @@
-"""Analysis of the measurements: results, the choice of λ, curves and their comparison; numbers, nothing drawn."""
+"""Analysis of measurements: results, selection of λ, trade-off curves and their comparison, without drawing."""

@@ -1,7 +1,7 @@
-"""Bootstrap: every run's test numbers in resamples of the test images, for intervals and paired differences.
+"""Bootstrap: every run's test metrics in resamples of the test images, for intervals and paired differences.
 
-The same resamples serve all runs, so that differences between two runs are paired: images that are hard for both do not
-widen the interval of a difference. The models are fixed; the variation of training is the spread over seeds, which is
+All runs share the same resamples, so differences between two runs are paired. Images that are hard for both runs do not
+widen the interval of a difference. The models are fixed. The variation of training is the spread over seeds, which is
 not estimated here.
 """
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.analysis.captions import read_rows
-from pipeline.analysis.judges import NEAR, TEXT, Keys
+from pipeline.analysis.caption_files import read_rows
+from pipeline.analysis.judge_titles import NEAR, TEXT, Keys
 from pipeline.analysis.results import Point, Results, Run
 from pipeline.errors import UserError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RESAMPLES = 1000
-MEANS = ("CIDEr", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")  # their corpus values move with the mean over captions
+MEANS = ("CIDEr", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")  # corpus values are means over captions, up to a shift
 RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
 
 Place = tuple[Path, str | None, str | None]  # as Run.place
@@ -31,35 +31,36 @@ Place = tuple[Path, str | None, str | None]  # as Run.place
 
 @dataclass(frozen=True)
 class Resamples:
-    """Numbers of runs in each of `count` resamples, and as the captions file has them; `of` gives one run's."""
+    """Metrics of runs in each of `count` resamples, and over all captions of the captions file."""
 
     count: int
     numbers: Mapping[Place, Mapping[Keys, tuple[np.ndarray, float]]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def of(self, run: Run, *keys: str) -> np.ndarray | None:
-        """The number that `run.value("test", *keys)` is, in every resample (count,); None if it cannot be computed.
+        """Return the metric `run.value("test", *keys)` in every resample (count,); None if it cannot be computed.
 
-        Shifted by the difference of metrics.json and the mean over captions: corpus METEOR is not exactly that mean.
+        It is shifted by the difference between metrics.json and the mean over captions, since corpus METEOR is not
+        exactly that mean.
         """
         if run.beside and keys[0] != "judges":
-            return None  # the captions file has these of the method alone
+            return None  # the captions file has these scores for the method only
         wanted = (run.column(NEAR if NEAR in keys else "rank", keys[1]), *keys[2:]) if keys[0] == "judges" else keys
         found, measured = self.numbers.get(run.place, {}).get(wanted), run.value("test", *keys)
         return None if found is None or measured is None else found[0] + (measured - found[1])
 
     def mean(self, points: Sequence[Point], *keys: str) -> np.ndarray | None:
-        """The points' numbers in every resample (count, points), seeds averaged; None if a run lacks them."""
+        """Return the points' seed-averaged metrics in every resample (count, points); None if a run lacks them."""
         drawn = [[self.of(run, *keys) for run in point.runs] for point in points]
         if any(values is None for runs in drawn for values in runs):
             return None
         return np.stack([np.mean(np.array(runs), axis=0) for runs in drawn], axis=-1)
 
 
-def draw(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
-    """How often each of `images` is in each resample, float64 (resamples, images); rows sum to `images`.
+def draw_resamples(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
+    """Return the count of each of `images` in each resample, float64 (resamples, images); rows sum to `images`.
 
-    From a counter-based generator: the same numbers on every machine and with every number of threads.
+    A counter-based generator gives the same counts on every machine and with every number of threads.
     """
     generator = np.random.Generator(np.random.Philox(key=[seed, images]))
     picked = generator.integers(images, size=(resamples, images), dtype=np.int64)
@@ -67,10 +68,10 @@ def draw(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
     return np.bincount(picked.ravel(), minlength=resamples * images).reshape(resamples, images).astype(np.float64)
 
 
-def bleu(counts: np.ndarray) -> np.ndarray:
-    """BLEU-1 … 4 (…, 4) of summed counts (…, 10), with the constants of pycocoevalcap's BleuScorer.
+def bleu_from_counts(counts: np.ndarray) -> np.ndarray:
+    """Return BLEU-1 … 4 (…, 4) of summed counts (…, 10), with the constants of pycocoevalcap's BleuScorer.
 
-    Counts: words of the captions, words of the closest references, n-grams for n = 1 … 4, matched n-grams for
+    The counts are: tokens of the captions, tokens of the closest references, n-grams for n = 1 … 4, matched n-grams for
     n = 1 … 4. Source: Papineni et al. 2002.
     """
     said, reference = counts[..., :1], counts[..., 1:2]
@@ -81,10 +82,10 @@ def bleu(counts: np.ndarray) -> np.ndarray:
 
 
 def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Resamples:
-    """Draw test images with replacement and compute every run's recalls and language metrics again.
+    """Draw test images with replacement and compute every run's recalls and language metrics in each resample.
 
-    Runs whose captions have no scores of their own (CIDEr was not computed), or other test images than the first run's,
-    are left out, and a note says so. Raises UserError for a captions file that is missing or cannot be read.
+    A run is left out, with a note, in two cases. Its captions have no scores of their own (CIDEr was not computed), or
+    its test images differ from the first run's. Raises UserError for a captions file that is missing or cannot be read.
     """
     ranks = sorted({column for run in results.runs for judge in results.judges for column in _ranks(run, judge)})
     captions = {path: _captions(path, ranks) for path in dict.fromkeys(run.captions for run in results.runs)}
@@ -99,20 +100,20 @@ def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Res
             lacking.setdefault("captions of other test images than the first run's, or none", []).append(run.method)
         elif run.place not in numbers:
             if images is None:
-                images, drawn = frame["image"].to_numpy(), draw(len(frame), resamples, seed)
+                images, drawn = frame["image"].to_numpy(), draw_resamples(len(frame), resamples, seed)
             numbers[run.place] = _again(run.captions, frame, drawn)
     notes = [f"No intervals for {', '.join(dict.fromkeys(names))}: {reason}." for reason, names in lacking.items()]
     return Resamples(resamples, numbers, tuple(notes))
 
 
 def interval(values: np.ndarray) -> tuple[float, float]:
-    """The middle 95 % of resampled `values` (resamples,)."""
+    """Return the central 95 % interval of resampled `values` (resamples,)."""
     low, high = np.percentile(values, (2.5, 97.5))
     return float(low), float(high)
 
 
 def _ranks(run: Run, judge: str) -> Iterator[str]:
-    """The columns of the ranks by a judge of the run's captions, and of those without training beside them."""
+    """Yield the columns of a judge's ranks of the run's captions and of its baseline captions."""
     yield run.column("rank", judge)
     yield run.column(NEAR, judge)
     for name in {keys[2] for keys in run.numbers if keys[1] == "baselines"}:
@@ -120,7 +121,7 @@ def _ranks(run: Run, judge: str) -> Iterator[str]:
 
 
 def _captions(path: Path, ranks: Sequence[str]) -> dict[Place, pd.DataFrame]:
-    """The scores and `ranks` of the file's test captions by image, of each method and cell; nothing without scores."""
+    """Return the scores and `ranks` of the file's test captions by image, per method and cell; empty without scores."""
     import pandas as pd
 
     table = read_rows(path, ["image", "method", "cell", "bleu", *MEANS, *ranks], [("split", "==", "test")])
@@ -133,9 +134,9 @@ def _captions(path: Path, ranks: Sequence[str]) -> dict[Place, pd.DataFrame]:
 
 
 def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tuple[np.ndarray, float]]:
-    """The numbers of one run's captions in the resamples (resamples,), and over all captions.
+    """Return the metrics of one run's captions in the resamples (resamples,), and over all captions.
 
-    An image without another in its near gallery has rank 0 there and does not count.
+    An image that is alone in its hard gallery has rank 0 there and is left out.
     """
     columns: dict[Keys, np.ndarray] = {}
     near: dict[Keys, tuple[np.ndarray, float]] = {}
@@ -155,14 +156,17 @@ def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tup
     if "bleu" in frame:
         counts = _counts(path, frame["bleu"])
         columns |= {("language", f"BLEU-{n}"): counts for n in range(1, 5)}
-        again, measured = np.hstack([again, bleu(drawn @ counts)]), np.hstack([measured, bleu(counts.sum(0))])
+        again, measured = (
+            np.hstack([again, bleu_from_counts(drawn @ counts)]),
+            np.hstack([measured, bleu_from_counts(counts.sum(0))]),
+        )
     return near | {
         keys: (again[:, n], float(measured[n])) for n, keys in enumerate(columns) if np.isfinite(measured[n])
     }
 
 
 def _counts(path: Path, column: pd.Series) -> np.ndarray:
-    """BLEU's counts of each caption, float64 (captions, 10). Raises UserError where they are not ten."""
+    """Return BLEU's counts of each caption, float64 (captions, 10). Raises UserError unless each row has ten."""
     if column.isna().any() or (column.list.len() != 10).any():
         raise UserError(f"{path}: column bleu has no ten counts in every row; delete it and run its stage again.")
     return column.list.flatten().to_numpy(np.float64).reshape(-1, 10)

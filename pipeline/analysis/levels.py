@@ -1,4 +1,4 @@
-"""The values at which curves are compared: given, or chosen where all curves are defined, else where most are."""
+"""Levels at which curves are compared: configured, or chosen where all curves are defined, else where most are."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import floor
 
-from pipeline.analysis.judges import Keys
+from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.results import CIDER, Results, means
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import SAME, Curve
 
-LOST = 0.5  # of the control's CIDEr: what has less at every setting writes no captions any more
+LOST = 0.5  # share of the control's CIDEr below which all of a method's settings count as degenerate
 
 
 def span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
-    """The lowest and the highest value that the curve's settings have (seeds averaged); None if it was not measured."""
+    """Return the lowest and highest value over the curve's settings, averaged over seeds; None if unmeasured."""
     values = means(curve.points, "test", *keys)
     return (min(values), max(values)) if values else None
 
@@ -23,14 +23,16 @@ def span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
 def cider_levels(
     results: Results, curves: Sequence[Curve], settings: ReportSettings, reference: Curve | None = None
 ) -> tuple[tuple[float, ...], str]:
-    """Values of CIDEr at which to compare recalls, and the reason in words.
+    """Return the CIDEr values at which to compare recalls, and the reason in words.
 
-    The control's own CIDEr and `min_cider_share` of it, each where all curves reach it (or more than half, if there is
-    no value that all reach): there the methods are as natural as the control, or as much less as the choice of λ
-    allows. Else `_quarters`, or where more than half have nothing in common the highest value that no curve ends
-    before. A curve reaches what lies between its ends, with seeds averaged and in each of them; a method with one
-    setting has no curve, and one that never has half of the control's CIDEr does not count. The curve `reference` ends
-    before none of the values.
+    The values are the control's own CIDEr and `min_cider_share` of it, if all curves reach them. If no value is reached
+    by all, more than half of the curves suffice. At these values methods are as natural as the control, or as natural
+    as the selection of λ requires. Otherwise the values are those of `_quarters`, or the highest value below every
+    curve's upper end if no range is shared by more than half.
+
+    A curve reaches the values between its ends, both averaged over seeds and for each seed. A method with one setting
+    has no curve. A method that never has half of the control's CIDEr does not count. The curve `reference` reaches
+    every value.
     """
     if settings.at_cider is not None:
         return settings.at_cider, "Values of CIDEr as set in report.at_cider."
@@ -63,14 +65,14 @@ def cider_levels(
 
 
 def score_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
-    """Values of the first judge's score (in %) at which to compare language metrics, and the reason in words."""
+    """Return the levels (in %) of the first judge's score at which to compare language metrics, and the reason."""
     if settings.at_score is not None:
         return settings.at_score, f"Values of {results.score} as set in report.at_score."
     return _quarters(_spans(curves, results.by(results.first.name)), 0, results.score)
 
 
 def shared(spans: Sequence[tuple[float, float]], needed: int) -> tuple[float, float] | None:
-    """The widest range whose every value is in at least `needed` of `spans`; None if there is none."""
+    """Return the widest range whose every value is in at least `needed` of `spans`; None if there is none."""
     ends = sorted({end for span in spans for end in span})
     ranges: list[tuple[float, float]] = []
     for low, high in pairwise(ends):
@@ -83,12 +85,15 @@ def shared(spans: Sequence[tuple[float, float]], needed: int) -> tuple[float, fl
 
 
 def highest_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> float | None:
-    """The highest value that all `spans` reach, rounded down; None if there are no spans."""
+    """Return the highest value that all `spans` reach, rounded down; None if there are no spans."""
     return min((floor(high * 10**digits) / 10**digits for _, high in spans), default=None)
 
 
 def _quarters(spans: Sequence[tuple[float, float]], digits: int, what: str) -> tuple[tuple[float, ...], str]:
-    """Three quarters and one quarter up the range that `_most` share: inside, so that resamples reach them too."""
+    """Return the points at three quarters and one quarter of the range that `_most` share, and the reason in words.
+
+    They lie inside the range, so that resamples reach them too.
+    """
     needed, who = _most(spans)
     both = shared(spans, needed)
     if both is None:
@@ -105,20 +110,20 @@ def _quarters(spans: Sequence[tuple[float, float]], digits: int, what: str) -> t
 
 
 def _most(spans: Sequence[tuple[float, float]]) -> tuple[int, str]:
-    """How many of `spans` have to have a value: all, if they have one in common, else more than half; and in words."""
+    """Return how many of `spans` must contain a value, also in words: all if they overlap, else more than half."""
     if shared(spans, len(spans)):
         return len(spans), "all curves"
     return len(spans) // 2 + 1, "more than half of the curves, but not all,"
 
 
 def _spans(curves: Sequence[Curve], keys: Keys) -> list[tuple[float, float]]:
-    """Those of the curves that have several settings."""
+    """Return the spans of the curves that have several settings."""
     spans = [found for curve in curves if len(curve.points) > 1 and (found := _steady(curve, keys)) is not None]
     return [(low, high) for low, high in spans if high > low]
 
 
 def _steady(curve: Curve, keys: Keys) -> tuple[float, float] | None:
-    """The range that the curve has with seeds averaged and in each seed that has all its settings."""
+    """Return the range that the curve covers both averaged over seeds and in each seed with all settings."""
     if (averaged := span(curve, keys)) is None:
         return None
     alone: dict[object, list[float]] = {}

@@ -1,4 +1,4 @@
-"""The measurements: the sweep's cells and the chain's evaluations, grouped into points of each method's curve."""
+"""Results of the sweep's cells and the chain's evaluations, grouped into points of each method's curve."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.analysis.judges import ADAPTED, NEAREST, OWN, SECOND, JudgeTitle, Keys, in_order, recall_by
+from pipeline.analysis.judge_titles import ADAPTED, NEAREST, OWN, SECOND, JudgeTitle, Keys, ordered_judges, recall_keys
 from pipeline.errors import UserError
-from pipeline.runtime.seal import check_captions, check_seal, read_sealed_json
+from pipeline.runtime.checksums import check_captions, check_checksums, read_checksummed_json
 
 SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α", "rerank": "n"}
-DIALS = ("gamma", "alpha", "similarity", "rerank")  # in the place of λ
+DIALS = ("gamma", "alpha", "similarity", "rerank")  # settings that replace λ as the dial
 MISSING = "–"
 CIDER = ("language", "CIDEr")
 MRR = ("ranking", "MRR")  # of candidate answers, in dialogs
@@ -25,54 +25,54 @@ LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")
 
 @dataclass(frozen=True)
 class Run:
-    """One evaluated model: a cell of the sweep or a single run of the chain."""
+    """Results of one evaluated model: a cell of the sweep or a single run of the chain."""
 
     method: str
-    settings: Mapping[str, Any]  # lambda, rho, gamma, seed and whatever else the grid varies
+    settings: Mapping[str, Any]  # lambda, rho, gamma, seed and any other setting of the grid
     signature: str
-    numbers: Mapping[Keys, float]  # of val and test, by their places in metrics.json; finite
+    numbers: Mapping[Keys, float]  # finite numbers of val and test, by their paths in metrics.json
     not_computed: Mapping[str, str]
     captions: Path  # the captions.parquet that holds this run's captions
-    cell: str | None = None  # of the sweep: its name among the sweep's captions
-    frozen: str | None = None  # of a frozen-speaker system: the method whose captions these are
-    beside: str | None = None  # of captions without training: the method beside which they were measured
+    cell: str | None = None  # the cell's name in the sweep's captions
+    frozen: str | None = None  # for a frozen-speaker system: the method that generated the captions
+    beside: str | None = None  # for baseline captions: the method with which they were evaluated
 
     @property
     def speaker(self) -> str:
-        """The method under whose name the captions file has this run's captions."""
+        """Return the method under whose name the captions file holds this run's captions."""
         return self.frozen or self.beside or self.method
 
     def column(self, what: str, judge: str) -> str:
-        """The captions file's column of `what` (rank, retrieved, NEAR) by `judge`.
+        """Return the captions file's column of `what` (rank, retrieved, NEAR) by `judge`.
 
-        A frozen speaker's own listener is the adapted one; captions without training have columns of their own.
+        For a frozen speaker, the own listener is the adapted one. Baseline captions have columns of their own.
         """
         name = f"{what}_{ADAPTED if self.frozen and judge == OWN else judge}"
         return f"{self.method}_{name}" if self.beside else name
 
     def value(self, split: str, *keys: str) -> float | None:
-        """The number at `keys` of `split`; None where it is missing, null, NaN or infinite."""
+        """Return the number at `keys` of `split`; None if it is missing, null, NaN or infinite."""
         return self.numbers.get((split, *keys))
 
     @property
     def protocol(self) -> str:
-        """The signature without what guides or chooses the captions: gamma and rerank are settings of the method."""
+        """Return the signature without guidance and rerank: gamma and rerank are settings of the method."""
         return "|".join(part for part in self.signature.split("|") if not part.startswith(("guidance=", "rerank=")))
 
     @property
     def place(self) -> tuple[Path, str | None, str | None]:
-        """Where its captions are: the file and, in the sweep's, the method and the cell; a frozen speaker's, too."""
+        """Return the place of its captions: the file and, for the sweep, the speaker's method and the cell."""
         return self.captions, *((self.speaker, self.cell) if self.cell is not None else (None, None))
 
     @property
     def point(self) -> tuple[str, ...]:
-        """The method and its settings except the seed: equal for runs of one point."""
+        """Return the method and its settings except the seed; runs of one point have equal values."""
         return self.method, *(f"{key}={_rank(self.settings[key])}" for key in sorted(self.settings) if key != "seed")
 
 
 @dataclass(frozen=True)
 class Point:
-    """The runs of one method with the same settings, one per seed."""
+    """Runs of one method with the same settings, one per seed."""
 
     runs: tuple[Run, ...]
 
@@ -82,7 +82,7 @@ class Point:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The settings without the seed."""
+        """Return the settings without the seed."""
         return {key: value for key, value in self.runs[0].settings.items() if key != "seed"}
 
     @property
@@ -90,17 +90,17 @@ class Point:
         return tuple(run.settings.get("seed") for run in self.runs)
 
     def mean(self, split: str, *keys: str) -> float | None:
-        """Mean over the seeds; None if any seed lacks the number, so that no seed is dropped silently."""
+        """Return the mean over the seeds; None if any seed lacks the number, so that no seed is dropped silently."""
         values = self._values(split, *keys)
         return statistics.fmean(values) if values else None
 
     def spread(self, split: str, *keys: str) -> float | None:
-        """Sample standard deviation over the seeds; None with fewer than two."""
+        """Return the sample standard deviation over the seeds; None with fewer than two."""
         values = self._values(split, *keys)
         return statistics.stdev(values) if len(values) > 1 else None
 
     def _values(self, split: str, *keys: str) -> list[float]:
-        """One number a seed, or nothing."""
+        """Return one number per seed, or an empty list if any is missing."""
         values = [run.value(split, *keys) for run in self.runs]
         known = [value for value in values if value is not None]
         return known if len(known) == len(values) else []
@@ -108,12 +108,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Results:
-    """All points, methods in the order in which they are shown, and notes for the reader."""
+    """All points, with methods in display order, and notes for the reader."""
 
     points: tuple[Point, ...]
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = field(default=(), compare=False)
-    wanted: str | None = None  # the score to compare methods by; None: NEAREST, or SECOND where that is not measured
+    wanted: str | None = None  # the score that compares methods; None: NEAREST, or SECOND if it is not measured
 
     @property
     def runs(self) -> list[Run]:
@@ -121,32 +121,32 @@ class Results:
 
     @cached_property
     def judges(self) -> dict[str, JudgeTitle]:
-        """Who judged, in the order of the evaluations; the own listener alone if there is no judge."""
+        """Return the judges by name, in the order of the evaluations; only the own listener if there is no judge."""
         lists = [dict.fromkeys(keys[2] for keys in run.numbers if keys[1] == "judges") for run in self.runs]
-        return in_order(lists) or in_order([[OWN]])
+        return ordered_judges(lists) or ordered_judges([[OWN]])
 
     @property
     def first(self) -> JudgeTitle:
-        """The judge by whom settings are chosen and curves are read."""
+        """Return the first judge, which selects settings and defines the curves."""
         return next(iter(self.judges.values()))
 
     @cached_property
     def score(self) -> str:
-        """The score by which settings are chosen, curves are read and methods compared."""
-        return self.wanted or (NEAREST if self.has(*recall_by(self.first.name, NEAREST)) else SECOND)
+        """Return the score that selects settings, defines curves and compares methods."""
+        return self.wanted or (NEAREST if self.has(*recall_keys(self.first.name, NEAREST)) else SECOND)
 
     @property
     def scores(self) -> list[str]:
-        """That score, and the recall in the whole split."""
+        """Return `score` and the recall in the whole split, without duplicates."""
         return list(dict.fromkeys((self.score, SECOND)))
 
     def by(self, judge: str) -> Keys:
-        """The path to the score by the judge."""
-        return recall_by(judge, self.score)
+        """Return the path to the score by the judge."""
+        return recall_keys(judge, self.score)
 
     @property
     def ends(self) -> list[str]:
-        """The first judge and the last: the nearest to the speaker and the furthest, where there is no room for all."""
+        """Return the first and the last judge, the nearest to the speaker and the furthest, for small tables."""
         names = list(self.judges)
         return list(dict.fromkeys((names[0], names[-1])))
 
@@ -156,47 +156,47 @@ class Results:
 
     @property
     def of_dialogs(self) -> bool:
-        """Whether these are answers, not captions."""
+        """Return whether the runs are evaluations of dialogs rather than captions."""
         return self.has(*MRR)
 
     def values(self, *keys: str) -> list[float]:
-        """The numbers at `keys` of the test split, of the runs that have one."""
+        """Return the numbers at `keys` of the test split, for the runs that have one."""
         return [value for run in self.runs if (value := run.value("test", *keys)) is not None]
 
     def has(self, *keys: str) -> bool:
-        """Whether any run has a number at `keys` of the test split."""
+        """Return whether any run has a number at `keys` of the test split."""
         return bool(self.values(*keys))
 
     def dial(self, method: str) -> str:
-        """The setting along which the method's curve runs: λ, or where that does not vary γ, α, n or a weight."""
+        """Return the setting along which the method's curve runs: λ, or γ, α, n or a weight if λ does not vary."""
         points = self.of(method)
         others = (key for key in DIALS if any(key in point.settings for point in points))
         return next(others, "lambda") if len({point.settings.get("lambda") for point in points}) == 1 else "lambda"
 
     def varying(self, method: str) -> list[str]:
-        """The method's settings besides its dial and the seed that have several values."""
+        """Return the method's settings, other than its dial and the seed, that have several values."""
         points = self.of(method)
         keys = sorted({key for point in points for key in point.settings} - {self.dial(method)})
         return [key for key in keys if len({str(point.settings.get(key)) for point in points}) > 1]
 
     def of(self, method: str) -> list[Point]:
-        """The points of the method, in the order of its settings."""
+        """Return the points of the method, in the order of its settings."""
         return [point for point in self.points if point.method == method]
 
 
 def means(points: Iterable[Point], split: str, *keys: str) -> list[float]:
-    """The points' means at `keys`, of those that have one."""
+    """Return the points' means at `keys`, for the points that have one."""
     return [value for point in points if (value := point.mean(split, *keys)) is not None]
 
 
 def setting(point: Point | Run | None, name: str) -> str:
-    """The setting's value as text; a dash if there is none."""
+    """Return the setting's value as text; a dash if there is none."""
     value = None if point is None else point.settings.get(name)
     return MISSING if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def named(point: Point | Run, name: str) -> str:
-    """The setting's value after its symbol: "λ 0.01"."""
+def named_setting(point: Point | Run, name: str) -> str:
+    """Return the setting's symbol and value, for example "λ 0.01"."""
     return f"{SYMBOLS.get(name, name)} {setting(point, name)}"
 
 
@@ -205,15 +205,13 @@ def read_results(
 ) -> Results:
     """Read sweep/cells.json and each evaluation's metrics.json; the methods named in `first` come first.
 
-    Methods are compared by `score`; None: as `Results.wanted`.
-
-    A chain's run with the settings of a cell is left out (the same stage made both); if its numbers differ from the
-    cell's, a note says so. Raises UserError if a file is missing or not of the form that the evaluate stage writes, or
-    the captions beside it are other ones.
+    Methods are compared by `score`; None: as `Results.wanted`. A run of the chain with the settings of a cell is left
+    out, since the same stage made both. If its numbers differ from the cell's, a note is added. Raises UserError if a
+    file is missing or malformed, or if the captions next to it belong to another evaluation.
     """
-    check_seal(sweep, "delete it and run the sweep stage again")
+    check_checksums(sweep, "delete it and run the sweep stage again")
     cells, notes = sweep / "cells.json", []
-    entries, paths = read_json(cells), [folder / "metrics.json" for folder in evaluations]
+    entries, paths = read_results_json(cells), [folder / "metrics.json" for folder in evaluations]
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) and "cell" in entry for entry in entries):
         raise UserError(f"{cells}: expected a list of cells with their names; delete it and run the sweep again.")
     swept = [_run(entry, cells, sweep / "captions.parquet", entry["cell"]) for entry in entries]
@@ -221,7 +219,7 @@ def read_results(
     guided = {run.method for run in (*swept, *single) if "gamma" in run.settings}
     runs: dict[tuple[Any, ...], Run] = {}
     for run in (*swept, *single):
-        if run.method in guided:  # in some of its runs; γ = 1 in the others means no guidance
+        if run.method in guided:  # a run without gamma has no guidance, which is γ = 1
             run = replace(run, settings={"gamma": 1.0, **run.settings})
         twin = runs.setdefault((run.point, run.settings.get("seed")), run)
         if twin is not run and run.cell is not None:
@@ -244,7 +242,7 @@ def read_results(
 
 
 def _with_its_captions(path: Path) -> Any:
-    entry = read_sealed_json(path, "run the evaluate stage again")
+    entry = read_checksummed_json(path, "run the evaluate stage again")
     if entry.get("method", path.parent.name) != path.parent.name:
         raise UserError(f"{path}: is of the method {entry['method']}; run the evaluate stage again")
     check_captions(path, entry)
@@ -252,17 +250,17 @@ def _with_its_captions(path: Path) -> Any:
 
 
 def _same(left: Mapping[Keys, float], right: Mapping[Keys, float]) -> bool:
-    """Whether the same numbers are the same, up to what the order of a sum on several threads does."""
+    """Return whether both mappings are equal, up to the summation order of several threads."""
     return left.keys() == right.keys() and all(
         math.isclose(value, right[keys], rel_tol=1e-6, abs_tol=1e-9) for keys, value in left.items()
     )
 
 
 def with_frozen_speakers(results: Results, methods: Container[str]) -> Results:
-    """`results` and, behind each of `methods`, the system `frozen_…`: its speaker, and a listener that adapted to it.
+    """Return `results` with the system `frozen_…` after each of `methods`: its speaker and a listener adapted to it.
 
-    The system has the captions, settings and language of its method; its own listener is the adapted one. A method
-    that was not evaluated is passed over; one without an adapted listener has no system, and a note says so.
+    The system has the captions, settings and language metrics of its method; its own listener is the adapted one. A
+    method that was not evaluated is skipped. A method without an adapted listener has no system, and a note is added.
     """
     points: list[Point] = []
     lacking: list[str] = []
@@ -277,12 +275,12 @@ def with_frozen_speakers(results: Results, methods: Container[str]) -> Results:
 
 
 def _frozen(point: Point) -> Point | None:
-    """The point of the frozen-speaker system; None if a seed lacks the adapted listener, or the own one, on test."""
+    """Return the point of the frozen-speaker system; None if a seed lacks the adapted or own listener on test."""
     runs = []
     for run in point.runs:
-        if any(run.value("test", *recall_by(judge)) is None for judge in (OWN, ADAPTED)):
+        if any(run.value("test", *recall_keys(judge)) is None for judge in (OWN, ADAPTED)):
             return None
-        # the adapted listener in the place of the own one
+        # the adapted listener replaces the own one
         source = {
             keys: (*keys[:2], ADAPTED, *keys[3:]) if keys[1:3] == ("judges", OWN) else keys for keys in run.numbers
         }
@@ -291,8 +289,8 @@ def _frozen(point: Point) -> Point | None:
     return Point(tuple(runs))
 
 
-def people(run: Run) -> Run:
-    """Human captions in the place of the run's: its numbers of them (`human_…`), and no others."""
+def human_run(run: Run) -> Run:
+    """Return `run` with the metrics of human captions (`human_…`) in place of its own, and no other metrics."""
     numbers = {
         (split, where.removeprefix("human_"), *rest): value
         for (split, where, *rest), value in run.numbers.items()
@@ -301,8 +299,8 @@ def people(run: Run) -> Run:
     return replace(run, method="people", numbers=numbers)
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file, or UserError."""
+def read_results_json(path: Path) -> Any:
+    """Return the content of a JSON file. Raises UserError if it is missing or malformed."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -319,7 +317,7 @@ def _run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run
         raise UserError(f"{path}: an older version wrote it, in which judges stood elsewhere; evaluate again.")
     settings = {key: value for key, value in (entry.get("settings") or {}).items() if value is not None}
     if isinstance(chosen := settings.get("rerank"), Mapping):
-        settings["rerank"] = chosen.get("samples")  # of how many captions the own listener took one
+        settings["rerank"] = chosen.get("samples")  # number of captions that the own listener ranked
     return Run(
         method=entry["method"],
         settings=settings,
@@ -332,7 +330,7 @@ def _run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run
 
 
 def _flat(numbers: Any, *above: str) -> Iterator[tuple[Keys, float]]:
-    """All finite numbers of nested mappings, with the keys that lead to them."""
+    """Yield all finite numbers of nested mappings, with the keys that lead to them."""
     if isinstance(numbers, Mapping):
         for key, value in numbers.items():
             yield from _flat(value, *above, key)
@@ -341,7 +339,7 @@ def _flat(numbers: Any, *above: str) -> Iterator[tuple[Keys, float]]:
 
 
 def _rank(value: Any) -> tuple[int, float, str]:
-    """Sorts numbers before words and None before both."""
+    """Return a sort key that places None before numbers and numbers before text."""
     if value is None:
         return 0, 0.0, ""
     return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, str(value))

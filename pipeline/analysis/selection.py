@@ -1,4 +1,4 @@
-"""The choice of λ for each method, on the validation split, without the test split."""
+"""Selection of λ for each method on the validation split, without the test split."""
 
 from __future__ import annotations
 
@@ -9,62 +9,62 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from pipeline.analysis.judges import Keys
+from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.results import CIDER, MRR, Point, Results, means
-from pipeline.ranges import Each, Natural, Positive, Seed, Share, different
+from pipeline.ranges import Each, Natural, Positive, Seed, Share, require_distinct
 
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """The section `report` of params.yaml: how the report chooses λ, and what it shows."""
+    """Section `report` of params.yaml: the selection of λ, and the contents of the report."""
 
-    images: Natural = 12  # in the gallery
-    seed: Seed = 0  # of the draw of those images
+    images: Natural = 12  # number of images in the report's gallery
+    seed: Seed = 0  # seed of the choice of those images
     control: str = "mle"  # the method whose naturalness is the reference
     min_cider_share: Share = 0.95  # of the control's validation CIDEr that a chosen setting must keep
-    metric: Literal["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "SPIDEr"] = "CIDEr"  # on the x axis of the curve
-    # methods whose speakers are also shown with a listener that adapted to them
-    frozen: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(different)] = ()
-    at_cider: Annotated[tuple[Positive, ...], *Each] | None = None  # where recalls are compared; None: by the curves
-    at_score: Annotated[tuple[Positive, ...], *Each] | None = None  # where language is, in %; None: by the curves
-    # what λ is chosen by (the first judge's) and methods are compared by; None: R@1 near if it is measured, else R@10
+    metric: Literal["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "SPIDEr"] = "CIDEr"  # x axis of the curve
+    # methods whose frozen speakers are also shown with a listener adapted to them
+    frozen: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
+    at_cider: Annotated[tuple[Positive, ...], *Each] | None = None  # levels of recall tables; None: from the curves
+    at_score: Annotated[tuple[Positive, ...], *Each] | None = None  # levels of language tables, %; None: from curves
+    # score that selects λ (by the first judge) and compares methods; None: R@1 near if it is measured, else R@10
     score: Literal["R@1 near", "R@1", "R@5", "R@10"] | None = None
 
 
-class Basis(StrEnum):
-    """Why a point was chosen."""
+class SelectionBasis(StrEnum):
+    """Reason for the selection of a point."""
 
-    MET = "met"  # highest score among those natural enough
-    BELOW = "below"  # none natural enough: the highest CIDEr
-    NO_CONTROL = "no control"  # nothing to measure naturalness against: the highest score
-    UNMEASURED = "unmeasured"  # validation numbers are missing
+    MET = "met"  # the highest score among points that reach the floor
+    BELOW = "below"  # no point reaches the floor: the highest CIDEr
+    NO_CONTROL = "no control"  # the control was not measured: the highest score
+    UNMEASURED = "unmeasured"  # validation metrics are missing
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A method's chosen point; `point` is None if there were several and no validation numbers."""
+    """Selected point of a method; `point` is None if there were several points and no validation metrics."""
 
     method: str
     point: Point | None
-    basis: Basis
-    of: int = 1  # settings there were to choose from
+    basis: SelectionBasis
+    of: int = 1  # number of candidate settings
 
 
 def naturalness_floor(results: Results, settings: ReportSettings) -> float | None:
-    """The validation CIDEr that a chosen point must reach; None if the control was not measured.
+    """Return the validation CIDEr that a selected point must reach; None if the control was not measured.
 
-    A control that was run with several settings counts with the best of them.
+    A control with several settings counts with its best one.
     """
     measured = means(results.of(settings.control), "val", *CIDER)
     return settings.min_cider_share * max(measured) if measured else None
 
 
 def choose_all(results: Results, settings: ReportSettings) -> list[Choice]:
-    """One choice a method, in the order of the results.
+    """Return one choice per method, in the order of the results.
 
-    It is the point with the highest validation score by the first judge whose validation CIDEr reaches the floor; if
-    none reaches it, the point with the highest validation CIDEr. Ties go to the other number, then to the first. In
-    dialogs it is the point with the highest validation MRR.
+    The point has the highest validation score by the first judge among points whose validation CIDEr reaches the floor.
+    If none reaches it, the point has the highest validation CIDEr. Ties are broken by the other metric, then by order.
+    For dialogs, the point has the highest validation MRR.
     """
     if results.of_dialogs:
         return [_best(method, results.of(method)) for method in results.methods]
@@ -72,10 +72,10 @@ def choose_all(results: Results, settings: ReportSettings) -> list[Choice]:
     return [_choose(method, results.of(method), floor, results.by(results.first.name)) for method in results.methods]
 
 
-def at_end(results: Results, choice: Choice) -> str:
-    """ "lowest of 3" where the chosen λ (of guidance: γ) is an end of the values it was chosen from, else nothing.
+def at_grid_end(results: Results, choice: Choice) -> str:
+    """Return for example "lowest of 3" if the selected λ (for guidance, γ) is an end of the tried values, else "".
 
-    Those values are the ones tried with the chosen point's other settings.
+    The tried values are those with the selected point's other settings.
     """
     dial = results.dial(choice.method)
     if choice.point is None or dial not in choice.point.settings:
@@ -94,23 +94,23 @@ def _choose(method: str, points: Sequence[Point], floor: float | None, score: Ke
         if (found := point.mean("val", *score)) is not None and (cider := point.mean("val", *CIDER)) is not None
     ]
     if not measured:
-        return Choice(method, points[0] if len(points) == 1 else None, Basis.UNMEASURED, len(points))
+        return Choice(method, points[0] if len(points) == 1 else None, SelectionBasis.UNMEASURED, len(points))
     natural = [row for row in measured if floor is None or row[1] >= floor]
     if natural:
-        basis = Basis.NO_CONTROL if floor is None else Basis.MET
+        basis = SelectionBasis.NO_CONTROL if floor is None else SelectionBasis.MET
         return Choice(method, max(natural, key=lambda row: row[:2])[2], basis, len(points))
-    return Choice(method, max(measured, key=lambda row: (row[1], row[0]))[2], Basis.BELOW, len(points))
+    return Choice(method, max(measured, key=lambda row: (row[1], row[0]))[2], SelectionBasis.BELOW, len(points))
 
 
 def _best(method: str, points: Sequence[Point]) -> Choice:
     measured = [(found, point) for point in points if (found := point.mean("val", *MRR)) is not None]
     if not measured:
-        return Choice(method, points[0] if len(points) == 1 else None, Basis.UNMEASURED, len(points))
-    return Choice(method, max(measured, key=lambda row: row[0])[1], Basis.MET, len(points))
+        return Choice(method, points[0] if len(points) == 1 else None, SelectionBasis.UNMEASURED, len(points))
+    return Choice(method, max(measured, key=lambda row: row[0])[1], SelectionBasis.MET, len(points))
 
 
-def rule(results: Results, settings: ReportSettings) -> str:
-    """The rule in words, with its numbers."""
+def describe_rule(results: Results, settings: ReportSettings) -> str:
+    """Return the selection rule in words, with its numbers."""
     floor, judge = naturalness_floor(results, settings), results.first.title.lower()
     if floor is None:
         return (

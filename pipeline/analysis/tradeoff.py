@@ -1,14 +1,14 @@
-"""The trade-off curve of one method, and the weights of its settings at a value between those measured.
+"""Trade-off curves of methods, and the mixture weights of a curve's settings at a value between measured ones.
 
-How a curve is read. Settings come in any order and their numbers are noisy, but the methods promise one thing:
-naturalness (CIDEr) is traded for discriminability (recall by the own listener). So along the axis that is held fixed,
-the other of the two may only fall. Settings that contradict it are pooled by isotonic regression (Barlow et al. 1972;
-pool adjacent violators): the estimate at each of them is their common mean. An upper envelope would keep those that are
-high by chance. Between neighbours the curve is linear; it ends at the measured settings.
+Settings come in any order and their metrics are noisy. The methods promise one thing: they trade naturalness (CIDEr)
+for discriminability (recall by the own listener). So along the axis that is held fixed, the other metric may only fall.
+Settings that contradict this are pooled by isotonic regression (Barlow et al. 1972; pool adjacent violators). The
+estimate at each of them is their common mean. An upper envelope would keep settings that are high by chance. The curve
+is linear between neighbours and ends at the measured settings.
 
-The result is a weight for each setting, and every other number at that value is the weighted mean. So one mixture of
-settings gives all numbers in a row of a table, and nothing is assumed of the other metrics and judges: an independent
-judge's recall may well fall where that of the own listener rises.
+The result is a weight for each setting; every other metric at that value is the weighted mean. One mixture of settings
+thus gives all metrics in a row of a table. Nothing is assumed about other metrics and judges: an independent judge's
+recall may fall where that of the own listener rises.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.analysis.results import Point, Results, Run, named
+from pipeline.analysis.results import Point, Results, Run, named_setting
 
-SAME = 1e-9  # relative; nearer numbers are the same number, summed in another order
+SAME = 1e-9  # relative tolerance; the order of a sum causes smaller differences
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The points of one method that differ in its dial alone, which is λ, or the γ of guidance."""
+    """Points of one method that differ only in its dial, which is λ, or γ for guidance."""
 
-    label: str  # the method, and those of its other settings that vary within it
+    label: str  # the method, and its other settings that have several values
     method: str
     settings: Mapping[str, Any]  # without the dial and the seed
     points: tuple[Point, ...]
@@ -39,7 +39,7 @@ class Curve:
 
 
 def curves(results: Results) -> list[Curve]:
-    """The curves of all methods: settings that differ in more than the dial and the seed are on different ones."""
+    """Return the curves of all methods; settings that differ beyond the dial and the seed form separate curves."""
     found: list[Curve] = []
     for method in results.methods:
         lines: dict[tuple[str, ...], list[Point]] = {}
@@ -50,21 +50,21 @@ def curves(results: Results) -> list[Curve]:
         varying = results.varying(method)
         for points in lines.values():
             fixed = {name: value for name, value in points[0].settings.items() if name != dial}
-            names = [method, *(named(points[0], name) for name in varying)]
+            names = [method, *(named_setting(points[0], name) for name in varying)]
             found.append(Curve(" ".join(names), method, fixed, tuple(points)))
     return found
 
 
 def mixture(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (…, n) of n settings at the value `at` (…) of `x` (…, n), and whether the curve reaches it (…).
+    """Return weights (…, n) of n settings at the value `at` (…) of `x` (…, n), and whether the curve reaches it (…).
 
-    `y` (…, n) is what `x` is traded for. Weights are not negative and sum to 1. Where `x` does not reach `at` they are
-    those of its nearest end: below its lowest value that is a lower bound of `y`, above its highest it is no estimate
-    (the second result is False). Leading axes are independent curves (resamples).
+    `y` (…, n) is the metric that `x` is traded for. Weights are not negative and sum to 1. If `x` does not reach `at`,
+    the weights are those of its nearest end. Below the lowest `x` they give a lower bound of `y`. Above the highest `x`
+    they give no estimate (the second result is False). Leading axes are independent curves (resamples).
     """
     x, y = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
     value = np.broadcast_to(np.asarray(at, dtype=np.float64), x.shape[:-1])[..., None]
-    order = np.lexsort((y, x))  # of equal x the smaller y first: they contradict each other and are pooled
+    order = np.lexsort((y, x))  # equal x: the smaller y first, so that they are pooled as violators
     x, y = np.take_along_axis(x, order, -1), np.take_along_axis(y, order, -1)
     room = SAME * np.abs(x).max(-1, keepdims=True)
     reached = (value <= x[..., -1:] + room)[..., 0]
@@ -83,10 +83,10 @@ def mixture(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> tuple[np.nd
 
 
 def _pooled(y: np.ndarray) -> np.ndarray:
-    """Weights of the settings at each setting (…, n, n): equal for those pooled with it; rows sum to 1.
+    """Return the weights of the settings at each setting (…, n, n): equal within a pool; rows sum to 1.
 
-    `y` (…, n) may only fall. The regression in closed form: at i it is the least, over a ≤ i, of the greatest,
-    over b ≥ i, mean of y[a … b].
+    `y` (…, n) may only fall. The regression in closed form: at i it is the minimum over a ≤ i of the maximum over b ≥ i
+    of the mean of y[a … b].
     """
     n = y.shape[-1]
     sums = np.concatenate([np.zeros((*y.shape[:-1], 1)), np.cumsum(y, -1)], -1)

@@ -1,6 +1,5 @@
-"""Channels: from the logits of words to words, and to what is heard of them.
+"""Channels, which choose tokens from logits and determine how the listener encodes them.
 
-`open` begins B·width captions and gives a function that is called once a time step with the logits (N, V+1) of the
-captions that go on; rows are image-major. The unroll ends captions, so a channel need not know about EOS, and makes
-the gradients, so a channel need not know about graphs.
+`open` begins B·width captions. It returns a function that is called once per time step with the logits (N, V+1) of the
+unfinished captions; rows are image-major. The unroll handles EOS and computes gradients, so a channel needs neither.
 """

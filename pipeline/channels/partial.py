@@ -1,4 +1,4 @@
-"""Partial sampling: some captions or words pass as full distributions."""
+"""Partial sampling: some captions or tokens pass as full distributions."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor
 
-from pipeline.channels.named import Named
+from pipeline.channels.hard import Choose
 from pipeline.channels.straight_through import StraightThrough
-from pipeline.channels.words import Choose
-from pipeline.numbers import Numbers
-from pipeline.types import Batch, Symbol
+from pipeline.channels.streams import NamedStream
+from pipeline.random import BatchRandom
+from pipeline.types import Batch, TokenChoice
 
 Mix = Literal["caption", "token"]
 Feed = Literal["distribution", "sample"]
 
 
 @dataclass(frozen=True)
-class PartialSampling(Named):
-    """Partial sampling (PSST §5): a share ρ passes as full distributions, the rest through `inner`.
+class PartialSampling(NamedStream):
+    """Partial sampling (PSST §5): a share ρ passes as full distributions, the others through `inner`.
 
-    `mix`: ρ is the share of captions (the paper) or of words (the published code draws a word, its `prob` is 1 − ρ).
-    `feed`: a full distribution goes on from itself, gradient included (the paper's deterministic mapper), or along
-    the sampled path. A word is drawn for full distributions too: it decides where the caption ends. With
-    `Gumbel` inside, the relaxed sample is the full distribution (published code).
+    With `mix` "caption", ρ is the share of captions (the paper); with "token", of tokens (the published code, whose
+    `prob` is 1 − ρ). With `feed` "distribution", the speaker's next input is the full distribution with its gradient
+    (the paper's deterministic mapper); with "sample", it is the sampled token. A token is drawn for full distributions
+    too, and its EOS ends the caption. With `Gumbel` as `inner`, the relaxed sample is the full distribution
+    (published code).
     """
 
     inner: StraightThrough = StraightThrough()
     rho: float = 0.25
     mix: Mix = "caption"
     feed: Feed = "distribution"
-    learns = True
+    requires_grad = True
     dropout = True
     relaxes = True
     entropies = False
-    named = ("inner", "rho", "mix", "feed")
+    rng_options = ("inner", "rho", "mix", "feed")
 
     @property
     def samples(self) -> int:
@@ -53,7 +54,7 @@ class PartialSampling(Named):
         return self.inner.distribution(logits, noise, index)
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
-        numbers = Numbers(batch, rng)
+        numbers = BatchRandom(batch, rng)
 
         def full() -> Tensor:
             captions = torch.empty(len(batch) * self.width, device=batch.device)
@@ -61,10 +62,16 @@ class PartialSampling(Named):
 
         captions = full() if self.mix == "caption" else None
 
-        def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
+        def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
             index, noise = self.inner.sample(logits, numbers, rows)
             passing = (full() if captions is None else captions)[rows]
             feeds_full = self.feed == "distribution"
-            return Symbol(index, through=self.inner.through(index), full=passing, feeds_full=feeds_full, noise=noise)
+            return TokenChoice(
+                index,
+                straight_through=self.inner.straight_through(index),
+                full=passing,
+                feeds_relaxed=feeds_full,
+                noise=noise,
+            )
 
         return step

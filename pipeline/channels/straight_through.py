@@ -1,4 +1,4 @@
-"""Straight-through channels: a drawn word forward, the gradient of a distribution backward."""
+"""Straight-through channels: a drawn token forward, the gradient of a distribution backward."""
 
 from __future__ import annotations
 
@@ -8,55 +8,55 @@ from typing import ClassVar, Literal
 import torch
 from torch import Generator, Tensor
 
-from pipeline.channels.named import Named
-from pipeline.channels.words import Choose, draw
-from pipeline.numbers import Numbers
-from pipeline.types import Batch, Symbol
+from pipeline.channels.hard import Choose, sample_tokens
+from pipeline.channels.streams import NamedStream
+from pipeline.random import BatchRandom
+from pipeline.types import Batch, TokenChoice
 
 
 @dataclass(frozen=True)
-class StraightThrough(Named):
-    """ST-Multinomial (PSST §5, ρ = 0): a drawn word forward, the gradient of its distribution backward.
+class StraightThrough(NamedStream):
+    """ST-Multinomial (PSST §5, ρ = 0): a drawn token forward, the gradient of its distribution backward.
 
-    The speaker goes on from the drawn word, without a gradient through it. `ending`: the EOS that ends a caption is
-    heard as a constant, without a gradient (published code), or like any word.
+    The speaker's next input is the drawn token, without a gradient. With `ending` "constant", the caption's EOS passes
+    no gradient (published code); with "soft", it passes one like any token.
     """
 
     samples: int = 1
     ending: Literal["constant", "soft"] = "constant"
-    learns = True
+    requires_grad = True
     dropout = True
     relaxes = True
     entropies = False
-    named: ClassVar[tuple[str, ...]] = ("samples", "ending")
+    rng_options: ClassVar[tuple[str | tuple[str, str], ...]] = ("samples", "ending")
 
     @property
     def width(self) -> int:
         return self.samples
 
-    def sample(self, logits: Tensor, numbers: Numbers, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """A word per row (N,), and the noise (N, V+1) that chose it, if any."""
-        return draw(logits, numbers.like(logits[:, :1], rows, self.width)), None
+    def sample(self, logits: Tensor, numbers: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Sample a token per row (N,); return it with the noise that chose it, (N, V+1) or None."""
+        return sample_tokens(logits, numbers.like(logits[:, :1], rows, self.width)), None
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
-        """(M, V+1): what the words' gradient goes to."""
+        """Return the distributions (M, V+1) that receive the gradient of the tokens `index` (M,)."""
         return logits.softmax(-1)
 
     def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
-        """(M, V+1): what a full distribution passes."""
+        """Return the full distributions (M, V+1) that replace the tokens `index` (M,)."""
         return self.relax(logits, noise, index)
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
-        numbers = Numbers(batch, rng)
+        numbers = BatchRandom(batch, rng)
 
-        def step(t: int, logits: Tensor, rows: Tensor) -> Symbol:
+        def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
             index, noise = self.sample(logits, numbers, rows)
-            return Symbol(index, through=self.through(index), noise=noise)
+            return TokenChoice(index, straight_through=self.straight_through(index), noise=noise)
 
         return step
 
-    def through(self, index: Tensor) -> Tensor:
-        """(N,) bool: which words pass a gradient, as `ending` has it."""
+    def straight_through(self, index: Tensor) -> Tensor:
+        """Return a mask (N,) bool of the tokens that pass a gradient, by `ending`."""
         return torch.ones_like(index, dtype=torch.bool) if self.ending == "soft" else index != 0
 
 
@@ -64,14 +64,14 @@ class StraightThrough(Named):
 class Gumbel(StraightThrough):
     """ST-Gumbel (Jang et al. 2017; PSST §4.2): like `StraightThrough`, but the gradient goes to the relaxed sample.
 
-    A word is the argmax of log p + g with Gumbel noise g, so words are drawn from p at any `temperature`; the relaxed
+    A token is the argmax of log p + g with Gumbel noise g, so tokens are drawn from p at any `temperature`. The relaxed
     sample is softmax((log p + g) / temperature).
     """
 
     temperature: float = 1.0
-    named = ("samples", "ending", "temperature")
+    rng_options = ("samples", "ending", "temperature")
 
-    def sample(self, logits: Tensor, numbers: Numbers, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+    def sample(self, logits: Tensor, numbers: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         noise = numbers.like(logits, rows, self.width).log_().neg_().log_().neg_()
         return (logits + noise).max(-1).indices, noise
 
@@ -82,15 +82,15 @@ class Gumbel(StraightThrough):
 
 @dataclass(frozen=True)
 class ReinMax(StraightThrough):
-    """ReinMax (Liu et al. 2023): like `StraightThrough`, but of second order.
+    """ReinMax (Liu et al. 2023): like `StraightThrough`, but with a second-order gradient.
 
-    The gradient is 2 ∇softmax where its value is (word + softmax(logits / temperature)) / 2, minus ½ ∇softmax(logits):
-    at temperature 1 exact for a score that is quadratic in the word; the authors advise 1 or more. A full distribution
-    is the softmax, with its own gradient.
+    The gradient is 2 ∇softmax, taken where its value is (token + softmax(logits / temperature)) / 2, minus
+    ½ ∇softmax(logits). At temperature 1 it is exact for a score that is quadratic in the token; the authors advise 1 or
+    more. A full distribution is the softmax, with its own gradient.
     """
 
     temperature: float = 1.0
-    named = ("samples", "ending", "temperature")
+    rng_options = ("samples", "ending", "temperature")
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         with torch.no_grad():
@@ -105,27 +105,27 @@ class ReinMax(StraightThrough):
 
 @dataclass(frozen=True)
 class GumbelRao(StraightThrough):
-    """Gumbel-Rao (Paulus et al. 2021): `Gumbel`, its gradient averaged over `k` draws of the noise given the word.
+    """Gumbel-Rao (Paulus et al. 2021): `Gumbel` with the gradient averaged over `k` noise draws given the token.
 
-    The mean gradient is that of `Gumbel`, the variance lower. No gradient goes through the noise, though given the
-    word it depends on the logits: with one, as §3.2 has it, the mean is another. A full distribution is the mean of
-    the relaxed samples. Memory grows with `k`.
+    The expected gradient is that of `Gumbel`, with lower variance. Given the token, the noise depends on the logits,
+    but no gradient passes through it. With that gradient, as in §3.2, the expectation would differ. A full
+    distribution is the mean of the relaxed samples. Memory grows with `k`.
     """
 
     temperature: float = 1.0
     k: int = 10
-    named = ("samples", "ending", "temperature", "k")
+    rng_options = ("samples", "ending", "temperature", "k")
 
-    def sample(self, logits: Tensor, numbers: Numbers, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The word (N,) and the relaxed samples (N, k, V+1), whose largest share is the word's."""
-        index = draw(logits, numbers.like(logits[:, :1], rows, self.width))
+    def sample(self, logits: Tensor, numbers: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Sample tokens (N,) and relaxed samples (N, k, V+1), whose largest element is at the token."""
+        index = sample_tokens(logits, numbers.like(logits[:, :1], rows, self.width))
         uniform = numbers.like(logits.unsqueeze(1).expand(-1, self.k, -1), rows, self.width)
         waiting = arrivals(uniform, logits.softmax(-1).unsqueeze(1), index.view(-1, 1, 1).expand(-1, self.k, 1))
         return index, waiting.log_().div_(-self.temperature).softmax(-1)
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         assert noise is not None
-        # the samples' mean Jacobian times the logits has its gradient, and nothing as large as `noise` is made
+        # mean Jacobian of the samples times the logits: the same gradient without another tensor as large as `noise`
         within = torch.bmm(logits.unsqueeze(1), noise.transpose(1, 2))  # (M, 1, k)
         return (noise.mean(1) * logits - torch.bmm(within, noise).squeeze(1) / self.k) / self.temperature
 
@@ -136,9 +136,10 @@ class GumbelRao(StraightThrough):
 
 
 def arrivals(uniform: Tensor, shares: Tensor, first: Tensor) -> Tensor:
-    """(…, V+1): when words of `shares` arrive if the words `first` (…, 1) come first; from `uniform`, in its place.
+    """Sample exponential arrival times (…, V+1) with rates `shares`, given that the tokens `first` (…, 1) are first.
 
-    Times are exponential and not 0; with Gumbel noise, minus the logarithm of a word's time is its perturbed log p.
+    Times are computed from `uniform`, in place, and are positive. Minus the logarithm of a time is a log p perturbed
+    with Gumbel noise.
     """
     waiting = uniform.neg_().log1p_().neg_().clamp_min_(torch.finfo(uniform.dtype).tiny)
     shortest = waiting.gather(-1, first)

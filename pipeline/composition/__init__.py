@@ -1,1 +1,1 @@
-"""What methods are made of: terms, turns, and what all methods of joint training share."""
+"""Building blocks of methods: terms, update schedules, and the parts that joint-training methods share."""

@@ -1,4 +1,4 @@
-"""What methods of visual dialog share: who plays, and likelihood beside what a discriminator says."""
+"""Agents of visual dialog, and the objective that combines likelihood with a discriminator's score."""
 
 from __future__ import annotations
 
@@ -6,47 +6,48 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from pipeline.channels.forced import Forced
-from pipeline.composition.method import SPEAKER, SPEAKER_ONLY, Method, Term, Turns
+from pipeline.channels.teacher_forcing import Forced
+from pipeline.composition.method import SPEAKER, SPEAKER_ONLY, Method, Term, UpdateSchedule
 from pipeline.composition.objective import Objective
 from pipeline.estimators.surrogate import ScoreFunction
-from pipeline.models.answering import Answering
+from pipeline.models.dialog_decoder import DialogDecoder
 from pipeline.models.discriminator import Discriminator
 from pipeline.protocols import Estimator, Score
-from pipeline.scores.answers import Preferred
-from pipeline.scores.naturalness import Given
+from pipeline.scores.answer_preference import PairwiseScore
+from pipeline.scores.naturalness import HumanCaption
 
 
 @dataclass(frozen=True)
-class Interlocutors:
-    """Who answers, and who knows a good answer; each has read the image, the history and the question by itself."""
+class DialogAgents:
+    """The answering speaker and the discriminator; each encodes the image, the history and the question itself."""
 
-    speaker: Answering
+    speaker: DialogDecoder
     listener: Discriminator
 
     @property
     def roles(self) -> dict[str, nn.Module]:
-        """The networks by role, as a `Method` has them."""
+        """The networks by role, as `Method` expects them."""
         return {"speaker": self.speaker, "listener": self.listener}
 
 
-def taught(
-    agents: Interlocutors,
+def discriminator_guided(
+    agents: DialogAgents,
     objective: Objective,
     alpha: float,
     crossing: Estimator,
-    turns: Turns = SPEAKER_ONLY,
+    turns: UpdateSchedule = SPEAKER_ONLY,
     others: tuple[Term, ...] = (),
     norms: float = 0.0,
 ) -> Method:
-    """The speaker learns to say what the discriminator prefers to the human answer, and α · likelihood.
+    """Build the objective discriminator's preference + α · likelihood for the speaker.
 
-    The first reaches it by `crossing`. With `turns` the discriminator learns, too, by the terms `others`.
+    The preference over the human answer reaches the speaker through the estimator `crossing`. Where the schedule
+    `turns` includes the discriminator, the terms `others` train it.
     """
-    preferred: Score = Preferred(agents.listener, norms=norms)
+    preferred: Score = PairwiseScore(agents.listener, norms=norms)
     terms = (
         Term("discriminability", 1.0, preferred, crossing, SPEAKER),
-        Term("likelihood", alpha, Given(), ScoreFunction(Forced()), SPEAKER),
+        Term("likelihood", alpha, HumanCaption(), ScoreFunction(Forced()), SPEAKER),
         *others,
     )
     return Method(agents.roles, tuple(term for term in terms if term.weight), turns, objective.normalise)

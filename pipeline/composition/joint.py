@@ -1,4 +1,4 @@
-"""What methods of joint training share: who plays, what the objective's settings mean, the trade-off of two ends."""
+"""Parts that joint-training methods share: agents, constructors for the objective's settings, the λ trade-off."""
 
 from __future__ import annotations
 
@@ -6,68 +6,68 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from pipeline.channels.forced import Forced
+from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
-from pipeline.channels.searched import Reread
-from pipeline.channels.words import Greedy, Multinomial
-from pipeline.composition.method import CRITIC, JOINT, LISTENER, SPEAKER, Method, Term, Turns
-from pipeline.composition.objective import Expecting, Objective
+from pipeline.channels.search import SearchTrajectory
+from pipeline.channels.teacher_forcing import Forced
+from pipeline.composition.method import CRITIC, JOINT, LISTENER, SPEAKER, Method, Term, UpdateSchedule
+from pipeline.composition.objective import BaselineName, Objective
 from pipeline.errors import UserError
-from pipeline.estimators.baselines import ByBatch, ByGroup, Centred, GroupMean, LeaveOneOut, SelfCritical
-from pipeline.estimators.learned import Learned, Regression
-from pipeline.estimators.surrogate import NoBaseline, Pathwise, Raw, ScoreFunction
+from pipeline.estimators.baselines import BatchStd, CenteredBaseline, GroupMean, GroupStd, LeaveOneOut, SelfCritical
+from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss
+from pipeline.estimators.surrogate import NoBaseline, NoScaling, Pathwise, ScoreFunction
 from pipeline.metrics.cider import CiderD
-from pipeline.metrics.texts import Texts
+from pipeline.metrics.text_rewards import TextScorer
 from pipeline.models.critic import Critic
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
 from pipeline.protocols import Baseline, Channel, Credit, Estimator, Scaling, Score
 from pipeline.scores.discriminability import Hinge
-from pipeline.scores.naturalness import Cider, Given
+from pipeline.scores.naturalness import CiderScore, HumanCaption
 from pipeline.types import Words
 
 
 @dataclass(frozen=True)
 class Agents:
-    """Who plays, and the human captions that naturalness is measured against."""
+    """The speaker, the listener, and the reference statistics of the naturalness scores."""
 
     speaker: Decoder
     listener: Listener
     cider: CiderD
-    texts: Texts
+    texts: TextScorer
 
     @property
     def roles(self) -> dict[str, nn.Module]:
-        """The networks by role, as a `Method` has them."""
+        """The networks by role, as `Method` expects them."""
         return {"speaker": self.speaker, "listener": self.listener}
 
 
-def hinge_of(objective: Objective, listener: Listener) -> Hinge:
-    """The hinge with the objective's margin and negatives."""
+def make_hinge(objective: Objective, listener: Listener) -> Hinge:
+    """Build the hinge with the objective's margin and negatives."""
     return Hinge(listener, objective.margin, objective.hinge)
 
 
-def expecting(objective: Objective, baseline: Expecting) -> Baseline:
-    """The baseline of that name."""
-    named: dict[Expecting, Baseline] = {
+def make_baseline(objective: Objective, baseline: BaselineName) -> Baseline:
+    """Build the baseline named `baseline`."""
+    named: dict[BaselineName, Baseline] = {
         "greedy": SelfCritical(Greedy(dropout=objective.greedy_dropout)),
         "leave_one_out": LeaveOneOut(),
         "group": GroupMean(),
-        "ground_truth": SelfCritical(Forced(learns=False)),
+        "ground_truth": SelfCritical(Forced(requires_grad=False)),
         "none": NoBaseline(),
     }
     return named[baseline]
 
 
-def by_likelihood(
-    objective: Objective, baseline: Expecting | None = None, channel: Channel | None = None
+def score_function(
+    objective: Objective, baseline: BaselineName | None = None, channel: Channel | None = None
 ) -> ScoreFunction:
-    """REINFORCE on ordinary samples; `baseline` and `channel` where they are other than the objective's."""
-    expected = expecting(objective, baseline or objective.baseline)
-    scalings: dict[str, Scaling] = {"none": Raw(), "group": ByGroup(), "batch": ByBatch()}
+    """Build REINFORCE on multinomial samples; `baseline` and `channel` override the objective's."""
+    expected = make_baseline(objective, baseline or objective.baseline)
+    scalings: dict[str, Scaling] = {"none": NoScaling(), "group": GroupStd(), "batch": BatchStd()}
     return ScoreFunction(
         Multinomial(objective.samples) if channel is None else channel,
-        Centred(expected) if objective.centre else expected,
+        CenteredBaseline(expected) if objective.centre else expected,
         scaling=scalings[objective.scaling],
     )
 
@@ -77,37 +77,37 @@ def tradeoff(
     objective: Objective,
     lam: float,
     discriminability: Estimator,
-    turns: Turns,
+    turns: UpdateSchedule,
     listening: Estimator | None = None,
     naturalness: Estimator | None = None,
 ) -> Method:
-    """λ · discriminability + (1 − λ) · CIDEr-D (PSST Eq. 3). A term of weight 0 is left out.
+    """Build the objective λ · discriminability + (1 − λ) · CIDEr-D (PSST Eq. 3). Terms of weight 0 are skipped.
 
-    The hinge crosses by `discriminability`, CIDEr-D by likelihood; with `objective.anchor` the cross-entropy of a human
-    caption is a third term. With `listening` the listener learns the hinge by that estimator, the speaker by the other.
-    `naturalness` is CIDEr-D's estimator where it is not that of the objective.
+    The hinge uses the estimator `discriminability`; CIDEr-D uses `naturalness`, by default the score function.
+    With `objective.anchor`, the cross-entropy of a human caption is a third term.
+    With `listening`, that estimator trains the listener on the hinge, and `discriminability` only the speaker.
     """
-    hinge = hinge_of(objective, agents.listener)
+    hinge = make_hinge(objective, agents.listener)
     terms = [
         Term("discriminability", lam, hinge, discriminability, SPEAKER if listening else SPEAKER | LISTENER),
-        Term("naturalness", 1 - lam, Cider(agents.cider), naturalness or by_likelihood(objective), SPEAKER),
-        Term("anchor", (1 - lam) * objective.anchor, Given(), ScoreFunction(Forced()), SPEAKER),
+        Term("naturalness", 1 - lam, CiderScore(agents.cider), naturalness or score_function(objective), SPEAKER),
+        Term("anchor", (1 - lam) * objective.anchor, HumanCaption(), ScoreFunction(Forced()), SPEAKER),
     ]
     if listening:
         terms.append(Term("listening", lam, hinge, listening, LISTENER))
     return Method(agents.roles, tuple(term for term in terms if term.weight), turns, objective.normalise)
 
 
-def through_words(agents: Agents, objective: Objective, lam: float, channel: Channel) -> Method:
-    """Both learn; the hinge's gradient reaches the speaker through the words of `channel`.
+def pathwise(agents: Agents, objective: Objective, lam: float, channel: Channel) -> Method:
+    """Build joint training in which the hinge's gradient reaches the speaker through the tokens of `channel`.
 
-    Raises UserError where CIDEr-D shares a sample, and the objective asks for several.
+    Raises UserError where CIDEr-D shares the listener's sample and the objective asks for several samples.
     """
     shared = None
     if objective.cider_sample == "shared" and not isinstance(channel, PartialSampling):
         if objective.samples != 1:
             raise UserError(f"cider_sample shared goes with samples 1, not {objective.samples}: the listener hears one")
-        shared = by_likelihood(objective, channel=Reread(channel))
+        shared = score_function(objective, channel=SearchTrajectory(channel))
     return tradeoff(agents, objective, lam, Pathwise(channel, objective.reduction), JOINT, naturalness=shared)
 
 
@@ -122,14 +122,17 @@ def with_critic(
     alone: int,
     words: Words = "all",
 ) -> Method:
-    """λ · hinge by likelihood + (1 − λ) · score minus what a critic, which learns at the same time, expects."""
+    """Build λ · hinge + (1 − λ) · score by score functions, with a learned critic as the baseline of `score`.
+
+    The critic is trained alone for the first `alone` steps, then together with the speaker.
+    """
     critic = Critic(agents.speaker.hidden, hidden)
-    expected = Learned(critic, channel)
+    expected = CriticBaseline(critic, channel)
     terms = (
-        Term("discriminability", lam, hinge_of(objective, agents.listener), by_likelihood(objective), SPEAKER),
+        Term("discriminability", lam, make_hinge(objective, agents.listener), score_function(objective), SPEAKER),
         Term("naturalness", 1 - lam, score, ScoreFunction(channel, expected, credit=credit, words=words), SPEAKER),
-        Term("critic", 1.0, score, Regression(channel, critic, credit, words), CRITIC),
+        Term("critic", 1.0, score, CriticLoss(channel, critic, credit, words), CRITIC),
     )
-    turns = Turns((SPEAKER | CRITIC,), CRITIC, alone)
+    turns = UpdateSchedule((SPEAKER | CRITIC,), CRITIC, alone)
     used = tuple(term for term in terms if term.weight)
     return Method({**agents.roles, "critic": critic}, used, turns, objective.normalise)

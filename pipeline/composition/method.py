@@ -1,4 +1,4 @@
-"""What a method is: weighted terms, each with a score and how its gradient reaches the speaker, and who learns when."""
+"""Methods: weighted terms, each with a score and an estimator, and a schedule of updates."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
 from pipeline.models.decoder import Decoder
-from pipeline.models.guided import Guided
+from pipeline.models.guided import GuidedDecoder
 from pipeline.models.retriever import Retriever
-from pipeline.protocols import Comparing, Estimator, Score
+from pipeline.protocols import BatchScore, Estimator, Score
 from pipeline.runtime import ranks
 from pipeline.types import Batch, Losses, Report
 
 
 @dataclass(frozen=True)
 class Term:
-    """`weight` times `score`, reached through `estimator`; it `teaches` some roles, None: all."""
+    """One term of an objective: `weight` times `score`, estimated by `estimator`.
+
+    The term trains the roles `updates`; None: all roles. Raises UserError where the score or the channel does not fit
+    the estimator.
+    """
 
     name: str
     weight: float
-    score: Score | Comparing
+    score: Score | BatchScore
     estimator: Estimator
-    teaches: frozenset[str] | None = None
+    updates: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.estimator, Pathwise) and not self.score.differentiable:
@@ -42,54 +46,59 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Turns:
-    """Who learns in which step: `first` alone for `alone` steps, then the sets of `order` take turns.
+class UpdateSchedule:
+    """The roles that are trained in each step: `warmup` for `warmup_steps` steps, then the sets of `order` in turn.
 
-    Of those who learn in a step, the ones in `early` are through with it when the others begin.
+    Among the roles of a step, those in `early` are updated before the others.
     """
 
     order: tuple[frozenset[str], ...]
-    first: frozenset[str] = frozenset()
-    alone: int = 0
+    warmup: frozenset[str] = frozenset()
+    warmup_steps: int = 0
     early: frozenset[str] = frozenset()
 
     def learners(self, step: int) -> frozenset[str]:
-        return self.first if step < self.alone else self.order[(step - self.alone) % len(self.order)]
+        return self.warmup if step < self.warmup_steps else self.order[(step - self.warmup_steps) % len(self.order)]
 
     def rounds(self, step: int) -> tuple[frozenset[str], ...]:
-        """The learners of `step`, one set after the other."""
+        """Return the sets of roles that `step` updates, one after the other."""
         learners = self.learners(step)
         return tuple(now for now in (learners & self.early, learners - self.early) if now)
 
     @property
-    def everybody(self) -> frozenset[str]:
-        """Who learns at any time."""
-        return self.first.union(*self.order)
+    def all_roles(self) -> frozenset[str]:
+        """All roles that are trained in some step."""
+        return self.warmup.union(*self.order)
 
 
 SPEAKER, LISTENER, CRITIC, DISCRIMINATOR, GRAMMAR = (
     frozenset({role}) for role in ("speaker", "listener", "critic", "discriminator", "grammar")
 )
-SPEAKER_ONLY, LISTENER_ONLY, JOINT = Turns((SPEAKER,)), Turns((LISTENER,)), Turns((SPEAKER | LISTENER,))
-ALTERNATE = Turns((SPEAKER, LISTENER))
+SPEAKER_ONLY, LISTENER_ONLY, JOINT = (
+    UpdateSchedule((SPEAKER,)),
+    UpdateSchedule((LISTENER,)),
+    UpdateSchedule((SPEAKER | LISTENER,)),
+)
+ALTERNATE = UpdateSchedule((SPEAKER, LISTENER))
 
 
 @dataclass(frozen=True)
 class Method:
     """A training objective: the sum of its terms' surrogates.
 
-    `agents` by role; any role may have a part in terms and turns, and the one named speaker says the captions.
+    `agents` are networks by role. Terms and the schedule may name any role; the role `speaker` generates the captions.
+    Raises UserError where `gamma` is not 1 and the speaker has no null image.
     """
 
     agents: Mapping[str, nn.Module]
     terms: tuple[Term, ...]
-    turns: Turns
+    schedule: UpdateSchedule
     normalise: bool = False  # see Objective
-    image_dropout: float = 0.0  # the share of images in whose place the speaker sees its null image
-    gamma: float = 1.0  # guidance of the speaker that comes out; it learns and is validated without
-    rates: Mapping[str, float] = field(default_factory=dict)  # roles whose learning rate is their own, and constant
-    # whose recall is validated beside the listener's, by the prefix of its name: what rewards captions, and a judge
-    watching: Mapping[str, Retriever] = field(default_factory=dict)
+    image_dropout: float = 0.0  # the share of images that the speaker's null image replaces
+    gamma: float = 1.0  # guidance of the final speaker; training and validation use none
+    rates: Mapping[str, float] = field(default_factory=dict)  # constant learning rates by role, in place of the run's
+    # retrievers whose recall is validated beside the listener's, by metric prefix: the rewarding one and a judge
+    validation_judge: Mapping[str, Retriever] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.gamma != 1 and getattr(self.speaker, "null", None) is None:
@@ -100,17 +109,16 @@ class Method:
 
     @property
     def speaker(self) -> Decoder | None:
-        """Who says the captions; None where only human ones are heard."""
+        """The network that generates captions; None where only human captions are encoded."""
         speaker = self.agents.get("speaker")
         assert speaker is None or isinstance(speaker, Decoder)
         return speaker
 
     def step(self, batch: Batch, seed: int) -> tuple[Losses, Report]:
-        """The named losses of `batch`, weighted, to be differentiated together, and what is worth logging.
+        """Compute the weighted losses of `batch` by name, to be differentiated together, and a report to be logged.
 
-        Of a batch of which ranks hold parts, losses add up over ranks, and reports average.
-
-        A term that teaches nobody whose turn it is is left out. Nothing here waits for the device.
+        Where ranks hold parts of a batch, losses are summed over ranks and reports averaged.
+        Terms that update no scheduled role are skipped. Nothing here synchronises with the device.
         """
         losses: Losses = {}
         report: Report = {}
@@ -120,19 +128,19 @@ class Method:
         return losses, report
 
     def rounds(self, batch: Batch, seed: int) -> Iterator[tuple[frozenset[str], Losses, Report]]:
-        """`step` in parts: who learns now, and from what; the next part is made of what these have learned.
+        """Yield the parts of `step`: the roles to update, their losses and a report.
 
-        All of them hear the same captions.
+        The next part is computed after these roles' update. All parts use the same captions.
         """
         rollouts = StepRollouts(self.speaker, batch, seed)
-        parts = self.turns.rounds(batch.step)
+        parts = self.schedule.rounds(batch.step)
         for learners in parts:
             losses: Losses = {}
             report: Report = {}
             for term in self.terms:
-                if not (learners & term.teaches if term.teaches is not None else learners == parts[-1]):
+                if not (learners & term.updates if term.updates is not None else learners == parts[-1]):
                     continue
-                score = term.score.among(rollouts) if isinstance(term.score, Comparing) else term.score
+                score = term.score.bind_batch(rollouts) if isinstance(term.score, BatchScore) else term.score
                 loss, seen = term.estimator.surrogate(score, rollouts)
                 losses[term.name] = term.weight * loss
                 report[f"{term.name}/loss"] = loss.detach() * ranks.size()
@@ -141,23 +149,23 @@ class Method:
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight that is in each loss, by its name."""
+        """The weight contained in each loss, by the loss's name."""
         return {term.name: term.weight for term in self.terms}
 
     def modules(self) -> dict[str, nn.Module]:
-        """Everything with a state: the agents, and the scores that count steps."""
+        """Return every module with state: the agents, and the scores that are modules."""
         scores = {f"score.{t.name}": t.score for t in self.terms if isinstance(t.score, nn.Module)}
         return {**self.agents, **scores}
 
-    def trained(self) -> dict[str, nn.Module]:
-        """The agents that come out: a speaker that is guided where `gamma` is not 1."""
+    def final_agents(self) -> dict[str, nn.Module]:
+        """Return the agents after training; the speaker is guided where `gamma` is not 1."""
         if self.gamma == 1 or self.speaker is None:
             return dict(self.agents)
-        return {**self.agents, "speaker": Guided(self.speaker, self.gamma)}
+        return {**self.agents, "speaker": GuidedDecoder(self.speaker, self.gamma)}
 
     def freeze(self, step: int) -> frozenset[str]:
-        """Let those learn whose turn it is, and nobody else; returns them."""
-        learners = self.turns.learners(step)
+        """Freeze every agent but those scheduled for `step`; return the scheduled roles."""
+        learners = self.schedule.learners(step)
         for role, agent in self.agents.items():
             agent.requires_grad_(role in learners)
         return learners

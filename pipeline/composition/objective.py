@@ -1,4 +1,4 @@
-"""What methods of joint training share, as settings."""
+"""Settings of the objective that joint-training methods share."""
 
 from __future__ import annotations
 
@@ -7,45 +7,52 @@ from typing import Literal
 
 from pipeline.ranges import Count, NonNegative
 
-Expecting = Literal["greedy", "leave_one_out", "group", "ground_truth", "none"]
+BaselineName = Literal["greedy", "leave_one_out", "group", "ground_truth", "none"]
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What all methods of one comparison share; the defaults are the papers' (PAPERS.md has the evidence)."""
+    """Settings that all methods of one comparison share; the defaults are the papers' (evidence in PAPERS.md)."""
 
     margin: NonNegative = 0.2
-    """Of the hinge: 0.2 in the code of all compared systems; PSST's Eq. 4 prints 1."""
+    """Margin of the hinge: 0.2 in the code of all compared systems; PSST's Eq. 4 prints 1."""
     hinge: Literal["hardest", "all"] = "hardest"
-    """Negatives: the hardest of the batch, or the mean over all of it."""
+    """Negatives of the hinge: the hardest of the batch, or the mean over all."""
     reduction: Literal["sum", "mean"] = "sum"
-    """Of a differentiable score over the batch; the sum is why the paper's λ are tiny."""
+    """Reduction of a differentiable score over the batch; the sum explains the paper's small λ."""
     listener_reduction: Literal["mean", "sum"] = "mean"
-    """Of the hinge over the batch, in steps in which the listener alone learns (REINFORCE)."""
+    """Reduction of the hinge over the batch in steps that update only the listener (REINFORCE)."""
     eos_in_reward: bool = True
-    """Whether CIDEr-D as a reward counts the end of a caption as a word."""
+    """Whether the CIDEr-D reward counts EOS as a word."""
     document_frequencies: Literal["train", "batch"] = "train"
-    """What its n-grams are weighted by: the training split, or the current batch."""
+    """Source of the reward's document frequencies: the training split, or the current batch."""
     cider_sample: Literal["own", "shared"] = "own"
-    """Captions that CIDEr-D scores in straight-through methods: samples of its own, or those that the listener hears,
-    read again without dropout (the published code has one pass for both). PSST always draws its own."""
+    """Captions that CIDEr-D scores in straight-through methods: its own samples, or the listener's samples.
+
+    The latter are teacher-forced without dropout (the published code has one pass for both). PSST always draws its own.
+    """
     greedy_dropout: bool = False
     """Whether the greedy baseline keeps its dropout, as the published code does."""
     centre: bool = False
     """Whether advantages are centred over the batch."""
     anchor: NonNegative = 0.0
-    """Weight, times 1 − λ, of the cross-entropy of a human caption; none of the papers has it."""
+    """Weight, times 1 − λ, of the cross-entropy of a human caption; no paper has this term."""
     ending: Literal["constant", "soft"] = "constant"
-    """How a listener hears the EOS that ends a caption: without a gradient, or like any word."""
+    """Gradient of a caption's EOS for the listener: none (constant), or as for any token (soft)."""
     normalise: bool = False
-    """Whether each term's gradient is scaled to norm 1, agent by agent, before it is weighted: one λ scale for all."""
+    """Whether each term's gradient is scaled to norm 1 per agent before weighting: one λ scale for all methods."""
     samples: Count = 1
-    """Captions per image that score-function terms draw; to compare with each other they need two or more."""
-    baseline: Expecting = "greedy"
-    """What such terms expect of a caption: the score of the greedy one, the mean over the image's other samples or over
-    all of them, the score of the human caption, nothing."""
+    """Captions per image that score-function terms draw; baselines over samples need two or more."""
+    baseline: BaselineName = "greedy"
+    """Baseline of score-function terms.
+
+    In order: the greedy caption's score, the mean of the image's other samples, the mean of all its samples, the human
+    caption's score, none.
+    """
     scaling: Literal["none", "group", "batch"] = "none"
-    """What their advantages are divided by: the standard deviation over the image's samples (GRPO), or over the batch,
-    term by term, so that λ weighs terms of one scale."""
+    """Divisor of the advantages: none, the standard deviation over the image's samples (GRPO), or that over the batch.
+
+    The batch's is computed per term, so that λ weighs terms of one scale.
+    """
     control: Literal["none", "relax"] = "none"
-    """Whether each such term has a control variate that is learned beside (RELAX)."""
+    """Whether each score-function term has a learned control variate (RELAX)."""

@@ -1,4 +1,4 @@
-"""Before joint training: speakers by maximum likelihood, listeners on captions of people or of a speaker."""
+"""Methods of pretraining: speakers by maximum likelihood, listeners on captions of humans or of a speaker."""
 
 from __future__ import annotations
 
@@ -6,37 +6,40 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from pipeline.channels.forced import Forced, ScheduledSampling
-from pipeline.channels.words import Multinomial
+from pipeline.channels.hard import Multinomial
+from pipeline.channels.teacher_forcing import Forced, ScheduledSampling
 from pipeline.composition.method import LISTENER_ONLY, SPEAKER_ONLY, Method, Term
 from pipeline.estimators.surrogate import Detached, Reduction, ScoreFunction
 from pipeline.models.decoder import Decoder
 from pipeline.protocols import Score
-from pipeline.scores.naturalness import Given
+from pipeline.scores.naturalness import HumanCaption
 
 
 def teacher_forcing(
     agents: Mapping[str, nn.Module], scheduled: ScheduledSampling | None = None, image_dropout: float = 0.0
 ) -> Method:
-    """Maximum likelihood: the score-function surrogate of the score 1 over forced words is the cross-entropy.
+    """Build maximum likelihood: the score-function surrogate of the score 1 over forced tokens is the cross-entropy.
 
-    With `image_dropout` the speaker learns a null image from that share of the captions.
+    With `image_dropout`, the speaker learns a null image from that share of the captions.
     """
     if image_dropout:
         speaker = agents["speaker"]
         assert isinstance(speaker, Decoder)
         speaker.add_null_image()
-    likelihood = Term("likelihood", 1.0, Given(), ScoreFunction(Forced(scheduled)))
+    likelihood = Term("likelihood", 1.0, HumanCaption(), ScoreFunction(Forced(scheduled)))
     return Method(agents, (likelihood,), SPEAKER_ONLY, image_dropout=image_dropout)
 
 
-def matching(listener: nn.Module, score: Score, reduction: Reduction = "mean") -> Method:
-    """A listener learns to match human captions and images (VSE++, Faghri et al. 2018), or answers and questions."""
-    term = Term("matching", 1.0, score, Detached(Forced(learns=False), reduction))
+def listener_matching(listener: nn.Module, score: Score, reduction: Reduction = "mean") -> Method:
+    """Build listener training that matches human captions with images (VSE++, Faghri et al. 2018).
+
+    In dialogs it matches answers with questions.
+    """
+    term = Term("matching", 1.0, score, Detached(Forced(requires_grad=False), reduction))
     return Method({"listener": listener}, (term,), LISTENER_ONLY)
 
 
-def frozen_speaker(speaker: Decoder, listener: nn.Module, score: Score, reduction: Reduction = "mean") -> Method:
-    """The listener learns on what the speaker says, and the speaker stays as it is (§7.1)."""
+def listener_adaptation(speaker: Decoder, listener: nn.Module, score: Score, reduction: Reduction = "mean") -> Method:
+    """Build listener training on captions sampled from a frozen speaker (§7.1)."""
     agents = {"speaker": speaker, "listener": listener}
     return Method(agents, (Term("matching", 1.0, score, Detached(Multinomial(), reduction)),), LISTENER_ONLY)

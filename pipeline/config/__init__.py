@@ -1,1 +1,1 @@
-"""params.yaml: reading, checking, and the part of it that each stage gets."""
+"""The parameters of params.yaml: reading, checking, and the part that each stage gets."""

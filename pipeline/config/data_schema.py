@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from pipeline.config.section import Name, Section, Text
-from pipeline.ranges import Count, Each, Few, Natural, Positive, Seed, Share, Size, different
-from pipeline.scenes.world import NEIGHBOURS
+from pipeline.ranges import Count, Each, Few, Natural, Positive, Seed, Share, Size, require_distinct
+from pipeline.scenes.scene_world import NEIGHBOURS
 
 
 def _divided(images: int, val: int, test: int, what: str) -> None:
@@ -21,8 +21,8 @@ def _divided(images: int, val: int, test: int, what: str) -> None:
         )
 
 
-class Scenes(Section):
-    """How many scenes to draw, how large (pixels a side), and whether there is a dialog about each."""
+class DrawScenes(Section):
+    """Number and size (pixels a side) of the scenes to draw, the sizes of val and test, and whether to draw dialogs."""
 
     images: Count
     size: Annotated[int, Field(ge=32, le=4096)]
@@ -34,8 +34,8 @@ class Scenes(Section):
         _divided(self.images, self.val, self.test, "scenes")
 
 
-class Films(Section):
-    """How many films to draw, how large (pixels a side), and of how many frames each."""
+class DrawFilms(Section):
+    """Number and size (pixels a side) of the films to draw, the frames of each, and the sizes of val and test."""
 
     images: Count
     size: Annotated[int, Field(ge=32, le=4096)]
@@ -47,15 +47,15 @@ class Films(Section):
         _divided(self.images, self.val, self.test, "films")
 
 
-class Draw(Section):
-    """What is drawn: nothing, scenes or films."""
+class DrawSettings(Section):
+    """The embedded data set to draw: none, scenes or films."""
 
-    scenes: Scenes | None = None
-    films: Films | None = None
+    scenes: DrawScenes | None = None
+    films: DrawFilms | None = None
 
 
-class Shares(Section):
-    """What share of the images is drawn for val and for test, and from which seed."""
+class SplitShares(Section):
+    """Shares of the images drawn for val and for test, and the seed of the draw."""
 
     val: Annotated[float, Field(gt=0, lt=1)]
     test: Annotated[float, Field(gt=0, lt=1)]
@@ -66,8 +66,8 @@ class Shares(Section):
             raise ValueError(f"val {self.val} and test {self.test} leave nothing to train on")
 
 
-class Expect(Section):
-    """How many images of each split the annotations name, and how many words there are (UNK included)."""
+class ExpectedCounts(Section):
+    """Expected numbers of images in each split of the annotations, and of words in the vocabulary (UNK included)."""
 
     train: Count | None = None
     val: Count | None = None
@@ -97,8 +97,8 @@ File = Literal[
 # fmt: on
 
 
-class Talks(Section):
-    """Words after which texts of dialogs are cut, and what each dialog must have; null: any number."""
+class DialogSettings(Section):
+    """Limits in words for the texts of dialogs, and the rounds and options of each dialog; null: any number."""
 
     caption: Few = 24
     question: Few = 16
@@ -110,25 +110,25 @@ class Talks(Section):
 VISDIAL = {"train", "val", "test", "captions", "train_relevance", "val_relevance", "test_relevance"}
 
 
-class Prepare(Section):
-    """Where the images and captions are, and how words are counted."""
+class PrepareSettings(Section):
+    """Paths of the images and captions, and the construction of the vocabulary."""
 
     dataset: Name
     format: Literal["karpathy", "coco", "cocotalk", "flickr8k", "folder", "tgif", "visdial"]
     root: Text
     annotations: Text | Annotated[tuple[Text, ...], Field(strict=False, min_length=1)] | dict[File, Text]
-    dialogs: Talks | None = None
+    dialogs: DialogSettings | None = None
     images: Text | None = None
     splits: Text | None = None
-    shares: Shares | None = None
+    shares: SplitShares | None = None
     min_count: Natural | None = None
     max_words: Few
     tokenizer: Text | None = None
     count_words: Literal["train", "all"] = "train"
     document_frequencies: Text | None = None
     count_ngrams: Literal["clipped", "whole"] = "clipped"
-    expect: Expect | None = None
-    corrupt: Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(different)] = ()
+    expect: ExpectedCounts | None = None
+    corrupt: Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
     missing: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     def _check(self) -> None:
@@ -167,10 +167,10 @@ class Prepare(Section):
             raise ValueError(f"{needed}; {own}")
 
 
-class Detector(Section):
-    """The detector of words or objects, which is trained where there are no pretrained weights.
+class DetectorSettings(Section):
+    """A detector of words or objects, trained where there are no pretrained weights.
 
-    `seed` is added to the global one; `mirrored`: half of the training images, at random, are mirrored.
+    `seed` is added to the global one. `mirrored`: half of the training images, at random, are mirrored.
     """
 
     epochs: Natural
@@ -181,8 +181,8 @@ class Detector(Section):
     mirrored: bool = False
 
 
-class Imported(Section):
-    """Where features are that were extracted elsewhere, and how many regions of an image are kept."""
+class ImportedSettings(Section):
+    """Paths of features that were extracted elsewhere, and the number of regions to keep per image."""
 
     form: Literal["npy_folders", "tsv", "detections", "visdial"]
     regions: Text | Annotated[tuple[Text, ...], *Each]
@@ -199,8 +199,8 @@ class Imported(Section):
 Channels = Annotated[tuple[Annotated[float, Field(ge=-1000, le=1000)], ...], Field(strict=False, min_length=1)]
 
 
-class Boxes(Section):
-    """How many regions of a detector: `fixed`, or those from a score on (`threshold`), within two numbers."""
+class RegionLimits(Section):
+    """Number of a detector's regions: `fixed`, or those that score at least `threshold`, between `least` and `most`."""
 
     fixed: Size | None = None
     least: Size | None = None
@@ -215,16 +215,19 @@ class Boxes(Section):
             raise ValueError(f"least {self.least} is more than most {self.most}")
 
 
-MAIN = "main"  # the features that speakers and the listener see; judges may have others
+MAIN = "main"  # the features of speakers and the listener; judges may have others
 
 
-class Features(Section):
-    """The network that extracts features: word_detector, object_detector (of drawn scenes), fasterrcnn_resnet50_fpn_v2,
-    torchvision/… (its classifiers), open_clip/….… (network and weights), hub/… (a captioner's), any of timm, or
-    imported: features of another network.
+class FeatureSettings(Section):
+    """The network that extracts features, and its settings.
 
-    With `frames` images are films: that many frames spread evenly, or, with `rate` a second, at most that many. `batch`
-    counts frames. The vector is their mean; `vector: times` has them side by side, which tells their order.
+    Networks: word_detector, object_detector (of drawn scenes), fasterrcnn_resnet50_fpn_v2, torchvision/… (its
+    classifiers), open_clip/….… (network and weights), hub/… (a captioner's), any of timm, or imported: features from
+    elsewhere.
+
+    With `frames`, images are films. That many frames are spread evenly, or, with `rate` a second, at most that many.
+    `batch` counts frames. The film's vector is the mean of its frames' vectors. With `vector: times` they are
+    concatenated, which keeps their order.
     """
 
     network: Text
@@ -240,9 +243,9 @@ class Features(Section):
     vector: Literal["mean_and_max", "times"] | None = None
     frames: Annotated[int, Field(ge=1, le=64)] | None = None
     rate: Positive | None = None
-    boxes: Boxes | None = None
-    detector: Detector | None = None
-    imported: Imported | None = None
+    boxes: RegionLimits | None = None
+    detector: DetectorSettings | None = None
+    imported: ImportedSettings | None = None
 
     def _check(self) -> None:
         own, detects = self.network in ("word_detector", "object_detector"), self.network.startswith("fasterrcnn_")

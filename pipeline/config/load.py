@@ -1,4 +1,4 @@
-"""Reading and checking params.yaml before anything runs, and the settings of a method's block."""
+"""Reading and checking of params.yaml before anything runs, and the settings of a method's block."""
 
 from __future__ import annotations
 
@@ -17,65 +17,65 @@ from pydantic import ValidationError, create_model
 from pipeline import methods
 from pipeline.composition.objective import Objective
 from pipeline.config.data_schema import MAIN
-from pipeline.config.reading import did_you_mean, keys_of, one_line, override, read_mapping, shown
+from pipeline.config.reading import describe_error, did_you_mean, keys_of, override, read_mapping, show_value
 from pipeline.config.schema import (
     DiscriminatorSettings,
     GeneratorSettings,
     ListenerSettings,
     Params,
-    Pretrained,
-    Rerank,
+    PretrainedJudgeSettings,
+    RerankSettings,
     Seeds,
     SpeakerSettings,
-    Train,
-    pretrained,
+    TrainSettings,
+    parse_pretrained,
 )
 from pipeline.config.section import Name, Section
-from pipeline.config.views import View
+from pipeline.config.views import StageParameters
 from pipeline.errors import UserError
 from pipeline.ranges import Each, NonNegative
 from pipeline.training.optimisation import Optimisation
 
-OWN_LISTENER, ADAPTED_LISTENER = "own", "adapted"  # judges that a method trains
-SYMBOLIC_JUDGE = "symbolic"  # of drawn scenes and films
-# who speaks to whom: a listener, the discriminator of dialogs
+OWN_LISTENER, ADAPTED_LISTENER = "own", "adapted"  # judges that are trained with, or adapted to, a method's speaker
+SYMBOLIC_JUDGE = "symbolic"  # a judge of drawn scenes and films only
+# the speaker's schema for each listener's: captions first, then dialogs
 SPEAKS: dict[type[Section], type[Section]] = {
     ListenerSettings: SpeakerSettings,
     DiscriminatorSettings: GeneratorSettings,
 }
-LISTENS = (ListenerSettings, Pretrained)  # who may judge captions, with features of its own
+LISTENS = (ListenerSettings, PretrainedJudgeSettings)  # may judge captions, with features of their own
 # The keys of every block of `methods`; the others are the options of its composition.
 OWN = ("from", "method", "speaker", "train", "gamma", "rerank")
-# who ranks candidate answers without a model (evaluation/priors.py)
+# rankers of candidate answers without a model (evaluation/priors.py)
 PRIORS = ("chance", "prior", "question_prior")
-REWARDS = "rewards"  # the argument of compositions that the section `retriever` makes
+REWARDS = "rewards"  # the argument of compositions that takes the reward models of the section `retriever`
 
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """What a method's block says: which composition, with what arguments, trained how."""
+    """The settings of a method's block: its composition, the arguments, and the training."""
 
     composition: Callable[..., Any]  # agents, objective and `arguments` → a method
-    arguments: dict[str, Any]  # by the composition's own names: lambda is lam
+    arguments: dict[str, Any]  # by the composition's own names: `lam` for lambda
     optimisation: Optimisation
     objective: Objective
     gamma: float  # guidance of the trained speaker
-    rerank: int | None  # at evaluation: captions drawn of an image, of which the own listener takes one
-    speaker: str  # the one that it begins with, by its name in `pretrain`
-    rewarded: bool  # whether it takes the reward models, too
+    rerank: int | None  # at evaluation: captions sampled per image, which the method's own listener ranks
+    speaker: str  # the pretrained speaker, by its name in `pretrain`
+    rewarded: bool  # whether the composition takes reward models
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The arguments as params.yaml names them; gamma and rerank where they are used."""
+        """Return the arguments as params.yaml names them, with gamma and rerank where they are used."""
         own = {"lambda" if key == "lam" else key: value for key, value in self.arguments.items()}
         own |= {} if self.gamma == 1 else {"gamma": self.gamma}
         return own if self.rerank is None else own | {"rerank": {"samples": self.rerank}}
 
 
-def method_settings(view: View, name: str) -> MethodSettings:
-    """The settings of `methods.<name>`: its options, and the train section with the block's `train:` laid over it."""
+def method_settings(view: StageParameters, name: str) -> MethodSettings:
+    """Return the settings of `methods.<name>`. The block's `train:` overrides the train section."""
     block = view.methods[name].plain()
-    train = Train.model_validate(_laid_over(view.train.plain(), block["train"]))
+    train = TrainSettings.model_validate(_laid_over(view.train.plain(), block["train"]))
     arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in OWN}
     composition = _composition(name, block)
     rerank, rewarded = block["rerank"], REWARDS in inspect.signature(composition).parameters
@@ -84,11 +84,11 @@ def method_settings(view: View, name: str) -> MethodSettings:
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Params:
-    """Read and check a parameter file, "a.b=value" `overrides` laid over it.
+    """Read and check a parameter file with "a.b=value" `overrides`.
 
-    The schema of a block of `methods` is the signature of its composition: `from` names a module of pipeline/methods,
-    which is imported, `method` a function in it (default: the block's own name). The first problem is a UserError in
-    one line with the key, the value and what is allowed.
+    The schema of a block of `methods` is the signature of its composition. `from` names a module of pipeline/methods,
+    which is imported; `method` names a function in it (default: the block's own name). Raises UserError for the first
+    problem, in one line with the key, the value and the allowed values.
     """
     raw = read_mapping(Path(path))
     origins = override(raw, overrides)
@@ -101,7 +101,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
 
 
 class _MistakeError(UserError):
-    """What is wrong, and the keys where it is."""
+    """An error in the parameters, with the keys of its place."""
 
     def __init__(self, keys: tuple[str, ...], line: str) -> None:
         super().__init__(line)
@@ -110,7 +110,7 @@ class _MistakeError(UserError):
 
 def _params(raw: dict[str, Any]) -> Params:
     params = _checked(Params, raw)
-    kinds = {name: pretrained(block) for name, block in params.pretrain.items()}
+    kinds = {name: parse_pretrained(block) for name, block in params.pretrain.items()}
     learned = {name: _checked(kinds[name], block, "pretrain", name) for name, block in params.pretrain.items()}
     params = params.model_copy(update={"pretrain": {name: section.model_dump() for name, section in learned.items()}})
     _check_pretrained(params, kinds)
@@ -122,7 +122,7 @@ def _params(raw: dict[str, Any]) -> Params:
         _check_known(blocks[name]["speaker"], speakers, "speaker of pretrain", "methods", name, "speaker")
         if params.retriever is None and REWARDS in inspect.signature(_composition(name, block)).parameters:
             raise _MistakeError(("methods", name), f"methods.{name} is rewarded by a retriever: add that section")
-        _checked(Train, _laid_over(raw["train"], blocks[name]["train"]), "methods", name, "train")
+        _checked(TrainSettings, _laid_over(raw["train"], blocks[name]["train"]), "methods", name, "train")
     for name, grids in params.sweep.grid.items():
         if name not in blocks:
             place = ("sweep", "grid", name)
@@ -151,11 +151,11 @@ def _params(raw: dict[str, Any]) -> Params:
 
 
 def _checked(model: type[Section], raw: Mapping[str, Any], *keys: str) -> Any:
-    """The mapping at `keys` of the file, checked by `model`."""
+    """Check the mapping at `keys` of the file against `model`, and return the result."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        raise _MistakeError(*one_line(error, model, keys)) from None
+        raise _MistakeError(*describe_error(error, model, keys)) from None
 
 
 def _check_known(value: str, known: Iterable[str], what: str, *keys: str) -> None:
@@ -164,7 +164,7 @@ def _check_known(value: str, known: Iterable[str], what: str, *keys: str) -> Non
 
 
 def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> None:
-    """Refuse pretraining that leaves out the listener or a judge, or that does not fit what comes before it."""
+    """Refuse a `pretrain` section that lacks the listener or a judge, or whose features or models do not fit."""
     if kinds.get("listener") not in SPEAKS:
         line = "pretrain.listener is missing: the listener that joint training begins with"
         raise _MistakeError(("pretrain",), line)
@@ -191,7 +191,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
     if near := params.evaluate.near:
-        taken = {"listener", *params.evaluate.judges.values()}  # who judges, rewards or learns with a speaker
+        taken = {"listener", *params.evaluate.judges.values()}  # models that judge, reward or are trained further
         taken |= {params.retriever.model} if params.retriever else set()
         known = [
             "features",
@@ -202,7 +202,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
 
 
 def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
-    """Refuse to guide a speaker that has learned no null image."""
+    """Refuse guidance of a speaker that was trained without a null image."""
     for name, block in blocks.items():
         if params.pretrain[block["speaker"]].get("image_dropout") or block.get("image_dropout"):
             continue
@@ -215,22 +215,22 @@ def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
 
 
 def _composition(name: str, block: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function that the block `name` names: `method`, or else `name`, in the module `from`; imports torch."""
+    """Return the function of the block `name`: `method`, or else `name`, in the module `from`; imports torch."""
     module, method = block.get("from"), block.get("method", name)
     modules = [found.name for found in pkgutil.iter_modules(methods.__path__)]
     if module not in modules:
-        wrong = f"from = {shown(module)} is no" if "from" in block else "from is missing: a"
+        wrong = f"from = {show_value(module)} is no" if "from" in block else "from is missing: a"
         raise UserError(f"methods.{name}.{wrong} module of pipeline/methods; {did_you_mean(str(module), modules)}")
     functions = dict(inspect.getmembers(import_module(f"{methods.__name__}.{module}"), inspect.isfunction))
     own = {key: f for key, f in functions.items() if f.__module__.endswith(f".{module}") and not key.startswith("_")}
     if method not in list(own):
-        key = f"{name}.method = {shown(method)}" if "method" in block else name
+        key = f"{name}.method = {show_value(method)}" if "method" in block else name
         raise UserError(f"methods.{key} is no method of pipeline/methods/{module}.py; {did_you_mean(str(method), own)}")
     return own[method]
 
 
 def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
-    """The schema of a method's block: the options of its composition, `lam` as `lambda`, and what all methods take."""
+    """Return the schema of a method's block: its composition's options, `lam` as `lambda`, and the common keys."""
     fields: dict[str, Any] = {"from": (str, ...), "method": (str, name), "speaker": (Name, "speaker")}
     fields["train"] = (dict[str, Any], {})
     try:
@@ -247,24 +247,26 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
                 raise UserError(f"{place}: every method has a key of this name; call it otherwise")
             default = ... if option.default is option.empty else option.default
             fields["lambda" if option.name == "lam" else option.name] = (option.annotation, default)
-        return create_model(name, __base__=Section, **fields, gamma=(NonNegative, 1.0), rerank=(Rerank | None, None))
+        return create_model(
+            name, __base__=Section, **fields, gamma=(NonNegative, 1.0), rerank=(RerankSettings | None, None)
+        )
     except UserError as mistake:
         raise _MistakeError(("methods", name), str(mistake)) from None
-    except Exception as error:  # in the method's own file
+    except Exception as error:  # raised by the method's own file
         said = f"{type(error).__name__}: {' '.join(str(error).split())}"
         line = f"methods.{name}: pipeline/methods/{block['from']}.py: {said}"
         raise _MistakeError(("methods", name), line) from error
 
 
 def _grid(schema: type[Section]) -> type[Section]:
-    """The schema of a method's grid: a list of values for each of its options, and seeds of its own."""
+    """Return the schema of a method's grid: a list of values for each option, and seeds of its own."""
     kinds = {key: GenericAlias(tuple, (kind, ...)) for key, kind in keys_of(schema).items() if key not in OWN[:4]}
     lists: dict[str, Any] = {key: (Annotated[kind, *Each], ()) for key, kind in kinds.items()}
     return create_model(schema.__name__, __base__=Section, **lists, seed=(Seeds, ()))
 
 
 def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, mapping by mapping; neither is changed."""
+    """Merge `above` over `below`, mapping by mapping, into a new mapping."""
     merged = copy.deepcopy(dict(below))
     for key, value in above.items():
         inner = merged.get(key)

@@ -1,4 +1,4 @@
-"""From YAML text and `--set key=value` to plain mappings, and from a validation error to one line."""
+"""Parsing of YAML text and `--set key=value` to plain mappings, and validation errors as one line."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pipeline.errors import UserError, reason
 
 Path_ = tuple[str, ...]
 DEEPEST = 64  # levels: the parser's time grows with their square
-LIMIT = 1000  # an upper bound from here on is against what no memory holds: it is named where it is exceeded
+LIMIT = 1000  # upper bounds from here on only guard memory: messages name them only where they are exceeded
 UNIONS = (Union, types.UnionType)
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The content of the YAML 1.2 document `text`, as DVC reads it; a mistake is a UserError with line and column.
+    """Parse the YAML 1.2 document `text` as DVC does. Raises UserError with line and column for invalid YAML.
 
-    Aliases are one: a few lines of them can stand for gigabytes.
+    Aliases are refused, because a few lines of them can stand for gigabytes.
     """
     try:
         if _depth(text) > DEEPEST:
@@ -43,7 +43,7 @@ def parse_yaml(text: str, where: str) -> Any:
         mark, problem = error.problem_mark or error.context_mark, str(error.problem or error.context)
     except YAMLError as error:
         mark, problem = None, str(error)
-    except Exception as error:  # nested too deeply; tags, keys and numbers that Python cannot make
+    except Exception as error:  # deep nesting, or tags, keys and numbers that Python cannot represent
         mark, problem = None, f"{type(error).__name__}: {reason(error)}"
     if again := re.match('found duplicate key "(.*?)" with value', problem):
         problem = f"the key {again[1]} is given twice"
@@ -54,18 +54,18 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _refuse_odd(value: Any, where: str) -> None:
-    """Refuse keys that are no words or numbers, and numbers that nothing can hold."""
+    """Refuse keys that are neither words nor numbers, and whole numbers of more than 64 bits."""
     if isinstance(value, int) and value.bit_length() > 64:
         raise UserError(f"{where}: a whole number of {value.bit_length() // 3} digits or so is too large")
     for key in value if isinstance(value, dict) else ():
         if not isinstance(key, str | int | float | None):
-            raise UserError(f"{where}: the key {shown(key)} is to be a word")
+            raise UserError(f"{where}: the key {show_value(key)} is to be a word")
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _refuse_odd(inner, where)
 
 
 def _depth(text: str) -> int:
-    """How deeply brackets and dashes of `text` are nested, quoted ones counted, too."""
+    """Return the nesting depth of brackets and dashes in `text`. Quoted ones count, too."""
     deepest = depth = 0
     for found in re.finditer(r"[\[{]|[\]}]|(?:[-?] ){8,}", text):
         word = found[0]
@@ -82,15 +82,15 @@ def _refuse_aliases(text: str, where: str) -> None:
 
 
 def compose(text: str, where: str) -> Any:
-    """ruamel.yaml's nodes of the mapping `text`, with line and column; None if there are only comments."""
+    """Return ruamel.yaml's node of the mapping `text`, with line and column; None if there are only comments."""
     content, tree = parse_yaml(text, where), YAML(typ="safe", pure=True).compose(text)
     if content is not None and (not isinstance(content, dict) or tree.flow_style):
         raise UserError(f"{where}: must be a mapping of sections, a key a line")
     return tree
 
 
-def read_text(path: Path) -> str:
-    """The text of a file; one that is missing or unreadable is a UserError."""
+def read_yaml_text(path: Path) -> str:
+    """Return the text of a file. Raises UserError where it is missing or unreadable."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -100,15 +100,15 @@ def read_text(path: Path) -> str:
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds; anything else is a UserError."""
-    content = parse_yaml(read_text(path), str(path))
+    """Return the mapping in a YAML file. Raises UserError for any other content."""
+    content = parse_yaml(read_yaml_text(path), str(path))
     if not isinstance(content, dict):
-        raise UserError(f"{path}: must be a mapping of sections (seed: 1, …), and is {shown(content)}")
+        raise UserError(f"{path}: must be a mapping of sections (seed: 1, …), and is {show_value(content)}")
     return content
 
 
 def override(raw: dict[str, Any], assignments: Iterable[str]) -> dict[Path_, str]:
-    """Write each "a.b=value" of `assignments` into `raw`, later ones last; the result says where each key was set."""
+    """Write each "a.b=value" of `assignments` into `raw`, later ones last; return the assignment behind each key."""
     origins: dict[Path_, str] = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
@@ -122,35 +122,35 @@ def override(raw: dict[str, Any], assignments: Iterable[str]) -> dict[Path_, str
             inner = inner[part]
             if not isinstance(inner, dict):
                 name = ".".join(parts[: i + 1])
-                raise UserError(f"--set {assignment}: {name} = {shown(inner)} is a value and has no keys below it")
+                raise UserError(f"--set {assignment}: {name} = {show_value(inner)} is a value and has no keys below it")
         inner[parts[-1]] = parse_yaml(text, f"--set {assignment}")
         origins[parts] = f"--set {assignment}"
     return origins
 
 
-def shown(value: Any) -> str:
-    """A value as one short line."""
+def show_value(value: Any) -> str:
+    """Return a value as one short line."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
 def did_you_mean(word: str, allowed: Iterable[str]) -> str:
-    """What is allowed, after the closest match to `word` if there is a close one."""
+    """Return the allowed words, after the closest match to `word` if there is a close one."""
     names = [str(name) for name in allowed]
     close = difflib.get_close_matches(str(word), names, n=1)
     return (f"did you mean {close[0]}? " if close else "") + f"allowed: {', '.join(names) or 'nothing'}"
 
 
-def one_line(error: ValidationError, model: type[BaseModel], below: Path_ = ()) -> tuple[Path_, str]:
-    """The key path of the first problem of `error`, and "key, value, what is allowed" in one line.
+def describe_error(error: ValidationError, model: type[BaseModel], below: Path_ = ()) -> tuple[Path_, str]:
+    """Return the key path of the first problem of `error`, and "key, value, allowed values" in one line.
 
-    The `model` is at the keys `below` in the file. A misspelt key is both unknown and missing; the unknown one is
-    reported, because it is what the user wrote.
+    `below` are the keys of `model` in the file. A misspelt key is both unknown and missing. The unknown key is
+    reported, because the user wrote it.
     """
     unknown = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
     problem = min(error.errors(), key=lambda problem: problem["type"] not in unknown)
     path, allowed = _follow(model, tuple(map(str, problem["loc"])))
-    around, value = _plain(_follow(model, path[:-1])[1]), shown(problem["input"])
+    around, value = _plain(_follow(model, path[:-1])[1]), show_value(problem["input"])
     name = ".".join((*below, *path)) or "parameters"
     if problem["type"] in unknown:
         line = f"unknown key {name} = {value}; {did_you_mean(path[-1], keys_of(around))}"
@@ -168,7 +168,7 @@ def one_line(error: ValidationError, model: type[BaseModel], below: Path_ = ()) 
 
 
 def keys_of(section: Any) -> dict[str, Any]:
-    """The keys of a section, a model or a dataclass, and what each may hold."""
+    """Return the keys of a section, a model or a dataclass, and the type of each."""
     if is_dataclass(section):
         return get_type_hints(section, include_extras=True)
     fields = getattr(section, "model_fields", {})
@@ -176,7 +176,7 @@ def keys_of(section: Any) -> dict[str, Any]:
 
 
 def _follow(section: Any, location: Path_) -> tuple[Path_, Any]:
-    """The keys of `location` that are keys of the file (pydantic adds names of union branches), and their type."""
+    """Return the keys of `location` that are in the file, and their type; pydantic adds names of union branches."""
     path: list[str] = []
     for part in location:
         inner = _plain(section)
@@ -193,7 +193,7 @@ def _follow(section: Any, location: Path_) -> tuple[Path_, Any]:
 
 
 def _plain(annotation: Any) -> Any:
-    """An annotation without its range, and without `| None`."""
+    """Return an annotation without its range, and without `| None`."""
     if get_origin(annotation) is Annotated:
         return _plain(get_args(annotation)[0])
     kept = [part for part in get_args(annotation) if part is not type(None)]
@@ -201,7 +201,7 @@ def _plain(annotation: Any) -> Any:
 
 
 def _allowed(annotation: Any, *metadata: Any) -> str:
-    """What a value of this type may be, in words."""
+    """Describe the allowed values of a type in words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _allowed(arguments[0], *metadata, *arguments[1:])

@@ -1,4 +1,4 @@
-"""The schema of params.yaml: each section's keys, types and ranges. A key with a default, null mostly, may be left out.
+"""The schema of params.yaml: each section's keys, types and ranges. A key with a default, mostly null, may be omitted.
 
 Settings that a part of the pipeline takes as a dataclass are declared there only, in a module without torch.
 """
@@ -15,17 +15,17 @@ from pydantic import AfterValidator, Field
 from pipeline.analysis.selection import ReportSettings
 from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.composition.objective import Objective
-from pipeline.config.data_schema import MAIN, Draw, Features, Prepare
+from pipeline.config.data_schema import MAIN, DrawSettings, FeatureSettings, PrepareSettings
 from pipeline.config.reading import read_mapping
 from pipeline.config.section import Given, Name, Section, Text
-from pipeline.config.views import View, listed_keys
+from pipeline.config.views import StageParameters, listed_keys
 from pipeline.evaluation.set_sizes import SetSizes
-from pipeline.ranges import Count, Dropped, Each, Few, Natural, NonNegative, Positive, Seed, Size, different
+from pipeline.ranges import Count, Dropped, Each, Few, Natural, NonNegative, Positive, Seed, Size, require_distinct
 from pipeline.training.optimisation import Optimisation
 
 
 def _selects(*metrics: str) -> AfterValidator:
-    """Optimisation that has what it needs, and whose `select` is `last` or a metric that this training validates."""
+    """Return a check of Optimisation: `select` must be `last` or one of `metrics`, and related settings must fit."""
 
     def check(optimisation: Optimisation) -> Optimisation:
         select = optimisation.select
@@ -50,8 +50,8 @@ def _selects(*metrics: str) -> AfterValidator:
 RECALL = ("recall@1", "recall@5", "recall@10")
 
 
-class Matching(Section):
-    """The objective by which a listener learns to match captions and images; `reduction` is over the batch."""
+class MatchingSettings(Section):
+    """The objective of a listener that matches captions and images; `reduction` is over the batch."""
 
     objective: Literal["infonce", "hinge"]
     margin: NonNegative
@@ -60,17 +60,17 @@ class Matching(Section):
     reduction: Literal["mean", "sum"] = "mean"
 
 
-class Recover(Section):
-    """After how many steps without progress a listener is taken to have collapsed, and for how many it is helped."""
+class RecoverySettings(Section):
+    """Recovery of a collapsed listener: steps without progress that count as a collapse, and steps of recovery."""
 
     patience: Count
     steps: Count
 
 
-class ListenerSettings(Matching):
-    """A listener and its pretraining, with the features that it sees; `seed` is added to the global one.
+class ListenerSettings(MatchingSettings):
+    """A listener and its pretraining on one set of features; `seed` is added to the global one.
 
-    While it learns, these shares of an image's vector and of the words are dropped.
+    `vector_dropout` and `word_dropout` are the shares of an image's vector and of the words dropped in training.
     """
 
     features: Name
@@ -78,15 +78,15 @@ class ListenerSettings(Matching):
     words: Size
     hidden: Size
     warmup_epochs: Natural
-    recover: Recover | None = None
+    recover: RecoverySettings | None = None
     vector_dropout: Dropped = 0.0
     word_dropout: Dropped = 0.0
     seed: Seed
     optimisation: Annotated[Optimisation, Given, _selects("rsum", *RECALL)]
 
 
-class Lora(Section):
-    """Low-rank updates that are trained instead of a model's weights; targets null: of all its linear layers."""
+class LoraSettings(Section):
+    """Low-rank updates, trained instead of a model's weights. `targets` null: all of its linear layers."""
 
     rank: Size
     alpha: Positive
@@ -94,15 +94,16 @@ class Lora(Section):
 
 
 class SpeakerSettings(Section):
-    """A speaker and its pretraining; where images are dropped, it learns a null image, which guidance needs.
+    """A speaker and its pretraining. With `image_dropout` it learns a null image, which guidance needs.
 
-    With architecture hub it is the captioner `model` of transformers, whose weights learn, or with `lora` those.
+    Architecture hub is the captioner `model` of transformers. All its weights are trained, or with `lora` low-rank
+    updates only.
     """
 
     features: Name
     architecture: Literal["att2in", "lstm", "transformer", "hub"]
     model: Text | None = None
-    lora: Lora | None = None
+    lora: LoraSettings | None = None
     words: Size | None = None
     hidden: Size | None = None
     attention: Size | None = None
@@ -132,11 +133,11 @@ class SpeakerSettings(Section):
             raise ValueError(f"hidden {self.hidden} cannot be divided among {self.heads} heads")
 
 
-class Understanding(Section):
-    """An encoder of image, history and question, for either side of a dialog; without one of them, it is not told.
+class DialogEncoderSettings(Section):
+    """An encoder of image, history and question for a generator or a discriminator; `history` or `image` may be off.
 
-    `places`: it knows which region is where, in grids that have as many in every image. `order`: how long ago a round
-    of the history is.
+    `places`: encodes the position of each region, in grids of equal size in every image. `order`: encodes the age of
+    each round of the history.
     """
 
     features: Name
@@ -155,8 +156,8 @@ class Understanding(Section):
             raise ValueError("order goes with encoder hciae: the others know the order of rounds")
 
 
-class GeneratorSettings(Understanding):
-    """Who answers in a dialog, and the pretraining; `layers` and `heads` are of the transformer."""
+class GeneratorSettings(DialogEncoderSettings):
+    """A generator of answers in a dialog, and its pretraining; `layers` and `heads` belong to the transformer."""
 
     decoder: Literal["lstm", "transformer"]
     layers: Few | None = None
@@ -168,9 +169,11 @@ class GeneratorSettings(Understanding):
             raise ValueError("decoder transformer takes layers and heads, decoder lstm neither")
 
 
-class DiscriminatorSettings(Understanding):
-    """Who knows the answer among candidates; its negatives are `options` of a round (null: all), and `others`, human
-    answers to other questions of the batch. `seed` is added to the global one.
+class DiscriminatorSettings(DialogEncoderSettings):
+    """A discriminator that ranks candidate answers.
+
+    Its negatives are `options` of a round (null: all), and `others`: human answers to other questions of the batch.
+    `seed` is added to the global one.
     """
 
     answer: Literal["last", "attention"]
@@ -181,8 +184,8 @@ class DiscriminatorSettings(Understanding):
     seed: Seed = 0
 
 
-class Pretrained(Section):
-    """A judge that was trained elsewhere: a network of open_clip, and the features that the same network has seen."""
+class PretrainedJudgeSettings(Section):
+    """A judge that was trained elsewhere: a network of open_clip, and the features that the same network extracted."""
 
     features: Name
     network: Text
@@ -194,11 +197,11 @@ class Pretrained(Section):
             raise ValueError(f"network = {self.network} is no judge: open_clip/NETWORK.WEIGHTS, by open_clip's names")
 
 
-def pretrained(block: Mapping[str, Any]) -> type[Section]:
-    """What a block of `pretrain` is, by the key that it must have."""
+def parse_pretrained(block: Mapping[str, Any]) -> type[Section]:
+    """Return the schema of a block of `pretrain`, by the key that only this schema requires."""
     kinds: dict[str, type[Section]] = {
         "architecture": SpeakerSettings,
-        "network": Pretrained,
+        "network": PretrainedJudgeSettings,
         "decoder": GeneratorSettings,
         "answer": DiscriminatorSettings,
     }
@@ -206,41 +209,42 @@ def pretrained(block: Mapping[str, Any]) -> type[Section]:
 
 
 class RetrieverSettings(Section):
-    """What rewards the captions of methods that take `rewards`: a fixed retriever, and two heads on its vectors.
+    """The reward models for methods that take `rewards`: a fixed retriever, and two heads on its vectors.
 
-    `model`: its name in pretrain; `mined`: by rank, which of the training images nearest to an image are negatives
-    beside those of the batch; `beam`, `no_repeat`: how the speaker searches the captions that are rewarded. `judge`:
-    the name in pretrain of who looks for the validation images, too, and rewards nothing; None: nobody.
+    `model`: the retriever's name in pretrain. `mined`: ranks of the training images nearest to an image that serve as
+    negatives besides those of the batch. `beam`, `no_repeat`: the speaker's search for the captions that are rewarded.
+    `judge`: the name in pretrain of a listener that also retrieves the validation images but gives no reward; None:
+    none.
     """
 
     model: Name
     speaker: Name
     judge: Name | None = None
     temperature: Positive
-    mined: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(different)] = ()
+    mined: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
     hidden: Annotated[tuple[Size, ...], Field(strict=False)] = (512, 256)
     beam: Few = 5
     no_repeat: Few | None = 3
     optimisation: Annotated[Optimisation, Given, _selects()]
 
 
-class Train(Section):
-    """Joint training."""
+class TrainSettings(Section):
+    """Joint training: its optimisation and the methods' common objective settings."""
 
     optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL, "MRR")]
     objective: Annotated[Objective, Given]
 
 
-class Adapt(Matching):
-    """How a listener adapts to a fixed speaker: one budget for the speakers of all methods."""
+class AdaptSettings(MatchingSettings):
+    """Adaptation of a listener to a fixed speaker: one budget for the speakers of all methods."""
 
     optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL, "MRR")]
 
 
-class Near(Section):
-    """The near gallery: of drawn scenes by their facts, else the `images` nearest to each image, itself among them.
+class HardGallerySettings(Section):
+    """The hard gallery: of drawn scenes by their facts, else the `images` nearest to each image, itself included.
 
-    `by`: facts, features (the pooled ones, which judges see, too), or the name of a retriever in pretrain.
+    `by`: facts, features (the pooled ones, which judges also encode), or the name of a retriever in pretrain.
     """
 
     by: Name
@@ -251,19 +255,19 @@ class Near(Section):
             raise ValueError("images goes with features or a retriever, which need it; facts say themselves how many")
 
 
-class Rerank(Section):
-    """Of `samples` captions of an image the one is taken by which the method's own listener finds it most surely."""
+class RerankSettings(Section):
+    """Reranking: of `samples` captions of an image, the one that the method's own listener scores highest is taken."""
 
     samples: Few
 
 
-class Evaluate(Section):
-    """Decoding (beam 1: greedy) and what is measured; `several`: also of sets of captions of an image.
+class EvaluateSettings(Section):
+    """Decoding (beam 1: greedy) and metrics. `several` also evaluates sets of captions per image.
 
-    With `no_repeat` no caption says so many words twice in the same order.
+    With `no_repeat` no caption repeats an n-gram of that many words.
 
-    `baselines`: method → captions of drawn scenes that are measured beside it, for which nothing is trained. `beside`:
-    method → who in dialogs ranks the candidates as well, once: chance, prior, question_prior, names in `pretrain`.
+    `baselines`: method → untrained captions of drawn scenes that are evaluated with it. `beside`: method → rankers of
+    the candidates in dialogs that are evaluated with it, once: chance, prior, question_prior, names in `pretrain`.
     """
 
     beam: Few
@@ -271,7 +275,7 @@ class Evaluate(Section):
     metrics: Annotated[tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"], ...], *Each]
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
     judges: dict[Name, Name]
-    near: Near | None = None
+    near: HardGallerySettings | None = None
     baselines: dict[Name, Annotated[tuple[Literal["template", "oracle", "random"], ...], *Each]] = Field(
         default_factory=dict
     )
@@ -284,18 +288,18 @@ Options = dict[str, Any]
 
 
 def _grids(value: Any) -> tuple[Options, ...]:
-    """A method's grids as params.yaml has them: one mapping of options to lists of values, or several of them."""
+    """Return a method's grids as in params.yaml: one mapping of options to lists of values, or several of them."""
     grids = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not grids or not all(isinstance(grid, dict) for grid in grids):
         raise ValueError("options and their lists of values, as in {lambda: [0.1, 0.2]}, or a list of such grids")
     return grids
 
 
-class Sweep(Section):
-    """The grid: method → option → values; every combination with every seed is a cell.
+class SweepSettings(Section):
+    """The grid: method → option → values. Every combination with every seed is a cell.
 
-    A method may have several grids; `seed` among a grid's options stands for `seeds`. `seconds`, a cell's on one core,
-    is what the time of a grid is estimated from as long as no cell has run here.
+    A method may have several grids. `seed` among a grid's options replaces `seeds`. `seconds` is the time of a cell on
+    one core. It is the basis of time estimates until a cell has run here.
     """
 
     seeds: Seeds
@@ -307,16 +311,16 @@ class Params(Section):
     """The parameter file. `load` checks the blocks of `pretrain` and `methods` and fills in their defaults."""
 
     seed: Seed
-    draw: Draw
-    prepare: Prepare
-    features: dict[Name, Features]
+    draw: DrawSettings
+    prepare: PrepareSettings
+    features: dict[Name, FeatureSettings]
     pretrain: dict[Name, dict[str, Any]]
     retriever: RetrieverSettings | None = None
-    train: Train
-    adapt: Adapt
+    train: TrainSettings
+    adapt: AdaptSettings
     methods: dict[Name, dict[str, Any]]
-    evaluate: Evaluate
-    sweep: Sweep
+    evaluate: EvaluateSettings
+    sweep: SweepSettings
     report: Annotated[ReportSettings, Given]
 
     def _check(self) -> None:
@@ -329,8 +333,10 @@ class Params(Section):
                     f"{section.network} needs the images"
                 )
 
-    def for_stage(self, stage: str, instance: str | None = None, *, dvc_yaml: Path = Path("dvc.yaml")) -> View:
-        """The parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach)."""
+    def for_stage(
+        self, stage: str, instance: str | None = None, *, dvc_yaml: Path = Path("dvc.yaml")
+    ) -> StageParameters:
+        """Return the parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach)."""
         tree = self.model_dump(mode="json")
         listed = listed_keys(read_mapping(dvc_yaml), stage, instance, tree)
-        return View(tree, listed, stage if instance is None else f"{stage}@{instance}")
+        return StageParameters(tree, listed, stage if instance is None else f"{stage}@{instance}")

@@ -7,14 +7,14 @@ from typing import Annotated, Any, Self, cast
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from pipeline.config.names import NAME
+from pipeline.config.name_checks import NAME
 
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]  # it names stages and folders
 
 
 class Section(BaseModel):
-    """A mapping with fixed keys, without conversion of values (true is no number, "3" is no 3)."""
+    """A mapping with fixed keys, whose values are not converted: true is no number, "3" is not 3."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -28,12 +28,12 @@ class Section(BaseModel):
 
 
 class _FromMapping:
-    """Lets a dataclass be given as a mapping, where pydantic's strict mode accepts instances only."""
+    """Annotation that lets a mapping stand for a dataclass, where pydantic's strict mode accepts instances only."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         schema = handler(source)
         resolved = cast(dict[str, Any], handler.resolve_ref_schema(schema))
-        resolved["strict"] = False  # of the mapping; its fields stay as strict as the section
+        resolved["strict"] = False  # for the mapping only: its fields stay as strict as the section
         return schema
 
 

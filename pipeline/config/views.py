@@ -16,13 +16,13 @@ Keys = tuple[str, ...]
 _ITEM = re.compile(r"\$\{item\.(\w+)\}")
 
 
-class Node(Mapping[str, Any]):
+class ParameterNode(Mapping[str, Any]):
     """A section of the parameters: `node.key`, `node["key"]`, `dict(node)`; lists come as tuples.
 
-    Reading what is not listed for the stage raises a UserError; what is read is recorded in the view.
+    Access to a key that is not listed for the stage raises UserError. Every key that is read is recorded in the view.
     """
 
-    def __init__(self, view: View, keys: Keys, inner: Mapping[str, Any]) -> None:
+    def __init__(self, view: StageParameters, keys: Keys, inner: Mapping[str, Any]) -> None:
         self._view, self._keys, self._inner = view, keys, inner
 
     def __getitem__(self, key: str) -> Any:
@@ -31,7 +31,7 @@ class Node(Mapping[str, Any]):
             self._view.refuse(keys)
         value = self._inner[key]
         if isinstance(value, Mapping):
-            return Node(self._view, keys, value)
+            return ParameterNode(self._view, keys, value)
         self._view.read.add(".".join(keys))
         return tuple(value) if isinstance(value, list) else value
 
@@ -50,12 +50,12 @@ class Node(Mapping[str, Any]):
         return len(self._inner)
 
     def plain(self) -> dict[str, Any]:
-        """Everything listed below here as nested dicts and lists that JSON can hold; all of it counts as read."""
+        """Return everything listed below here as nested dicts and lists for JSON; all of it counts as read."""
         self._view.read.update(_flat(self._inner, self._keys))
         return copy.deepcopy(dict(self._inner))
 
 
-class View(Node):
+class StageParameters(ParameterNode):
     """The parameters of one stage. `listed`: keys and prefixes that dvc.yaml names; `read`: dotted keys read so far."""
 
     def __init__(self, tree: Mapping[str, Any], listed: tuple[str, ...], stage: str) -> None:
@@ -67,15 +67,15 @@ class View(Node):
         super().__init__(self, (), _part(tree, paths))
 
     def plain(self) -> dict[str, Any]:
-        """Everything listed as nested dicts, without counting it as read (for records)."""
+        """Return everything listed as nested dicts, without counting it as read (for records)."""
         return copy.deepcopy(dict(self._inner))
 
     def flat(self) -> dict[str, Any]:
-        """Every listed value by its dotted key, without counting it as read (for digests)."""
+        """Return every listed value by its dotted key, without counting it as read (for digests)."""
         return _flat(self._inner)
 
     def refuse(self, keys: Keys) -> NoReturn:
-        """Raise the UserError that says why `keys` cannot be read."""
+        """Raise the UserError that explains why `keys` cannot be read."""
         self._check_exists(keys)
         stage = self.stage.partition("@")[0]
         raise UserError(f"{self.stage} may not read {'.'.join(keys)}: list it under params of {stage} in dvc.yaml")
@@ -90,7 +90,7 @@ class View(Node):
 
 
 def _part(tree: Any, keys: list[Keys]) -> Any:
-    """The part of `tree` at or below `keys`."""
+    """Return the part of `tree` at or below `keys`."""
     if () in keys:
         return tree
     inner = {name: [key[1:] for key in keys if key[0] == name] for name in tree}
@@ -98,7 +98,7 @@ def _part(tree: Any, keys: list[Keys]) -> Any:
 
 
 def _flat(tree: Mapping[str, Any], above: Keys = ()) -> dict[str, Any]:
-    """The values of a nested mapping by their dotted keys."""
+    """Return the values of a nested mapping by their dotted keys."""
     found: dict[str, Any] = {}
     for name, value in tree.items():
         keys = (*above, name)
@@ -109,9 +109,9 @@ def _flat(tree: Mapping[str, Any], above: Keys = ()) -> dict[str, Any]:
 def listed_keys(
     workflow: Mapping[str, Any], stage: str, instance: str | None, tree: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """The keys of `params:` of a stage, ${key} and ${item} standing for the instance of a `foreach`.
+    """Return the keys under `params:` of a stage, with ${key} and ${item} replaced by the instance of its `foreach`.
 
-    `workflow` is dvc.yaml as read, `tree` the parameters.
+    `workflow` is dvc.yaml as read, `tree` the parameters. Raises UserError for an unknown stage or instance.
     """
     stages = workflow.get("stages") or {}
     if stage not in stages:
@@ -134,9 +134,10 @@ def listed_keys(
 
 
 def listed_deps(workflow: Mapping[str, Any], stage: str, item: Mapping[str, Any]) -> list[str]:
-    """The paths of `deps:` of a stage, the values of `item` standing for ${item.…}, without those that name ${key}.
+    """Return the paths under `deps:` of a stage, without those that name ${key}.
 
-    `workflow` is dvc.yaml as read, `item` what its foreach has for the instance, such as a method's block.
+    The values of `item` replace ${item.…}. `workflow` is dvc.yaml as read, `item` the entry of its foreach for the
+    instance, such as a method's block.
     """
     block = workflow["stages"][stage]
     listed = [_ITEM.sub(lambda found: str(item.get(found[1], "")), path) for path in block.get("do", block)["deps"]]

@@ -1,4 +1,4 @@
-"""Unpacking of untrusted archives: nothing outside the folder, no links, and a limit on what is written."""
+"""Unpacking of untrusted archives: nothing outside the folder, no links, and a limit on the bytes written."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ from tqdm import tqdm
 from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
 
-MARKER = ".unpacked.json"  # in a folder that was unpacked here: from what, how many files and bytes
+MARKER = ".unpacked.json"  # in a folder that was unpacked here: its archive, and the number of files and bytes
 MEMBERS = 1_000_000  # the most that an archive may have
 CHUNK = 1 << 20
 
-# What the standard library's readers raise for bytes that are no archive, or a broken one.
+# Exceptions of the standard library's readers for damaged archives and other bytes.
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error)
 UNREADABLE = (*BROKEN, EOFError, LookupError, NotImplementedError, RuntimeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchiveMember:
     """An entry of an archive, as the archive describes it."""
 
     name: str
     size: int  # bytes
-    kind: str  # file, folder, or what is refused
+    kind: str  # file, folder, or a description of a refused kind
     open: Callable[[], IO[bytes]]
 
 
 def unpack(
     archive: Path, members: str, to: Path, *, files: int, most_bytes: int, source: Mapping[str, str] | None = None
 ) -> None:
-    """Put the files of `archive` that `members` names (folder/pattern) into `to`, all of them or none.
+    """Unpack the files of `archive` that `members` names (folder/pattern) into `to`, all of them or none.
 
-    All entries are checked, also those that are not taken. Raises UserError where one has a path that leads outside,
-    is a link, a device, encrypted or there twice, where the files have more than `most_bytes` or are not `files` in
-    number, and where the archive is broken. The name says whether it is zip, tar or tar.gz. `source` goes into the
-    folder's marker.
+    All entries are checked, also those that are not unpacked. Raises UserError for an entry that leads outside, is a
+    link or a device, is encrypted, or is there twice. Raises UserError, too, where the files exceed `most_bytes`, where
+    their number is not `files`, and where the archive is broken. The name tells whether it is zip, tar or tar.gz.
+    `source` goes into the folder's marker.
     """
     to = to.resolve()
     part = to.with_name(f".{to.name}.part")
     if part.exists():
-        shutil.rmtree(part)  # of a run that was killed
+        shutil.rmtree(part)  # left by a killed run
     try:
         part.mkdir(parents=True)
         count, written = _write(archive, members, part, files, most_bytes)
@@ -68,7 +68,7 @@ def unpack(
             )
         marker = {"archive": archive.name, "members": members, **(source or {}), "files": count, "bytes": written}
         write_atomically(part / MARKER, json.dumps(marker, indent=1) + "\n")
-        os.sync()  # the files' bytes before their folder's name
+        os.sync()  # the files' bytes must be on disk before the folder gets its name
         os.replace(part, to)
     except UserError:
         raise
@@ -81,13 +81,13 @@ def unpack(
 
 
 def count_files(folder: Path) -> tuple[int, int]:
-    """How many files are in a folder and how many bytes they have, without the marker."""
+    """Return the number of files in a folder and their bytes, without the marker."""
     sizes = [entry.stat().st_size for entry in os.scandir(folder) if entry.name != MARKER and entry.is_file()]
     return len(sizes), sum(sizes)
 
 
 def read_marker(folder: Path) -> dict | None:
-    """What a folder was unpacked from; None where it was not unpacked here."""
+    """Return the marker of a folder, which names its archive; None where it was not unpacked here."""
     try:
         return json.loads((folder / MARKER).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def read_marker(folder: Path) -> dict | None:
 
 
 def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int) -> tuple[int, int]:
-    """Check all entries and write those that are taken; returns how many files and bytes that were."""
+    """Check all entries and write the matching ones; return the number of files and bytes written."""
     folder, _, pattern = members.rpartition("/")
     seen: set[str] = set()
     count = written = 0
@@ -136,7 +136,7 @@ def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int)
 
 
 def _parts(name: str) -> list[str] | None:
-    """The parts of a member's path; None if it is not a plain path downwards on every system."""
+    """Return the parts of a member's path; None if it is not a plain downward path on every system."""
     if not name.isprintable() or "\\" in name or name[1:2] == ":":
         return None
     parts = [part for part in name.removesuffix("/").split("/") if part != "."]
@@ -144,7 +144,7 @@ def _parts(name: str) -> list[str] | None:
 
 
 @contextmanager
-def _members(archive: Path) -> Iterator[Iterator[Member]]:
+def _members(archive: Path) -> Iterator[Iterator[ArchiveMember]]:
     name = archive.name.lower()
     if name.endswith(".zip"):
         with zipfile.ZipFile(archive) as opened:
@@ -156,7 +156,7 @@ def _members(archive: Path) -> Iterator[Iterator[Member]]:
         raise UserError(f"{archive}: zip, tar and tar.gz can be unpacked, and this is none by its name")
 
 
-def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
+def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> ArchiveMember:
     mode = stat.S_IFMT(info.external_attr >> 16)
     if stat.S_ISLNK(mode):
         kind = "a link"
@@ -166,14 +166,14 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
         kind = "encrypted"
     else:
         kind = "folder" if info.is_dir() else "file"
-    return Member(info.orig_filename, info.file_size, kind, partial(archive.open, info))
+    return ArchiveMember(info.orig_filename, info.file_size, kind, partial(archive.open, info))
 
 
-def _tar_members(file: IO[bytes] | gzip.GzipFile) -> Iterator[Member]:
+def _tar_members(file: IO[bytes] | gzip.GzipFile) -> Iterator[ArchiveMember]:
     bounded = _Bounded(file)
     with tarfile.open(fileobj=bounded, mode="r:") as archive:  # type: ignore[call-overload]
         while (info := archive.next()) is not None:
-            archive.members.clear()  # it would keep them all
+            archive.members.clear()  # tarfile would keep all members in memory
             if info.issym() or info.islnk():
                 kind = "a link"
             elif info.isdir():
@@ -181,13 +181,13 @@ def _tar_members(file: IO[bytes] | gzip.GzipFile) -> Iterator[Member]:
             else:
                 kind = "file" if info.isreg() and not info.issparse() else "no plain file"
             # extractfile gives None only for what is not a plain file
-            yield Member(info.name, info.size, kind, partial(cast(Callable, archive.extractfile), info))
-    while bounded.read(CHUNK):  # to the end, where gzip has its check sum
+            yield ArchiveMember(info.name, info.size, kind, partial(cast(Callable, archive.extractfile), info))
+    while bounded.read(CHUNK):  # read to the end, where gzip has its checksum
         pass
 
 
 class _Bounded:
-    """A file that is read only forwards and in small parts: a header of tar may announce any length of the next one."""
+    """A file that is read only forwards and in small parts: a tar header may announce any length of the next one."""
 
     def __init__(self, file: IO[bytes] | gzip.GzipFile):
         self.file = file
@@ -198,7 +198,7 @@ class _Bounded:
         return self.file.read(size)
 
     def seek(self, offset: int) -> int:
-        if offset < self.file.tell() - 1:  # tarfile looks at the last byte before a header once more
+        if offset < self.file.tell() - 1:  # tarfile rereads the last byte before a header
             raise tarfile.ReadError("a header that leads backwards")
         return self.file.seek(offset)
 

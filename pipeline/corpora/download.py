@@ -1,4 +1,4 @@
-"""Downloads that resume where they stopped and are used only if size and SHA-256 are right."""
+"""Resumable downloads, used only if their size and SHA-256 are right."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.errors import UserError
 from pipeline.runtime.files import rename, sha256, write_atomically
 
 CHUNK = 1 << 18
-PROGRESS = 1 << 24  # bytes: an attempt that received as many does not count as failed
+PROGRESS = 1 << 24  # bytes: an attempt that received these does not count as failed
 PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses after which another attempt may help
 
 
@@ -30,10 +30,10 @@ def download(
 ) -> None:
     """Download `url` (http or https), of `size` bytes and the SHA-256 `digest`, to the path `to`.
 
-    A partial download is kept in `to`.part and resumed by HTTP ranges, in this run and in later ones. Between attempts
-    are `pause`, 2·`pause`, 4·`pause`, … seconds, at most 60; a server that is silent for `wait` seconds fails the
-    attempt. Raises UserError after `attempts` in a row with little progress, and for a wrong digest, whose file is
-    removed.
+    A partial download is kept in `to`.part and resumed by HTTP ranges, in this run and in later ones. The pauses
+    between attempts are `pause`, 2·`pause`, 4·`pause`, … seconds, at most 60. A server that is silent for `wait`
+    seconds fails the attempt. Raises UserError after `attempts` in a row with little progress, and for a wrong digest,
+    whose file is removed.
     """
     to.parent.mkdir(parents=True, exist_ok=True)
     part, tag = part_of(to), to.with_name(f"{to.name}.etag")
@@ -71,12 +71,12 @@ def download(
 
 
 def part_of(to: Path) -> Path:
-    """Where a partial download of `to` is kept."""
+    """Return the path of a partial download of `to`."""
     return to.with_name(f"{to.name}.part")
 
 
 def _receive(url: str, part: Path, tag: Path, size: int, wait: float, bar: tqdm) -> None:
-    """One request; its body is appended to `part`, or replaces it where the server sends the whole file."""
+    """Send one request; append its body to `part`, or replace `part` where the server sends the whole file."""
     have = _size(part)
     headers = {"User-Agent": "saywhich", "Accept-Encoding": "identity"}
     if have:
@@ -93,7 +93,7 @@ def _receive(url: str, part: Path, tag: Path, size: int, wait: float, bar: tqdm)
         length = response.headers.get("Content-Length", "")
         if length.isdecimal() and int(length) != size - have:
             raise _PassingError(f"the server announces {int(length):,} bytes, and {size - have:,} are expected")
-        if response.status == 200:  # and of the right length, so that a page of some proxy takes nothing away
+        if response.status == 200:  # the length is right, so that a proxy's error page replaces nothing
             part.unlink(missing_ok=True)
             _note(response, tag)
         bar.update(have - bar.n)
@@ -103,14 +103,14 @@ def _receive(url: str, part: Path, tag: Path, size: int, wait: float, bar: tqdm)
                     file.write(chunk)
                     have += len(chunk)
                     bar.update(len(chunk))
-        except OSError as error:  # of the file; those of the connection are faults
+        except OSError as error:  # errors of the file; connection errors are _PassingError
             raise UserError(f"{part}: {error.strerror or error}; make room and run this again to go on") from None
     if have < size:
         raise _PassingError(f"the connection ended after {have:,} bytes")
 
 
 class _WebOnly(HTTPRedirectHandler):
-    """Follows redirections to http and https, and to nothing else."""
+    """Redirect handler that follows redirections to http and https only."""
 
     def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]
         return super().redirect_request(req, fp, code, msg, headers, _web(newurl))
@@ -148,7 +148,7 @@ def _read(response: HTTPResponse, size: int) -> bytes:
 
 
 def _check_range(response: HTTPResponse, part: Path, have: int, size: int) -> None:
-    """A 206 must continue where `part` ends, in a file of the right size."""
+    """Check that a 206 response continues at the end of `part`, in a file of the right size."""
     said = response.headers.get("Content-Range", "")
     match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", said.strip())
     if match is None or int(match[1]) != have or match[2] not in ("*", str(size)):
@@ -157,7 +157,7 @@ def _check_range(response: HTTPResponse, part: Path, have: int, size: int) -> No
 
 
 def _note(response: HTTPResponse, tag: Path) -> None:
-    """Keep the identifier of this version of the file, so that a later range is of the same one."""
+    """Keep the identifier of this version of the file, so that a later range request gets the same version."""
     version = response.headers.get("ETag") or response.headers.get("Last-Modified")
     if version and not version.startswith("W/"):
         write_atomically(tag, version.encode("latin-1", "replace"))

@@ -1,4 +1,4 @@
-"""Batches of images with a human caption each, the same wherever an epoch is resumed."""
+"""Batches of images with one human caption each. A resumed epoch has the same batches."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Captions = Literal["one", "all"]
 class Batches:
     """Training batches of the images `rows`, shuffled by (seed, epoch); no batch has an image twice.
 
-    An epoch shows each image once, with one of its captions at random, or as often as it has captions, with another one
-    each time (`captions`). Which caption that is, whether its regions are masked, and whether it is mirrored (half of
-    the time, if the store can), depend on (seed, epoch, image) and on how often the epoch has shown it.
+    With `captions` "one", an epoch shows each image once, with one of its captions at random. With "all", it shows each
+    image once per caption. The caption, the masking of regions and the mirroring depend on (seed, epoch, image) and on
+    how often the epoch has shown the image. Half of the images are mirrored if the store has mirror images.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class Batches:
         captions: Captions = "one",
         groups: np.ndarray | None = None,
     ):
-        """Images that do not fill a batch are left out; fewer images than a batch make one batch.
+        """Prepare the batches. Images that do not fill a batch are dropped; fewer images than a batch make one batch.
 
-        `pinned` is for a GPU: features stay in half precision, in pinned memory, until `Batch.to` is called. `part`
-        (k, n): of each batch the k-th of n equal parts, k from 0. `image_dropout`: the share of images of which all
-        regions are masked, so that a speaker sees its null image. `groups`: a number for each image of the data set;
-        images of equal numbers follow each other.
+        `pinned` is for a GPU: features stay in half precision, in pinned memory, until `Batch.to` is called. `part` (k,
+        n): the k-th of n equal parts of each batch, k from 0. `image_dropout`: the share of images whose regions are
+        all masked, so that a speaker learns its null image. `groups`: a number for each image of the data set; images
+        of equal numbers follow each other.
 
-        Raises UserError where a batch cannot be divided into equal parts, the store is of other images, or there are
+        Raises UserError where a batch cannot be divided into equal parts, the store has other images, or there are
         fewer than two images.
         """
         _check_same_images(prepared, store)
@@ -69,11 +69,11 @@ class Batches:
         self.each = self.batch // parts
 
     def __len__(self) -> int:
-        """Batches per epoch."""
+        """Return the number of batches per epoch."""
         return sum(len(shown) // self.batch for shown in self.showings)
 
     def epoch(self, epoch: int, start: int = 0) -> Generator[Batch]:
-        """The batches of an epoch from number `start` on; `step` counts on over epochs."""
+        """Yield the batches of an epoch from number `start` on; `step` continues across epochs."""
         shuffle, drop, turn = (_generator(self.seed, epoch, stream) for stream in (ORDER, UNSEEN, SIDE))
         captions, each = self._captions(epoch), []
         for shown, caption in zip(self.showings, captions, strict=True):
@@ -109,39 +109,41 @@ class Batches:
     def read(
         self, rows: np.ndarray, seen: np.ndarray, captions: np.ndarray, unseen: np.ndarray, epoch: int, step: int
     ) -> Batch:
-        """Images `rows` (b,), rows `seen` (b,) of the store, with the captions of these numbers; no region where
-        `unseen` (b,)."""
+        """Read images `rows` (b,) with the captions numbered `captions` (b,); `seen` (b,) are their rows of the store.
+
+        All regions are masked where `unseen` (b,).
+        """
         batch = read_batch(self.prepared, self.store, rows, seen, captions, epoch, step, self.pinned)
         batch.region_mask[torch.from_numpy(unseen)] = False
         return batch
 
     def _captions(self, epoch: int) -> np.ndarray:
-        """(S, M): of each of the S showings, which caption each image has; where it has none left, any."""
+        """Return (S, M): the caption of each image in each of the S showings; any caption after its last one."""
         draw, first = _generator(self.seed, epoch, CAPTION), self.prepared.first
         count = np.diff(first)
         if len(self.showings) == 1:
             return (first[:-1] + (draw.random(len(count)) * count).astype(np.int64))[None]
         places = draw.random((len(count), len(self.showings)))
-        places[np.arange(len(self.showings)) >= count[:, None]] = np.inf  # they come last
+        places[np.arange(len(self.showings)) >= count[:, None]] = np.inf  # captions that do not exist sort last
         return (first[:-1, None] + places.argsort(1)).T
 
 
 def _together(groups: np.ndarray) -> np.ndarray:
-    """The permutation that puts equal groups side by side, in the order of their first members."""
+    """Return the permutation that puts equal groups side by side, in the order of their first members."""
     _, first, which = np.unique(groups, return_index=True, return_inverse=True)
     return np.argsort(first[which], kind="stable")
 
 
 def showings(prepared: Prepared, rows: np.ndarray, captions: Captions) -> list[np.ndarray]:
-    """The images of `rows` that an epoch shows, then those that it shows again, and so on."""
+    """Return the images of `rows` in each showing of an epoch: all, then those with a second caption, and so on."""
     if captions == "one":
         return [rows]
     count = np.diff(prepared.first)[rows]
     return [rows[count > number] for number in range(count.max())]
 
 
-def everything(prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch: int) -> Iterator[Batch]:
-    """All images of `rows` in order, each with its first caption, the last batch as small as need be."""
+def sequential_batches(prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch: int) -> Iterator[Batch]:
+    """Yield all images of `rows` in order, each with its first caption; the last batch may be smaller."""
     _check_same_images(prepared, store)
     for number, start in enumerate(range(0, len(rows), batch)):
         some = np.asarray(rows[start : start + batch])
@@ -158,7 +160,7 @@ def read_batch(
     step: int,
     pinned: bool,
 ) -> Batch:
-    """Images `rows` (B,), as they are or mirrored: `seen` (B,) are the store's rows."""
+    """Read the batch of images `rows` (B,); `seen` (B,) are their rows of the store, plain or mirrored."""
     pooled = torch.empty(len(rows), store.pooled_size, dtype=torch.float16, pin_memory=pinned)
     regions = torch.empty(len(rows), *store.regions_shape, dtype=torch.float16, pin_memory=pinned)
     store.read_into(seen, pooled.numpy(), regions.numpy())

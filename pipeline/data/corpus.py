@@ -14,31 +14,31 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from pipeline.data.dialogs import Dialogs
+from pipeline.data.dialog_corpus import Dialogs
 from pipeline.errors import UserError, reason
-from pipeline.runtime.films import moves, watch
-from pipeline.runtime.untrusted import inside
+from pipeline.runtime.film_decoding import check_film, is_moving
+from pipeline.runtime.untrusted import path_inside
 from pipeline.vocabulary import Vocabulary
 
 SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, slots=True)
-class Caption:
-    """What one annotator wrote of one image."""
+class AnnotatedCaption:
+    """One annotator's caption of one image, as text and as words."""
 
     text: str
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class CorpusImage:
     """An image, its file (relative to the images' folder) and all its captions."""
 
     id: str
     file: str
     split: str  # train | val | test
-    captions: tuple[Caption, ...]
+    captions: tuple[AnnotatedCaption, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,21 @@ class Corpus:
     """A data set as annotated, in the order of its annotations."""
 
     name: str
-    images: tuple[Image, ...]
+    images: tuple[CorpusImage, ...]
     sources: tuple[Path, ...]  # the annotation files it was read from
-    restval: int | None = None  # images of train that the file calls restval; None in forms without such a split
-    skipped: tuple[Image, ...] = ()  # annotated, but known to be corrupt, and cannot be decoded; or missing
-    vocabulary: Vocabulary | None = None  # of the annotations, where they have one
+    restval: int | None = None  # images of train that the file calls restval; None in formats without such a split
+    skipped: tuple[CorpusImage, ...] = ()  # annotated, but missing, or known to be corrupt and not decodable
+    vocabulary: Vocabulary | None = None  # the annotations' own vocabulary, if any
     cut: int | None = None  # words after which the annotations' captions were cut
-    dialogs: Dialogs | None = None  # one about each image
+    dialogs: Dialogs | None = None  # one dialog about each image
 
     def counts(self) -> dict[str, int]:
-        """Images in each split, without those that are skipped."""
+        """Return the number of images in each split, without the skipped ones."""
         return {split: sum(image.split == split for image in self.images) for split in SPLITS}
 
 
 def tokenise(text: str) -> tuple[str, ...]:
-    """Lower-case words without punctuation, as in Karpathy's files: hyphens separate words, apostrophes do not.
+    """Return lower-case words without punctuation, as in Karpathy's files: hyphens separate words, apostrophes do not.
 
     Combining marks (vowels of Devanagari or Thai, accents that stand alone) belong to their word.
     """
@@ -73,10 +73,10 @@ def tokenise(text: str) -> tuple[str, ...]:
 def check_images(
     images: Path, files: Collection[str], corrupt: Collection[str] = (), missing: float = 0.0
 ) -> list[str]:
-    """Decode every image once, in threads, films to their last frame; those that are left out are returned.
+    """Decode every image once, in threads, films to their last frame; return the files to skip.
 
-    These are those of `corrupt` that cannot be decoded, and a share `missing` of all, at most, that are not there or
-    cannot be decoded, with a warning on stderr. UserError names the first image beyond that.
+    Skipped are the files of `corrupt` that cannot be decoded. A share of at most `missing` of all files may also be
+    absent or not decodable, with a warning on stderr. Raises UserError for the first image beyond that share.
     """
     skipped: list[str] = []
     lost: list[str] = []
@@ -84,7 +84,7 @@ def check_images(
     with ThreadPoolExecutor(os.cpu_count()) as pool, tqdm(desc="checking images", unit="", disable=None) as bar:
         remaining = iter(files)
         while some := list(itertools.islice(remaining, 512)):
-            problems = pool.map(lambda file: _image_problem(inside(images, file)), some)
+            problems = pool.map(lambda file: _image_problem(path_inside(images, file)), some)
             for file, problem in zip(some, problems, strict=True):
                 if problem and file not in corrupt:
                     lost.append(problem)
@@ -108,8 +108,8 @@ def _image_problem(path: Path) -> str | None:
     try:
         if path.stat().st_size == 0:
             return f"{path}: the image file is empty (zero bytes); fetch it again"
-        if moves(path):
-            watch(path)
+        if is_moving(path):
+            check_film(path)
             return None
         with Pillow.open(path) as image:
             image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))  # faster, and all bytes are read
@@ -127,7 +127,7 @@ def _image_problem(path: Path) -> str | None:
 
 
 def _is_heic(path: Path) -> bool:
-    """Whether a file, whatever its name, begins as the photos of many phones do."""
+    """Return whether a file starts with a HEIC header, as phone photos do, whatever its name."""
     with open(path, "rb") as file:
         head = file.read(12)
     return head[4:8] == b"ftyp" and head[8:12] in (

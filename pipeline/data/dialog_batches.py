@@ -1,4 +1,4 @@
-"""Batches of dialogs: every round of each, so that the history is read once."""
+"""Batches of dialogs with all rounds of each dialog, so that the history is encoded once."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from pipeline.data.batches import Batches, read_batch
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.data.prepared_dialogs import PreparedDialogs
-from pipeline.types import Asked, Batch
+from pipeline.types import Batch, DialogQuestions
 
 
 class DialogBatches(Batches):
-    """Training batches of the dialogs about images, shuffled as captions' batches are; a row of a batch is a round."""
+    """Training batches of dialogs about images, shuffled like batches of captions; each row of a batch is a round."""
 
     def __init__(self, prepared: Prepared, dialogs: PreparedDialogs, *arguments: Any, **options: Any) -> None:
-        """`dialogs` of `prepared`; the rest as `Batches` has it, `batch` in dialogs."""
+        """Prepare batches of `dialogs`, which belong to `prepared`.
+
+        The rest is as in `Batches`; `batch` counts dialogs.
+        """
         super().__init__(prepared, *arguments, **options)
         self.dialogs = dialogs
 
     def read(
         self, rows: np.ndarray, seen: np.ndarray, captions: np.ndarray, unseen: np.ndarray, epoch: int, step: int
     ) -> Batch:
-        """All rounds about images `rows` (b,), as they are: mirrored, left would be right."""
+        """Read all rounds about images `rows` (b,), never mirrored, because a mirror image swaps left and right."""
         return _rounds(self.prepared, self.dialogs, self.store, rows, epoch, step, self.pinned)
 
 
 def all_rounds(
     prepared: Prepared, dialogs: PreparedDialogs, store: FeatureStore, rows: np.ndarray, batch: int
 ) -> Iterator[Batch]:
-    """Every round of the dialogs about the images `rows`, in order, `batch` dialogs at a time."""
+    """Yield every round of the dialogs about the images `rows`, in order, `batch` dialogs at a time."""
     for number, start in enumerate(range(0, len(rows), batch)):
         yield _rounds(prepared, dialogs, store, np.asarray(rows[start : start + batch]), 0, number, pinned=False)
 
@@ -55,7 +58,7 @@ def _rounds(
     def whole(x: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(x.astype(np.int64))
 
-    asked = Asked(
+    asked = DialogQuestions(
         questions=whole(dialogs.questions[rows]).flatten(0, 1),
         history=whole(dialogs.history(rows)),
         options=whole(options.reshape(len(rows) * many, -1)),

@@ -1,8 +1,8 @@
-"""Image features in one HDF5 file: a vector and a set of regions an image.
+"""Image features in one HDF5 file: a vector and a set of regions per image.
 
-Layout: float16, contiguous; rows are read by their position in the file (pread) and widened by PyTorch. Not through a
-memory map: the pages of one count as the process' own, up to the whole file in an epoch, and it waits for the disk row
-by row. In the page cache a map is faster, 5 / 2.2 / 1.7 times for the rows below: nothing beside a training step.
+Layout: float16, contiguous. Rows are read by their position in the file (pread) and widened by PyTorch. A memory map is
+not used: its pages count as the process's own, up to the whole file in an epoch, and it waits for the disk row by row.
+From the page cache a map is 5 / 2.2 / 1.7 times faster for the rows below, which is negligible in a training step.
 `benchmarks/feature_store.py`, ms for 128 shuffled rows of 16×128 / 25×256 / 49×1280, one thread, file in the page
 cache: mapped .29 / .90 / 16; NumPy's widening 1.3 / 12 / 81; float32 .30 / .91 / 32, twice the file; through h5py
 contiguous 2.4 / 17 / 102, chunks of one row 2.6 / 35 / 99, with gzip 9.8 / 50 / 405 and a file of 62 %.
@@ -24,21 +24,21 @@ from typing import Any, Self
 import numpy as np
 
 from pipeline.errors import UserError
+from pipeline.runtime.checksums import checksummed_json, read_checksummed_json
 from pipeline.runtime.files import atomic_path, write_atomically
-from pipeline.runtime.seal import read_sealed_json, sealed_json
-from pipeline.runtime.untrusted import dataset, plain
+from pipeline.runtime.untrusted import read_dataset, require_plain_file
 
 FILE, MANIFEST = "features.h5", "manifest.json"
 DTYPES = {"pooled": "<f2", "regions": "<f2", "region_count": "<i4", "boxes": "<f4", "crc": "<u4", "crc_pooled": "<u4"}
 
 
 class FeatureWriter(AbstractContextManager):
-    """Writes features.h5 and manifest.json into a folder, which get their names only when every row is written.
+    """Writer of features.h5 and manifest.json in a folder. Both get their names only when every row is written.
 
-    With `mirrored` there are two rows of an image: of image i of M, i and, of its mirror image, M + i.
-    Rows may come in any order and in parts; `crc` has a checksum of each, `crc_pooled` one of its vector alone.
-    With `boxes` every region has one. An error in the block leaves nothing behind; raises UserError where a row is
-    missing at its end.
+    With `mirrored` there are two rows for image i of M: row i, and row M + i for its mirror image. Rows may come in any
+    order and in parts. `crc` has a checksum of each row, `crc_pooled` one of its vector alone. With `boxes` every
+    region has one. An error in the block leaves no file. Raises UserError where a row is missing at the end of the
+    block.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class FeatureWriter(AbstractContextManager):
         region_count: np.ndarray | None = None,
         boxes: np.ndarray | None = None,
     ) -> None:
-        """Store `rows` (B,), ascending: pooled (B, P), regions (B, R, D), of which `region_count` (B,) exist.
+        """Store `rows` (B,), ascending: pooled (B, P), regions (B, R, D), of which the first `region_count` (B,) exist.
 
-        `boxes` (B, R, 4) are x1, y1, x2, y2 as shares of the image's width and height.
-        Raises UserError for a value that is not finite in half precision (beyond ±65,504).
+        `boxes` (B, R, 4) are x1, y1, x2, y2 as shares of the image's width and height. Raises UserError for a value
+        that is not finite in half precision (beyond ±65,504).
         """
         rows = np.asarray(rows)
-        with np.errstate(over="ignore"):  # an error below
+        with np.errstate(over="ignore"):  # overflow is reported below
             half = np.asarray(pooled).astype(np.float16), np.asarray(regions).astype(np.float16)
         finite = np.isfinite(half[0]).all(1) & np.asarray(np.isfinite(half[1]).all((1, 2)))
         if not finite.all():
@@ -118,13 +118,13 @@ class FeatureWriter(AbstractContextManager):
             (self.folder / MANIFEST).unlink(missing_ok=True)
         shape = dict(zip("MPRD", self._shape, strict=True))
         manifest = {**self.manifest, "crc": _crc_of(self._crc), "shape": shape}
-        write_atomically(self.folder / MANIFEST, sealed_json(manifest))
+        write_atomically(self.folder / MANIFEST, checksummed_json(manifest))
 
 
 class FeatureStore:
-    """Features of M images; its file stays open from the first read on, which forks and threads may share.
+    """Features of M images. The file stays open after the first read; forks and threads may share it.
 
-    A row is compared with its checksum when it is first read; UserError names one that is not what was written.
+    Each row is compared with its checksum at its first read. Raises UserError for a row that has changed.
     """
 
     def __init__(self, folder: Path):
@@ -132,21 +132,22 @@ class FeatureStore:
 
         self.path = Path(folder) / FILE
         try:
-            with h5py.File(plain(self.path), "r") as file:
-                self._shape = (*dataset(file, "pooled").shape, *dataset(file, "regions").shape[1:])
-                self.region_count = dataset(file, "region_count")[:]
+            with h5py.File(require_plain_file(self.path), "r") as file:
+                self._shape = (*read_dataset(file, "pooled").shape, *read_dataset(file, "regions").shape[1:])
+                self.region_count = read_dataset(file, "region_count")[:]
                 self.has_boxes = "boxes" in file
                 stored = [name for name in ("pooled", "regions", "boxes") if name in file]
                 self._offsets = {name: file[name].id.get_offset() for name in stored}
-                self._crc = dataset(file, "crc")[:]
-                self._crc_pooled = dataset(file, "crc_pooled")[:] if "crc_pooled" in file else None  # not of old files
-            manifest = read_sealed_json(Path(folder) / MANIFEST, "run the features stage again")
+                self._crc = read_dataset(file, "crc")[:]
+                # absent from old files
+                self._crc_pooled = read_dataset(file, "crc_pooled")[:] if "crc_pooled" in file else None
+            manifest = read_checksummed_json(Path(folder) / MANIFEST, "run the features stage again")
             self.manifest: Mapping[str, Any] = manifest
         except UserError:
             raise
         except FileNotFoundError as error:
             raise UserError(f"{error.filename or self.path}: there are no features; run the features stage") from None
-        except (OSError, KeyError, ValueError, RuntimeError) as error:  # the last: checksums of HDF5's own
+        except (OSError, KeyError, ValueError, RuntimeError) as error:  # RuntimeError: HDF5's own checksums
             raise UserError(f"{self.path}: not a whole store of features ({error}); run the features stage") from None
         if self.manifest.get("crc") != _crc_of(self._crc):
             raise UserError(f"{self.path}: the manifest beside it is of another store; run the features stage again")
@@ -155,25 +156,28 @@ class FeatureStore:
 
     @property
     def mirrored(self) -> bool:
-        """Whether row M + i is the mirror image of image i, one of M."""
+        """Return whether the store also has mirror images: row M + i is the mirror image of image i of M."""
         return bool(self.manifest.get("mirrored"))
 
     def __len__(self) -> int:
-        """M, the number of images."""
+        """Return M, the number of images."""
         return self._shape[0] // (1 + self.mirrored)
 
     @property
     def pooled_size(self) -> int:
-        """P."""
+        """Return P, the size of an image's vector."""
         return self._shape[1]
 
     @property
     def regions_shape(self) -> tuple[int, int]:
-        """(R, D)."""
+        """Return (R, D): the number of regions and their size."""
         return self._shape[2], self._shape[3]
 
     def read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Pooled (B, P) float32, regions (B, R, D) float32 and mask (B, R) bool of images `rows` (B,), any order."""
+        """Return pooled (B, P) float32, regions (B, R, D) float32 and mask (B, R) bool of images `rows` (B,).
+
+        `rows` may have any order.
+        """
         pooled, regions = self._stored("pooled", rows), self._stored("regions", rows)
         self._check(rows, pooled, regions)
         return _widened(pooled), _widened(regions), self.mask(rows)
@@ -185,11 +189,11 @@ class FeatureStore:
         self._check(rows, pooled, regions)
 
     def mask(self, rows: np.ndarray) -> np.ndarray:
-        """(B, R) bool: which regions images `rows` (B,) have."""
+        """Return (B, R) bool: which regions images `rows` (B,) have."""
         return np.arange(self._shape[2]) < self.region_count[rows][:, None]
 
     def pooled(self, rows: np.ndarray) -> np.ndarray:
-        """Pooled (B, P) float32 of images `rows` (B,), in any order; regions are not touched."""
+        """Return pooled (B, P) float32 of images `rows` (B,), in any order, without reading regions."""
         pooled = self._stored("pooled", rows)
         new = np.flatnonzero(~self._known_pooled[rows])
         if len(new) and self._crc_pooled is not None:
@@ -197,9 +201,9 @@ class FeatureStore:
         return _widened(pooled)
 
     def boxes(self, rows: np.ndarray) -> np.ndarray:
-        """Boxes (B, R, 4) float32 of images `rows` (B,), in any order: x1, y1, x2, y2 as shares of width and height.
+        """Return boxes (B, R, 4) float32 of images `rows` (B,): x1, y1, x2, y2 as shares of width and height.
 
-        Raises UserError where the regions are a grid's and have none.
+        `rows` may have any order. Raises UserError where the regions form a grid and have no boxes.
         """
         if not self.has_boxes:
             raise UserError(f"{self.path}: its regions have no boxes; a detector's would")
@@ -232,20 +236,20 @@ class FeatureStore:
         return values
 
     def _fill(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
-        """Read rows of a data set, each run of rows that follow each other at once."""
+        """Read rows of a data set. Each run of consecutive rows is one read."""
         if not len(rows):
             return
         if not 0 <= rows.min() <= rows.max() < self._shape[0]:
             raise IndexError(f"rows {rows.min()} to {rows.max()} of {self._shape[0]} images")
         opened = self._file
-        if opened is None:  # two threads may come here at once: each keeps the one it reads from
+        if opened is None:  # two threads may open it at once: each keeps its own
             opened = self._file = io.FileIO(self.path)
         file, target = opened.fileno(), values.data.cast("B")
         size, begins = values[:1].nbytes, np.flatnonzero(np.diff(rows, prepend=-2) != 1)
         ends = np.append(begins, len(rows))[1:]
         places = (self._offsets[name] + rows[begins].astype(np.int64) * size).tolist()
         runs = list(zip(places, (begins * size).tolist(), (ends * size).tolist(), strict=True))
-        if hasattr(os, "posix_fadvise"):  # Linux: announce all reads, so that the disk need not wait for each
+        if hasattr(os, "posix_fadvise"):  # Linux: announce all reads, so that the disk serves them together
             for place, begin, end in runs:
                 os.posix_fadvise(file, place, end - begin, os.POSIX_FADV_WILLNEED)
         for place, begin, end in runs:
@@ -260,20 +264,20 @@ class FeatureStore:
 
 
 def _widened(half: np.ndarray) -> np.ndarray:
-    """float32 of float16: PyTorch's cast is an order of magnitude faster than NumPy's."""
+    """Return float16 as float32. PyTorch's cast is an order of magnitude faster than NumPy's."""
     import torch
 
     return torch.from_numpy(half).float().numpy()
 
 
 def _check_room(path: Path, size: int) -> None:
-    """A full disk is an error before all has been seen, and HDF5 may end the process where it finds it out."""
+    """Raise OSError where the disk lacks room, before any extraction: HDF5 may end the process on a full disk."""
     if shutil.disk_usage(path.parent).free < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def _checksums(*values: np.ndarray) -> np.ndarray:
-    """(B,) uint32: CRC-32 of each row's bytes as they are stored: pooled, regions, region_count, boxes if any."""
+    """Return (B,) uint32: CRC-32 of each row's bytes as stored: pooled, regions, region_count, boxes if any."""
     found = np.empty(len(values[0]), np.uint32)
     for i, row in enumerate(zip(*values, strict=True)):
         crc = 0

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.data.corpus import SPLITS, Corpus
-from pipeline.data.tokens import TOKENIZER, load_vocabulary
+from pipeline.data.tokenizer_vocabulary import TOKENIZER, load_vocabulary
 from pipeline.errors import UserError
+from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.files import atomic_path, sha256, write_atomically
-from pipeline.runtime.seal import check_seal
 from pipeline.vocabulary import Vocabulary
 
 IMAGES = pa.schema({"image": pa.int64(), "id": pa.string(), "file": pa.string(), "split": pa.string()})
@@ -37,13 +37,14 @@ def write_prepared(
     words: int | None = None,
     tokenizer: str | None = None,
 ) -> dict[str, Any]:
-    """Write images.parquet, captions.parquet, vocabulary.json and manifest.json into `out`; returns the manifest.
+    """Write images.parquet, captions.parquet, vocabulary.json and manifest.json into `out`; return the manifest.
 
-    The vocabulary is the corpus' own, or the words that occur more than `min_count` times as annotated (in captions of
-    skipped images, too) in the training split, or with `count_words` "all" in all splits, as ImageCaptioning.pytorch
-    counts. Raises UserError where its size, UNK included, is not `words`. `tokens` are clipped at `max_words`, `words`
-    are not. With `tokenizer`, its name, the corpus' vocabulary is its tokens, whose files are in `out` already. The
-    manifest is written last: where it exists, the rest is complete.
+    The vocabulary is the corpus's own, or the words that occur more than `min_count` times in the training split. Words
+    are counted as annotated, captions of skipped images included. With `count_words` "all" all splits count, as in
+    ImageCaptioning.pytorch. Raises UserError where its size, UNK included, is not `words`, or where the corpus's
+    captions were cut before `max_words`. `tokens` are clipped at `max_words`, `words` are not. With `tokenizer`, its
+    name, the corpus's vocabulary is its tokens, whose files are already in `out`. The manifest is written last: where
+    it exists, the rest is complete.
     """
     out = Path(out)
     if corpus.cut is not None and max_words > corpus.cut:
@@ -76,7 +77,7 @@ def write_prepared(
         "tokens": [words[:max_words] for words in encoded],
     }
     caption_table = pa.table(of_captions, schema=CAPTIONS)
-    tokens = numbers(caption_table["tokens"].combine_chunks().values)  # of all captions
+    tokens = column_array(caption_table["tokens"].combine_chunks().values)  # tokens of all captions, concatenated
     manifest: dict[str, Any] = {
         "dataset": corpus.name,
         "images": corpus.counts(),
@@ -104,7 +105,7 @@ def write_prepared(
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """M images and their C captions, which are sorted by image: those of image i are first[i] … first[i+1] − 1."""
+    """M images and their C captions, sorted by image: those of image i are first[i] … first[i+1] − 1."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -117,9 +118,12 @@ class Prepared:
 
     @classmethod
     def load(cls, folder: Path) -> Prepared:
-        """Read what `write_prepared` wrote into `folder`; the texts only when they are needed."""
+        """Read the files of `write_prepared` in `folder`. Texts are read on demand.
+
+        Raises UserError where the data are not prepared or damaged.
+        """
         folder = Path(folder)
-        check_seal(folder, "run the prepare stage again")
+        check_checksums(folder, "run the prepare stage again")
         try:
             manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
             images = read_columns(folder / "images.parquet", IMAGES.names)
@@ -128,13 +132,13 @@ class Prepared:
         except FileNotFoundError as error:
             raise UserError(f"{error.filename or folder}: the data are not prepared; run the prepare stage") from None
         splits = np.array([SPLITS.index(split) for split in images["split"].to_pylist()], np.int8)
-        first = np.searchsorted(numbers(captions["image"]), np.arange(len(images) + 1))
+        first = np.searchsorted(column_array(captions["image"]), np.arange(len(images) + 1))
         ids, files = images["id"].combine_chunks(), images["file"].combine_chunks()
-        tokens = padded(captions["tokens"].combine_chunks(), manifest["settings"]["max_words"])
+        tokens = pad_lists(captions["tokens"].combine_chunks(), manifest["settings"]["max_words"])
         return cls(folder, manifest, vocabulary, ids, files, splits, first, tokens)
 
     def __len__(self) -> int:
-        """M, the number of images."""
+        """Return M, the number of images."""
         return len(self.splits)
 
     @property
@@ -142,22 +146,22 @@ class Prepared:
         return self.tokens.shape[1]
 
     def rows(self, split: str) -> np.ndarray:
-        """(n,) int64: the images of `split`, in ascending order."""
+        """Return (n,) int64: the images of `split`, in ascending order."""
         return np.flatnonzero(self.splits == SPLITS.index(split))
 
     def file(self, image: int) -> str:
         return self.files[image].as_py()
 
     def texts(self, image: int) -> list[str]:
-        """The captions of an image as annotated."""
+        """Return the captions of an image as annotated."""
         return self._texts["text"][self.first[image] : self.first[image + 1]].to_pylist()
 
     def words(self, image: int) -> list[list[str]]:
-        """The captions of an image as words, unclipped."""
+        """Return the captions of an image as words, unclipped."""
         return self._texts["words"][self.first[image] : self.first[image + 1]].to_pylist()
 
     def captions(self, image: int) -> list[list[int]]:
-        """The captions of an image as tokens, clipped, without EOS."""
+        """Return the captions of an image as tokens, clipped, without EOS."""
         return [row[row > 0].tolist() for row in self.tokens[self.first[image] : self.first[image + 1]]]
 
     def whole_captions(self, image: int) -> list[list[int]]:
@@ -166,7 +170,7 @@ class Prepared:
         return [self.vocabulary.encode(words) for words in read]
 
     def references(self, images: Sequence[int] | np.ndarray) -> np.ndarray:
-        """(n, K, T) int32: all captions of n images; rows beyond an image's own captions are all 0."""
+        """Return (n, K, T) int32: all captions of n images; rows beyond an image's own captions are all 0."""
         images = np.asarray(images)
         first, last = self.first[images], self.first[images + 1]
         number = np.arange(max((last - first).max(initial=0), 0))
@@ -179,13 +183,13 @@ class Prepared:
 
 
 def read_columns(path: Path, columns: list[str]) -> pa.Table:
-    """Columns of a Parquet file. `pq.read_table` would import all of pandas first."""
+    """Return columns of a Parquet file. `pq.read_table` would first import all of pandas."""
     with pq.ParquetFile(path) as file:
         return file.read(columns)
 
 
-def numbers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """A read-only view of a column of numbers without nulls. Its own `to_numpy` would import all of pandas."""
+def column_array(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Return a read-only view of a column of numbers without nulls. Its own `to_numpy` would import all of pandas."""
     return np.from_dlpack(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
 
 
@@ -202,9 +206,9 @@ def _counted(corpus: Corpus, min_count: int, count_words: Literal["train", "all"
     return vocabulary
 
 
-def padded(tokens: pa.ListArray, width: int | None = None) -> np.ndarray:
-    """(C, width) int32 of a list array, padded with 0; by default as wide as its longest list."""
-    offsets, flat = numbers(tokens.offsets), numbers(tokens.values)
+def pad_lists(tokens: pa.ListArray, width: int | None = None) -> np.ndarray:
+    """Return (C, width) int32 of a list array, padded with 0; by default as wide as its longest list."""
+    offsets, flat = column_array(tokens.offsets), column_array(tokens.values)
     lengths = np.diff(offsets)
     width = int(lengths.max(initial=0)) if width is None else width
     found = np.zeros((len(tokens), width), np.int32)

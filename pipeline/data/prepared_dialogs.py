@@ -1,4 +1,4 @@
-"""Dialogs in the prepared form: words are tokens, and answers that are alike then are one."""
+"""Dialogs in the prepared form: words are tokens, and answers with equal tokens are merged."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.dialogs import Dialogs
-from pipeline.data.prepared import numbers, padded, read_columns
+from pipeline.data.dialog_corpus import Dialogs
+from pipeline.data.prepared import column_array, pad_lists, read_columns
 from pipeline.errors import UserError
 from pipeline.runtime.files import atomic_path
 from pipeline.vocabulary import Vocabulary
@@ -22,19 +22,19 @@ ROUNDS, ANSWERS = "rounds.parquet", "answers.parquet"
 
 
 @dataclass(frozen=True)
-class Lengths:
-    """Words after which texts are cut."""
+class DialogLengths:
+    """Numbers of words after which texts are cut."""
 
     caption: int
     question: int
     answer: int
 
 
-def write_dialogs(dialogs: Dialogs, vocabulary: Vocabulary, lengths: Lengths, out: Path) -> None:
-    """Write rounds.parquet, a row a round, and answers.parquet into the folder `out`.
+def write_prepared_dialogs(dialogs: Dialogs, vocabulary: Vocabulary, lengths: DialogLengths, out: Path) -> None:
+    """Write rounds.parquet, one row per round, and answers.parquet into the folder `out`.
 
-    Answers that are alike once they are cut and unknown words are UNK become one, so that no model can tell them apart
-    and none is told that one of them is wrong.
+    Answers that are equal once they are cut and unknown words are UNK are merged. No model could distinguish them, and
+    none is trained to reject one of them.
     """
     images, rounds = dialogs.question.shape
     answers: dict[tuple[int, ...], int] = {}
@@ -70,19 +70,19 @@ def write_dialogs(dialogs: Dialogs, vocabulary: Vocabulary, lengths: Lengths, ou
 
 @dataclass(frozen=True, eq=False)
 class PreparedDialogs:
-    """M dialogs of R rounds in tokens, padded with 0 (EOS), one about each prepared image; U different answers."""
+    """M dialogs of R rounds as tokens, padded with 0 (EOS), one per prepared image, with U distinct answers."""
 
     folder: Path
     captions: np.ndarray  # (M, C) int32
     questions: np.ndarray  # (M, R, Q) int32
     options: np.ndarray  # (M, R, O) int32: rows of `answers`
-    truth: np.ndarray  # (M, R) int32: which option a human gave
+    truth: np.ndarray  # (M, R) int32: the option that is the human answer
     answers: np.ndarray  # (U, A+1) int32: each ends in EOS
-    relevance: np.ndarray | None  # (M, R, O) float32, NaN where nobody knows
+    relevance: np.ndarray | None  # (M, R, O) float32, NaN where not annotated
 
     @classmethod
     def load(cls, folder: Path) -> PreparedDialogs:
-        """Read what `write_dialogs` wrote; UserError where the prepared data have no dialogs."""
+        """Read the files of `write_prepared_dialogs`. Raises UserError where the prepared data have no dialogs."""
         path = folder / ROUNDS
         try:
             names = pq.read_schema(path).names
@@ -91,18 +91,18 @@ class PreparedDialogs:
             answers = read_columns(folder / ANSWERS, ["tokens"])["tokens"].combine_chunks()
         except FileNotFoundError:
             raise UserError(f"{path}: the data have no dialogs; set prepare.format: visdial and prepare them") from None
-        shape = (int(numbers(rounds["image"])[-1]) + 1, -1)
+        shape = (int(column_array(rounds["image"])[-1]) + 1, -1)
         options = rounds["options"].chunk(0)
         many = (*shape, options.type.list_size)
-        lists = {name: padded(rounds[name].chunk(0)) for name in ("caption", "question")}
-        relevance = numbers(rounds["relevance"].chunk(0).values).reshape(many) if "relevance" in names else None
+        lists = {name: pad_lists(rounds[name].chunk(0)) for name in ("caption", "question")}
+        relevance = column_array(rounds["relevance"].chunk(0).values).reshape(many) if "relevance" in names else None
         return cls(
             folder,
             captions=lists["caption"].reshape(*shape, lists["caption"].shape[1])[:, 0],
             questions=lists["question"].reshape(*shape, lists["question"].shape[1]),
-            options=numbers(options.values).reshape(many),
-            truth=numbers(rounds["truth"]).reshape(shape),
-            answers=np.pad(padded(answers), ((0, 0), (0, 1))),
+            options=column_array(options.values).reshape(many),
+            truth=column_array(rounds["truth"]).reshape(shape),
+            answers=np.pad(pad_lists(answers), ((0, 0), (0, 1))),
             relevance=relevance,
         )
 
@@ -112,16 +112,17 @@ class PreparedDialogs:
 
     @cached_property
     def said(self) -> np.ndarray:
-        """(M, R) int32: the human answers, rows of `answers`."""
+        """Return (M, R) int32: the human answers, as rows of `answers`."""
         return np.take_along_axis(self.options, self.truth[..., None].astype(np.int64), 2)[..., 0]
 
     def history(self, images: np.ndarray) -> np.ndarray:
-        """(n, R, L) int32: what is heard before each round: the caption, then each time a question and its answer.
+        """Return (n, R, L) int32: the new history item of each round: the caption, then the last question and answer.
 
         Item r is new in round r, so the history of round r is the items 0 … r.
         """
-        both = np.concatenate([self.questions[images], self.answers[self.said[images]]], 2)[:, :-1]  # the last: never
-        order = np.argsort(both == 0, 2, kind="stable")  # words first, the padding behind them
+        # the last pair is never history
+        both = np.concatenate([self.questions[images], self.answers[self.said[images]]], 2)[:, :-1]
+        order = np.argsort(both == 0, 2, kind="stable")  # words first, then padding
         both = np.take_along_axis(both, order, 2)
         width = max(both.shape[2], self.captions.shape[1])
         items = np.zeros((len(images), self.rounds, width), np.int32)
@@ -131,16 +132,16 @@ class PreparedDialogs:
 
     @cached_property
     def texts(self) -> list[str]:
-        """(U,) the answers as annotated; of like ones the first."""
+        """Return (U,) the answers as annotated; of merged answers, the first."""
         return read_columns(self.folder / ANSWERS, ["text"])["text"].to_pylist()
 
     def column(self, name: str) -> np.ndarray | None:
-        """(M, R) text: kind or refers; None where the annotations do not say."""
+        """Return (M, R) text: the column kind or refers; None where the annotations do not have it."""
         if name not in pq.read_schema(self.folder / ROUNDS).names:
             return None
         return np.array(read_columns(self.folder / ROUNDS, [name])[name].to_pylist()).reshape(self.truth.shape)
 
     def right(self) -> list[dict[str, float]] | None:
-        """(M·R,) how right any answer is, 0 for texts that are not there; None where nobody knows."""
+        """Return (M·R,) mappings from answer to relevance, 0 for absent answers; None where it is not annotated."""
         found = self.column("right")
         return None if found is None else [json.loads(text) for text in found.ravel()]

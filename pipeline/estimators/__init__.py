@@ -1,1 +1,1 @@
-"""How a score's gradient reaches the speaker: estimators, baselines, credit, rollouts."""
+"""Estimators of a score's gradient for the speaker, with baselines, credit and rollouts."""

@@ -1,6 +1,6 @@
-"""What to expect of a caption: subtracted from its score, it lowers the variance of score-function gradients.
+"""Baselines, which lower the variance of score-function gradients, and scalings of the advantage.
 
-And what the difference, the advantage, is divided by. Each says how many captions per image it takes (`least`).
+The advantage is the score minus the baseline. `min_samples` is the number of captions per image that each needs.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pipeline.channels.words import Greedy
+from pipeline.channels.hard import Greedy
 from pipeline.protocols import Baseline, Channel, Rollouts, Score
 from pipeline.runtime import ranks
 
 
 @dataclass(frozen=True)
 class SelfCritical:
-    """The score of the speaker's own greedy caption (Rennie et al. 2017), the same for all samples of an image.
+    """The score of the speaker's greedy caption (Rennie et al. 2017), the same for all samples of an image.
 
     With `channel=Forced()` it is the score of the human caption, the baseline of PSST's REINFORCE.
     """
 
     channel: Channel = Greedy()
-    least = 1
-    by_word = False
+    min_samples = 1
+    per_token = False
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         expected = score(rollouts.of(self.channel).detached(), rollouts.batch)
@@ -34,8 +34,8 @@ class SelfCritical:
 class LeaveOneOut:
     """The mean score of the image's other samples (RLOO, Kool et al. 2019)."""
 
-    least = 2
-    by_word = False
+    min_samples = 2
+    per_token = False
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         groups = value.view(len(rollouts.batch), -1)
@@ -46,12 +46,12 @@ class LeaveOneOut:
 class GroupMean:
     """The mean score of the image's samples (GRPO, Shao et al. 2024).
 
-    What a caption adds to its own baseline shrinks the expected gradient: of n samples by 1 − 1/n where a score is of
-    one caption, by 1 − 2/n where it is of pairs, for both captions of a pair have it.
+    Each caption contributes to its own baseline, which shrinks the expected gradient. With n samples, the factor is
+    1 − 1/n for scores of single captions. For scores of pairs it is 1 − 2/n, since both captions share the score.
     """
 
-    least = 2
-    by_word = False
+    min_samples = 2
+    per_token = False
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         groups = value.view(len(rollouts.batch), -1)
@@ -59,33 +59,34 @@ class GroupMean:
 
 
 @dataclass(frozen=True)
-class Centred:
-    """`inner` plus the batch's mean advantage over it, so that advantages sum to zero.
+class CenteredBaseline:
+    """The baseline `inner` plus the batch's mean advantage over it, so that advantages sum to zero.
 
-    The mean includes the caption itself: a bias of 1/N that buys a smaller norm.
+    The mean includes the caption itself: a bias of order 1/N in exchange for a smaller norm.
     """
 
     inner: Baseline = SelfCritical()
-    by_word = False
+    per_token = False
 
     @property
-    def least(self) -> int:
-        return self.inner.least
+    def min_samples(self) -> int:
+        return self.inner.min_samples
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         expected = self.inner(value, score, rollouts)
-        return expected + ranks.total((value - expected).mean()) / ranks.size()
+        return expected + ranks.all_sum((value - expected).mean()) / ranks.size()
 
 
 @dataclass(frozen=True)
-class ByGroup:
-    """Divided by the standard deviation (of n − 1) over the image's samples, plus `epsilon` (GRPO as in TRL).
+class GroupStd:
+    """Division by the standard deviation (n − 1) over the image's samples plus `epsilon` (GRPO as in TRL).
 
-    An image whose samples score nearly alike counts as much as any other: no gradient of the expected score.
+    Images whose samples have nearly equal scores get the same weight as others. The result is therefore no gradient
+    of the expected score.
     """
 
     epsilon: float = 1e-4
-    least = 2
+    min_samples = 2
 
     def __call__(self, advantage: Tensor, rollouts: Rollouts) -> Tensor:
         groups = advantage.view(len(rollouts.batch), -1)
@@ -93,16 +94,16 @@ class ByGroup:
 
 
 @dataclass(frozen=True)
-class ByBatch:
-    """Divided by the standard deviation over the whole batch, plus `epsilon`: terms of any scale come to one.
+class BatchStd:
+    """Division by the standard deviation over the whole batch plus `epsilon`, which brings all terms to one scale.
 
-    The mean stays; to take it away is what `Centred` is for.
+    The mean is kept; `CenteredBaseline` subtracts it.
     """
 
     epsilon: float = 1e-4
-    least = 1
+    min_samples = 1
 
     def __call__(self, advantage: Tensor, rollouts: Rollouts) -> Tensor:
-        mean = ranks.total(advantage.mean()) / ranks.size()
-        variance = ranks.total((advantage - mean).square().mean()) / ranks.size()
+        mean = ranks.all_sum(advantage.mean()) / ranks.size()
+        variance = ranks.all_sum((advantage - mean).square().mean()) / ranks.size()
         return advantage / (variance.sqrt() + self.epsilon)

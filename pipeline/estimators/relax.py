@@ -1,9 +1,9 @@
-"""RELAX (Grathwohl et al. 2018), word by word: score function gradients with a control variate that is learned.
+"""RELAX (Grathwohl et al. 2018) per token: score-function gradients with a learned control variate.
 
-What a control c says of a word, once it is perturbed with Gumbel noise z and relaxed, has a gradient that is known in
-two ways: by the likelihood of the word, and through the relaxed word. Their difference has the mean 0, and where c is
-like the score, most of the noise of the score's own gradient. Each word has a control of its own, which knows the
-speaker's state before it and nothing that comes later: what comes later depends on the word.
+The control c is evaluated at a token perturbed with Gumbel noise z and relaxed. Its gradient has two estimates: by the
+token's likelihood, and through the relaxed token. Their difference has mean 0. Where c is close to the score, it has
+most of the noise of the score's gradient. The control of a token depends on the speaker's state before it and on
+nothing later, since later tokens depend on this token.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from torch import Tensor
 
 from pipeline.channels.straight_through import arrivals
 from pipeline.estimators.surrogate import ScoreFunction, surrogate
-from pipeline.models.critic import Control
+from pipeline.models.critic import ControlVariate
 from pipeline.protocols import Channel, Rollouts, Score
 from pipeline.runtime import ranks
 from pipeline.types import Message, Report
 
 
 @dataclass(frozen=True)
-class Relax:
-    """`inner` with a control, which learns at the same time to lower the variance of the gradient of the logits."""
+class RelaxEstimator:
+    """The estimator `inner` with a control variate, trained at the same time to lower the logit gradient's variance."""
 
     inner: ScoreFunction
-    control: Control
+    control: ControlVariate
 
     @property
     def channel(self) -> Channel:
         return self.inner.channel
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
-        """The sum of two losses: the speaker's, and the control's, the mean square over words of that gradient."""
+        """Return the speaker's loss plus the control's, the mean square of the logit gradient over tokens."""
         message = rollouts.of(self.channel)
         value = score(message, rollouts.batch)
         advantage = self.inner.advantage(value.detach(), score, rollouts)
@@ -41,18 +41,18 @@ class Relax:
         assert message.logits is not None
         assert message.states is not None
         said = message.logits()
-        index, states = message.tokens.flatten()[said.at], message.states().flatten(0, 1)[said.at]
-        perturbed, times = self._perturbed(said.soft.detach(), said.at, index, message, rollouts)
+        index, states = message.tokens.flatten()[said.positions], message.states().flatten(0, 1)[said.positions]
+        perturbed, times = self._perturbed(said.probabilities.detach(), said.positions, index, message, rollouts)
         expected, slope = self._controlled(states, perturbed, times, index)
-        worth = advantage[said.at // message.tokens.shape[1]]
-        there = 1.0 if said.there is None else said.there
-        count = ranks.total(message.mask.sum())
-        # (f − c) ∇ log p of the word + Σ slope ∇ log p: what is not in `surrogate` yet
+        worth = advantage[said.positions // message.tokens.shape[1]]
+        there = 1.0 if said.valid is None else said.valid
+        count = ranks.all_sum(message.mask.sum())
+        # the part that `surrogate` lacks: −c ∇ log p of the token + Σ slope ∇ log p
         weight = slope.detach().scatter_add(1, index.unsqueeze(1), -expected.detach().unsqueeze(1))
-        more = (weight * said.soft).sum(1) - weight.sum(1) * said.soft.logsumexp(1)
-        # the same gradient, whole, as the control's to make small
+        more = (weight * said.probabilities).sum(1) - weight.sum(1) * said.probabilities.logsumexp(1)
+        # the whole gradient of the logits, whose square the control minimises
         rest = (worth - expected).unsqueeze(1)
-        shares = said.soft.detach().softmax(1)
+        shares = said.probabilities.detach().softmax(1)
         whole = slope.scatter_add(1, index.unsqueeze(1), rest) - (slope.sum(1, keepdim=True) + rest) * shares
         noise = (whole.square().sum(1) * there).sum() / count
         report |= {"control": (expected.detach() * there).sum() * ranks.size() / count}
@@ -62,18 +62,18 @@ class Relax:
     def _perturbed(
         self, logits: Tensor, at: Tensor, index: Tensor, message: Message, rollouts: Rollouts
     ) -> tuple[Tensor, Tensor]:
-        """(M, V+1) each: log p + Gumbel noise of which the word `index` (M,) is the largest, and e to minus that."""
-        numbers = rollouts.numbers(f"noise of {self.channel.stream}")
+        """Return log p + Gumbel noise z (M, V+1), largest at the token `index` (M,), and exp(−z) (M, V+1)."""
+        numbers = rollouts.random(f"noise of {self.channel.rng_key}")
         step = logits.new_empty(len(message), logits.shape[1])
         uniform = torch.cat([numbers.like(step, width=message.samples) for _ in range(message.tokens.shape[1])], 1)
         times = arrivals(uniform.view(-1, logits.shape[1])[at], logits.softmax(-1), index.unsqueeze(1))
         return times.log().neg_(), times
 
     def _controlled(self, states: Tensor, perturbed: Tensor, times: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-        """What the control says (M,), and ∂c/∂zᵢ · exp(zᵢ − z of the word) (M, V+1); with a graph for the control.
+        """Return the control's value c (M,) and ∂c/∂zᵢ · exp(zᵢ − z of the token) (M, V+1), with the control's graph.
 
-        Given the word, zᵢ moves with log pᵢ by 1 − exp(zᵢ − z of the word); not given the word, by 1. One z serves as
-        both (the coupling of Tucker et al. 2017), so this is the difference of the two gradients.
+        Given the token, ∂zᵢ/∂log pᵢ is 1 − exp(zᵢ − z of the token); without it, 1. The same z serves both (the
+        coupling of Tucker et al. 2017), so the product is the difference of the two gradients.
         """
         perturbed = perturbed.requires_grad_()
         expected = self.control(states, perturbed)

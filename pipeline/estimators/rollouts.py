@@ -1,4 +1,4 @@
-"""Who said what in one training step: equal channels speak once."""
+"""Captions of one training step: equal channels share one rollout."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pipeline.channels.broken import Broken
-from pipeline.channels.forced import Continued, Forced
-from pipeline.channels.searched import Reread
+from pipeline.channels.corrupted import CorruptedCaptions
+from pipeline.channels.search import SearchTrajectory
+from pipeline.channels.teacher_forcing import Forced, PrefixRollouts
 from pipeline.models.decoder import Decoder
-from pipeline.models.unroll import read, speak
-from pipeline.numbers import Numbers
+from pipeline.models.unroll import generate, teacher_force
 from pipeline.protocols import Channel
+from pipeline.random import BatchRandom
 from pipeline.runtime import ranks
 from pipeline.types import Batch, Message, caption_mask
 
-TOGETHER = 2048  # continuations: what is seen of so many captions at the papers' size takes 300 MB
+TOGETHER = 2048  # continuations per call: their image encodings take 300 MB at the papers' sizes
 
 
-def human(batch: Batch) -> Message:
-    """The batch's human captions, as nobody's sample."""
+def human_message(batch: Batch) -> Message:
+    """Return the batch's human captions as a message without log-probabilities."""
     rows = torch.arange(len(batch), device=batch.device)
     return Message(batch.captions, caption_mask(batch.captions), rows, samples=1)
 
 
 class StepRollouts:
-    """The captions of one batch, spoken when first asked for.
+    """The captions of one batch, generated at the first request.
 
-    Each channel has its own random stream, keyed by (seed, step, the channel's stated name), so what one term says does
-    not depend on which other terms a method has.
+    Each channel has its own random stream, keyed by (seed, step, `rng_key`). A term's captions therefore do not depend
+    on the method's other terms.
     """
 
     def __init__(self, speaker: Decoder | None, batch: Batch, seed: int) -> None:
@@ -51,44 +51,48 @@ class StepRollouts:
 
     def of(self, channel: Channel) -> Message:
         if channel not in self._spoken:
-            self._spoken[channel] = self._speak(channel)
+            self._spoken[channel] = self._generate(channel)
         return self._spoken[channel]
 
-    def continued(self, channel: Channel, each: int) -> Message:
+    def continue_prefixes(self, channel: Channel, each: int) -> Message:
         if (channel, each) not in self._continued:
             self._continued[channel, each] = self._continue(channel, each)
         return self._continued[channel, each]
 
-    def numbers(self, what: str) -> Numbers:
-        return Numbers(self.batch, self._rng(what))
+    def random(self, what: str) -> BatchRandom:
+        return BatchRandom(self.batch, self._rng(what))
 
-    def once(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
+    def cached(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
         if what not in self._made:
             self._made[what] = make()
         return self._made[what]
 
-    def _speak(self, channel: Channel) -> Message:
-        if isinstance(channel, Forced) and not channel.learns:
-            return human(self.batch)
-        if isinstance(channel, Broken):
-            return human(replace(self.batch, captions=channel.captions(self.batch, self._rng(channel.stream))))
-        known = self.of(channel.channel).tokens if isinstance(channel, Reread) else self.batch.captions
-        # also inside a baseline's no_grad: another term may need this caption's gradient
-        with self._speaking(channel):
-            if channel == Forced() or isinstance(channel, Reread):  # every word is known: no need to go word by word
-                return read(self.speaker, replace(self.batch, captions=known), self._rng(channel.stream), self._see())
-            return speak(self.speaker, self.batch, channel, self._rng(channel.stream), self._see())
+    def _generate(self, channel: Channel) -> Message:
+        if isinstance(channel, Forced) and not channel.requires_grad:
+            return human_message(self.batch)
+        if isinstance(channel, CorruptedCaptions):
+            return human_message(replace(self.batch, captions=channel.captions(self.batch, self._rng(channel.rng_key))))
+        known = self.of(channel.channel).tokens if isinstance(channel, SearchTrajectory) else self.batch.captions
+        # `requires_grad` decides even within a baseline's no_grad: another term may need this caption's gradient
+        with self._decoding(channel):
+            if channel == Forced() or isinstance(
+                channel, SearchTrajectory
+            ):  # all tokens are known, so all steps are computed at once
+                return teacher_force(
+                    self.speaker, replace(self.batch, captions=known), self._rng(channel.rng_key), self._encode_images()
+                )
+            return generate(self.speaker, self.batch, channel, self._rng(channel.rng_key), self._encode_images())
 
     def _continue(self, channel: Channel, each: int) -> Message:
         begun, batch, longest = self.of(channel), self.batch, self.speaker.max_words
-        steps = max(2, ranks.most(begun.tokens.shape[1], batch.device))  # one place at least
+        steps = max(2, ranks.all_max(begun.tokens.shape[1], batch.device))  # at least one prefix
         tokens = pad(begun.tokens, (0, steps - begun.tokens.shape[1]))
-        ends = Continued(each, steps - 1)
+        ends = PrefixRollouts(each, steps - 1)
         together, said = max(1, TOGETHER // ends.width), []
-        with self._speaking(ends):
+        with self._decoding(ends):
             for first in range(0, len(begun), together):
                 images = begun.images[first : first + together]
-                captions = replace(  # each as an image of its own
+                captions = replace(  # each caption counts as one image
                     batch,
                     images=batch.images[images],
                     pooled=batch.pooled[images],
@@ -98,8 +102,8 @@ class StepRollouts:
                     first=batch.first * begun.samples + first,
                     of=batch.total * begun.samples,
                 )
-                rng = self._rng(f"{ends.stream} of {channel.stream}")
-                spoken = speak(self.speaker, captions, ends, rng, self._see()[images]).tokens
+                rng = self._rng(f"{ends.rng_key} of {channel.rng_key}")
+                spoken = generate(self.speaker, captions, ends, rng, self._encode_images()[images]).tokens
                 said.append(pad(spoken, (0, longest - spoken.shape[1])))
         whole = pad(tokens, (0, longest - steps)).repeat_interleave(ends.width, 0)
         ended = (tokens[:, :-1] == 0).repeat_interleave(each, 1).view(-1, 1)
@@ -108,19 +112,19 @@ class StepRollouts:
         return Message(found, caption_mask(found), images, begun.samples * ends.width)
 
     @contextmanager
-    def _speaking(self, channel: Channel) -> Iterator[None]:
+    def _decoding(self, channel: Channel) -> Iterator[None]:
         training = self.speaker.training
         self.speaker.train(training and channel.dropout)
         try:
-            with torch.set_grad_enabled(channel.learns):
+            with torch.set_grad_enabled(channel.requires_grad):
                 yield
         finally:
             self.speaker.train(training)
 
-    def _see(self) -> Tensor:
+    def _encode_images(self) -> Tensor:
         if self._seen is None:
             with torch.enable_grad():
-                self._seen = self.speaker.see(self.batch)
+                self._seen = self.speaker.encode_image(self.batch)
         return self._seen
 
     def _rng(self, what: str) -> torch.Generator:

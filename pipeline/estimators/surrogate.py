@@ -1,7 +1,7 @@
-"""How the gradient of a score crosses the channel: not at all, through the words, or through their probability.
+"""Estimators of a score's gradient across the channel: none, through the tokens, or through their log-probability.
 
-One surrogate carries all three: −E[score] − E[(score − baseline).detach() · log p]. Its first term has a gradient
-where the score is differentiable in what was said or has parameters of its own, the second belongs to ScoreFunction.
+One surrogate serves all three: −E[score] − E[(score − baseline).detach() · log p]. The first term has a gradient where
+the score is differentiable in the message or has parameters. Only ScoreFunction uses the second term.
 """
 
 from __future__ import annotations
@@ -29,25 +29,24 @@ def surrogate(
     words: Words = "all",
     weighting: Weighting = "word",
 ) -> tuple[Tensor, Report]:
-    """The scalar to be minimised, from scores `value` (N,) and, for ScoreFunction, `advantage` (N,) or (N, T).
+    """Return the scalar to be minimised, from scores `value` (N,) and, for ScoreFunction, `advantage` (N,) or (N, T).
 
-    The scores are summed or averaged over captions as `reduction` says; the log-probabilities are averaged over the
-    words of the batch, EOS included (self-critical.pytorch), also where only some `words` have an advantage, and so are
-    scores that are sums over words (reduction "words"). With `weighting` "caption" the sum over words is averaged over
-    the captions of the batch. Of a batch of which ranks hold parts, this is a rank's share: shares add up to the loss,
-    and reports average to what is worth logging.
+    `reduction` sums or averages the scores over captions; "words" divides their sum by the batch's number of tokens.
+    Log-probabilities are averaged over all tokens of the batch with EOS (self-critical.pytorch), even where only some
+    `words` have an advantage. With `weighting` "caption", their sum is averaged over the captions of the batch.
+    Where ranks hold parts of a batch, the result is this rank's share: losses are summed over ranks, reports averaged.
     """
     report = {"score": value.detach().mean(), "words": message.mask.sum(1).float().mean()}
     loss = torch.zeros((), device=value.device)
     if value.requires_grad and reduction == "words":
-        loss = loss - value.sum() / ranks.total(message.mask.sum())
+        loss = loss - value.sum() / ranks.all_sum(message.mask.sum())
     elif value.requires_grad:
         loss = loss - (value.sum() if reduction == "sum" else value.mean() / ranks.size())
     if advantage is not None:
         assert message.log_probs is not None
-        credit = per_word(advantage.detach()) * message.share(words)  # (N, T)
-        count = ranks.total(message.mask.sum())
-        many = count if weighting == "word" else ranks.total(message.mask.any(1).sum())
+        credit = expand_per_token(advantage.detach()) * message.token_mask(words)  # (N, T)
+        count = ranks.all_sum(message.mask.sum())
+        many = count if weighting == "word" else ranks.all_sum(message.mask.any(1).sum())
         loss = loss - (credit * message.log_probs).sum() / many
         of_captions = advantage.dim() == 1
         report["advantage"] = advantage.detach().mean() if of_captions else credit.sum() * ranks.size() / count
@@ -57,7 +56,7 @@ def surrogate(
 
 @dataclass(frozen=True)
 class Detached:
-    """No gradient to the speaker: only who hears learns."""
+    """Estimator without a gradient to the speaker: only the scoring network is trained."""
 
     channel: Channel
     reduction: Reduction = "mean"
@@ -69,7 +68,7 @@ class Detached:
 
 @dataclass(frozen=True)
 class Pathwise:
-    """Through what was said: straight-through, Gumbel, partial sampling."""
+    """Estimator through the tokens: straight-through, Gumbel, partial sampling."""
 
     channel: Channel
     reduction: Reduction = "mean"
@@ -81,30 +80,30 @@ class Pathwise:
 
 @dataclass(frozen=True)
 class NoBaseline:
-    """Nothing is expected."""
+    """A baseline of 0."""
 
-    least = 1
-    by_word = False
+    min_samples = 1
+    per_token = False
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         return torch.zeros_like(value)
 
 
 @dataclass(frozen=True)
-class Raw:
-    """Advantages as they are."""
+class NoScaling:
+    """No change of the advantages."""
 
-    least = 1
+    min_samples = 1
 
     def __call__(self, advantage: Tensor, rollouts: Rollouts) -> Tensor:
         return advantage
 
 
 @dataclass(frozen=True)
-class WholeCaption:
-    """Every word answers for the whole caption."""
+class CaptionCredit:
+    """Credit of the whole caption's score to every token."""
 
-    by_word = False
+    per_token = False
 
     def __call__(self, value: Tensor, score: Score, channel: Channel, rollouts: Rollouts) -> Tensor:
         return value
@@ -112,24 +111,28 @@ class WholeCaption:
 
 @dataclass(frozen=True)
 class ScoreFunction:
-    """Through the log-probability of what was said, minus a baseline (Williams 1992; PSST §4.1), and scaled."""
+    """Estimator through the log-probability of the tokens, with baseline and scaling (Williams 1992; PSST §4.1).
+
+    Raises UserError where the channel draws fewer samples than the baseline or scaling needs. The same holds for a
+    scaling together with a baseline or credit per token.
+    """
 
     channel: Channel
     baseline: Baseline = NoBaseline()
     reduction: Reduction = "mean"
-    scaling: Scaling = Raw()
-    credit: Credit = WholeCaption()
+    scaling: Scaling = NoScaling()
+    credit: Credit = CaptionCredit()
     words: Words = "all"
     weighting: Weighting = "word"
 
     def __post_init__(self) -> None:
         for part in (self.baseline, self.scaling):
-            if self.channel.samples < part.least:
+            if self.channel.samples < part.min_samples:
                 raise UserError(
-                    f"{type(part).__name__} compares the captions of an image and needs {part.least} of them or more: "
-                    f"set samples to that, not {self.channel.samples}"
+                    f"{type(part).__name__} compares captions of an image: expected samples of at least "
+                    f"{part.min_samples}, found {self.channel.samples}; set train.objective.samples"
                 )
-        if (self.credit.by_word or self.baseline.by_word) and not isinstance(self.scaling, Raw):
+        if (self.credit.per_token or self.baseline.per_token) and not isinstance(self.scaling, NoScaling):
             raise UserError(
                 f"{type(self.scaling).__name__} scales one number per caption, not one per word: set scaling to none"
             )
@@ -142,14 +145,14 @@ class ScoreFunction:
 
     @torch.no_grad()
     def advantage(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
-        """(N,), or (N, T) for each word, of captions whose scores are `value` (N,)."""
+        """Compute the advantage, (N,) or per token (N, T), of captions with the scores `value` (N,)."""
         worth = self.credit(value, score, self.channel, rollouts)
         expected = self.baseline(value, score, rollouts)
         if worth.dim() != expected.dim():
-            worth, expected = per_word(worth), per_word(expected)
+            worth, expected = expand_per_token(worth), expand_per_token(expected)
         return self.scaling(worth - expected, rollouts)
 
 
-def per_word(x: Tensor) -> Tensor:
-    """(N, 1) or (N, T): what is (N,), one number per caption, holds for all its words."""
+def expand_per_token(x: Tensor) -> Tensor:
+    """Return (N,) as (N, 1), so that a caption's number broadcasts over its tokens; return (N, T) unchanged."""
     return x.unsqueeze(1) if x.dim() == 1 else x

@@ -1,1 +1,1 @@
-"""What a method's captions are worth: generated, read by judges, compared with human ones."""
+"""Evaluation of a method's captions: generation, judges, and the comparison with human captions."""

@@ -1,4 +1,4 @@
-"""Cross-play: every speaker's captions read by every listener, to tell captions from readers."""
+"""Cross-play: every listener ranks every speaker's captions, to separate speaker from listener effects."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from pipeline.evaluation.judges import Judge, Spoken
-from pipeline.metrics.retrieval import recall, search
+from pipeline.evaluation.judges import Judge, JudgedCaptions
+from pipeline.metrics.retrieval import rank_gallery, recall
 
 
 def cross_play(
-    captions: Mapping[str, Spoken], judges: Mapping[str, Judge], gallery: Tensor
+    captions: Mapping[str, JudgedCaptions], judges: Mapping[str, Judge], gallery: Tensor
 ) -> dict[str, dict[str, float]]:
-    """R@10 from text to image, by speaker and then by judge, for captions of the images `gallery` (M,), one each."""
+    """Return R@10 from text to image, by speaker and then by judge.
+
+    Each speaker has one caption of each image of `gallery` (M,).
+    """
     found: dict[str, dict[str, float]] = {name: {} for name in captions}
     for reader, judge in judges.items():
         for speaker, said in captions.items():
-            heard, seen = judge.vectors(said, gallery)
+            heard, seen = judge.embed(said, gallery)
             rows = torch.arange(len(gallery), device=seen.device)
-            found[speaker][reader] = recall(search(heard, seen, rows).by_caption)["R@10"]
+            found[speaker][reader] = recall(rank_gallery(heard, seen, rows).by_caption)["R@10"]
     return found

@@ -1,4 +1,4 @@
-"""Judges: does one find the image among all images, and the caption among all captions?"""
+"""Judges: retrieval models that rank the images given a caption, and the captions given an image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pipeline.metrics.retrieval import random_distractors, recall, recall_among, search, similar_distractors
+from pipeline.metrics.retrieval import random_distractors, rank_gallery, recall, recall_among, similar_distractors
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.types import Message, caption_mask
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from pipeline.data.feature_store import FeatureStore
 
 AT_ONCE = 1024
-SHOWN = 5  # images that a judge puts first, kept for looking at
+SHOWN = 5  # top-ranked images kept for inspection
 DISTRACTORS_SEED = 0  # the same galleries for all models
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """How a judge ranks N captions of M images: `by_caption` (N,) 1 is best, and recalls both ways.
+class RetrievalResult:
+    """Ranks of a judge for N captions of M images: `by_caption` (N,), 1 is best, and recalls in both directions.
 
-    `retrieved` (N, 5): rows of the gallery that it puts first. `galleries`: recalls from text to image among fewer, of
-    the ranks `among` (N,) them, 0 where there is no other image.
+    `retrieved` (N, 5): the gallery rows ranked first. `galleries`: text-to-image recalls in smaller galleries. `among`
+    (N,): the ranks in those galleries, 0 where a gallery holds no other image.
     """
 
     by_caption: Tensor
@@ -43,10 +43,10 @@ class Verdict:
         return {"text_to_image": self.text_to_image, "image_to_text": self.image_to_text}
 
 
-def galleries(pooled: Tensor) -> dict[str, Tensor]:
-    """Distractors (M, K) of each image of `pooled` (M, P), by the gallery's name, left out where M is too small.
+def sample_galleries(pooled: Tensor) -> dict[str, Tensor]:
+    """Return distractors (M, K) of each image of `pooled` (M, P), by gallery name, if M is large enough.
 
-    1000 and random100: 999 and 99 drawn at random; similar100: the 99 nearest to the image in feature space.
+    1000 and random100: 999 and 99 drawn at random; similar100: the 99 nearest neighbours in feature space.
     """
     images = len(pooled)
     found = {}
@@ -59,35 +59,38 @@ def galleries(pooled: Tensor) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
-class Spoken:
-    """N captions as the speaker's ids (N, T) and as text: a judge hears one or the other."""
+class JudgedCaptions:
+    """Captions as the speaker's token ids (N, T) and as N texts; a judge encodes one or the other."""
 
     tokens: Tensor
     texts: Sequence[str]
 
 
-def spoken(texts: Sequence[str], vocabulary: Vocabulary, max_words: int) -> Spoken:
-    """Captions that stand as texts, as ids, too, of which there are `max_words` at most."""
+def judged_captions(texts: Sequence[str], vocabulary: Vocabulary, max_words: int) -> JudgedCaptions:
+    """Return the captions with their token ids, each clipped to `max_words` words."""
     tokens = torch.zeros(len(texts), max_words, dtype=torch.int64)
     for row, text in zip(tokens, texts, strict=True):
         words = vocabulary.encode(text.split())[:max_words]
         row[: len(words)] = torch.tensor(words)
-    return Spoken(tokens, texts)
+    return JudgedCaptions(tokens, texts)
 
 
 class Judge(Protocol):
-    """Who looks for the image from the caption, and for the caption from the image, with eyes and words of its own."""
+    """Retrieval model with its own features and vocabulary, which ranks images by caption and captions by image."""
 
-    def vectors(self, said: Spoken, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, D) of the captions, equal ones alike to the bit, and (M, D) of the images `rows` (M,) of the prepared
-        data set; their inner products say how well each caption fits each image."""
+    def embed(self, said: JudgedCaptions, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return text embeddings (N, D) and image embeddings (M, D) of `rows` (M,), rows of the prepared data set.
+
+        Equal captions have embeddings that are equal to the bit. The inner product of two embeddings scores a caption
+        on an image.
+        """
 
 
 @dataclass(frozen=True)
 class ListenerJudge:
-    """A listener, which hears ids; `pooled` gives the vectors (M, P) of images that it was trained on.
+    """Listener that encodes token ids; `pooled` gives the image vectors (M, P) of its training features.
 
-    With those of their mirror images, `mirrored`, an image lies between both.
+    If `mirrored` gives the vectors of the mirror images, the image embedding is the normalised sum of both.
     """
 
     listener: Listener
@@ -95,51 +98,60 @@ class ListenerJudge:
     device: torch.device
     mirrored: Callable[[Tensor], Tensor] | None = None
 
-    def vectors(self, said: Spoken, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return self.hear(said), self.look(rows)
+    def embed(self, said: JudgedCaptions, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self.encode_text(said), self.encode_image(rows)
 
     @torch.no_grad()
-    def hear(self, said: Spoken) -> Tensor:
-        """Equal captions are heard once: at two places of a batch, or by another number of threads, they would differ
-        in the last digit, and not tie."""
+    def encode_text(self, said: JudgedCaptions) -> Tensor:
+        """Return text embeddings (N, D), encoding equal captions once.
+
+        Equal captions at two places of a batch, or encoded on another number of threads, would differ in the last digit
+        and not tie.
+        """
         listener = self.listener.to(self.device).eval()
         distinct, which = torch.unique(said.tokens, dim=0, return_inverse=True)
         heard = [_hear(listener, part.to(self.device)) for part in distinct.split(AT_ONCE)]
         return torch.cat(heard)[which.to(self.device)]
 
     @torch.no_grad()
-    def look(self, rows: Tensor) -> Tensor:
+    def encode_image(self, rows: Tensor) -> Tensor:
         listener = self.listener.to(self.device).eval()
         views = [self.pooled] if self.mirrored is None else [self.pooled, self.mirrored]
-        seen = [torch.cat([listener.see(view(part).to(self.device)) for part in rows.split(AT_ONCE)]) for view in views]
+        seen = [
+            torch.cat([listener.encode_image(view(part).to(self.device)) for part in rows.split(AT_ONCE)])
+            for view in views
+        ]
         return seen[0] if len(seen) == 1 else F.normalize(seen[0] + seen[1], dim=-1)
 
 
 @dataclass(frozen=True)
 class TextJudge:
-    """A dual encoder, which hears text; `pooled` gives the vectors (M, D) of images by its other tower."""
+    """Dual encoder that encodes text; `pooled` gives the image vectors (M, D) of its image tower."""
 
     encoder: DualEncoder
     pooled: Callable[[Tensor], Tensor]
     device: torch.device
 
-    def vectors(self, said: Spoken, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return self.hear(said), self.look(rows)
+    def embed(self, said: JudgedCaptions, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self.encode_text(said), self.encode_image(rows)
 
     @torch.no_grad()
-    def hear(self, said: Spoken) -> Tensor:
+    def encode_text(self, said: JudgedCaptions) -> Tensor:
         encoder, distinct = self.encoder.to(self.device).eval(), sorted(set(said.texts))
         parts = [distinct[first : first + AT_ONCE] for first in range(0, len(distinct), AT_ONCE)]
-        heard, place = torch.cat([encoder.hear(part) for part in parts]), {text: i for i, text in enumerate(distinct)}
+        heard, place = (
+            torch.cat([encoder.encode_text(part) for part in parts]),
+            {text: i for i, text in enumerate(distinct)},
+        )
         return heard[torch.tensor([place[text] for text in said.texts], device=self.device)]
 
     @torch.no_grad()
-    def look(self, rows: Tensor) -> Tensor:
-        return self.encoder.see(self.pooled(rows).to(self.device))
+    def encode_image(self, rows: Tensor) -> Tensor:
+        return self.encoder.encode_image(self.pooled(rows).to(self.device))
 
 
-def judge_of(agent: Listener | DualEncoder, store: FeatureStore, device: torch.device) -> ListenerJudge | TextJudge:
-    """The judge that `agent` is, which sees the images of `store`."""
+def make_judge(agent: Listener | DualEncoder, store: FeatureStore, device: torch.device) -> ListenerJudge | TextJudge:
+    """Return a judge that wraps `agent` and reads image vectors from `store`."""
 
     def pooled(rows: Tensor) -> Tensor:
         return torch.from_numpy(store.pooled(rows.numpy()))
@@ -149,25 +161,25 @@ def judge_of(agent: Listener | DualEncoder, store: FeatureStore, device: torch.d
     return ListenerJudge(agent, pooled, device, (lambda rows: pooled(rows + len(store))) if store.mirrored else None)
 
 
-def verdict(
+def judge_retrieval(
     judge: Judge,
-    said: Spoken,
+    said: JudgedCaptions,
     images: Tensor,
     gallery: Tensor,
     distractors: Mapping[str, Tensor] | None = None,
-) -> Verdict:
-    """Rank captions, caption i of the image at place `images[i]` of the `gallery` (M,) of images, against all of it.
+) -> RetrievalResult:
+    """Rank captions against the `gallery` (M,) of images; caption i belongs to the image at place `images[i]`.
 
-    Every image has a caption. Of an image's captions the one that the image ranks best counts (PSST's and VSE++'s
-    protocol for human captions). `distractors`: smaller galleries, (M, K) the others of each image, −1 where it has
-    fewer.
+    Every image needs a caption. In image-to-text retrieval the best-ranked caption of an image counts (the protocol of
+    PSST and VSE++ for human captions). `distractors`: smaller galleries, (M, K) the other images for each image, padded
+    with −1.
     """
-    heard, seen = judge.vectors(said, gallery)
+    heard, seen = judge.embed(said, gallery)
     among = {name: rows.to(heard.device) for name, rows in (distractors or {}).items()}
-    found = search(heard, seen, images.to(heard.device), among=among, shown=SHOWN)
+    found = rank_gallery(heard, seen, images.to(heard.device), among=among, shown=SHOWN)
     sizes = {name: 1 + (rows >= 0).sum(1)[images] for name, rows in (distractors or {}).items()}
     ranks = {name: each.cpu() for name, each in found.among.items()}
-    return Verdict(
+    return RetrievalResult(
         found.by_caption.cpu(),
         found.first.cpu(),
         recall(found.by_caption),
@@ -179,4 +191,4 @@ def verdict(
 
 def _hear(listener: Listener, tokens: Tensor) -> Tensor:
     nobody = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device)
-    return listener.hear(Message(tokens, caption_mask(tokens), nobody, samples=1))
+    return listener.encode_text(Message(tokens, caption_mask(tokens), nobody, samples=1))

@@ -1,4 +1,4 @@
-"""What ranks candidate answers without a model: chance, and how often people gave an answer."""
+"""Priors that rank candidate answers without a model: chance, and the frequency of human answers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ CHANCE, PRIOR, OF_QUESTION = "chance", "prior", "question_prior"
 PRIORS = (CHANCE, PRIOR, OF_QUESTION)
 
 
-def by_prior(name: str, dialogs: PreparedDialogs, train: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """(n·R, O) float64: scores of the candidates in the dialogs about the images `rows` (n,).
+def prior_scores(name: str, dialogs: PreparedDialogs, train: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return scores (n·R, O) float64 of the candidates in the dialogs about the images `rows` (n,).
 
-    chance: random numbers; prior: how often an answer was given in the dialogs about the images `train`;
-    question_prior: how often to a question of the same words, where they are equal how often at all.
+    CHANCE: random numbers. PRIOR: the count of an answer in the dialogs about the images `train`. OF_QUESTION: its
+    count after a question of the same tokens, with ties broken by the overall count.
     """
     options = dialogs.options[rows].reshape(-1, dialogs.options.shape[2])
     if name == CHANCE:

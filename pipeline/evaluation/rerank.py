@@ -1,4 +1,4 @@
-"""Several candidates per image, of which a listener takes the one by which it finds the image most surely."""
+"""Reranking: sample several captions per image and keep the one that the listener retrieves with the largest margin."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pipeline.channels.searched import unrepeated
-from pipeline.channels.words import Multinomial
-from pipeline.evaluation.generate import Captioned, captions
-from pipeline.evaluation.judges import Judge, Spoken
+from pipeline.channels.hard import Multinomial
+from pipeline.channels.search import without_repeated_ngrams
+from pipeline.evaluation.generate import GeneratedCaptions, generate_captions
+from pipeline.evaluation.judges import Judge, JudgedCaptions
 from pipeline.models.decoder import Decoder
 from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
 
-AT_ONCE = 2**22  # scores that are held at once
+AT_ONCE = 2**22  # scores held in memory
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Of M images, each with K candidates."""
+class RerankedCandidates:
+    """Listener's ranking of K candidate captions for each of M images."""
 
-    best: Tensor  # (M,) int64: which candidate
-    margins: Tensor  # (M, K): by how much the image's score lies above that of the best other one; inf: no other
-    ranks: Tensor  # (M, K) int64: of the image among all, 1 is best; a tie counts against it
+    best: Tensor  # (M,) int64: index of the best candidate
+    margins: Tensor  # (M, K): the image's score minus the best other image's; inf if there is no other image
+    ranks: Tensor  # (M, K) int64: rank of the image among all images, 1 is best; a tie counts against it
 
 
-def most_telling(heard: Tensor, images: Tensor, others: Tensor, same: Tensor) -> Chosen:
-    """Which of the candidates `heard` (M, K, D) a listener tells apart best.
+def rank_candidates(heard: Tensor, images: Tensor, others: Tensor, same: Tensor) -> RerankedCandidates:
+    """Rank the candidate embeddings `heard` (M, K, D) by the listener's retrieval margin.
 
-    An image is found surely where its score, the inner product with `images` (M, D), lies far above the highest one
-    among `others` (N, D). `same` (M, N) bool: which others are the image itself and do not count. Of candidates that
-    are equally good the first is taken. Sums are of double precision, compared in single, as in metrics/retrieval.py.
+    The margin is the image's score, the inner product with `images` (M, D), minus the highest score among `others` (N,
+    D). `same` (M, N) bool marks the others that are the image itself; they are excluded. Among equally good candidates
+    the first is taken. Sums are computed in double precision and compared in single, as in metrics/retrieval.py.
     """
     margins, ranks = heard.new_empty(heard.shape[:2]), heard.new_empty(heard.shape[:2], dtype=torch.int64)
     transposed = others.double().T
@@ -45,18 +45,20 @@ def most_telling(heard: Tensor, images: Tensor, others: Tensor, same: Tensor) ->
         best = scores.amax(2) if len(others) else torch.full_like(right, -torch.inf)
         margins[part] = right - best
         ranks[part] = 1 + (scores >= right.unsqueeze(2)).sum(2)
-    return Chosen(first_of_the_best(margins), margins, ranks)
+    return RerankedCandidates(first_argmax(margins), margins, ranks)
 
 
-def first_of_the_best(values: Tensor) -> Tensor:
-    """(M,) int64: where each row of (M, K) has its maximum first."""
+def first_argmax(values: Tensor) -> Tensor:
+    """Return the index (M,) int64 of the first maximum in each row of `values` (M, K)."""
     return (values == values.amax(1, keepdim=True)).int().argmax(1)
 
 
 @dataclass(frozen=True)
-class Reranked:
-    """Captions at evaluation: of `samples` drawn of an image, the one by which `judge`, the speaker's own listener,
-    finds it most surely among all images of the split."""
+class Reranker:
+    """Reranking at evaluation by `judge`, the speaker's own listener.
+
+    Of `samples` captions drawn for an image, it keeps the one with the largest margin among all images of the split.
+    """
 
     samples: int
     judge: Judge
@@ -68,12 +70,14 @@ class Reranked:
         vocabulary: Vocabulary,
         device: torch.device,
         no_repeat: int | None = None,
-    ) -> Captioned:
-        """One caption of each image of `batches`, as `captions` gives them."""
-        channel = unrepeated(Multinomial(self.samples, learns=False), no_repeat)
-        said = captions(speaker, batches, channel, device, vocabulary.unk)
+    ) -> GeneratedCaptions:
+        """Return one caption of each image of `batches`, in the format of `generate_captions`."""
+        channel = without_repeated_ngrams(Multinomial(self.samples, requires_grad=False), no_repeat)
+        said = generate_captions(speaker, batches, channel, device, vocabulary.unk)
         flat = said.tokens.flatten(0, 1)
-        heard, seen = self.judge.vectors(Spoken(flat, [vocabulary.decode(row) for row in flat.tolist()]), said.images)
+        heard, seen = self.judge.embed(
+            JudgedCaptions(flat, [vocabulary.decode(row) for row in flat.tolist()]), said.images
+        )
         same = torch.eye(len(seen), dtype=torch.bool, device=seen.device)
-        best = most_telling(heard.unflatten(0, said.tokens.shape[:2]), seen, seen, same).best.cpu()
+        best = rank_candidates(heard.unflatten(0, said.tokens.shape[:2]), seen, seen, same).best.cpu()
         return replace(said, tokens=said.tokens[torch.arange(len(best)), best].unsqueeze(1))

@@ -1,4 +1,4 @@
-"""How many captions of an image are compared with each other."""
+"""Sizes of the caption sets that are compared for each image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Some = Annotated[int, Ge(2), Le(1_000)]
 
 @dataclass(frozen=True)
 class SetSizes:
-    """How many captions per image: `samples` drawn at random, and the best `beams` of a beam of that width."""
+    """Captions per image: `samples` drawn at random, and the best `beams` of a beam of width `beams`."""
 
     samples: Some
     beams: Some

@@ -7,11 +7,11 @@ from importlib.metadata import version
 from typing import Protocol
 
 from pipeline.data.prepared import Prepared
-from pipeline.evaluation.several import Several
+from pipeline.evaluation.multi_sample import MultiSample
 
 
-class Reward(Protocol):
-    """How CIDEr-D was computed as a reward."""
+class RewardProtocol(Protocol):
+    """Settings of the CIDEr-D reward that the signature names."""
 
     @property
     def eos_in_reward(self) -> bool: ...
@@ -20,22 +20,22 @@ class Reward(Protocol):
     def document_frequencies(self) -> str: ...
 
 
-def signature(
+def protocol_signature(
     prepared: Prepared,
     beam: int,
-    objective: Reward,
+    objective: RewardProtocol,
     splits: Sequence[str],
     judges: Iterable[str],
-    several: Several | None = None,
+    several: MultiSample | None = None,
     gamma: float = 1.0,
     near: str | None = None,
     no_repeat: int | None = None,
     rerank: int | None = None,
 ) -> str:
-    """One line in the manner of sacreBLEU: data, gallery, judges, tie rule, decoding, reward, tokeniser, versions.
+    """Return one line like sacreBLEU's: data, gallery, judges, ties, decoding, reward, tokeniser, versions.
 
-    `gamma` is said where captions are guided by it, `rerank` where the own listener chose each among so many, and
-    `near`, what the near gallery is, where there is one.
+    `gamma`, the guidance scale, appears unless it is 1. `rerank`, the number of samples that the speaker's own listener
+    ranks, appears if given. `near`, the definition of the hard gallery, appears if given.
     """
     images = prepared.manifest["images"]
     parts = {

@@ -1,18 +1,18 @@
-"""The few numbers of an evaluation that DVC shows and compares."""
+"""Summary metrics of an evaluation, which DVC shows and compares."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.evaluation.near import NEAR
+from pipeline.evaluation.hard_gallery import NEAR
 
 
-def summary(found: Mapping[str, Any]) -> dict[str, float]:
-    """CIDEr, R@10 from caption to image by each judge and, where it was measured, R@1 among the nearest images.
+def summary_metrics(found: Mapping[str, Any]) -> dict[str, float]:
+    """Return CIDEr, each judge's text-to-image R@10, and its R@1 in the hard gallery if that was measured.
 
-    `found` is a split of metrics.json. At most eleven numbers of five judges: `dvc metrics show` is one table. Of
-    dialogs MRR, by the generator itself and by each discriminator.
+    `found` is a split of metrics.json. Five judges give at most eleven numbers, so that `dvc metrics show` is one
+    table. For dialogs: MRR of the generator and of each discriminator.
     """
     if "ranking" in found:
         by = {f"MRR {name}": judge["ranking"]["MRR"] for name, judge in found["judges"].items()}

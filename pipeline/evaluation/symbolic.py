@@ -1,4 +1,4 @@
-"""A judge without eyes and without training: it knows the facts of what was drawn, and weighs what captions claim."""
+"""Symbolic judge: it scores a caption's claims against the facts of the drawn images, without pixels or training."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from torch import Tensor
 
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import Spoken
+from pipeline.evaluation.judges import JudgedCaptions
 
 T = TypeVar("T")
-STEP = 2.0**-12  # weights are multiples of this, so that their sums are exact and equal ones tie
+STEP = 2.0**-12  # weights are multiples of STEP, so that sums are exact and equal sums tie
 
 
-class Truths(Protocol):
-    """Of which of M images the claims of captions are true: those of drawn scenes or films (claims.py)."""
+class ClaimChecker(Protocol):
+    """Truth of captions' claims in each of M images, drawn scenes or films (scene_claims.py, film_claims.py)."""
 
     def of(self, caption: str) -> Mapping[Any, np.ndarray]:
-        """Each claim of the caption, and of which images it is true, (M,) bool."""
+        """Return each claim of the caption with its truth (M,) bool in each image."""
         ...
 
 
-def facts_of(prepared: Prepared, facts: Mapping[str, T], rows: np.ndarray) -> list[T]:
-    """What is known of the images `rows`. Raises UserError where `facts`, by the images' ids, lacks one."""
+def require_facts(prepared: Prepared, facts: Mapping[str, T], rows: np.ndarray) -> list[T]:
+    """Return the facts of the images `rows`. Raises UserError if `facts`, by image id, lacks one."""
     names = prepared.ids.take(rows).to_pylist()
     missing = next((name for name in names if name not in facts), None)
     if missing is not None:
@@ -35,17 +35,17 @@ def facts_of(prepared: Prepared, facts: Mapping[str, T], rows: np.ndarray) -> li
 
 
 class SymbolicJudge:
-    """Scores a caption on an image by its claims: each adds its weight, or if false subtracts it.
+    """Judge that scores a caption on an image by its claims: a true claim adds its weight, a false one subtracts it.
 
-    A weight is how surprising it is that the claim is true: −log of the share of the images `train` of which it is (a
-    half is added to their number). `claims` are those of all images of the prepared data set, in order.
+    A claim's weight is −log of the share of the images `train` in which it is true; the count is smoothed by adding a
+    half. `claims` covers all images of the prepared data set, in order.
     """
 
-    def __init__(self, claims: Truths, train: np.ndarray) -> None:
+    def __init__(self, claims: ClaimChecker, train: np.ndarray) -> None:
         self._claims, self._train = claims, train
 
-    def vectors(self, said: Spoken, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The scores (N, M) themselves, and one unit vector (M, M) for each image."""
+    def embed(self, said: JudgedCaptions, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the scores (N, M) as text embeddings, and one unit vector per image (M, M)."""
         images = rows.cpu().numpy()
         scores = {text: self._score(text, images) for text in dict.fromkeys(said.texts)}
         return torch.from_numpy(np.stack([scores[text] for text in said.texts])), torch.eye(len(images))

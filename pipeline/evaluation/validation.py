@@ -1,4 +1,4 @@
-"""What is looked at while training goes on: a few numbers, soon."""
+"""Cheap validation metrics computed during training."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import dataclass, field
 
 import torch
 
-from pipeline.channels.words import Greedy
-from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import AT_ONCE, ListenerJudge, Spoken, verdict
+from pipeline.channels.hard import Greedy
+from pipeline.evaluation.generate import generate_captions
+from pipeline.evaluation.judges import AT_ONCE, JudgedCaptions, ListenerJudge, judge_retrieval
 from pipeline.metrics.cider import CiderD
-from pipeline.metrics.retrieval import recall, search
+from pipeline.metrics.retrieval import rank_gallery, recall
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
 from pipeline.types import Batch, Message, caption_mask
 
-FEW = 8  # captions or images that may well be alike
-ALIKE = 1e-4  # of unit vectors
+FEW = 8  # with fewer captions or images, equal ones are no sign of collapse
+ALIKE = 1e-4  # largest coordinate difference of unit vectors that count as equal
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Greedy captions of `batches()`, a whole split in order, or its human captions where only a listener learns.
+    """Validation of greedy captions of `batches()`, a whole split in order, or of human captions without a speaker.
 
-    Gives CIDEr (of a speaker), recall@1, @5, @10 of captions read by the listener (of both), NAME_recall@1, … of those
-    read by each one `watching`, and for a listener alone also those of images looking for their captions, and `rsum`,
+    For a speaker it returns CIDEr. For a listener it returns recall@1, @5 and @10 from text to image. Each retriever of
+    `validation_judge` adds NAME_recall@1, @5 and @10. A listener alone adds the recalls from image to text and `rsum`,
     the sum of all six (VSE++'s criterion).
     """
 
@@ -36,22 +36,22 @@ class Validation:
     cider: CiderD | None
     batches: Callable[[], Iterable[Batch]]
     device: torch.device
-    unk: int  # what the speaker never says; −1: there is no such word
-    dtype: torch.dtype | None = None  # of large products while captions are generated; None: the weights' own
-    watching: Mapping[str, Retriever] = field(default_factory=dict)
+    unk: int  # token that is never generated; −1: none
+    dtype: torch.dtype | None = None  # of large matrix products in generation; None: the weights' own
+    validation_judge: Mapping[str, Retriever] = field(default_factory=dict)
 
     def __call__(self) -> dict[str, float]:
         if self.speaker is None:
             seen = [(batch.captions, batch.pooled) for batch in self.batches()]
             human, pooled = (torch.cat(parts) for parts in zip(*seen, strict=True))
             return self._recall(human, pooled, both_ways=True)
-        said = captions(self.speaker, self.batches(), Greedy(), self.device, self.unk, self.dtype)
+        said = generate_captions(self.speaker, self.batches(), Greedy(), self.device, self.unk, self.dtype)
         assert self.cider is not None
         tokens = said.tokens.flatten(0, 1)
         _tell_collapse(tokens)
         cider = self.cider(tokens.to(self.device), said.images.to(self.device))
         found = {"cider": float(cider.mean())}
-        for who, retriever in self.watching.items():
+        for who, retriever in self.validation_judge.items():
             found |= {f"{who}_{name}": share for name, share in self._watched(retriever, tokens, said.images).items()}
         if self.listener is None:
             return found
@@ -61,7 +61,7 @@ class Validation:
         images = torch.arange(len(tokens))
         message = Message(tokens.to(self.device), caption_mask(tokens).to(self.device), images.to(self.device), 1)
         seen = retriever.vectors[rows.to(self.device)]
-        found = search(retriever.hear(message), seen, images.to(self.device))
+        found = rank_gallery(retriever.encode_text(message), seen, images.to(self.device))
         recalls = recall(found.by_caption.cpu())
         return {f"recall@{k}": recalls[f"R@{k}"] for k in (1, 5, 10)}
 
@@ -69,7 +69,7 @@ class Validation:
         assert self.listener is not None
         images = torch.arange(len(tokens))
         judge = ListenerJudge(self.listener, lambda rows: pooled[rows], self.device)
-        found = verdict(judge, Spoken(tokens, ()), images, images)
+        found = judge_retrieval(judge, JudgedCaptions(tokens, ()), images, images)
         _tell_deafness(judge, tokens)
         there = {f"recall@{k}": found.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
         if not both_ways:
@@ -79,7 +79,7 @@ class Validation:
 
 
 def _tell_collapse(tokens: torch.Tensor) -> None:
-    """Say so where a speaker says the same (N, T) of all images, or does not come to an end."""
+    """Print a warning if all captions (N, T) are the same, or if most of them do not end."""
     if len(tokens) < FEW:
         return
     if not (tokens != tokens[0]).any():
@@ -90,11 +90,11 @@ def _tell_collapse(tokens: torch.Tensor) -> None:
 
 
 def _tell_deafness(judge: ListenerJudge, tokens: torch.Tensor) -> None:
-    """Say so where a listener hears the same in different captions, or sees the same in all images."""
+    """Print a warning if the listener's embeddings of different captions, or of all images, are the same."""
     different = torch.unique(tokens, dim=0)[:AT_ONCE]
     for vectors, what in (
-        (judge.hear(Spoken(different, ())), "hears the same in all captions"),
-        (judge.look(torch.arange(len(tokens))[:AT_ONCE]), "sees the same in all images"),
+        (judge.encode_text(JudgedCaptions(different, ())), "hears the same in all captions"),
+        (judge.encode_image(torch.arange(len(tokens))[:AT_ONCE]), "sees the same in all images"),
     ):
         if len(vectors) >= FEW and bool((vectors - vectors[0]).abs().amax() < ALIKE):
             _warn(f"the listener {what} of the validation split: it has collapsed")

@@ -1,4 +1,4 @@
-"""CLIP's two towers through open_clip: images to vectors and patches, captions to vectors in the same space."""
+"""CLIP's two towers through open_clip: image vectors and patches, and caption vectors in the same space."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.weights import HUB, check_fit, hugging_face_file, load_local
+from pipeline.features.network_weights import HUB, check_fit, hugging_face_file, load_local
 from pipeline.runtime.options import checked_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -20,7 +20,7 @@ OPEN_CLIP = "open_clip/"
 
 
 def fetches_text(network: str) -> bool:
-    """Return whether open_clip builds the text tower of this network by a config that it fetches from a hub."""
+    """Return True if open_clip builds the network's text tower from a config that it fetches from a hub."""
     declare_operators()
     import open_clip
 
@@ -29,18 +29,18 @@ def fetches_text(network: str) -> bool:
 
 
 class ClipNetwork(GridNetwork):
-    """CLIP (Extractor): the vector is the image's embedding, the regions are the patches' tokens.
+    """CLIP as an `Extractor`: the vector is the image's embedding, the regions are the patches' tokens.
 
-    The embedding is that of the space shared with captions, not normalised. Tokens are those of the last block after
-    the final norm and before the projection, without the class token; of a ResNet the cells of its last map.
-    Images are resized and cropped as in open_clip; options {force_preprocess_cfg: {resize_mode: squash}}
-    crop nothing.
+    The embedding lies in the space shared with captions and is not normalised. Tokens come from the last block, after
+    the final norm and before the projection, without the class token. A ResNet's regions are the cells of its last map.
+    Images are resized and cropped as in open_clip; options {force_preprocess_cfg: {resize_mode: squash}} avoid
+    cropping.
     """
 
     memory_format = torch.preserve_format
 
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
-        """The network's name has open_clip's names of network and weights: open_clip/ViT-B-32.laion2b_s34b_b79k.
+        """Build the network named by open_clip's names of network and weights: open_clip/ViT-B-32.laion2b_s34b_b79k.
 
         Its weights are `hub`, which needs the second name, or a safetensors file. Raises UserError as TimmNetwork does.
         """
@@ -99,12 +99,12 @@ class ClipNetwork(GridNetwork):
 
     @cached_property
     def _tokens(self) -> Any:
-        """The tokeniser of captions, which some networks have fetched: images need none."""
+        """Return the captions' tokeniser, which some networks must fetch; images need none."""
         import open_clip
 
         return open_clip.get_tokenizer(self.architecture, context_length=self.model.context_length)
 
-    def _see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         seen = self.model.forward_intermediates(
             image=pixels, image_indices=1, normalize=False, normalize_intermediates=True
         )
@@ -112,5 +112,5 @@ class ClipNetwork(GridNetwork):
 
     @torch.inference_mode()
     def text(self, captions: Sequence[str]) -> Tensor:
-        """Embeddings (N, P) of N captions, not normalised, by open_clip's tokeniser; what is too long is cut off."""
+        """Return embeddings (N, P) of N captions, not normalised; open_clip's tokeniser truncates long captions."""
         return self.model.encode_text(self._tokens(list(captions)).to(self.device))

@@ -1,4 +1,4 @@
-"""Regions that a detector finds, chosen in the style of bottom-up attention (Anderson et al., CVPR 2018)."""
+"""Detected regions, selected in the style of bottom-up attention (Anderson et al., CVPR 2018)."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pipeline.features.extractor import NetworkSettings, Seen
+from pipeline.features.extractor import ImageFeatures, NetworkSettings
+from pipeline.features.network_weights import check_fit, load_torchvision
 from pipeline.features.networks import torchvision_model
-from pipeline.features.weights import check_fit, load_torchvision
 from pipeline.runtime.torchvision_cpu import declare_operators, nms_by_class
 
 if TYPE_CHECKING:
     from PIL import Image
 
 DETECTOR = "fasterrcnn_resnet50_fpn_v2"
-OVERLAP = 0.3  # IoU: TEST.NMS of the bottom-up attention code, beside torchvision's 0.5 for detections
+OVERLAP = 0.3  # IoU: TEST.NMS of the bottom-up attention code; torchvision has 0.5 for detections
 LONGEST = 1333 / 800  # the longest side as a multiple of the shortest, as in torchvision and Faster R-CNN
 
 
 class FasterRCNN:
-    """Faster R-CNN of torchvision (Extractor): regions by score and NMS in each class, with their boxes.
+    """Faster R-CNN of torchvision as an `Extractor`: regions by score and NMS in each class, with their boxes.
 
-    A region is a proposal of the region proposal network; its vector is the output of the box head, the 1,024 numbers
-    from which classes are scored and boxes refined; its box is the proposal's, from which the vector was pooled, not a
+    A region is a proposal of the region proposal network. Its vector is the output of the box head, the 1,024 numbers
+    from which classes are scored and boxes refined. Its box is the proposal's, from which the vector was pooled, not a
     refined one. The pooled vector is the mean over the regions, as is usual with bottom-up features. The weights are
-    trained on COCO's 80 classes, those of bottom-up attention on 1,600 of Visual Genome.
+    trained on COCO's 80 classes; those of bottom-up attention on 1,600 classes of Visual Genome.
     """
 
     has_boxes = True
 
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
-        """`image_size` is the shorter side, the longer one is at most 1333/800 of it; `options` go to torchvision.
+        """Build the detector; `image_size` is the shorter side, the longer one is at most 1333/800 of it.
 
-        `boxes` is {fixed: n}, or {least, most, threshold}: regions with a score of at least `threshold`, between
-        `least` and `most` of them. Raises UserError as TimmNetwork does.
+        `options` go to torchvision. `boxes` is {fixed: n}, or {least, most, threshold}: regions with a score of at
+        least `threshold`, between `least` and `most` of them. Raises UserError as TimmNetwork does.
         """
         declare_operators()
         from torchvision.models import get_model_weights
@@ -68,25 +68,25 @@ class FasterRCNN:
 
     @torch.inference_mode()
     def prepare(self, image: Image.Image) -> Tensor:
-        """torchvision's preprocessing: normalised, then resized; (3, H, W), each image of its own size."""
+        """Apply torchvision's preprocessing: normalise, then resize; returns (3, H, W), each image in its own size."""
         from torchvision.transforms.functional import to_tensor
 
         return self.model.transform.resize(self.model.transform.normalize(to_tensor(image)))[0]
 
     @torch.inference_mode()
-    def __call__(self, images: Sequence[Tensor]) -> Seen:
+    def __call__(self, images: Sequence[Tensor]) -> ImageFeatures:
         shape = (len(images), *self.regions_shape)
         regions, boxes = torch.zeros(shape), torch.zeros(*shape[:2], 4)
         pooled, count = torch.zeros(len(images), self.pooled_size), torch.zeros(len(images), dtype=torch.int64)
-        for i, pixels in enumerate(images):  # one by one: padding to the largest of a batch would change the maps
+        for i, pixels in enumerate(images):  # one by one: padding to the largest image of a batch would change the maps
             vectors, where = self._regions(pixels.to(self.device))
             count[i] = len(vectors)
             regions[i, : len(vectors)], boxes[i, : len(vectors)] = vectors.cpu(), where.cpu()
             pooled[i] = vectors.mean(0).cpu()
-        return Seen(pooled, regions, count, boxes)
+        return ImageFeatures(pooled, regions, count, boxes)
 
     def _regions(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """The chosen regions of one prepared image (3, H, W): vectors (n, D), boxes (n, 4) as shares of its sides."""
+        """Return the selected regions of an image (3, H, W): vectors (n, D), boxes (n, 4) as shares of its sides."""
         from torchvision.models.detection.image_list import ImageList
 
         model, size = self.model, (pixels.shape[1], pixels.shape[2])
@@ -105,9 +105,9 @@ class FasterRCNN:
 
 
 def choose_regions(boxes: Tensor, scores: Tensor, least: int, most: int, threshold: float) -> Tensor:
-    """Which of n boxes (n, 4) with scores of C classes (n, C) to keep, highest first: indices (m,), least ≤ m ≤ most.
+    """Select boxes (n, 4) by their scores of C classes (n, C): indices (m,), highest score first, least ≤ m ≤ most.
 
-    The score of a box is its highest one among the classes in which NMS keeps it; those with `threshold` or more are
+    A box's score is its highest among the classes in which NMS keeps it; boxes with a score of at least `threshold` are
     kept. m is less than `least` only where n is.
     """
     best = (scores * nms_by_class(boxes, scores, OVERLAP)).amax(1)

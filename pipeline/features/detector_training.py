@@ -1,4 +1,4 @@
-"""How a detector of one's own is trained: a small network, one-cycle AdamW, whatever it is that it learns."""
+"""Training of a small detector on the user's own images with one-cycle AdamW, for any `DetectionTask`."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-WEIGHT_DECAY = 0.5  # of convolutions and of linear layers, not of biases and norms
-SHIFT = 4  # pixels that a training image is moved by at most
+WEIGHT_DECAY = 0.5  # of convolutions and linear layers, not of biases and norms
+SHIFT = 4  # largest shift of a training image, in pixels
 
 
-class Detector(Protocol):
-    """A network whose last map and whose vector become features."""
+class TrainableDetector(Protocol):
+    """A network whose last map and vector become features."""
 
     def regions(self, pixels: Tensor) -> Tensor:
-        """Images (B, 3, S, S), 0 … 255 → the last feature map (B, D, H, W), not negative."""
+        """Return the last feature map (B, D, H, W), not negative, of images (B, 3, S, S) in 0 … 255."""
         ...
 
     def pooled(self, regions: Tensor) -> Tensor:
-        """(B, P) of the map."""
+        """Return the vectors (B, P) of the map."""
         ...
 
 
 Network = TypeVar("Network", bound=nn.Module)
 
 
-class Lesson(Protocol[Network]):
-    """What is learned from images."""
+class DetectionTask(Protocol[Network]):
+    """A training task on images: its network and its loss."""
 
     def network(self, width: int) -> Network:
-        """A detector that knows nothing yet."""
+        """Build an untrained detector."""
         ...
 
     def begin(self, detector: Network, rows: np.ndarray) -> None:
-        """Whatever is known of the training images `rows` before the first step."""
+        """Initialise the detector from known properties of the training images `rows`."""
         ...
 
     def loss(self, detector: Network, shown: Tensor, images: np.ndarray, turned: np.ndarray) -> Tensor:
-        """The loss summed over B images: pixels (B, 3, S, S), their rows, and whether each is shown mirrored, (B,)."""
+        """Return the loss summed over B images `shown` (B, 3, S, S), of rows `images` (B,), mirrored where `turned`."""
         ...
 
 
@@ -60,7 +60,7 @@ def _one_thread() -> Iterator[None]:
 @_one_thread()
 def train_detector(
     pixels: np.ndarray,
-    lesson: Lesson[Network],
+    lesson: DetectionTask[Network],
     rows: np.ndarray,
     *,
     epochs: int,
@@ -72,12 +72,12 @@ def train_detector(
     device: torch.device | str = "cpu",
     on_epoch: Callable[[int, dict[str, float]], None] = lambda epoch, report: None,
 ) -> Network:
-    """Learn the lesson from the images `rows` of `pixels` (M, 3, S, S) uint8.
+    """Train a detector on the task `lesson` with the images `rows` of `pixels` (M, 3, S, S) uint8.
 
-    AdamW, one-cycle learning rate; the loss is averaged over images. `mirrored`: each image is shown mirrored every
-    other time, at random. `on_epoch` gets each epoch's number and mean loss. The seed fixes the weights bit for bit on
-    the CPU, where one thread does the work: batches are too small for more, and two threads on a busy machine took ten
-    times as long.
+    The optimiser is AdamW with a one-cycle learning rate; the loss is averaged over images. With `mirrored` each image
+    is mirrored with probability ½. `on_epoch` receives each epoch's number and mean loss. The seed determines the
+    weights bit for bit on the CPU. Training uses one thread: batches are too small for more, and two threads on a busy
+    machine took ten times as long.
     """
     batch = min(batch, len(rows))
     steps = len(rows) // batch
@@ -115,7 +115,7 @@ def train_detector(
 
 
 def _shifted(pixels: Tensor, down: int, right: int) -> Tensor:
-    """Images (B, 3, S, S) shifted by `down` and `right` pixels, their borders repeated."""
+    """Shift images (B, 3, S, S) by `down` and `right` pixels, and repeat their borders."""
     side = pixels.shape[-1]
     padded = F.pad(pixels, (SHIFT,) * 4, mode="replicate")
     return padded[..., SHIFT - down : SHIFT - down + side, SHIFT - right : SHIFT - right + side]

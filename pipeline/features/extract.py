@@ -1,7 +1,7 @@
-"""Every image through a network, into the store of features; memory does not grow with the number of images.
+"""Feature extraction of all images into the store; memory does not grow with the number of images.
 
-Features are first written batch by batch into a work folder, by one process or by many that share it, each with a shard
-of the images; a process that was killed goes on from there. Then the store is written from them.
+Features are first written batch by batch into a work folder, by one process or by several with a shard of the images
+each. A killed process continues from there. The store is then written from the batches.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from tqdm import tqdm
 from pipeline.errors import UserError, reason
 from pipeline.features.clip import OPEN_CLIP, ClipNetwork
 from pipeline.features.detection import DETECTOR, FasterRCNN
-from pipeline.features.detector_training import Lesson, train_detector
+from pipeline.features.detector_training import DetectionTask, train_detector
 from pipeline.features.extractor import Extractor, NetworkSettings
-from pipeline.features.films import COLUMNS, OfFrames, of_films, open_film
-from pipeline.features.hub import PREFIX as CAPTIONER
-from pipeline.features.hub import HubNetwork
+from pipeline.features.feature_parts import FeatureParts
+from pipeline.features.film_extractor import COLUMNS, FrameCaptions, open_film, wrap_for_films
+from pipeline.features.hub_tower import PREFIX as CAPTIONER
+from pipeline.features.hub_tower import HubNetwork
 from pipeline.features.images import open_image
+from pipeline.features.network_weights import HUB, UnreachableWeightsError
 from pipeline.features.networks import TORCHVISION, TimmNetwork, TorchvisionNetwork
-from pipeline.features.object_detector import Annotated, Objects
-from pipeline.features.projection import Fitted, Projection, Scale
-from pipeline.features.rows import Rows
-from pipeline.features.weights import HUB, UnreachableWeightsError
-from pipeline.features.word_detector import Captions, WordDetectorNetwork, Words, squashed
+from pipeline.features.object_detector import AnnotatedImage, ObjectDetection
+from pipeline.features.projection import FittedTransforms, Projection, Standardisation
+from pipeline.features.word_detector import CaptionReferences, WordDetectorNetwork, WordPrediction, resize_square
 from pipeline.runtime.files import allocate, read_checked, write_atomically, write_checked
-from pipeline.runtime.untrusted import inside
+from pipeline.runtime.untrusted import path_inside
 from pipeline.vocabulary import Vocabulary
 
-AHEAD = 2  # batches of images that are decoded while the network sees one
+AHEAD = 2  # batches of images decoded while the network processes one
 CHUNK = 64  # images whose features are read together
-WORD_DETECTOR, OBJECT_DETECTOR = OWN = ("word_detector", "object_detector")  # trained here
+WORD_DETECTOR, OBJECT_DETECTOR = OWN = ("word_detector", "object_detector")  # trained in this project
 INSTEAD = (
     "Until then a word detector is trained on these images instead (features.detector), which sees far less: expect "
     "captions that fit many images. With a network, `dvc repro -f features` and `dvc repro` begin again with weights"
 )
 
 
-class Images(Captions, Protocol):
-    """M images with captions: a prepared data set."""
+class CaptionedImages(CaptionReferences, Protocol):
+    """A prepared data set of M images with captions."""
 
     @property
     def vocabulary(self) -> Vocabulary: ...
@@ -67,7 +67,7 @@ class Images(Captions, Protocol):
     def file(self, image: int) -> str: ...
 
 
-class Writer(AbstractContextManager, Protocol):
+class StoreWriter(AbstractContextManager, Protocol):
     """An open store, whose `manifest` may be filled until it is closed."""
 
     manifest: dict[str, Any]
@@ -82,12 +82,14 @@ class Writer(AbstractContextManager, Protocol):
     ) -> None: ...
 
 
-OpenWriter = Callable[[Path, int, int, tuple[int, int], bool, bool], Writer]  # folder, M, P, (R, D), boxes, mirrored
-Load = Callable[[int, Callable[[Any], Tensor]], Tensor]  # an image's row, and what prepares it
+OpenWriter = Callable[
+    [Path, int, int, tuple[int, int], bool, bool], StoreWriter
+]  # folder, M, P, (R, D), boxes, mirrored
+Load = Callable[[int, Callable[[Any], Tensor]], Tensor]  # an image's row, and the function that prepares the image
 
 
 def extract(
-    images: Images,
+    images: CaptionedImages,
     root: Path,
     out: Path,
     writer: OpenWriter,
@@ -98,7 +100,7 @@ def extract(
     project: int | None = None,
     mirrored: bool = False,
     detector: Mapping[str, Any] | None = None,
-    objects: Sequence[Annotated] = (),
+    objects: Sequence[AnnotatedImage] = (),
     seed: int = 0,
     device: torch.device | str = "cpu",
     on_epoch: Callable[[int, dict[str, float]], None] = lambda epoch, report: None,
@@ -106,20 +108,19 @@ def extract(
 ) -> None:
     """Write the features of all images, whose files lie below `root`, into the folder `out`.
 
-    The network is word_detector or object_detector, which is first trained on the training split by the settings
-    `detector` (epochs, width, learning_rate, batch, mirrored, and a seed that is added to `seed`), on captions or on
-    `objects`, the annotations of all images; or one that `open_network` knows; where its weights cannot be fetched and
-    there are settings `detector`, a word_detector takes its place, with a warning on stderr. With `settings.frames` the
-    images are films: `batch` counts frames, a detector learns from each frame, and `objects` are annotations of frames,
-    a film's one after another. `project` reduces the regions by a PCA fitted on the training split; a vector of mean
-    and maximum or of times is standardised there. With `mirrored` the mirror images are seen, too. `writer` opens the
-    store. The weights of the detector, of the projection and of the scale are written beside it.
+    `word_detector` and `object_detector` are first trained on the training split. They use captions or `objects`, the
+    annotations of all images. Their settings `detector` are epochs, width, learning_rate, batch, mirrored, and a seed
+    that is added to `seed`. `open_network` builds any other network. Where its weights cannot be fetched and `detector`
+    is given, a word_detector replaces it, with a warning on stderr. With `settings.frames` the images are films, and
+    `batch` counts frames. A detector is then trained on each frame, and `objects` are annotations of frames, a film's
+    one after another. `project` reduces the regions by a PCA fitted on the training split; a vector of mean and maximum
+    or of times is standardised there. With `mirrored` the mirror images are extracted too. `writer` opens the store.
+    The weights of the detector, the projection and the scale are written into the same folder.
 
-    Batches that are complete in the folder `work`, which belongs to this extraction alone, are not computed again, and
-    the folder is removed at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into
-    `work`. Images come in the same batches whatever is there already and however many shards there are, so the result
-    is bit-equal. Raises UserError for an image that is missing or cannot be decoded, and for features that are not
-    finite in half precision.
+    The folder `work` belongs to this extraction alone; its complete batches are not computed again, and it is removed
+    at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into `work`. Batches do not
+    depend on existing results or on the number of shards, so the result is bit-equal. Raises UserError for an image
+    that is missing or cannot be decoded, and for features that are not finite in half precision.
     """
     work.mkdir(parents=True, exist_ok=True)
 
@@ -127,7 +128,7 @@ def extract(
     batch = max(batch // frames, 1)
 
     def load(row: int, prepare: Callable[[Any], Tensor]) -> Tensor:
-        path = inside(root, images.file(row))
+        path = path_inside(root, images.file(row))
         try:
             return prepare(open_image(path) if settings.frames is None else look(path))
         except FileNotFoundError:
@@ -152,16 +153,16 @@ def extract(
         assert detector is not None
         if shard is not None:
             raise UserError(f"features.network: {settings.network} is trained first; run the stage without --shard")
-        captions = images if frames == 1 else OfFrames(images, frames)
-        lesson: Lesson = Words(captions, len(images.vocabulary) - 1)  # UNK is no word
+        captions = images if frames == 1 else FrameCaptions(images, frames)
+        lesson: DetectionTask = WordPrediction(captions, len(images.vocabulary) - 1)  # without UNK
         if settings.network == OBJECT_DETECTOR:
-            lesson = Objects(objects)
+            lesson = ObjectDetection(objects)
         trained = _trained_detector(
             images, lesson, load, kept, detector, settings.image_size, frames, batch, seed, device, on_epoch
         )
-        network = of_films(WordDetectorNetwork(trained, settings, device), settings)
+        network = wrap_for_films(WordDetectorNetwork(trained, settings, device), settings)
         network.description["detector"] = dict(detector)
-    sides = [Rows(kept, batch), *([Rows(kept / "mirrored", batch)] if mirrored else [])]
+    sides = [FeatureParts(kept, batch), *([FeatureParts(kept / "mirrored", batch)] if mirrored else [])]
     number, shards = shard or (1, 1)
     batches = _parts(np.arange(len(images)), batch)
     mine = batches[len(batches) * (number - 1) // shards : len(batches) * number // shards]
@@ -178,18 +179,19 @@ def extract(
 
 
 def open_network(settings: NetworkSettings, device: torch.device | str = "cpu") -> Extractor:
-    """The network of a name: torchvision/…, open_clip/…, hub/…, fasterrcnn_resnet50_fpn_v2, or any of timm; with
-    `settings.frames` it sees films.
+    """Build the network of a name: torchvision/…, open_clip/…, hub/…, fasterrcnn_resnet50_fpn_v2, or any of timm.
+
+    With `settings.frames` it takes films.
     """
     kinds: dict[str, Callable[..., Extractor]]
     kinds = {DETECTOR: FasterRCNN, TORCHVISION: TorchvisionNetwork, OPEN_CLIP: ClipNetwork, CAPTIONER: HubNetwork}
     kind = next((kind for prefix, kind in kinds.items() if settings.network.startswith(prefix)), TimmNetwork)
-    return of_films(kind(settings, device), settings)
+    return wrap_for_films(kind(settings, device), settings)
 
 
 def _trained_detector(
-    images: Images,
-    lesson: Lesson,
+    images: CaptionedImages,
+    lesson: DetectionTask,
     load: Load,
     work: Path,
     detector: Mapping[str, Any],
@@ -200,7 +202,7 @@ def _trained_detector(
     device: torch.device | str,
     on_epoch: Callable[[int, dict[str, float]], None],
 ) -> torch.nn.Module:
-    """The detector, trained now, or by an extraction that was killed; frame f of film i is image i · `frames` + f."""
+    """Train the detector, or load the one of a killed extraction; frame f of film i is image i · `frames` + f."""
     import safetensors.torch
 
     path = work / "detector"
@@ -215,11 +217,13 @@ def _trained_detector(
     own = settings.pop("seed")
 
     def small(seen: Any) -> Tensor:
-        return torch.stack([squashed(frame, image_size) for frame in (seen if isinstance(seen, Iterable) else [seen])])
+        return torch.stack(
+            [resize_square(frame, image_size) for frame in (seen if isinstance(seen, Iterable) else [seen])]
+        )
 
     with tempfile.TemporaryDirectory(prefix=".pixels-", dir=work) as scratch:
         shape = (len(images) * frames, 3, image_size, image_size)
-        allocate(Path(scratch) / "pixels", math.prod(shape))  # a full disk is an error here, and not while it is used
+        allocate(Path(scratch) / "pixels", math.prod(shape))  # a full disk fails here, and not while the file is used
         pixels = np.memmap(Path(scratch) / "pixels", np.uint8, "r+", shape=shape)
         with closing(_loaded(load, small, _parts(images.rows("train"), batch))) as loaded:
             for rows, tensors in loaded:
@@ -233,11 +237,20 @@ def _trained_detector(
 
 
 def _compute(
-    images: Images, rows: Rows, network: Extractor, load: Load, batches: Iterable[np.ndarray], mirrored: bool
+    images: CaptionedImages,
+    rows: FeatureParts,
+    network: Extractor,
+    load: Load,
+    batches: Iterable[np.ndarray],
+    mirrored: bool,
 ) -> None:
-    """Write the features of those `batches` that are not in `rows` yet."""
+    """Write the features of those `batches` that are not in `rows` yet.
+
+    Raises UserError for an image whose features are not finite in half precision.
+    """
     missing = [part for part in batches if not rows.holds(int(part[0]))]
-    with closing(_loaded(load, network.prepare, missing)) as loaded:  # its threads end here, whatever happens
+    # the threads end with this block, also after an error
+    with closing(_loaded(load, network.prepare, missing)) as loaded:
         for part, tensors in loaded:
             seen = network([tensor.flip(-1) for tensor in tensors] if mirrored else tensors)
             finite = rows.write(int(part[0]), seen)
@@ -247,8 +260,8 @@ def _compute(
 
 
 def _join(
-    images: Images,
-    sides: Sequence[Rows],
+    images: CaptionedImages,
+    sides: Sequence[FeatureParts],
     network: Extractor,
     out: Path,
     writer: OpenWriter,
@@ -256,13 +269,14 @@ def _join(
     scaled: bool,
     passed: int,
 ) -> None:
-    """Write the store from all rows, of mirror images behind the others, regions projected where `project` says so,
-    but for their last `passed` columns.
+    """Write the store from all rows, with mirror images after the others.
+
+    `project` reduces the regions, except their last `passed` columns; `scaled` standardises the vectors.
     """
     most, size = network.regions_shape
     description, projection, scale = network.description, None, None
     if scaled:
-        scale = Scale.fit(_single(rows["pooled"]) for rows in _training(sides[0], images))
+        scale = Standardisation.fit(_single(rows["pooled"]) for rows in _training(sides[0], images))
         saved = _save(out / "scale.safetensors", {"mean": scale.mean, "deviation": scale.deviation})
         description = {**description, "scale": saved}
     if project is not None:
@@ -272,7 +286,7 @@ def _join(
         saved = _save(out / "projection.safetensors", {"mean": projection.mean, "components": projection.components})
         description = {**description, "projection": {**saved, "explained": round(projection.explained, 6)}}
         size = project + passed
-    fitted, shape, mirrored = Fitted(projection, scale, passed), (most, size), len(sides) > 1
+    fitted, shape, mirrored = FittedTransforms(projection, scale, passed), (most, size), len(sides) > 1
     with writer(out, len(images), network.pooled_size, shape, network.has_boxes, mirrored) as store:
         store.manifest.update(description)
         for side, rows in enumerate(sides):
@@ -285,7 +299,7 @@ def _join(
                 store.write(part + side * len(images), **seen)
 
 
-def _training(rows: Rows, images: Images) -> Iterator[dict[str, np.ndarray]]:
+def _training(rows: FeatureParts, images: CaptionedImages) -> Iterator[dict[str, np.ndarray]]:
     return (rows.read(part) for part in _parts(images.rows("train"), CHUNK))
 
 
@@ -296,7 +310,7 @@ def _regions(seen: Mapping[str, np.ndarray], most: int) -> Tensor:
 def _loaded(
     load: Load, prepare: Callable[[Any], Tensor], parts: Sequence[np.ndarray]
 ) -> Generator[tuple[np.ndarray, list[Tensor]], None, None]:
-    """Images in batches of the rows `parts`, loaded in threads while the consumer works on those before."""
+    """Yield the images of the rows `parts` in batches, loaded in threads while the consumer processes earlier ones."""
     with (
         ThreadPoolExecutor(os.cpu_count()) as pool,
         tqdm(total=sum(map(len, parts)), desc="images", unit="", disable=None) as bar,
@@ -319,12 +333,12 @@ def _parts(rows: np.ndarray, size: int) -> list[np.ndarray]:
 
 
 def _single(half: np.ndarray) -> Tensor:
-    """float32 of float16."""
+    """Convert float16 to float32."""
     return torch.from_numpy(np.ascontiguousarray(half)).float()
 
 
 def _save(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Write a safetensors file; returns its entry in the manifest."""
+    """Write a safetensors file, and return its entry in the manifest."""
     content = _as_bytes(tensors)
     write_atomically(path, content)
     return {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}

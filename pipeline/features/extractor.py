@@ -1,4 +1,4 @@
-"""Networks that extract features: their settings, their output, and the base of all that end in a feature map."""
+"""Networks that extract features: their settings, their output, and the base class of networks with a feature map."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipeline.features.weights import HUB
+from pipeline.features.network_weights import HUB
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """Which network extracts features, with which weights, and how images are prepared for it.
+    """The network that extracts features, its weights, and its preprocessing.
 
     `options` go to the library that builds the network. `mean` and `std` (RGB) replace the network's own. A map is
-    averaged to `cells` × `cells`; `boxes` is how many regions a detector finds. `vector`: an image's vector is the
-    mean and the maximum of its map's cells, not the network's own. `frames`: of films, at most so many, at `rate` a
-    second or spread evenly; `vector: times` has their vectors side by side.
+    averaged to `cells` × `cells`; `boxes` limits the regions of a detector. With `vector: mean_and_max` an image's
+    vector is the mean and the maximum over its map, not the network's own. `frames` is the largest number of frames of
+    a film, at `rate` per second or spread evenly; `vector: times` concatenates their vectors.
     """
 
     network: str
@@ -41,23 +41,23 @@ class NetworkSettings:
 
     @property
     def normalisation(self) -> dict[str, tuple[float, ...]]:
-        """`mean` and `std`, where they are set."""
+        """Return `mean` and `std` where they are set."""
         given = {"mean": self.mean, "std": self.std}
         return {key: tuple(value) for key, value in given.items() if value is not None}
 
     def described(self, weights: Mapping[str, str], preprocessing: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-        """The network's entries in the manifest; `weights` is the source of its weights."""
+        """Return the network's entries in the manifest; `weights` is the source of its weights."""
         names = {"network": self.network, "options": dict(self.options), "weights": weights}
         return {**names, **more, "preprocessing": dict(preprocessing)}
 
 
-class Seen(NamedTuple):
+class ImageFeatures(NamedTuple):
     """The features of B images, each with at most R regions, padded with 0."""
 
     pooled: Tensor  # (B, P)
     regions: Tensor  # (B, R, D)
     region_count: Tensor  # (B,)
-    boxes: Tensor | None = None  # (B, R, 4): x1, y1, x2, y2 as shares of width and height, where regions were detected
+    boxes: Tensor | None = None  # (B, R, 4): x1, y1, x2, y2 as shares of width and height, for detected regions
 
 
 class Extractor(Protocol):
@@ -65,20 +65,20 @@ class Extractor(Protocol):
 
     pooled_size: int  # P
     regions_shape: tuple[int, int]  # (R, D): at most R regions of an image
-    has_boxes: bool  # regions were detected and have their boxes
+    has_boxes: bool  # True for detected regions with boxes
     description: dict[str, Any]  # for the manifest: network, digest of its weights, preprocessing
 
     def prepare(self, image: Image.Image) -> Tensor:
-        """An RGB image as the network's input (3, H, W); called in threads."""
+        """Return an RGB image as the network's input (3, H, W); called in threads."""
         ...
 
-    def __call__(self, images: Sequence[Tensor]) -> Seen:
-        """The features of prepared images; those of an image do not depend on the rest of the batch."""
+    def __call__(self, images: Sequence[Tensor]) -> ImageFeatures:
+        """Return the features of prepared images; an image's features do not depend on the rest of the batch."""
         ...
 
 
 class GridNetwork(ABC):
-    """A network that ends in a feature map (Extractor), whose cells are the regions."""
+    """A network that ends in a feature map, whose cells are the regions; an `Extractor`."""
 
     has_boxes = False
     memory_format = torch.channels_last
@@ -99,18 +99,18 @@ class GridNetwork(ABC):
         self.pooled_size, self.regions_shape = seen.pooled.shape[1], (seen.regions.shape[1], seen.regions.shape[2])
 
     @abstractmethod
-    def _see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Of images (B, 3, S, S) the vectors (B, P) and the maps (B, D, H, W)."""
+    def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the vectors (B, P) and the maps (B, D, H, W) of images (B, 3, S, S)."""
 
     def prepare(self, image: Image.Image) -> Tensor:
         return self._transform(image)
 
     @torch.inference_mode()
-    def __call__(self, images: Sequence[Tensor]) -> Seen:
-        pooled, regions = self._see(torch.stack(list(images)).to(self.device, memory_format=self.memory_format))
+    def __call__(self, images: Sequence[Tensor]) -> ImageFeatures:
+        pooled, regions = self._extract(torch.stack(list(images)).to(self.device, memory_format=self.memory_format))
         if self.vector == "mean_and_max":
             pooled = torch.cat([regions.mean((2, 3)), regions.amax((2, 3))], 1)
         if self.cells is not None:
             regions = F.adaptive_avg_pool2d(regions, self.cells)
         regions = regions.flatten(2).transpose(1, 2)
-        return Seen(pooled, regions, torch.full((len(images),), regions.shape[1]))
+        return ImageFeatures(pooled, regions, torch.full((len(images),), regions.shape[1]))

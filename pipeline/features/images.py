@@ -1,4 +1,4 @@
-"""Opening an image file of any mode as upright 8-bit RGB, within a bound of memory that all threads share."""
+"""Image decoding: files of any mode as upright 8-bit RGB, within a memory limit that all threads share."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from pipeline.errors import UserError, reason
-from pipeline.runtime.films import is_film
+from pipeline.runtime.film_decoding import is_film
 from pipeline.runtime.memory import return_freed
 
 if TYPE_CHECKING:
     from PIL import Image
 
-LARGEST = 25_000_000  # pixels of a decoded image; a larger one is reduced by a whole number
-MEMORY = 800_000_000  # bytes that all threads together decode images in
+LARGEST = 25_000_000  # pixels of a decoded image; a larger one is reduced by an integer factor
+MEMORY = 800_000_000  # bytes for decoding in all threads together
 LARGE = 100_000_000  # bytes of decoding after which freed memory is returned to the system
 STRIP = 1_000_000  # pixels that are converted to RGB at once
-FLAT = ("1", "L", "P")  # modes of one byte a pixel; the others have four
-DECODERS = {  # bytes a pixel that a decoder keeps beside the decoded image, by format
+FLAT = ("1", "L", "P")  # modes of one byte per pixel; the others have four
+DECODERS = {  # bytes per pixel that a decoder keeps in addition to the decoded image, by format
     "PNG": 0, "BMP": 0, "DIB": 0, "PPM": 0, "GIF": 1, "TIFF": 8, "WEBP": 13, "AVIF": 16, "JPEG2000": 24,
 }  # fmt: skip
 UNKNOWN_DECODER = 24
@@ -32,14 +32,14 @@ JPEG = ("JPEG", "MPO")
 
 
 class MemoryBudget:
-    """Bytes that several threads share: a thread that asks for more than are free waits."""
+    """A number of bytes shared by threads: a thread that asks for more than are free waits."""
 
     def __init__(self, size: int):
         self._free, self._changed = size, Condition()
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[None]:
-        """Take `size` bytes, which must not be more than there are in all, until the block ends."""
+        """Reserve `size` bytes, at most the budget's total, until the block ends."""
         with self._changed:
             self._changed.wait_for(lambda: self._free >= size)
             self._free -= size
@@ -55,23 +55,24 @@ BUDGET = MemoryBudget(MEMORY)
 
 
 @contextmanager
-def decoded(
+def decode_within(
     file: Path | IO[bytes], used: int = 4, formats: tuple[str, ...] | None = None, largest: float | None = None
 ) -> Iterator[Image.Image]:
-    """Decode an image file as `open_image` does; the block may use `used` bytes more for each pixel of the result.
+    """Decode an image file as `open_image` does; the block may use `used` further bytes per pixel of the result.
 
-    Threads that would together use more than `MEMORY` bytes wait for each other. `formats`: the names of the formats
-    that are allowed; `largest`: the most megapixels. Raises UserError for an image that needs more than `MEMORY` bytes.
+    Threads that would together use more than `MEMORY` bytes wait for each other. `formats` are the names of allowed
+    formats, `largest` is a limit in megapixels. Raises UserError for an image above it, or one that needs more than
+    `MEMORY` bytes.
     """
     from PIL import Image
 
-    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # the bounds are those below
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # the limits below replace it
     with Image.open(file, formats=formats) as image:
         size = image.width * image.height
         if largest is not None and size > 1_000_000 * largest:
             raise UserError(f"the photo has more than {largest:g} megapixels")
         if image.format in JPEG:
-            decoder = 2 * len(image.getbands()) * size  # the coefficients of a file of several scans
+            decoder = 2 * len(image.getbands()) * size  # the coefficients of a file with several scans
             if (factor := _factor(image)) > 1:
                 image.draft(None, (image.width // factor, image.height // factor))  # type: ignore[arg-type]
         else:
@@ -85,29 +86,29 @@ def decoded(
             )
         with BUDGET.reserve(needed):
             image.load()
-            pixels = shown(image)
-            image.close()  # frees what was decoded
-            if needed > LARGE:  # otherwise the next thread's image is added to what this one has freed
+            pixels = to_upright_rgb(image)
+            image.close()  # frees the decoded pixels
+            if needed > LARGE:  # otherwise the next thread's image adds to the memory that this one has freed
                 return_freed()
             yield pixels
 
 
 def open_image(path: Path) -> Image.Image:
-    """An image file as RGB, rotated by its EXIF orientation; of an animation the first frame.
+    """Return an image file as RGB, rotated by its EXIF orientation; of an animation the first frame.
 
     Transparent pixels are drawn on white; 16-bit grey is scaled to 8 bits. An image of more than 25 megapixels is
-    reduced to at most so many. Raises as `opened` does.
+    reduced to at most 25. Raises as `open_within` does.
     """
-    with opened(path) as image:
+    with open_within(path) as image:
         return image
 
 
 @contextmanager
-def opened(path: Path, used: int = 4) -> Iterator[Image.Image]:
-    """Open an image file as `open_image` does, for a block that uses `used` bytes more for each of its pixels.
+def open_within(path: Path, used: int = 4) -> Iterator[Image.Image]:
+    """Open an image file as `open_image` does, for a block that uses `used` further bytes per pixel.
 
-    Raises FileNotFoundError where there is no file, and UserError where it is empty, cut off, larger than Pillow
-    admits, needs more memory than is given, is a film, or cannot be shown as RGB.
+    Raises FileNotFoundError where there is no file. Raises UserError where it is empty, truncated, larger than Pillow
+    admits, or a film. Raises UserError where it needs more memory than the limit, or cannot be converted to RGB.
     """
     with ExitStack() as stack:
         try:
@@ -115,28 +116,28 @@ def opened(path: Path, used: int = 4) -> Iterator[Image.Image]:
                 raise UserError("the image file is empty (zero bytes)")
             if is_film(path):
                 raise UserError("a film, of which nothing here sees more than one image; set features.main.frames")
-            image = stack.enter_context(decoded(path, used))
+            image = stack.enter_context(decode_within(path, used))
         except FileNotFoundError:
             raise
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
-        except Exception as error:  # decoders of damaged files raise nearly anything
+        except Exception as error:  # decoders raise nearly anything for damaged files
             why = reason(error, 1000).replace(str(path), path.name)
             raise UserError(f"{path}: the image cannot be decoded ({why})") from None
         yield image
 
 
-def shown(image: Image.Image) -> Image.Image:
-    """Return what a viewer shows of a decoded image of any mode: upright 8-bit RGB, without its metadata.
+def to_upright_rgb(image: Image.Image) -> Image.Image:
+    """Return a decoded image of any mode as upright 8-bit RGB without metadata, as a viewer shows it.
 
-    An image of more than 25 megapixels is reduced to at most so many. Raises ValueError for floating-point pixels.
+    An image of more than 25 megapixels is reduced to at most 25. Raises ValueError for floating-point pixels.
     """
     from PIL import Image
 
     factor, (width, height) = _factor(image), image.size
     rows = max(STRIP // width // factor, 1) * factor
     result = Image.new("RGB", (-(-width // factor), -(-height // factor)))
-    for top in range(0, height, rows):  # converted at once, an image with transparency would be in memory five times
+    for top in range(0, height, rows):  # in strips: a whole image with transparency would be in memory five times
         strip = _rgb(image.crop((0, top, width, min(top + rows, height))))
         result.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
     _turn(result, image)
@@ -144,12 +145,12 @@ def shown(image: Image.Image) -> Image.Image:
 
 
 def _factor(image: Image.Image) -> int:
-    """By how much an image's sides are divided, so that it has `LARGEST` pixels at most."""
+    """Return the divisor of an image's sides at which it has at most `LARGEST` pixels."""
     return math.ceil(math.sqrt(image.width * image.height / LARGEST))
 
 
 def _turn(pixels: Image.Image, image: Image.Image) -> None:
-    """Turn `pixels` as the EXIF block of `image` says."""
+    """Turn `pixels` by the EXIF orientation of `image`."""
     from PIL import ExifTags, ImageOps
 
     with suppress(Exception):  # a damaged EXIF block has no orientation; the pixels are undamaged

@@ -1,8 +1,8 @@
-"""Features that were extracted elsewhere, written image by image into the store.
+"""Import of features extracted elsewhere, written image by image into the store.
 
-Four published forms: folders of NumPy files as self-critical.pytorch has them (`cocotalk_fc`, `cocotalk_att`,
-`cocobu_att`), the TSV files of bottom-up-attention, `coco_detections.hdf5` of meshed-memory-transformer, and
-`vdl_img_vgg.h5` of visDial.pytorch. Nothing in them is unpickled, and only a few images are in memory at a time.
+Four published forms: folders of NumPy files as in self-critical.pytorch (`cocotalk_fc`, `cocotalk_att`, `cocobu_att`),
+the TSV files of bottom-up-attention, `coco_detections.hdf5` of meshed-memory-transformer, and `vdl_img_vgg.h5` of
+visDial.pytorch. Nothing in them is unpickled, and only a few images are in memory at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from pipeline.errors import UserError, reason
 from pipeline.runtime.files import sha256
-from pipeline.runtime.untrusted import MOST, array, dataset, inside, plain
+from pipeline.runtime.untrusted import MOST, path_inside, read_dataset, read_npy, require_plain_file
 
 if TYPE_CHECKING:
     from pipeline.features.extract import OpenWriter
@@ -37,13 +37,13 @@ AT_ONCE = 64  # images
 COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 FIRST = "the first of each image, in the order of its file"
 CONFIDENT = "the most confident of each image, in the order of the file"
-PARSING = threading.Lock()  # of NumPy's headers: Python's parser may raise SystemError in threads before 3.12
+PARSING = threading.Lock()  # for NumPy's headers: Python's parser may raise SystemError in threads before 3.12
 UNREADABLE = (ValueError, LookupError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
 Digests = dict[str, str]  # name of a source → SHA-256
 
 
-class Found(NamedTuple):
-    """What a file contains of the image in row `row`."""
+class ImportedRow(NamedTuple):
+    """The features of the image in row `row` of the data set, as a file contains them."""
 
     row: int
     file: str
@@ -64,19 +64,24 @@ def import_features(
 ) -> None:
     """Write the features of the images `ids` into the folder `out`.
 
-    `form` is npy_folders (`regions`: a folder of ID.npz, key `feat`, or ID.npy; (n, D), or a grid (H, W, D)), tsv (one
-    file or several), detections (an HDF5 file of `ID_features` (n, D)), or visdial (an HDF5 file of grids (N, H, W, D),
-    `images_train` and `images_val`, and the JSON file whose `img_train` and `img_val` say of which images). Of more
-    than `regions_kept` regions the most confident are kept where the file has confidences (`ID_cls_prob`), else the
-    first. `pooled` is a folder of ID.npy (P,); without it the vector is the mean of all regions of an image. Of tsv the
-    regions' boxes are kept too; those of detections (`ID_boxes`) are not: they are in pixels, and the file does not say
-    how large an image is. `writer` opens the store. Raises UserError, one line with image and file, for what is
-    missing, damaged or of another size than the rest.
+    `form` is one of these:
+
+    npy_folders  `regions` is a folder of ID.npz, key `feat`, or ID.npy: (n, D), or a grid (H, W, D)
+    tsv          one file or several, with the regions' boxes
+    detections   an HDF5 file of `ID_features` (n, D)
+    visdial      an HDF5 file of grids (N, H, W, D), `images_train` and `images_val`, and a JSON file whose `img_train`
+                 and `img_val` name their images
+
+    Of more than `regions_kept` regions the most confident are kept where the file has confidences (`ID_cls_prob`), else
+    the first. `pooled` is a folder of ID.npy (P,); without it the vector is the mean of an image's regions. The boxes
+    of detections (`ID_boxes`) are not imported: they are in pixels, and the file does not state the images' sizes.
+    `writer` opens the store. Raises UserError, one line with image and file, for features that are missing, damaged or
+    of another size than the rest.
     """
     paths = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
     sources: dict[str, Digests] = {"regions": {}}
     read = {"tsv": _of_tsv, "detections": _of_detections, "npy_folders": _of_folders, "visdial": _of_visdial}[form]
-    with closing(read(ids, paths, sources["regions"])) as found:  # its threads end here, whatever happens
+    with closing(read(ids, paths, sources["regions"])) as found:  # the threads end with this block, also after an error
         vectors = None
         if pooled is not None:
             sources["pooled"] = {}
@@ -124,8 +129,11 @@ def import_features(
             )
 
 
-def _checked(image: Found, id_: str, vectors: _Folder | None, kept: int) -> tuple[Found, np.ndarray]:
-    """The image with regions (n, D), and its vector (P,). A grid is not cut: its first cells are the upper edge."""
+def _checked(image: ImportedRow, id_: str, vectors: _Folder | None, kept: int) -> tuple[ImportedRow, np.ndarray]:
+    """Return the image with regions (n, D), and its vector (P,).
+
+    Raises UserError for a grid of more than `kept` cells, which is not cut: its first cells are the upper edge.
+    """
     regions = image.regions
     if regions.ndim == 3:
         cells = regions.shape[0] * regions.shape[1]
@@ -147,23 +155,26 @@ def _require_numbers(values: np.ndarray, dimensions: int, where: str, wanted: st
         raise UserError(f"{where} {values.shape} {values.dtype}, but {wanted} floating-point numbers are needed")
 
 
-def _of_folders(ids: Sequence[str], folders: Sequence[Path], digests: Digests) -> Generator[Found, None, None]:
+def _of_folders(ids: Sequence[str], folders: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
     folder = _Folder(folders[0], digests)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(0, len(ids), AT_ONCE):
             for row, (features, file) in enumerate(pool.map(folder.read, ids[start : start + AT_ONCE]), start):
-                yield Found(row, str(file), features)
+                yield ImportedRow(row, str(file), features)
 
 
-def _of_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[Found, None, None]:
-    """The first undamaged line of each image; in the published files some images have two, one of them damaged."""
+def _of_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
+    """Yield the first undamaged line of each image: in the published files some have two, one of them damaged.
+
+    Raises UserError for an image without one.
+    """
     rows = {id_.encode(): row for row, id_ in enumerate(ids)}
     read = np.zeros(len(ids), bool)
     damaged: dict[int, str] = {}
     for file in files:
         digest = hashlib.sha256()
         try:
-            with open(plain(file), "rb") as lines:
+            with open(require_plain_file(file), "rb") as lines:
                 for number, line in enumerate(iter(lambda: lines.readline(MOST), b""), 1):
                     digest.update(line)
                     if len(line) == MOST:
@@ -177,7 +188,7 @@ def _of_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Gene
                         damaged.setdefault(row, f"{file}, line {number}: image {ids[row]} cannot be read ({error})")
                         continue
                     read[row] = True
-                    yield Found(row, f"{file}, line {number}", features, boxes)
+                    yield ImportedRow(row, f"{file}, line {number}", features, boxes)
         except OSError as error:
             raise UserError(f"{file}: the TSV file cannot be read ({error.strerror})") from None
         digests[str(file)] = digest.hexdigest()
@@ -187,7 +198,7 @@ def _of_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Gene
 
 
 def _line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Regions (n, D) of a line, and boxes (n, 4) as shares of the image's sides. ValueError where it is damaged."""
+    """Return the regions (n, D) of a line, and boxes (n, 4) as shares of the image's sides; ValueError if damaged."""
     fields = line.rstrip(b"\r\n").split(b"\t")
     if len(fields) != len(COLUMNS):
         raise ValueError(f"{len(fields)} columns instead of {', '.join(COLUMNS)}")
@@ -202,22 +213,22 @@ def _line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
     return features.reshape(count, -1), np.clip(boxes / sides, 0, 1)
 
 
-def _of_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[Found, None, None]:
+def _of_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
     import h5py
 
     file = files[0]
     try:
-        opened = h5py.File(plain(file), "r")
+        opened = h5py.File(require_plain_file(file), "r")
     except OSError as error:
         why = "there is none" if isinstance(error, FileNotFoundError) else reason(error)
         raise UserError(f"{file}: the HDF5 file of detections cannot be read ({why})") from None
     with opened:
         for row, id_ in enumerate(ids):
             try:
-                features = dataset(opened, f"{id_}_features")[()]
-                # the first class is the background; the score of its best other class is a region's confidence
+                features = read_dataset(opened, f"{id_}_features")[()]
+                # the first class is the background; a region's confidence is the score of its best other class
                 name = f"{id_}_cls_prob"
-                likely = dataset(opened, name)[:, 1:].max(axis=1) if name in opened else None
+                likely = read_dataset(opened, name)[:, 1:].max(axis=1) if name in opened else None
             except UserError:
                 raise
             except KeyError:
@@ -226,24 +237,24 @@ def _of_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) 
                 raise UserError(f"{file}: the features of image {id_} cannot be read ({reason(error)})") from None
             if likely is not None and len(likely) != len(features):
                 raise UserError(f"{file}: image {id_} has {len(features)} regions, but {len(likely)} in {id_}_cls_prob")
-            yield Found(row, str(file), features, confidence=likely)
+            yield ImportedRow(row, str(file), features, confidence=likely)
     digests[str(file)] = sha256(file)
 
 
-def _of_visdial(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[Found, None, None]:
+def _of_visdial(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
     import h5py
 
     file, params = files
     try:
-        named = json.loads(plain(params).read_text(encoding="utf-8"))
-        opened = h5py.File(plain(file), "r")
+        named = json.loads(require_plain_file(params).read_text(encoding="utf-8"))
+        opened = h5py.File(require_plain_file(file), "r")
     except (OSError, ValueError) as error:
         raise UserError(f"{file}, {params}: the features of VisDial cannot be read ({reason(error)})") from None
     with opened:
         places: dict[str, tuple[str, int]] = {}
         for split in [key.removeprefix("images_") for key in opened if key.startswith("images_")]:
             images = named.get(f"img_{split}", named.get(f"unique_img_{split}", []))
-            rows = len(dataset(opened, f"images_{split}"))
+            rows = len(read_dataset(opened, f"images_{split}"))
             if len(images) != rows:
                 raise UserError(
                     f"{file}: images_{split} has {rows} rows, but {params} names {len(images)} images of it"
@@ -254,20 +265,20 @@ def _of_visdial(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> 
             if id_ not in places:
                 raise UserError(f"{file}: image {id_} has no features there; {params} does not name it")
             name, at = places[id_]
-            yield Found(row, str(file), dataset(opened, name)[at])
+            yield ImportedRow(row, str(file), read_dataset(opened, name)[at])
     digests |= {str(path): sha256(path) for path in files}
 
 
 class _Folder:
-    """A folder of ID.npz, key `feat`, or ID.npy; `digests` gets those of the files that were read, by name."""
+    """A folder of ID.npz, key `feat`, or ID.npy; `digests` collects the digests of the files read, by name."""
 
     def __init__(self, folder: Path, digests: Digests):
         self.folder, self.digests = folder, digests
 
     def read(self, id_: str) -> tuple[np.ndarray, Path]:
-        """The features of image `id_`, and their file."""
+        """Return the features of image `id_`, and their file; raises UserError where they are missing or damaged."""
         for ending in ("npz", "npy"):
-            file = plain(inside(self.folder, f"{id_}.{ending}"))
+            file = require_plain_file(path_inside(self.folder, f"{id_}.{ending}"))
             try:
                 content = file.read_bytes()
                 self.digests[file.name] = hashlib.sha256(content).hexdigest()
@@ -277,7 +288,7 @@ class _Folder:
                             raise ValueError(f"feat.npy says to have more than {MOST:,} bytes")
                         content = archive.read("feat.npy")
                 with PARSING:
-                    return array(content), file
+                    return read_npy(content), file
             except FileNotFoundError:
                 continue
             except (OSError, *UNREADABLE) as error:
@@ -286,7 +297,7 @@ class _Folder:
 
 
 def _described(digests: Digests) -> dict[str, object]:
-    """One digest of all files: that of their names and digests, in the order of names."""
+    """Return one digest of all files, computed from their names and digests in the order of names."""
     if len(digests) == 1:
         [(name, digest)] = digests.items()
         return {"file": name, "sha256": digest}

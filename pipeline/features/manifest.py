@@ -1,4 +1,4 @@
-"""What a set of features was made with, as its manifest says it: types and ranges of every entry."""
+"""The manifest of a set of features: types and ranges of every entry."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from pydantic import Field, model_validator
 from pipeline.ranges import Channels, Count, Natural, Pixels, Share
 from pipeline.runtime.records import Digest, Line, Record
 
-MOST_PIXELS = 2**24  # numbers in what a network sees of one image or film, a third of them
+MOST_PIXELS = 2**24  # side² times frames of a network's input
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]  # of a file in the folder
 Deviation = Annotated[list[Annotated[float, Ge(1e-4)]], Field(min_length=3, max_length=3)]
 Regions = Annotated[int, Ge(1), Le(1000)]
 
 
-class Source(Record):
-    """Where weights are from, and their digest."""
+class WeightsSource(Record):
+    """The source of weights, and their digest."""
 
     source: Line | None = None
     file: Line | None = None
     sha256: Digest
 
 
-class Fitted(Record):
-    """A file of what was fitted to features, and its digest."""
+class FittedFile(Record):
+    """A file of transforms fitted to features, and its digest."""
 
     file: Name
     sha256: Digest
     explained: Annotated[float, Ge(-0.01), Le(1.01)] | None = None
 
 
-class Boxes(Record):
-    """How many regions a detector gives."""
+class BoxLimits(Record):
+    """The limits of a detector's number of regions."""
 
     fixed: Regions | None = None
     least: Regions | None = None
@@ -50,7 +50,7 @@ class Boxes(Record):
 
 
 class Preprocessing(Record):
-    """How images are prepared; the size has one of three names."""
+    """The preprocessing of images; the size has one of three names."""
 
     input_size: Annotated[list[Pixels], Field(min_length=3, max_length=3)] | None = None
     size: Pixels | Annotated[list[Pixels], Field(min_length=2, max_length=2)] | None = None
@@ -63,7 +63,7 @@ class Preprocessing(Record):
 
     @property
     def side(self) -> int:
-        """The side of the square that is seen, or the shorter side of what is; in pixels."""
+        """Return the side of the network's square input, or the shorter side of its input; in pixels."""
         size = self.input_size or self.size or self.shortest
         assert size is not None
         return size[-1] if isinstance(size, list) else size
@@ -76,7 +76,7 @@ class Preprocessing(Record):
 
 
 class Shape(Record):
-    """The store's: rows, numbers of a vector, regions of an image, numbers of a region."""
+    """The shape of the store: images, vector size, regions per image, region size."""
 
     M: Annotated[int, Ge(0)]
     P: Count
@@ -85,13 +85,13 @@ class Shape(Record):
 
 
 class Manifest(Record):
-    """A network with its preprocessing and what was fitted to its features; imported features have another form."""
+    """A network with its preprocessing and fitted transforms; imported features have another form."""
 
     network: Line
     preprocessing: Preprocessing
-    weights: Source
+    weights: WeightsSource
     options: Mapping[str, Any] = Field(default_factory=dict)
-    boxes: Boxes | None = None
+    boxes: BoxLimits | None = None
     cells: Annotated[int, Ge(1), Le(64)] | None = None
     project: Count | None = None
     vector: Literal["mean_and_max", "times"] | None = None
@@ -99,8 +99,8 @@ class Manifest(Record):
     rate: Annotated[float, Gt(0), Le(1000)] | None = None
     mirrored: bool = False
     detector: Mapping[str, Any] | None = None
-    projection: Fitted | None = None
-    scale: Fitted | None = None
+    projection: FittedFile | None = None
+    scale: FittedFile | None = None
     crc: Annotated[int, Ge(0), Lt(2**32)] | None = None
     shape: Shape | None = None
 

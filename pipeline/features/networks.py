@@ -1,7 +1,7 @@
 """Networks of timm and torchvision, of which the last feature map is used.
 
-The preprocessing is the network's own, but the image is squashed to its square: a caption describes the entire image,
-so nothing is cropped. The vector is the mean over the map.
+The preprocessing is the network's own, except that the image is squashed to its square: a caption describes the entire
+image, so nothing is cropped. The vector is the mean over the map.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.weights import HUB, check_fit, hugging_face_file, load_local, load_torchvision
+from pipeline.features.network_weights import HUB, check_fit, hugging_face_file, load_local, load_torchvision
 from pipeline.runtime.options import checked_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -25,11 +25,13 @@ TORCHVISION = "torchvision/"
 
 
 class TimmNetwork(GridNetwork):
-    """Any network of timm: its last feature map."""
+    """Any network of timm, with its last feature map."""
 
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
-        """Raises UserError for an unknown name, an option that the network does not take, or weights that are missing
-        or of another network.
+        """Build the network.
+
+        Raises UserError for an unknown name, an option that the network does not take, or weights that are missing or
+        of another network.
         """
         declare_operators()
         from timm.data import resolve_data_config
@@ -40,19 +42,19 @@ class TimmNetwork(GridNetwork):
         shown = {key: config[key] for key in ("input_size", "interpolation", "mean", "std")}
         super().__init__(model, _squashing(shown), settings, settings.described(source, shown), device)
 
-    def _see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         last = _timm_map(self.model, pixels)
         return last.mean((2, 3)), last
 
 
 class TorchvisionNetwork(GridNetwork):
-    """A classifier of torchvision that averages a feature map, such as its ResNets: that map.
+    """A classifier of torchvision that averages a feature map, such as a ResNet, with that map.
 
     `torchvision/resnet101` has torchvision's default weights, `torchvision/resnet101.IMAGENET1K_V1` the named ones.
     """
 
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
-        """Raises UserError as TimmNetwork does."""
+        """Build the network; raises UserError as TimmNetwork does, and for a network without an averaged map."""
         declare_operators()
         from torchvision import models
 
@@ -83,7 +85,7 @@ class TorchvisionNetwork(GridNetwork):
         }
         super().__init__(model, _squashing(shown), settings, settings.described(source, shown), device)
 
-    def _see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         last = self._trunk(pixels)
         return last.mean((2, 3)), last
 
@@ -95,7 +97,7 @@ def _squashing(preprocessing: Mapping[str, Any]) -> Callable[[Image.Image], Tens
 
 
 def torchvision_model(name: str, options: dict[str, Any]) -> nn.Module:
-    """A network of torchvision, its weights still to be loaded; UserError for options that it does not take."""
+    """Build a network of torchvision without its weights; raises UserError for options that it does not take."""
     from torchvision import models
 
     options = checked_options("torchvision", name, options)
@@ -108,7 +110,7 @@ def torchvision_model(name: str, options: dict[str, Any]) -> nn.Module:
 
 
 def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Module, dict[str, str]]:
-    """The network with its weights, and the source of these for the manifest."""
+    """Build the network with its weights, and return it with their source for the manifest."""
     import timm
 
     if name not in timm.list_models() and name.split(".")[0] not in timm.list_models():
@@ -131,7 +133,7 @@ def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Mo
 
 
 def _timm_map(model: Any, pixels: Tensor) -> Tensor:
-    """(B, D, H, W), whether the network ends in such a map, in (B, H, W, D), or in tokens (B, prefix + H·W, D)."""
+    """Return the last map as (B, D, H, W), from that form, from (B, H, W, D), or from tokens (B, prefix + H·W, D)."""
     features = model.forward_features(pixels)
     if features.dim() == 3:
         features = features[:, getattr(model, "num_prefix_tokens", 0) :]

@@ -1,8 +1,8 @@
 """A small ResNet trained on boxes of objects with names and attributes, where data have such annotations.
 
-Anderson et al., Bottom-up and top-down attention (CVPR 2018), train the eyes of captioners on objects and attributes
-(Visual Genome's). Here each cell of the last map predicts the labels of the objects that cover it, and the whole image
-those of the scene.
+Anderson et al., Bottom-up and top-down attention (CVPR 2018), train the feature extractors of captioners on objects and
+attributes (Visual Genome's). Here each cell of the last map predicts the labels of the objects that cover it. The whole
+image predicts the labels of the scene.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from pipeline.features.word_detector import WordDetector
 
-COVERED = 0.3  # of a cell by an object's box, for the cell to have its labels
+COVERED = 0.3  # share of a cell that an object's box must cover for the cell to have its labels
 Box = tuple[float, float, float, float]
 
 
-class Annotated(NamedTuple):
-    """What is known of one image: labels of the scene, and of the object in each box.
+class AnnotatedImage(NamedTuple):
+    """The annotation of one image: labels of the scene, and of the object in each box.
 
     Boxes are left, top, right, bottom in fractions of the image, y downwards.
     """
@@ -34,7 +34,7 @@ class Annotated(NamedTuple):
 
 
 class ObjectDetector(nn.Module):
-    """Images (B, 3, S, S), 0 … 255 → logits of `labels` of objects in each cell, and of `scene` labels of the image."""
+    """A network from images (B, 3, S, S) in 0 … 255 to logits of object `labels` per cell and of `scene` labels."""
 
     def __init__(self, labels: int, scene: int, width: int):
         super().__init__()
@@ -42,44 +42,44 @@ class ObjectDetector(nn.Module):
         self.objects = nn.Conv2d(4 * width, labels, 1)
 
     def regions(self, pixels: Tensor) -> Tensor:
-        """(B, 4·width, H, W): the last feature map, not negative."""
+        """Return the last feature map (B, 4·width, H, W), not negative."""
         return self.whole.regions(pixels)
 
     def pooled(self, regions: Tensor) -> Tensor:
-        """(B, 8·width): mean and maximum over the cells, each standardised over the training images."""
+        """Return (B, 8·width): mean and maximum over the cells, each standardised over the training images."""
         return self.whole.pooled(regions)
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, labels, H, W) and (B, scene)."""
+        """Return logits (B, labels, H, W) of object labels and (B, scene) of scene labels."""
         regions = self.regions(pixels)
         return self.objects(regions), self.whole.words(self.pooled(regions))
 
 
 @dataclass(frozen=True, eq=False)
-class Objects:
-    """What an ObjectDetector learns, by binary cross-entropy: the labels of images by row."""
+class ObjectDetection:
+    """The task of an `ObjectDetector`, by binary cross-entropy: the labels of images by row."""
 
-    images: Sequence[Annotated]
+    images: Sequence[AnnotatedImage]
 
     @cached_property
     def labels(self) -> Mapping[str, int]:
-        """The labels of objects, numbered in alphabetical order."""
+        """Return the labels of objects, numbered in alphabetical order."""
         return _numbered(label for image in self.images for _, labels in image.objects for label in labels)
 
     @cached_property
     def scene(self) -> Mapping[str, int]:
-        """The labels of scenes, the same."""
+        """Return the labels of scenes, numbered in alphabetical order."""
         return _numbered(label for image in self.images for label in image.scene)
 
     def network(self, width: int) -> ObjectDetector:
-        """A detector that knows nothing yet."""
+        """Build an untrained detector."""
         return ObjectDetector(len(self.labels), len(self.scene), width)
 
     def begin(self, detector: ObjectDetector, rows: np.ndarray) -> None:
-        """Nothing: half of all labels may hold."""
+        """Do nothing: up to half of all labels may hold, which suits the default initialisation."""
 
     def loss(self, detector: ObjectDetector, shown: Tensor, images: np.ndarray, turned: np.ndarray) -> Tensor:
-        """Summed over cells, labels and images."""
+        """Return the loss summed over cells, labels and images."""
         objects, scene = detector(shown)
         known = [self.images[row] for row in images.tolist()]
         cells = np.stack([self.cells(each, *objects.shape[2:]) for each in known])
@@ -91,8 +91,8 @@ class Objects:
         losses = [F.binary_cross_entropy_with_logits(a, b.to(a.device), reduction="sum") for a, b in pairs]
         return losses[0] + losses[1]
 
-    def cells(self, image: Annotated, height: int, width: int) -> np.ndarray:
-        """(labels, height, width) float: 1 where an object with the label covers enough of the cell."""
+    def cells(self, image: AnnotatedImage, height: int, width: int) -> np.ndarray:
+        """Return (labels, height, width) float: 1 where an object with the label covers enough of the cell."""
         targets = np.zeros((len(self.labels), height, width), np.float32)
         for (left, top, right, bottom), labels in image.objects:
             covered = np.outer(_covered(top, bottom, height), _covered(left, right, width)) >= COVERED
@@ -105,6 +105,6 @@ def _numbered(labels: Iterable[str]) -> dict[str, int]:
 
 
 def _covered(start: float, end: float, cells: int) -> np.ndarray:
-    """The share of each of so many equal cells of [0, 1] that lies between `start` and `end`."""
+    """Return the share of each of `cells` equal cells of [0, 1] that lies between `start` and `end`."""
     edges = np.arange(cells + 1) / cells
     return np.clip(np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1]), 0, None) * cells

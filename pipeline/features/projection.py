@@ -1,4 +1,4 @@
-"""What is fitted on the training split: principal components of regions, and the scale of vectors."""
+"""Transforms fitted on the training split: principal components of regions, and the scale of vectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.errors import UserError
 
 @dataclass(frozen=True)
 class Projection:
-    """x ↦ components · (x − mean): the directions of largest variance, not whitened."""
+    """x ↦ components · (x − mean): a projection on the directions of largest variance, not whitened."""
 
     mean: Tensor  # (D,) float32
     components: Tensor  # (k, D) float32, orthonormal rows, largest variance first
@@ -21,14 +21,14 @@ class Projection:
 
     @classmethod
     def fit(cls, parts: Iterable[Tensor], size: int) -> Projection:
-        """The `size` principal components of vectors that come in parts (n, D); sums are float64.
+        """Fit the `size` principal components of vectors that come in parts (n, D); sums are float64.
 
         The sign of a component makes its largest entry positive. Raises UserError where `size` is more than D.
         """
         count, origin, total, products = 0, torch.zeros(0), torch.zeros(0), torch.zeros(0)
         for part in parts:
             if count == 0:
-                origin = part.mean(0)  # near the mean, so that nothing cancels
+                origin = part.mean(0)  # close to the mean, to avoid cancellation
                 total = torch.zeros(part.shape[1], dtype=torch.float64)
                 products = torch.zeros(part.shape[1], part.shape[1], dtype=torch.float64)
             centred = part - origin
@@ -45,20 +45,20 @@ class Projection:
         return cls((mean + origin).float(), (components * largest.sign()).float().contiguous(), kept)
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """(…, D) → (…, k)."""
+        """Project vectors (…, D) to (…, k)."""
         return (vectors - self.mean) @ self.components.T
 
 
 @dataclass(frozen=True)
-class Scale:
-    """x ↦ (x − mean) / deviation, dimension by dimension."""
+class Standardisation:
+    """x ↦ (x − mean) / deviation, a standardisation of each dimension."""
 
     mean: Tensor  # (P,) float32
     deviation: Tensor  # (P,) float32
 
     @classmethod
-    def fit(cls, parts: Iterable[Tensor]) -> Scale:
-        """Mean and standard deviation of vectors that come in parts (n, P), in float64; what is constant stays 0."""
+    def fit(cls, parts: Iterable[Tensor]) -> Standardisation:
+        """Fit mean and standard deviation of vectors in parts (n, P), in float64; constant dimensions become 0."""
         count, total, squares = 0, torch.zeros(()), torch.zeros(())
         for part in parts:
             count, wide = count + len(part), part.double()
@@ -68,23 +68,23 @@ class Scale:
         return cls(mean.float(), torch.where(deviation > 0, deviation, 1).float())
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """(…, P) → (…, P)."""
+        """Standardise vectors (…, P)."""
         return (vectors - self.mean) / self.deviation
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """What becomes of a network's features by what was fitted; None: they stay as they are.
+class FittedTransforms:
+    """The transforms fitted to a network's features; None leaves them unchanged.
 
-    The last `passed` columns of regions, which say when a region is seen, are not projected.
+    The last `passed` columns of regions, which encode a region's time, are not projected.
     """
 
     projection: Projection | None = None
-    scale: Scale | None = None
+    scale: Standardisation | None = None
     passed: int = 0
 
     def __call__(self, pooled: Tensor, regions: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Vectors (B, P) and regions (B, R, D), of which `count` (B,) exist → (B, P) and (B, R, k), 0 where none is."""
+        """Transform vectors (B, P) and regions (B, R, D) to (B, P) and (B, R, k), 0 beyond `count` (B,) regions."""
         if self.scale is not None:
             pooled = self.scale(pooled)
         if self.projection is not None:

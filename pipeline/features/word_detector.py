@@ -1,6 +1,6 @@
 """A small ResNet trained to predict the captions' words, for data without pretrained weights.
 
-Fang et al., From captions to visual concepts and back (CVPR 2015), predict words as labels of images; here the target
+Fang et al., From captions to visual concepts and back (CVPR 2015), predict words as labels of images. Here the target
 of a word is the share of an image's captions that contain it.
 """
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-class Captions(Protocol):
+class CaptionReferences(Protocol):
     """The captions of images, as tokens."""
 
     def references(self, images: np.ndarray) -> np.ndarray:
-        """(n, K, T): up to K captions of T tokens of n images, padded with 0."""
+        """Return (n, K, T): up to K captions of T tokens of n images, padded with 0."""
         ...
 
 
 class WordDetector(nn.Module):
-    """Images (B, 3, S, S), 0 … 255 → a map (B, 4·width, S/16, S/16) → one vector → logits of V words."""
+    """A network from images (B, 3, S, S), 0 … 255, to a map (B, 4·width, S/16, S/16), a vector, and logits (B, V)."""
 
     def __init__(self, words: int, width: int):
         super().__init__()
@@ -43,11 +43,11 @@ class WordDetector(nn.Module):
         self.words = nn.Linear(8 * width, words)
 
     def regions(self, pixels: Tensor) -> Tensor:
-        """(B, 4·width, H, W): the last feature map, not negative."""
+        """Return the last feature map (B, 4·width, H, W), not negative."""
         return self.stages(self.stem(pixels / 127.5 - 1))
 
     def pooled(self, regions: Tensor) -> Tensor:
-        """(B, 8·width): mean and maximum over the cells, each standardised over the training images."""
+        """Return (B, 8·width): mean and maximum over the cells, each standardised over the training images."""
         return self.standardised(torch.cat([regions.mean((2, 3)), regions.amax((2, 3))], 1))
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class WordDetector(nn.Module):
 
 
 class _Residual(nn.Module):
-    """Two convolutions beside a shortcut (He et al. 2016, basic block)."""
+    """Two convolutions with a shortcut (He et al. 2016, basic block)."""
 
     def __init__(self, size: int, out: int, stride: int):
         super().__init__()
@@ -75,7 +75,7 @@ def _convolution(size: int, out: int, stride: int) -> nn.Sequential:
 
 
 def word_shares(references: np.ndarray, words: int) -> Tensor:
-    """(n, words) float: the share of each image's captions (n, K, T) that contain each of the words 1 … `words`."""
+    """Return (n, words) float: the share of each image's captions (n, K, T) that contain each word 1 … `words`."""
     tokens = torch.from_numpy(references.astype(np.int64))
     captions = (tokens != EOS).any(-1).sum(-1, keepdim=True)
     held = torch.zeros(*tokens.shape[:2], int(max(words, references.max(initial=0))) + 1)
@@ -83,33 +83,33 @@ def word_shares(references: np.ndarray, words: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Words:
-    """What a WordDetector learns: words 1 … `words`, by binary cross-entropy with the share of captions that have them.
+class WordPrediction:
+    """The task of a `WordDetector`: the share of captions with each word 1 … `words`, by binary cross-entropy.
 
     Mirrored images would make "left of" false.
     """
 
-    captions: Captions
+    captions: CaptionReferences
     words: int
 
     def network(self, width: int) -> WordDetector:
-        """A detector that knows nothing yet."""
+        """Build an untrained detector."""
         return WordDetector(self.words, width)
 
     def begin(self, detector: WordDetector, rows: np.ndarray) -> None:
-        """Start the biases at each word's frequency, so that no epoch is spent on learning it."""
+        """Initialise the biases with each word's frequency, so that no epoch is spent on learning it."""
         share = word_shares(self.captions.references(rows[:2000]), self.words).mean(0).clamp(1e-4, 1 - 1e-4)
         with torch.no_grad():
             detector.words.bias.copy_(torch.logit(share))
 
     def loss(self, detector: WordDetector, shown: Tensor, images: np.ndarray, turned: np.ndarray) -> Tensor:
-        """Summed over words and images `images` (B,), whose pixels are `shown` (B, 3, S, S)."""
+        """Return the loss summed over words and the images `images` (B,), whose pixels are `shown` (B, 3, S, S)."""
         targets = word_shares(self.captions.references(images), self.words).to(shown.device)
         return F.binary_cross_entropy_with_logits(detector(shown), targets, reduction="sum")
 
 
 class WordDetectorNetwork(GridNetwork):
-    """A detector that was trained here as an Extractor: the vector is [mean, maximum] over its last map's cells.
+    """A detector trained in this project as an `Extractor`: the vector is [mean, maximum] over its last map's cells.
 
     The image is squashed to the square, (3, S, S) uint8.
     """
@@ -118,15 +118,15 @@ class WordDetectorNetwork(GridNetwork):
         size = settings.image_size
         preprocessing = {"input_size": [3, size, size], "interpolation": "bicubic"}
         description = {"network": settings.network, "preprocessing": preprocessing}
-        super().__init__(detector, partial(squashed, size=size), settings, description, device)
+        super().__init__(detector, partial(resize_square, size=size), settings, description, device)
 
-    def _see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         regions = self.model.regions(pixels.float())
         return self.model.pooled(regions), regions
 
 
-def squashed(image: Image.Image, size: int) -> Tensor:
-    """(3, size, size) uint8 of an RGB image."""
+def resize_square(image: Image.Image, size: int) -> Tensor:
+    """Return an RGB image resized to (3, size, size) uint8."""
     from PIL import Image as Pillow
 
     return torch.from_numpy(np.array(image.resize((size, size), Pillow.Resampling.BICUBIC)).transpose(2, 0, 1).copy())

@@ -1,1 +1,1 @@
-"""The embedded data set of moving pictures: drawn films whose facts are known, with captions that tell what happens."""
+"""The embedded data set of moving images: drawn films with known facts, and captions that describe their events."""

@@ -1,4 +1,4 @@
-"""`python -m pipeline.films --sheet docs/films.png`: some films, eight frames of each, with one of its captions."""
+"""`python -m pipeline.films --sheet docs/films.png`: write a sheet of films, eight frames and one caption of each."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from pipeline.films.captions import describe
-from pipeline.films.draw import draw_film
-from pipeline.films.sample import sample_film
-from pipeline.runtime.command import finish
+from pipeline.films.draw_film import draw_film
+from pipeline.films.film_captions import describe_film
+from pipeline.films.sample_films import sample_film
+from pipeline.runtime.command import run_command
 from pipeline.runtime.files import atomic_path
 
 GAP, LINE, FRAMES = 10, 18, 8
 
 
 def sheet(seed: int, films: list[int], side: int) -> Image.Image:
-    """A row for each of the films with these numbers, and below it its caption of most claims.
+    """Return an image with a row of frames for each of the films, and below it the film's caption of most claims.
 
-    `side` is the width of a frame in pixels.
+    `films` holds the films' numbers. `side` is the width of a frame in pixels.
     """
     font = ImageFont.load_default(12)
     width, height = FRAMES * (side + 2) + 2 * GAP, side + LINE + GAP
@@ -30,7 +30,7 @@ def sheet(seed: int, films: list[int], side: int) -> Image.Image:
         film, y = sample_film(seed, number), GAP + row * height
         for n, frame in enumerate(draw_film(film, seed, FRAMES, side)):
             picture.paste(frame, (GAP + n * (side + 2), y))
-        richest = max(describe(film, seed, number), key=lambda caption: len(caption.claims))
+        richest = max(describe_film(film, seed, number), key=lambda caption: len(caption.claims))
         pen.text((GAP, y + side + 2), richest.raw, fill=(60, 60, 68), font=font)
     return picture
 
@@ -49,4 +49,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(finish("pipeline.films", main))
+    sys.exit(run_command("pipeline.films", main))

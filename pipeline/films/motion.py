@@ -1,23 +1,23 @@
-"""Where an actor is at each moment: from its events to pose, facing and box."""
+"""Motion of actors: from their events to pose, facing and box at each moment."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from pipeline.films.facts import Event, Film, Seen, Track
-from pipeline.films.world import OTHER, POSED, poses, rest
-from pipeline.scenes.facts import DIGITS, Box, Thing, area
-from pipeline.scenes.world import CATEGORIES
+from pipeline.films.film_facts import ActorView, Event, Film, Track
+from pipeline.films.film_world import OTHER, POSED, poses, rest
+from pipeline.scenes.scene_facts import DIGITS, Box, Thing, area
+from pipeline.scenes.scene_world import CATEGORIES
 
-STEPS = 7  # changes of pose on the way across the picture
-BOB, HOP = 0.012, 0.16  # how high a step and a jump are, as fractions of the picture
-FLIGHT = 0.34  # how far above the ground a bird flies
-CLIMB = 0.24  # how far a balloon rises or sinks
-LEAST = 0.3  # the share of an actor that must be in the picture for it to be seen
+STEPS = 7  # changes of pose on the way across the image
+BOB, HOP = 0.012, 0.16  # heights of a step and of a jump, as fractions of the image
+FLIGHT = 0.34  # height of a bird's flight above the ground
+CLIMB = 0.24  # distance that a balloon rises or sinks
+LEAST = 0.3  # share of an actor that must be inside the image for it to be visible
 
 
 class Moment(NamedTuple):
-    """An actor at one time: its middle, its foot, and how it looks."""
+    """State of an actor at one time: its middle, its foot, its pose and its facing."""
 
     x: float
     base: float
@@ -26,7 +26,7 @@ class Moment(NamedTuple):
 
 
 def moment(thing: Thing, track: Track, events: tuple[Event, ...], time: float) -> Moment | None:
-    """The actor at `time`, a fraction of the film's length; None while it is out of the picture."""
+    """Return the actor at `time`, a fraction of the film's length; None while it is outside the image."""
     pose, facing, x, base = thing.pose, thing.facing, track.x, track.base
     there = track.inside
     for event in events:
@@ -60,7 +60,7 @@ def moment(thing: Thing, track: Track, events: tuple[Event, ...], time: float) -
 
 
 def _way(event: Event, x: float, track: Track, thing: Thing) -> tuple[float, float]:
-    """From where to where an event moves an actor that is at `x`."""
+    """Return the start and the end of an event's motion of an actor that is at `x`."""
     reach = max(max(extent[:2]) for extent in CATEGORIES[thing.category].poses.values()) * track.unit
     beyond = {"left": -reach, "right": 1 + reach}
     if event.what == "enter":
@@ -71,7 +71,7 @@ def _way(event: Event, x: float, track: Track, thing: Thing) -> tuple[float, flo
 
 
 def box_of(thing: Thing, track: Track, now: Moment) -> Box:
-    """Where the actor is drawn; parts of it may be out of the picture."""
+    """Return the box of the actor's drawing; parts of it may be outside the image."""
     left, right, top = (track.unit * reach for reach in CATEGORIES[thing.category].poses[now.pose])
     if now.facing == "left":
         left, right = right, left
@@ -80,12 +80,12 @@ def box_of(thing: Thing, track: Track, now: Moment) -> Box:
 
 
 def times(frames: int) -> list[float]:
-    """When each of so many frames is, in fractions of the film's length."""
+    """Return the times of the frames, in fractions of the film's length."""
     return [frame / (frames - 1) for frame in range(frames)]
 
 
-def seen_in(film: Film, frames: int) -> list[Seen]:
-    """Each actor in each frame in which enough of it is in the picture."""
+def seen_in(film: Film, frames: int) -> list[ActorView]:
+    """Return each actor in each frame in which enough of it is visible."""
     found = []
     for frame, time in enumerate(times(frames)):
         for i, (thing, track, events) in enumerate(zip(film.scene.things, film.tracks, film.events, strict=True)):
@@ -95,5 +95,5 @@ def seen_in(film: Film, frames: int) -> list[Seen]:
             box = box_of(thing, track, now)
             clipped = (max(0.0, box[0]), max(0.0, box[1]), min(1.0, box[2]), min(1.0, box[3]))
             if area(clipped) >= LEAST * area(box):
-                found.append(Seen(frame, i, now.pose, now.facing, clipped))
+                found.append(ActorView(frame, i, now.pose, now.facing, clipped))
     return found

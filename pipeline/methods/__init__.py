@@ -1,1 +1,1 @@
-"""The methods: one module a paper, one function a method; imported when params.yaml asks for one."""
+"""Methods: one module per paper, one function per method; a module is imported when params.yaml names its method."""

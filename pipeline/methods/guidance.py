@@ -1,4 +1,4 @@
-"""Guidance (Kornblith et al. 2023): a captioner learns what it would say of no image."""
+"""Guidance (Kornblith et al. 2023): a captioner that also learns captions of a null image."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from pipeline.ranges import Dropped, Share
 
 
 def guidance(agents: Agents, objective: Objective, lam: Share = 0.0, image_dropout: Dropped = 0.1) -> Method:
-    """Cross-entropy, and a null image that the speaker can be guided away from by gamma."""
+    """Build cross-entropy training with a null image, which guidance by gamma uses at decoding."""
     return teacher_forcing(agents.roles, image_dropout=image_dropout)

@@ -1,10 +1,10 @@
-"""Gumbel-Rao (Paulus et al. 2021): straight-through Gumbel with less variance, alone and in PSST."""
+"""Gumbel-Rao (Paulus et al. 2021): straight-through Gumbel with lower variance, alone and in PSST."""
 
 from __future__ import annotations
 
 from pipeline.channels.partial import Feed, Mix, PartialSampling
 from pipeline.channels.straight_through import GumbelRao
-from pipeline.composition.joint import Agents, Objective, through_words
+from pipeline.composition.joint import Agents, Objective, pathwise
 from pipeline.composition.method import Method
 from pipeline.ranges import Count, Positive, Share
 
@@ -12,8 +12,8 @@ from pipeline.ranges import Count, Positive, Share
 def st_gumbel_rao(
     agents: Agents, objective: Objective, lam: Share, temperature: Positive = 1.0, k: Count = 10
 ) -> Method:
-    """Straight-through Gumbel-softmax samples, the gradient averaged over `k` draws of the noise given the word."""
-    return through_words(agents, objective, lam, GumbelRao(ending=objective.ending, temperature=temperature, k=k))
+    """Build joint training on straight-through Gumbel samples, with the gradient averaged over `k` noise draws."""
+    return pathwise(agents, objective, lam, GumbelRao(ending=objective.ending, temperature=temperature, k=k))
 
 
 def psst_gumbel_rao(
@@ -26,6 +26,6 @@ def psst_gumbel_rao(
     mix: Mix = "caption",
     feed: Feed = "distribution",
 ) -> Method:
-    """A share ρ passes as the mean of `k` relaxed samples, the rest as their word, Gumbel-Rao."""
+    """Build PSST over Gumbel-Rao: a share ρ passes as the mean of `k` relaxed samples, the others as tokens."""
     channel = PartialSampling(GumbelRao(ending=objective.ending, temperature=temperature, k=k), rho, mix, feed)
-    return through_words(agents, objective, lam, channel)
+    return pathwise(agents, objective, lam, channel)

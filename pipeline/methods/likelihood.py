@@ -1,4 +1,4 @@
-"""Maximum likelihood: what more training alone would do."""
+"""Maximum likelihood: the control for the effect of more training alone."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from pipeline.ranges import Share
 
 
 def mle(agents: Agents, objective: Objective, lam: Share = 0.0) -> Method:
-    """Cross-entropy on human captions, from the pretrained speaker on."""
+    """Build further cross-entropy training of the pretrained speaker on human captions."""
     return teacher_forcing(agents.roles)

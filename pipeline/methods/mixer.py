@@ -1,16 +1,16 @@
-"""MIXER (Ranzato et al. 2016): captions that begin as human ones and go on as the speaker's own, ever earlier."""
+"""MIXER (Ranzato et al. 2016): captions with a forced human prefix, which shrinks from epoch to epoch."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.channels.forced import Annealed, Prompted
+from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixSchedule
 from pipeline.composition.joint import Agents, Objective, with_critic
 from pipeline.composition.method import SPEAKER, Method, Term
-from pipeline.estimators.surrogate import ScoreFunction, WholeCaption
+from pipeline.estimators.surrogate import CaptionCredit, ScoreFunction
 from pipeline.ranges import Count, Natural, Share
-from pipeline.scores.naturalness import Given
-from pipeline.scores.rewards import Reward, mixed
+from pipeline.scores.naturalness import HumanCaption
+from pipeline.scores.rewards import Reward, mix_metrics
 
 
 def mixer(
@@ -24,15 +24,15 @@ def mixer(
     critic_hidden: Count = 512,
     critic_first: Natural = 0,
 ) -> Method:
-    """Cross-entropy of the first words of human captions, REINFORCE of what the speaker goes on with.
+    """Build cross-entropy on the forced prefix of human captions plus REINFORCE on the drawn continuation.
 
-    All words, or `forced`, are forced in the first epoch, and `by` fewer after each `every` epochs.
+    The first epoch forces `forced` tokens, None: all. The number falls by `by` after each `every` epochs.
     """
     start = agents.speaker.max_words if forced is None else forced
-    channel = Prompted(Annealed(start, every, by))
-    score = mixed(reward, agents.cider, agents.texts)
+    channel = ForcedPrefix(PrefixSchedule(start, every, by))
+    score = mix_metrics(reward, agents.cider, agents.texts)
     method = with_critic(
-        agents, objective, lam, score, channel, WholeCaption(), critic_hidden, critic_first, words="drawn"
+        agents, objective, lam, score, channel, CaptionCredit(), critic_hidden, critic_first, words="drawn"
     )
-    likelihood = Term("likelihood", 1 - lam, Given(), ScoreFunction(channel, words="forced"), SPEAKER)
+    likelihood = Term("likelihood", 1 - lam, HumanCaption(), ScoreFunction(channel, words="forced"), SPEAKER)
     return replace(method, terms=(likelihood, *method.terms))

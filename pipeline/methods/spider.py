@@ -1,13 +1,13 @@
-"""PG-SPIDEr (Liu et al. 2017): policy gradients on any metric, with credit per word."""
+"""PG-SPIDEr (Liu et al. 2017): policy gradients on any metric, with credit per token."""
 
 from __future__ import annotations
 
-from pipeline.channels.words import Multinomial
+from pipeline.channels.hard import Multinomial
 from pipeline.composition.joint import Agents, Objective, with_critic
 from pipeline.composition.method import Method
-from pipeline.estimators.credit import Continuations
+from pipeline.estimators.credit import MonteCarloCredit
 from pipeline.ranges import Count, Natural, Share
-from pipeline.scores.rewards import Reward, mixed
+from pipeline.scores.rewards import Reward, mix_metrics
 
 
 def pg_spider(
@@ -19,8 +19,8 @@ def pg_spider(
     critic_hidden: Count = 512,
     critic_first: Natural = 50,
 ) -> Method:
-    """REINFORCE whose words are worth what their continuations score; `critic_first` steps the critic learns alone."""
-    credit = Continuations(continuations)
+    """Build REINFORCE with Monte-Carlo credit per token; the critic is trained alone for `critic_first` steps."""
+    credit = MonteCarloCredit(continuations)
     channel = Multinomial(objective.samples)
-    score = mixed(reward, agents.cider, agents.texts)
+    score = mix_metrics(reward, agents.cider, agents.texts)
     return with_critic(agents, objective, lam, score, channel, credit, critic_hidden, critic_first)

@@ -1,14 +1,14 @@
-"""Visual dialog (Lu et al. 2017): a discriminator that knows the answer among candidates teaches a generator to say it.
+"""Visual dialog (Lu et al. 2017): a generator trained by a discriminator that ranks candidate answers.
 
-`alpha` weighs likelihood, which stays beside; `reduction: mean` of the objective is the paper's.
+`alpha` is the weight of the additional likelihood term. The paper uses `reduction: mean` in the objective.
 """
 
 from __future__ import annotations
 
+from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import Feed, Mix, PartialSampling
 from pipeline.channels.straight_through import Gumbel, ReinMax, StraightThrough
-from pipeline.channels.words import Multinomial
-from pipeline.composition.dialog import Interlocutors, taught
+from pipeline.composition.dialog import DialogAgents, discriminator_guided
 from pipeline.composition.method import ALTERNATE, LISTENER, Method, Term
 from pipeline.composition.objective import Objective
 from pipeline.composition.pretraining import teacher_forcing
@@ -16,64 +16,66 @@ from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.surrogate import Detached, Pathwise, ScoreFunction
 from pipeline.protocols import Channel
 from pipeline.ranges import Count, NonNegative, Positive, Share
-from pipeline.scores.answers import Chosen, Preferred
+from pipeline.scores.answer_preference import NPairScore, PairwiseScore
 
 
-def g_more(agents: Interlocutors, objective: Objective) -> Method:
-    """Likelihood for as many further steps: the control without which a gain says nothing."""
+def g_more(agents: DialogAgents, objective: Objective) -> Method:
+    """Build further likelihood training: the control for the effect of more steps."""
     return teacher_forcing(agents.roles)
 
 
 def g_dis(
-    agents: Interlocutors,
+    agents: DialogAgents,
     objective: Objective,
     alpha: NonNegative = 0.5,
     temperature: Positive = 0.5,
     norms: NonNegative = 0.0,
 ) -> Method:
-    """G-DIS: words by Gumbel straight-through, which the discriminator, as it was pretrained, hears (Eq. 5)."""
-    return taught(agents, objective, alpha, _through(objective, _gumbel(objective, temperature)), norms=norms)
+    """Build G-DIS: straight-through Gumbel tokens, scored by the frozen pretrained discriminator (Eq. 5)."""
+    return discriminator_guided(
+        agents, objective, alpha, _through(objective, _gumbel(objective, temperature)), norms=norms
+    )
 
 
 def g_psst(
-    agents: Interlocutors,
+    agents: DialogAgents,
     objective: Objective,
     alpha: NonNegative = 0.5,
     rho: Share = 0.25,
     mix: Mix = "caption",
     feed: Feed = "distribution",
 ) -> Method:
-    """G-DIS's objective through partial sampling: a share ρ of answers passes as full distributions."""
+    """Build G-DIS's objective through partial sampling: a share ρ of answers passes as full distributions."""
     channel = PartialSampling(StraightThrough(ending=objective.ending), rho, mix, feed)
-    return taught(agents, objective, alpha, _through(objective, channel))
+    return discriminator_guided(agents, objective, alpha, _through(objective, channel))
 
 
 def g_reinmax(
-    agents: Interlocutors, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 1.0
+    agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 1.0
 ) -> Method:
-    """G-DIS's objective with ReinMax's gradient."""
-    return taught(
+    """Build G-DIS's objective with ReinMax's gradient."""
+    return discriminator_guided(
         agents, objective, alpha, _through(objective, ReinMax(ending=objective.ending, temperature=temperature))
     )
 
 
-def g_rloo(agents: Interlocutors, objective: Objective, alpha: NonNegative = 0.5, samples: Count = 4) -> Method:
-    """G-DIS's objective by REINFORCE, each sample minus the mean of the others of its question."""
-    return taught(agents, objective, alpha, ScoreFunction(Multinomial(samples), LeaveOneOut()))
+def g_rloo(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, samples: Count = 4) -> Method:
+    """Build G-DIS's objective by REINFORCE; the baseline is the mean of the question's other samples."""
+    return discriminator_guided(agents, objective, alpha, ScoreFunction(Multinomial(samples), LeaveOneOut()))
 
 
-def gan1(agents: Interlocutors, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 0.5) -> Method:
-    """The discriminator learns, in turns, to prefer the human answer to what was said: log(1 + exp(said − human))."""
+def gan1(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 0.5) -> Method:
+    """Build alternate training in which the discriminator minimises log(1 + exp(generated − human))."""
     channel = _gumbel(objective, temperature)
-    told = Term("listening", 1.0, Preferred(agents.listener, reverse=True), Detached(channel), LISTENER)
-    return taught(agents, objective, alpha, _through(objective, channel), ALTERNATE, (told,))
+    told = Term("listening", 1.0, PairwiseScore(agents.listener, reverse=True), Detached(channel), LISTENER)
+    return discriminator_guided(agents, objective, alpha, _through(objective, channel), ALTERNATE, (told,))
 
 
-def gan2(agents: Interlocutors, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 0.5) -> Method:
-    """The discriminator goes on with its candidates, and what was said is one more of them."""
+def gan2(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 0.5) -> Method:
+    """Build alternate training in which the generated answer is one more negative of the discriminator."""
     channel = _gumbel(objective, temperature)
-    told = Term("listening", 1.0, Chosen(agents.listener, adversary=True), Detached(channel), LISTENER)
-    return taught(agents, objective, alpha, _through(objective, channel), ALTERNATE, (told,))
+    told = Term("listening", 1.0, NPairScore(agents.listener, adversary=True), Detached(channel), LISTENER)
+    return discriminator_guided(agents, objective, alpha, _through(objective, channel), ALTERNATE, (told,))
 
 
 def _gumbel(objective: Objective, temperature: float) -> Gumbel:

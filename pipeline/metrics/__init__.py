@@ -1,1 +1,1 @@
-"""Metrics of captions and rankings; they depend on no model and on none of the project's files."""
+"""Metrics of captions and rankings, independent of models and of the project's files."""

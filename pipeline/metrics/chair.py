@@ -1,7 +1,7 @@
-"""CHAIR (Rohrbach et al. 2018): objects in captions that nobody says of the image, without facts about images.
+"""CHAIR (Rohrbach et al. 2018): objects in captions that no human caption of the image mentions.
 
-An image's objects are those that its human captions mention; the paper adds COCO's segmentations, and knows COCO's
-categories alone.
+An image's objects are those that its human captions mention. The paper also uses COCO's segmentations, and only COCO's
+categories.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from itertools import chain
 from pipeline.errors import UserError
 from pipeline.metrics.object_words import OBJECTS
 
-LONGEST = 3  # words of a phrase
+LONGEST = 3  # words per phrase
 PLURALS = (("s", ""), ("es", ""), ("ies", "y"), ("ves", "f"), ("ves", "fe"))
 Words = Sequence[str]
 
 
 def chair(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
-    """CHAIR of N captions and the human captions of the image of each, all as words in lower case.
+    """Return CHAIR of N captions against their images' human captions, all as lower-case words.
 
-    CHAIR_i: of the objects that captions mention, each time one is mentioned, share that no reference mentions (left
-    out where none is mentioned); CHAIR_s: share of captions that mention such an object; objects: mentions per caption.
-    Raises UserError where there are no captions or the two differ in number.
+    CHAIR_i: the share of object mentions that no reference has; left out if there are no mentions. CHAIR_s: the share
+    of captions with such a mention. objects: mentions per caption. Raises UserError if there are no captions or if
+    captions and references differ in number.
     """
     if len(captions) != len(references) or not len(captions):
         raise UserError(f"CHAIR: {len(captions)} captions and references of {len(references)}; give both, and some")
-    said = [objects(caption) for caption in captions]
-    known = [set(chain.from_iterable(map(objects, each))) for each in references]
+    said = [mentioned_objects(caption) for caption in captions]
+    known = [set(chain.from_iterable(map(mentioned_objects, each))) for each in references]
     wrong = [sum(name not in there for name in names) for names, there in zip(said, known, strict=True)]
     mentions = sum(map(len, said))
     return {
@@ -38,8 +38,8 @@ def chair(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> d
     }
 
 
-def objects(words: Words) -> list[str]:
-    """The objects that a caption mentions, by their names; the longest phrase counts: a hot dog is no dog."""
+def mentioned_objects(words: Words) -> list[str]:
+    """Return the objects that a caption mentions, by name; the longest phrase counts, so a hot dog is not a dog."""
     found, place = [], 0
     while place < len(words):
         for length in range(min(LONGEST, len(words) - place), 0, -1):
@@ -52,7 +52,7 @@ def objects(words: Words) -> list[str]:
 
 @cache
 def _object(phrase: str) -> str | None:
-    """The name of the object that a word or phrase in singular or plural means."""
+    """Return the object named by a word or phrase in singular or plural, or None."""
     return next((OBJECTS[form] for form in (phrase, *_singulars(phrase)) if form in OBJECTS), None)
 
 

@@ -1,11 +1,11 @@
-"""CIDEr-D on word ids, as a reward: all captions of a batch at once, on the device where they are.
+"""CIDEr-D on token ids as a reward: all captions of a batch at once, on their device.
 
 Source: Vedantam, Zitnick, Parikh, "CIDEr: Consensus-based Image Description Evaluation" (2015), the D variant, as
-pycocoevalcap computes it.
+computed by pycocoevalcap.
 
-How often an n-gram (n = 1 … 4) occurs in a text is counted by comparing words: two captions with the same word at i and
-j, and at i + 1 and j + 1, share a bigram. Only the idf is looked up, by the n-gram's key in a hash table: an int64 of
-its order minus one from bit 61 up, then 15 bits a word. Where a caption has no word or no n-gram, both are -1.
+Occurrences of an n-gram (n = 1 … 4) in a text are counted by comparing tokens. Two captions with equal tokens at i and
+j, and at i + 1 and j + 1, share a bigram. Only the idf is looked up, by the n-gram's key in a hash table. A key is an
+int64: the order minus one from bit 61 up, then 15 bits per token. Positions without a token or n-gram are -1.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from pipeline.errors import UserError
 from pipeline.runtime import devices
 
 ORDERS = 4
-SIGMA = 6.0  # of the penalty for another length than the reference's, in bigrams
+SIGMA = 6.0  # of the length penalty, in bigrams
 ID_BITS = 15
 MAX_ID = (1 << ID_BITS) - 1
 _ORDER_BIT = 61
-_MIX = 0x1E3779B97F4A7C15  # odd, so that no two keys become one
+_MIX = 0x1E3779B97F4A7C15  # odd, so that multiplication is injective
 _IMAGES_AT_ONCE = 4096
 
-Captions = Sequence[Sequence[Sequence[int]]]  # images → captions → ids of words, without EOS
+Captions = Sequence[Sequence[Sequence[int]]]  # images → captions → token ids without EOS
 
 
 def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """In how many images each n-gram of the captions occurs, from which CIDEr's idf is computed.
+    """Return the number of images in which each n-gram of the captions occurs, from which CIDEr's idf is computed.
 
-    `captions`: for each image its captions as ids 1 … 32767. Captions are clipped to `max_words`; with `eos`, those
-    that are shorter end in the word 0. So only n-grams that a speaker can generate are counted, unless `max_words` is
-    more than the longest caption has: published files are counted so.
-    Returns sorted keys (K,) int64 and counts (K,) int32. Raises UserError for an id out of range.
+    `captions`: each image's captions as ids 1 … 32767. They are clipped to `max_words`; with `eos`, shorter ones end in
+    the token 0. So only n-grams that a speaker can generate are counted. With `max_words` above the longest caption's
+    length, all n-grams are counted, as in published files. Returns sorted keys (K,) int64 and counts (K,) int32. Raises
+    UserError for an id out of range.
     """
-    words = words_of(_padded(captions, max_words)[0], eos)
+    words = mask_after_end(_padded(captions, max_words)[0], eos)
     once = []
     for part in words.split(_IMAGES_AT_ONCE, dim=1):
         found = _distinct(_ngrams(part).permute(2, 0, 1, 3).flatten(1))
@@ -49,8 +49,8 @@ def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool =
     return keys, counts.astype(np.int32)
 
 
-def pack(ngrams: np.ndarray) -> np.ndarray:
-    """Keys (K,) int64, as `document_frequencies` has them, of n-grams (K, n) of ids up to 32767."""
+def pack_ngrams(ngrams: np.ndarray) -> np.ndarray:
+    """Return keys (K,) int64, in the format of `document_frequencies`, of n-grams (K, n) of ids up to 32767."""
     keys = np.full(len(ngrams), ngrams.shape[1] - 1, np.int64) << _ORDER_BIT
     for place, words in enumerate(reversed(np.asarray(ngrams, np.int64).T)):
         keys |= words << place * ID_BITS
@@ -59,16 +59,17 @@ def pack(ngrams: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class CiderD:
-    """CIDEr-D of captions against the references of their images, ×10, equal to pycocoevalcap's on the same tokens.
+    """CIDEr-D of captions against their images' references, ×10, equal to pycocoevalcap's on the same tokens.
 
-    Created by `build`. M images, at most R references of W words each, S slots of a hash table of n-grams.
+    `build` creates it. It holds M images with at most R references of W tokens each, and S slots of a hash table of
+    n-grams.
     """
 
-    words: Tensor  # (M, R, W) int16: the references, -1 where there is no word
-    bigrams: Tensor  # (M, R): bigrams in each reference, by which CIDEr-D compares lengths
-    norms: Tensor  # (M, 4, R): norm of each reference's tf-idf vector, for each order
+    words: Tensor  # (M, R, W) int16: the references, padded with -1
+    bigrams: Tensor  # (M, R): bigrams per reference, CIDEr-D's measure of length
+    norms: Tensor  # (M, 4, R): norm of each reference's tf-idf vector, per order
     references: Tensor  # (M,): references per image
-    slots: Tensor  # (S,) int64: keys of n-grams, each in one of its two places; -1 where there is none
+    slots: Tensor  # (S,) int64: keys of n-grams, each in one of its two slots; -1 if empty
     idf: Tensor  # (S,): log N − log max(1, df) of the n-gram in each slot
     log_images: float  # log N
     eos: bool
@@ -89,12 +90,13 @@ class CiderD:
     ) -> CiderD:
         """Index the references of all images, on the CPU.
 
-        `references`: for each image its captions as ids; `keys` and `counts` come from `document_frequencies` over
-        `images` (N) images, usually those of the training split. An n-gram without an entry has df 0. References are
-        clipped to `max_words` and, with `eos`, end in the word 0 where they are shorter. `frequencies="batch"` takes N
-        and df from the rows of each call instead (each row a document, as pycocoevalcap called on the batch would, and
-        as the published PSST code does); `keys` and `counts` are then not used.
-        Raises UserError for an image without references, an id out of range, or counts that `images` cannot give.
+        `references`: each image's captions as ids. `keys` and `counts`: the `document_frequencies` of `images` (N)
+        images, usually those of the training split. An n-gram without an entry has df 0. References are clipped to
+        `max_words`; with `eos`, shorter ones end in the token 0.
+
+        `frequencies="batch"` takes N and df from the rows of each call, each row a document, and ignores `keys` and
+        `counts`. So do pycocoevalcap called on the batch and the published PSST code. Raises UserError for an image
+        without references, an id out of range, or counts that are impossible for `images`.
         """
         tokens, amounts = _padded(references, max_words)
         if not (tokens > 0).any():
@@ -107,7 +109,7 @@ class CiderD:
                 f"document frequencies: {len(keys)} n-grams with {len(counts)} counts of at most {most} "
                 f"do not come from {images} images; prepare them again from the same captions"
             )
-        words = words_of(tokens, eos)
+        words = mask_after_end(tokens, eos)
         log_images = float(np.log(images))
         slots, idf = _hash_table(np.asarray(keys, np.int64), log_images - np.log(np.maximum(counts, 1)))
         parts = words.split(_IMAGES_AT_ONCE, dim=1)
@@ -125,33 +127,33 @@ class CiderD:
         )
 
     def to(self, device: torch.device | str) -> CiderD:
-        """The same index on `device`."""
+        """Return a copy of the index on `device`."""
         tensors = {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), Tensor)}
         return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
 
     def side_by_side(self, tokens: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Words (T, N) int16 of captions as `__call__` takes them, and (W, R, N) of their references; -1: no word."""
-        return words_of(tokens.to(torch.int16), self.eos), self.words[images].permute(2, 1, 0).contiguous()
+        """Return tokens (T, N) int16 of captions as for `__call__`, and (W, R, N) of references, padded with -1."""
+        return mask_after_end(tokens.to(torch.int16), self.eos), self.words[images].permute(2, 1, 0).contiguous()
 
     def __call__(self, tokens: Tensor, images: Tensor) -> Tensor:
-        """Score (N,) of captions `tokens` (N, T) int64, 0 from where each ended, of `images` (N,) int64, rows of M.
+        """Return the score (N,) of captions `tokens` (N, T) int64, 0 after the end, of `images` (N,) int64, rows of M.
 
-        With `eos`, a caption that ended before T has the EOS as its last word; one of T words has none. Nothing is
-        read back from the device; ids above 32767 are therefore checked on the CPU only, where they raise UserError.
+        With `eos`, a caption that ends before T has EOS as its last token; one of T tokens has none. Nothing is copied
+        from the device to the host. Ids above 32767 are therefore checked on the CPU only; they raise UserError.
         """
-        looked = devices.synchronous(tokens.device) and tokens.numel()
+        looked = devices.is_synchronous(tokens.device) and tokens.numel()
         if looked and not 0 <= int(tokens.min()) <= int(tokens.max()) <= MAX_ID:
             raise UserError(f"captions: an id lies outside 0 … {MAX_ID}; CIDEr packs {ID_BITS} bits a word")
         dtype = self.idf.dtype
         words, human = self.side_by_side(tokens, images)
-        said = occurrences(words, words[:, None]).to(dtype)  # (4, T, 1, N)
-        heard = occurrences(words, human).to(dtype)  # (4, T, R, N)
+        said = count_occurrences(words, words[:, None]).to(dtype)  # (4, T, 1, N)
+        heard = count_occurrences(words, human).to(dtype)  # (4, T, R, N)
         keys = _ngrams(words)
         if self.frequencies == "train":
             idf, norms = _look_up(keys, self.slots, self.idf, self.log_images), self.norms[images].permute(1, 2, 0)
         else:
             idf, norms = _of_batch(keys, human, dtype)
-        # these are sums over n-grams, but an n-gram that occurs k times has k places: each counts as 1/k of it
+        # the sums run over distinct n-grams: one that occurs k times has k positions, and each counts as 1/k
         squares = idf.square()[:, :, None]
         norm = (said * squares).sum(dim=1).sqrt()  # (4, 1, N)
         weights = squares / said.clamp(min=1)
@@ -164,35 +166,35 @@ class CiderD:
 
 
 def _look_up(keys: Tensor, slots: Tensor, values: Tensor, otherwise: float) -> Tensor:
-    """The value of each of `keys` in a hash table, or `otherwise`; for -1, which is no n-gram, either."""
+    """Return the value of each of `keys` in a hash table, or `otherwise`; the value for -1, no n-gram, is arbitrary."""
     first, second = _places(keys, len(slots))
     place = torch.where(slots[first] == keys, first, second)
     return torch.where(slots[place] == keys, values[place], otherwise)
 
 
 def _norms(words: Tensor, idf: Tensor) -> Tensor:
-    """(4, …): norms of the tf-idf vectors of captions `words` (T, …) with `idf` (4, T, …)."""
-    said = occurrences(words.flatten(1), words.reshape(len(words), 1, -1)).view_as(idf)
+    """Return norms (4, …) of the tf-idf vectors of captions `words` (T, …) with `idf` (4, T, …)."""
+    said = count_occurrences(words.flatten(1), words.reshape(len(words), 1, -1)).view_as(idf)
     return (said * idf.square()).sum(dim=1).sqrt()
 
 
 def _of_batch(keys: Tensor, human: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Idf (4, T, N) of n-grams `keys` and norms (4, R, N) of references `human` (W, R, N), each row a document."""
+    """Return the idf (4, T, N) of n-grams `keys` and norms (4, R, N) of `human` (W, R, N), with each row a document."""
     theirs, rows = _ngrams(human), human.shape[-1]
     pool = _distinct(theirs.permute(3, 0, 1, 2).flatten(1)).flatten().sort().values
 
     def idf_of(wanted: Tensor) -> Tensor:
         df = torch.searchsorted(pool, wanted, right=True) - torch.searchsorted(pool, wanted)
         share = (df.clamp_(min=1) - rows).to(dtype) / rows
-        return -torch.log1p(share)  # log N − log df without the loss of digits where df is nearly N
+        return -torch.log1p(share)  # log N − log df without cancellation for df close to N
 
     return idf_of(keys), _norms(human, idf_of(theirs))
 
 
 def _padded(captions: Captions, max_words: int) -> tuple[Tensor, np.ndarray]:
-    """Clipped captions (M, R, max_words) int16, 0 after the last word, and how many each image has (M,).
+    """Return clipped captions (M, R, max_words) int16, padded with 0, and each image's number of captions (M,).
 
-    Where an image has fewer than R, the rest is -1. Raises UserError for an id out of range.
+    Rows beyond an image's own captions are -1. Raises UserError for an id out of range.
     """
     amounts = np.fromiter(map(len, captions), np.int64, len(captions))
     tokens = np.zeros((len(amounts), max(amounts, default=0), max_words), np.int16)
@@ -208,10 +210,10 @@ def _padded(captions: Captions, max_words: int) -> tuple[Tensor, np.ndarray]:
     return torch.from_numpy(tokens), amounts
 
 
-def words_of(tokens: Tensor, eos: bool) -> Tensor:
-    """Words (T, …) int16 of captions `tokens` (…, T) int16, with the EOS if it counts; after the last -1.
+def mask_after_end(tokens: Tensor, eos: bool) -> Tensor:
+    """Return tokens (T, …) int16 of captions `tokens` (…, T) int16, with EOS if `eos`, and -1 after the last token.
 
-    Places come first, so that each operation on a place is one for all captions.
+    Time comes first, so that an operation on one time step is contiguous over all captions.
     """
     words = tokens.movedim(-1, 0).contiguous()
     ends = words == 0
@@ -224,24 +226,24 @@ def _bigrams(words: Tensor) -> Tensor:
 
 
 def _ngrams(words: Tensor) -> Tensor:
-    """Keys (4, T, …) int64 of the n-grams that begin at each place of `words` (T, …), -1 where none does."""
+    """Return keys (4, T, …) int64 of the n-grams that begin at each position of `words` (T, …), -1 if none does."""
     words = words.long()
     keys, packed = words.new_full((ORDERS, *words.shape), -1), words
     for n in range(min(ORDERS, len(words))):
         if n:
-            packed = (packed[:-1] << ID_BITS) | words[n:]  # -1 has all bits set, whatever is joined to it
+            packed = (packed[:-1] << ID_BITS) | words[n:]  # -1 has all bits set, so it stays -1
         keys[n, : len(packed)] = packed | (n << _ORDER_BIT)
     return keys
 
 
-def occurrences(words: Tensor, texts: Tensor) -> Tensor:
-    """(4, T, S, N) int16: how often the n-gram at each place of `words` (T, N) occurs in each of `texts` (W, S, N).
+def count_occurrences(words: Tensor, texts: Tensor) -> Tensor:
+    """Count occurrences of the n-gram at each position of `words` (T, N) in each of `texts` (W, S, N).
 
-    Both are int16. Where no n-gram begins, 0.
+    Returns (4, T, S, N) int16; inputs are int16. The count is 0 where no n-gram begins.
     """
-    wanted = words.masked_fill(words < 0, -2)[:, None]  # equal to no word
+    wanted = words.masked_fill(words < 0, -2)[:, None]  # -2 equals no token
     same = words.new_empty(len(texts), *(len(words), *texts.shape[1:]))
-    torch.eq(texts[:, None], wanted, out=same)  # into int16, which the CPU compares six times as fast as into bool
+    torch.eq(texts[:, None], wanted, out=same)  # into int16: on the CPU six times as fast as into bool
     counts, run = same.new_zeros(ORDERS, *same.shape[1:]), same
     for n in range(min(ORDERS, *same.shape[:2])):
         if n:
@@ -251,25 +253,26 @@ def occurrences(words: Tensor, texts: Tensor) -> Tensor:
 
 
 def _distinct(keys: Tensor) -> Tensor:
-    """Each row of `keys` (M, G) sorted, -1 instead of all repetitions."""
+    """Return each row of `keys` (M, G) sorted, with all repetitions replaced by -1."""
     keys = keys.sort(dim=1).values
     keys[:, 1:].masked_fill_(keys[:, 1:] == keys[:, :-1], -1)
     return keys
 
 
 def _places(keys: Tensor, slots: int) -> tuple[Tensor, Tensor]:
-    """The two places of each key in a table of `slots`, a power of two."""
+    """Return the two slots of each key in a table of `slots` slots, a power of two."""
     mixed = (keys ^ (keys >> 30)) * _MIX
     mixed = (mixed ^ (mixed >> 29)) * _MIX
     return (mixed >> 32) & (slots - 1), mixed & (slots - 1)
 
 
 def _hash_table(keys: np.ndarray, values: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Slots (S,) with each of the distinct `keys` (K,) at one of its two places, -1 elsewhere, and values (S,).
+    """Return slots (S,) with each of the distinct `keys` (K,) in one of its two slots, else -1, and values (S,).
 
-    Two comparisons find any key, without a loop. Source: Pagh, Rodler, "Cuckoo hashing" (2004), here all keys at once.
+    Two comparisons find any key, without a loop. Source: Pagh, Rodler, "Cuckoo hashing" (2004), here for all keys at
+    once.
     """
-    size = 1 << max(4, (5 * len(keys) // 2).bit_length())  # more than half full, it may find no arrangement
+    size = 1 << max(4, (5 * len(keys) // 2).bit_length())  # above half full, an arrangement may not exist
     while True:
         homes = torch.stack(_places(torch.tensor(keys), size)).numpy()
         lodger, turn, homeless = np.full(size, -1), np.zeros(len(keys), np.int8), np.arange(len(keys))
@@ -279,7 +282,7 @@ def _hash_table(keys: np.ndarray, values: np.ndarray) -> tuple[Tensor, Tensor]:
                 return torch.from_numpy(table[0]), torch.from_numpy(table[1])
             wanted = homes[turn[homeless], homeless]
             evicted = np.unique(lodger[wanted])
-            lodger[wanted] = homeless  # the last one stays
+            lodger[wanted] = homeless  # of several keys for one slot, the last one stays
             homeless = np.concatenate([homeless[lodger[wanted] != homeless], evicted[evicted >= 0]])
             turn[homeless] ^= 1
         size *= 2

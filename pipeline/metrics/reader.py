@@ -1,4 +1,4 @@
-"""What a reader of captions sees who has human captions of the same images beside them."""
+"""Statistics of captions that a reader would notice, measured against human captions of the same images."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pipeline.metrics.word_lists import COLOURS, FUNCTION_WORDS
 Words = Sequence[str]
 
 
-def reader(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
-    """Statistics of N captions and the human captions of the image of each, all as words in lower case.
+def reader_statistics(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
+    """Return statistics of N captions against their images' human captions, all as lower-case words.
 
-    repeated: share of captions that say a content word (none of `FUNCTION_WORDS`) twice; content_words, colour_words:
-    of these words, each time one is said, share that any of the references says, too. A share of nothing is left out.
-    Raises UserError where there are no captions or the two differ in number.
+    repeated: the share of captions with a repeated content word (not in `FUNCTION_WORDS`). content_words, colour_words:
+    the share of such words that also occur in a reference; left out if there are none. Raises UserError if there are no
+    captions or if captions and references differ in number.
     """
     if len(captions) != len(references) or not len(captions):
         raise UserError(f"reader: {len(captions)} captions and references of {len(references)}; give both, and some")
@@ -32,7 +32,7 @@ def reader(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> 
 
 
 def leave_one_out(references: Sequence[Sequence[Words]]) -> tuple[list[Words], list[list[Words]]]:
-    """Each human caption, and the others of its image; of an image with one caption none."""
+    """Return each human caption, and the others of its image; images with one caption are skipped."""
     pairs = [
         (caption, [*captions[:k], *captions[k + 1 :]])
         for captions in references

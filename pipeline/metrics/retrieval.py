@@ -1,4 +1,4 @@
-"""Retrieval: ranks of the right answer in a gallery, and recall."""
+"""Retrieval metrics: ranks of the target in a gallery, and recall."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from torch import Tensor
 
 from pipeline.errors import UserError
 
-AT_ONCE = 2**22  # scores that are held at once: more do not fit into a core's cache
+AT_ONCE = 2**22  # scores per block: more do not fit into a core's cache
 
 
 @dataclass(frozen=True)
-class Ranks:
+class RetrievalRanks:
     """Ranks, 1 is best, of N captions and M images."""
 
     by_caption: Tensor  # (N,) int64: of each caption's image among all images
-    by_image: Tensor  # (M,) int64: of the best of each image's captions among those of others
+    by_image: Tensor  # (M,) int64: of each image's best caption among the captions of other images
     among: dict[str, Tensor]  # gallery → (N,) int64: of each caption's image among that gallery's
     first: Tensor  # (N, shown) int64: the images that score highest for each caption, best first
 
 
-def search(
+def rank_gallery(
     captions: Tensor,
     images: Tensor,
     owners: Tensor,
     *,
     among: Mapping[str, Tensor] | None = None,
     shown: int = 0,
-) -> Ranks:
+) -> RetrievalRanks:
     """Rank images for captions and captions for images, by inner product, in one pass over their scores.
 
     `captions` (N, d), `images` (M, d), `owners` (N,) int64: the image of each caption; every image has one. `among`:
-    smaller galleries, (M, K) int64 distractors of each image, none of them itself, −1 where it has fewer. `shown`: how
-    many of the images that score highest for each caption are returned.
+    smaller galleries, (M, K) int64 distractors of each image, without the image itself, padded with −1. `shown`: the
+    number of top-scoring images to return for each caption.
 
-    A rank is 1 + the number of others that score as much or more: a listener that gives everything the same score ranks
-    last, not first. Of an image's captions the one that ranks best counts, and the others do not worsen its rank.
-    Scores are summed in double precision and compared in single, so that equal vectors tie wherever they are, and the
-    number of captions at once changes nothing.
-    Raises UserError for vectors that hold NaN or infinity, and for an image without a caption.
+    A rank is 1 + the number of others that score as much or more. A listener that gives every image the same score thus
+    ranks the target last, not first. The best-ranked caption of an image counts, and its other captions do not worsen
+    its rank. Scores are summed in double precision and compared in single: equal vectors tie at every position, and the
+    block size has no effect. Raises UserError for vectors that hold NaN or infinity, and for an image without a
+    caption.
     """
     for name, vectors in (("captions", captions), ("images", images)):
         if not bool(torch.isfinite(vectors).all()):
@@ -50,16 +50,16 @@ def search(
     missing = (torch.bincount(owners, minlength=len(images)) == 0).nonzero()
     if len(missing):
         raise UserError(f"ranking: image {int(missing[0])} of {len(images)} has no caption; every image needs one")
-    rows = max(1, AT_ONCE // max(images.shape))  # so many that the memory beside the vectors stays the same
+    rows = max(1, AT_ONCE // max(images.shape))  # constant memory besides the vectors
     parts = [slice(start, start + rows) for start in range(0, len(captions), rows)]
-    # the score that others have to reach: the highest of an image's own captions
+    # the threshold for other captions: the highest score of an image's own captions
     highest = torch.full((len(images),), -torch.inf, device=images.device)
     for part in parts:
         own = (captions[part].double() * images[owners[part]].double()).sum(1).float()
         highest.scatter_reduce_(0, owners[part], own, "amax")
 
     transposed = images.double().T
-    # allocated before the first block: allocated between blocks, results would fragment the memory
+    # allocated before the first block, since allocation between blocks would fragment the memory
     by_caption = torch.empty_like(owners)
     by_image = torch.ones(len(images), dtype=torch.int64, device=images.device)
     by_gallery = {name: torch.empty_like(owners) for name in among or {}}
@@ -75,14 +75,14 @@ def search(
             others = distractors[wanted]
             by_gallery[name][part] = 1 + ((scores.gather(1, others.clamp(min=0)) >= right) & (others >= 0)).sum(1)
         by_image += (scores >= highest).sum(0)
-        by_image.index_add_(0, wanted, (right[:, 0] >= highest[wanted]).long(), alpha=-1)  # its own do not count
-    return Ranks(by_caption, by_image, by_gallery, first)
+        by_image.index_add_(0, wanted, (right[:, 0] >= highest[wanted]).long(), alpha=-1)  # own captions do not count
+    return RetrievalRanks(by_caption, by_image, by_gallery, first)
 
 
 def random_distractors(images: int, count: int, seed: int) -> Tensor:
-    """(M, count) int64 on the CPU: `count` different other images for each of `images`, drawn with a Philox generator.
+    """Return (M, count) int64 on the CPU: `count` distinct other images for each of `images`, from a Philox generator.
 
-    Raises UserError where there are not so many others.
+    Raises UserError if there are fewer than `count` other images.
     """
     if count >= images:
         raise UserError(f"gallery: {count} distractors an image, but there are only {images - 1} other images")
@@ -90,15 +90,15 @@ def random_distractors(images: int, count: int, seed: int) -> Tensor:
     found = torch.empty(images, count, dtype=torch.int64)
     for image, others in enumerate(found.numpy()):
         others[:] = draw.choice(images - 1, count, replace=False)
-        others += others >= image  # of M − 1 others; those from the image's own number on are moved up by one
+        others += others >= image  # skip the image itself
     return found
 
 
 def similar_distractors(features: Tensor, count: int, *, block: int = 512) -> Tensor:
-    """(M, count) int64: for each image the others nearest to it in feature space, most similar first.
+    """Return (M, count) int64: for each image the nearest other images in feature space, most similar first.
 
-    `features` (M, d); similarity is the cosine of what is left of them after their mean is taken away.
-    Raises UserError where there are not so many others.
+    `features` (M, d); similarity is the cosine of mean-centred features. Raises UserError if there are fewer than
+    `count` other images.
     """
     if count >= len(features):
         raise UserError(f"gallery: {count} distractors an image, but there are only {len(features) - 1} other images")
@@ -111,10 +111,11 @@ def similar_distractors(features: Tensor, count: int, *, block: int = 512) -> Te
     return torch.cat(found)
 
 
-def nearest(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Tensor:
-    """(M, K) int64: of each of `vectors` (M, D) of length 1 the nearest others among the rows `gallery` (n,).
+def nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Tensor:
+    """Return (M, K) int64: nearest neighbours of the unit vectors `vectors` (M, D) among the rows `gallery` (n,).
 
-    `ranks` (K): which of them, 1 the nearest. Raises UserError where there are not so many others.
+    `ranks` (K) selects the neighbours, 1 is the nearest. An image is not its own neighbour. Raises UserError if a rank
+    exceeds the number of other images.
     """
     if max(ranks) >= len(gallery):
         raise UserError(
@@ -129,7 +130,7 @@ def nearest(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Tensor:
 
 
 def recall(ranks: Tensor) -> dict[str, float]:
-    """R@1, R@5, R@10 in percent, median and mean of `ranks` (N,), 1 is best. Raises UserError where there are none."""
+    """Return R@1, R@5, R@10 in percent, median and mean of `ranks` (N,), 1 is best. Raises UserError without ranks."""
     if not len(ranks):
         raise UserError("recall: there are no ranks; the split has no captions")
     values = ranks.double()
@@ -138,10 +139,11 @@ def recall(ranks: Tensor) -> dict[str, float]:
 
 
 def recall_among(ranks: Tensor, sizes: Tensor) -> dict[str, float]:
-    """R@1, R@5, R@10 and the mean of 1 / rank (MRR), in percent, of `ranks` (N,) in galleries of `sizes` (N,) images.
+    """Return R@1, R@5, R@10 and mean 1 / rank (MRR), in percent, of `ranks` (N,) in galleries of `sizes` (N,) images.
 
-    R@k is that of the ranks in galleries of more than k images, in which it can be missed; without such a gallery it is
-    left out. `random`: what R@1 is at random; `alone`: how many ranks are in galleries of one, which count nowhere.
+    R@k counts the ranks in galleries of more than k images, where a miss is possible; without such a gallery it is left
+    out. `random`: the expected R@1 of random ranks. `alone`: the number of ranks in galleries of one image, which count
+    nowhere.
     """
     found = {}
     for k in (1, 5, 10):

@@ -1,9 +1,9 @@
-"""One METEOR process for many: the process that runs a grid starts a small server, which every cell asks.
+"""METEOR server shared by processes: the process that runs a grid starts it, and every cell queries it.
 
-METEOR takes seven CPU seconds to read its tables and as many until Java has compiled it, more than a cell's captions
-take. `share` starts `python -m pipeline.metrics.shared_meteor` for a process and its children, which find it by the
-environment variable SAYWHICH_METEOR and use it through `meteor`. The server ends with the process that started it,
-however that ends, because its standard input does. Where there is no server, each process has its own METEOR.
+METEOR takes seven CPU seconds to load its tables and as many until Java has compiled it, longer than a cell's captions
+take. `start_server` starts `python -m pipeline.metrics.shared_meteor` for a process and its children. They find it by
+the environment variable SAYWHICH_METEOR and use it through `connect_meteor`. The server ends with the process that
+started it, because its standard input does. Without a server, each process has its own METEOR.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
 
-from pipeline.metrics.java import Meteor, NotComputedError, Score, meteor_jar
+from pipeline.metrics.java import Meteor, NotComputedError, Score, find_meteor_jar
 from pipeline.runtime.files import sha256
 
 ADDRESS = "SAYWHICH_METEOR"  # the path of the server's socket
 
 
-def share(environment: MutableMapping[str, str]) -> subprocess.Popen[str] | None:
-    """Start a server that ends with this process, and write its address into `environment`, the children's.
+def start_server(environment: MutableMapping[str, str]) -> subprocess.Popen[str] | None:
+    """Start a server that ends with this process, and write its address into the children's `environment`.
 
-    Keep the returned process for as long as the server is needed; None where there is a server already.
+    Keep the returned process for as long as the server is needed. Returns None if there is a server already.
     """
     if ADDRESS in environment:
         return None
@@ -44,33 +44,33 @@ def share(environment: MutableMapping[str, str]) -> subprocess.Popen[str] | None
     return server
 
 
-def meteor(timeout: float) -> Meteor | SharedMeteor:
-    """The server's METEOR, or this process' own. `timeout`: seconds that one set of captions may take."""
+def connect_meteor(timeout: float) -> Meteor | SharedMeteor:
+    """Return the server's METEOR, else this process' own. `timeout`: the limit in seconds for one set of captions."""
     with suppress(OSError, KeyError):
         return SharedMeteor(os.environ[ADDRESS], timeout)
     return Meteor(timeout)
 
 
 class SharedMeteor:
-    """`Meteor` at the server; this process' own if the server ends, or has another METEOR than is installed here."""
+    """Client of the server's `Meteor`; it falls back to an own process if the server ends or has another METEOR jar."""
 
     def __init__(self, address: str, timeout: float) -> None:
-        """Raises OSError where there is no server."""
+        """Connect to the server. Raises OSError if there is none."""
         self._timeout = timeout
         self._failed: str | None = None
         self._own: Meteor | None = None
         self._server = Client(address)
-        self._server.send(sha256(meteor_jar()))
+        self._server.send(sha256(find_meteor_jar()))
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-        """`Meteor.score`; it raises NotComputedError in the same cases."""
+        """Return `Meteor.score`; raises NotComputedError in the same cases."""
         if self._failed:
             raise NotComputedError(self._failed)
         if self._own is None:
             try:
                 self._server.send((self._timeout, hypotheses, references))
                 overall, each, self._failed = self._server.recv()
-            except (OSError, EOFError):  # the server ended, before an answer or in the middle of it
+            except (OSError, EOFError):  # the server ended before or during its answer
                 self._own = Meteor(self._timeout)
             else:
                 if self._failed:
@@ -86,19 +86,19 @@ class SharedMeteor:
 
 
 class _Server:
-    """One METEOR, which is asked by one client after the other."""
+    """Server of one METEOR, which serves one client's request at a time."""
 
     def __init__(self) -> None:
-        self._jar = sha256(meteor_jar())
+        self._jar = sha256(find_meteor_jar())
         self._meteor: Meteor | None = None
         self._turn = threading.RLock()
 
     def serve(self, client: Connection) -> None:
-        with client, suppress(OSError, EOFError):  # until it closes the connection, or ends in the middle of something
+        with client, suppress(OSError, EOFError):  # until the client disconnects or ends
             if client.recv() != self._jar:
                 return
-            with suppress(NotComputedError):  # the reason is for the first who asks for scores
-                self._running(0)  # so that METEOR is ready by then
+            with suppress(NotComputedError):  # the first request for scores reports the reason
+                self._running(0)  # start METEOR before the first request
             while True:
                 client.send(self._answer(*client.recv()))
 
@@ -109,7 +109,7 @@ class _Server:
     def _answer(
         self, timeout: float, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> tuple[float, list[float], str | None]:
-        """The score of all, those of each, and why there are none."""
+        """Return the corpus score, each caption's score, and the reason if there are none."""
         with self._turn:
             try:
                 return *self._running(timeout).score(hypotheses, references), None
@@ -117,7 +117,7 @@ class _Server:
                 return 0.0, [], str(reason)
 
     def _running(self, timeout: float) -> Meteor:
-        """METEOR with this timeout, started where none runs or the last one failed."""
+        """Return METEOR with this timeout, started anew if none runs or the last one failed."""
         with self._turn:
             if self._meteor is None or self._meteor.ended:
                 self.close()
@@ -127,13 +127,13 @@ class _Server:
 
 
 def main() -> None:
-    """Serve until standard input ends; the socket lies in a folder that nobody else may enter."""
+    """Serve until standard input ends; the socket lies in a folder that only the user can access."""
     server = _Server()
     with Listener(family="AF_UNIX") as listener:
 
         def accept() -> None:
             while True:
-                with suppress(OSError):  # a client that ended before it was connected
+                with suppress(OSError):  # the client ended before the connection was accepted
                     threading.Thread(target=server.serve, args=(listener.accept(),), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()

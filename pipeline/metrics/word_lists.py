@@ -1,4 +1,4 @@
-"""Words that say nothing of an image by themselves (function words), and words for colours: plain English."""
+"""English function words, which describe no image content, and colour words."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ _COLOURS = """
     maroon mauve navy orange pink purple red scarlet silver tan teal turquoise violet white yellow
 """
 COLOURS = {word: word for word in _COLOURS.split()} | {"blonde": "blond", "golden": "gold", "gray": "grey"}
-"""A colour's words, and the colour that each is: spellings and forms of one are the same."""
+"""Colour words with their colour; spellings and forms of one colour are merged."""

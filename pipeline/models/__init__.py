@@ -1,1 +1,1 @@
-"""Speakers and listeners."""
+"""Speakers, listeners and the other networks of the methods."""

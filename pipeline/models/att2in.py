@@ -1,4 +1,4 @@
-"""Att2in2, the speaker of Rennie et al. 2017 as DiscCaptioning and PSST use it."""
+"""Att2in2, the speaker of Rennie et al. 2017, in the form used by DiscCaptioning and PSST."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.models.decoder import Decoder, Dropout
+from pipeline.models.decoder import Decoder, RolloutDropout
 from pipeline.types import Batch
 
 
 @dataclass(frozen=True)
 class Att2inState:
-    """Of n captions."""
+    """Decoder state of n captions."""
 
     h: Tensor  # (n, H)
     c: Tensor  # (n, H)
-    keys: Tensor  # (n, R, A), of the regions
+    keys: Tensor  # (n, R, A): attention keys of the regions
     regions: Tensor  # (n, R, H)
-    mask: Tensor  # (n, R) bool: which regions there are
-    rows: Tensor  # (n,): which captions these are
+    mask: Tensor  # (n, R) bool: which regions exist
+    rows: Tensor  # (n,): indices of these captions
     width: int  # captions per image
-    drop: Dropout
+    drop: RolloutDropout
 
 
 class Att2in(Decoder):
-    """One LSTM that attends to regions; attention enters the candidate only, which is a maxout of two halves."""
+    """LSTM with attention to regions; attention enters only the candidate, a maxout of two halves."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Att2in(Decoder):
         if null_image:
             self.add_null_image()
 
-    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> Att2inState:
+    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> Att2inState:
         regions = drop(seen)
         rows = torch.arange(len(batch) * width, device=batch.device)
         per_image = self.key(regions), regions, self.mask(batch)
@@ -74,7 +74,7 @@ class Att2in(Decoder):
         return self.advance(self.from_word(state.drop(F.relu(heard), state.rows, state.width)), state)
 
     def advance(self, entering: Tensor, state: Att2inState) -> tuple[Tensor, Att2inState]:
-        """One step of the recurrence; `entering` (n, 5H) is `from_word` of what was heard."""
+        """Compute one step of the recurrence; `entering` (n, 5H) is `from_word` of the input embeddings."""
         attended = self.attend(self.query(state.h), state)
         gates, candidate = (entering + self.from_state(state.h)).split([3 * self.hidden, 2 * self.hidden], -1)
         enter, forget, leave = gates.sigmoid().chunk(3, -1)
@@ -84,22 +84,22 @@ class Att2in(Decoder):
         return h, replace(state, h=h, c=c)
 
     def attend(self, query: Tensor, state: Att2inState) -> Tensor:
-        """What a query (n, A) attends to (n, H): the sum of regions by their shares."""
+        """Compute the attended regions (n, H) of queries (n, A): the sum of regions weighted by their shares."""
         return torch.bmm(self.shares(query, state).unsqueeze(1), state.regions).squeeze(1)
 
     def shares(self, query: Tensor, state: Att2inState) -> Tensor:
-        """(n, R): how much a query (n, A) attends to each region, 1 in all.
+        """Compute the attention weights (n, R) of queries (n, A) on regions; they sum to 1.
 
-        Scores are `weight` (A,) · tanh(key + query), shares their softmax over the regions there are.
+        Scores are `weight` (A,) · tanh(key + query); the weights are their softmax over the existing regions.
         """
         scores = torch.tanh(state.keys + query.unsqueeze(1)) @ self.weight.weight[0]
         return scores.masked_fill(~state.mask, -torch.inf).softmax(-1)
 
-    def read(self, batch: Batch, seen: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
-        """The words are known, so all of them are heard at once."""
+    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+        """Compute the input projection of all tokens at once, since they are known."""
         tokens, state, found = batch.captions, self.begin(batch, seen, drop, 1), []
         places = torch.arange(tokens.numel(), device=tokens.device)
-        embedded = self.word(self.before(tokens)).flatten(0, 1)
+        embedded = self.word(self.shift_right(tokens)).flatten(0, 1)
         heard = self.from_word(drop(F.relu(embedded), places, tokens.shape[1]))
         for entering in heard.view(*tokens.shape, -1).unbind(1):
             hidden, state = self.advance(entering, state)

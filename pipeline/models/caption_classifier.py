@@ -1,4 +1,4 @@
-"""Who said that? An MLP on a retriever's vectors that tells people's captions from others."""
+"""A classifier of human and other captions: an MLP on a retriever's vectors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 
 class CaptionClassifier(nn.Module):
-    """Hidden layers with ReLU and two outputs on a caption's vector, beside its image's where it `looks` (WTF-RL §3.2).
+    """MLP with ReLU layers and two outputs on the vectors of a caption and, with `looks`, its image (WTF-RL §3.2).
 
-    Without images it judges the language alone (the grammar score of Cho et al. 2022).
+    Without images it scores the language alone (the grammar score of Cho et al. 2022).
     """
 
     def __init__(self, size: int, hidden: Sequence[int] = (512, 256), looks: bool = True) -> None:
-        """`size`: of a vector."""
+        """Build the layers for vectors of length `size`."""
         super().__init__()
         self.arguments = {"size": size, "hidden": list(hidden), "looks": looks}
         self.size, self.looks = size, looks
@@ -27,6 +27,9 @@ class CaptionClassifier(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], 2))
 
     def forward(self, images: Tensor, captions: Tensor) -> Tensor:
-        """(N,): the log-odds that captions (N, D) of images (N, D) are people's; the softmax of both is its sigmoid."""
+        """Compute the log-odds (N,) that captions (N, D) of images (N, D) are human.
+
+        The sigmoid of the log-odds equals the softmax over both outputs.
+        """
         other, human = self.layers(torch.cat([images, captions], 1) if self.looks else captions).unbind(1)
         return human - other

@@ -1,4 +1,4 @@
-"""What a speaker's state promises: a learned baseline, and learned control variates."""
+"""Networks on the speaker's states: a critic as learned baseline, and learned control variates."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Critic(nn.Module):
         self.outer = nn.Linear(hidden, 1)
 
     def forward(self, states: Tensor) -> Tensor:
-        """(…): the score to expect of captions in `states` (…, H)."""
+        """Predict the score (…) of captions from `states` (…, H)."""
         return self.outer(F.relu(self.inner(states))).squeeze(-1)
 
 
-class Control(nn.Module):
-    """The same MLP, given a relaxed word, too, whose temperature it learns (RELAX, Grathwohl et al. 2018).
+class ControlVariate(nn.Module):
+    """MLP on a state and a relaxed token, with a learned temperature (RELAX, Grathwohl et al. 2018).
 
-    It begins as 0 everywhere.
+    Its initial output is 0.
     """
 
     def __init__(self, state: int, words: int, hidden: int) -> None:
@@ -40,14 +40,14 @@ class Control(nn.Module):
         nn.init.zeros_(self.outer.bias)
 
     def forward(self, states: Tensor, perturbed: Tensor) -> Tensor:
-        """(M,): of states (M, H) and `perturbed` logits (M, V+1), which any constant may be added to."""
+        """Compute the control (M,) from states (M, H) and `perturbed` logits (M, V+1), given up to a constant."""
         word = (perturbed / self.log_temperature.exp()).softmax(-1)
         return self.outer(F.relu(self.from_state(states) + self.from_word(word))).squeeze(-1)
 
 
-class Controls(nn.ModuleDict):
-    """A `Control` for each of several scores, by name."""
+class ControlVariates(nn.ModuleDict):
+    """A `ControlVariate` for each of several scores, by name."""
 
     def __init__(self, names: Sequence[str], state: int, words: int, hidden: int) -> None:
-        super().__init__({name: Control(state, words, hidden) for name in names})
+        super().__init__({name: ControlVariate(state, words, hidden) for name in names})
         self.arguments: dict[str, Any] = {"names": list(names), "state": state, "words": words, "hidden": hidden}

@@ -1,4 +1,4 @@
-"""What speaks word by word: the interface of networks that the one unroll (unroll.py) goes through."""
+"""Interface of the autoregressive decoders that the unroll (unroll.py) runs."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.numbers import Numbers
+from pipeline.random import BatchRandom
 from pipeline.types import Batch
 
-State = Any  # what a decoder remembers of n captions, its own kind of thing
+State = Any  # a decoder's state of n captions, of its own type
 
 
 @dataclass(frozen=True)
-class Dropout:
-    """Dropout of one unroll: a caption's random numbers do not depend on which others are still here."""
+class RolloutDropout:
+    """Dropout of one unroll; a caption's random numbers do not depend on the other captions still unrolled."""
 
-    share: float  # 0 where nobody learns
-    numbers: Numbers
+    share: float  # 0 in evaluation mode
+    numbers: BatchRandom
 
     def __call__(self, x: Tensor, rows: Tensor | None = None, width: int = 1) -> Tensor:
-        """`x` (n, …), the `rows` (n,) of captions, `width` per image; None: all.
+        """Apply dropout to `x` (n, …) of the captions `rows` (n,), None: all, with `width` captions per image.
 
-        Numbers are compared with the share that is kept: on a CPU, Bernoulli's take four times as long.
+        Uniform numbers are compared with the kept share; on a CPU, Bernoulli draws take four times as long.
         """
         if not self.share:
             return x
@@ -35,20 +35,20 @@ class Dropout:
 
 
 class Decoder(nn.Module, ABC):
-    """A network that speaks word by word of regions (B, R, D); it knows no channel and no loop.
+    """Autoregressive decoder of regions (B, R, D), without a channel and without a loop.
 
-    It hears V + 2 ids (EOS 0, words, BOS V + 1), embedded by `word`, and says V + 1 with `logit` of hidden states
-    (n, H). A caption has at most `max_words` words; one that fills them has no EOS. With a null image it can speak of
-    an image that has no regions: one learned vector (H,) is seen in their place.
+    `word` embeds V + 2 ids (EOS 0, words, BOS V + 1), and `logit` maps hidden states (n, H) to V + 1 logits. A caption
+    has at most `max_words` tokens; a caption of that many words has no EOS. With a null image, one learned vector (H,)
+    replaces the regions of images that have none.
     """
 
     word: nn.Embedding
     region: nn.Linear
     logit: nn.Linear
-    learns = True  # whether what it says may have a gradient
+    requires_grad = True  # whether its captions may have a gradient
 
     def __init__(self, vocabulary: int, hidden: int, max_words: int, dropout: float, arguments: dict[str, Any]) -> None:
-        """`arguments`: what builds the same network again."""
+        """Store the sizes and the `arguments`, which rebuild the same network."""
         super().__init__()
         self.vocabulary, self.hidden, self.max_words, self.dropout = vocabulary, hidden, max_words, dropout
         self.arguments = arguments
@@ -56,47 +56,51 @@ class Decoder(nn.Module, ABC):
         self.register_parameter("null", None)
 
     @abstractmethod
-    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> State:
-        """The state before the first word of B·width captions, image-major; `seen` is what `see` gives."""
+    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> State:
+        """Return the state before the first token of B·width captions, image-major; `seen` is from `encode_image`."""
 
     @abstractmethod
     def step(self, heard: Tensor, state: State) -> tuple[Tensor, State]:
-        """Hidden states (n, H) after words whose embeddings are `heard` (n, E), before dropout, and the next state."""
+        """Return hidden states (n, H), before dropout, for the input embeddings `heard` (n, E), and the next state."""
 
     @abstractmethod
     def select(self, state: State, rows: Tensor, same_images: bool = False) -> State:
-        """The state of captions `rows` (m,), in that order; `same_images`: of the images of those they replace."""
+        """Return the state of the captions `rows` (m,), in that order.
 
-    def see(self, batch: Batch) -> Tensor:
-        """(B, R, H): what the network makes of the regions, before dropout; once for all captions of a step."""
+        With `same_images`, each caption has the same image as the caption that it replaces.
+        """
+
+    def encode_image(self, batch: Batch) -> Tensor:
+        """Encode the regions, (B, R, H), before dropout; computed once for all captions of a step."""
         seen = F.relu(self.region(batch.regions))
         return seen if self.null is None else torch.where(batch.region_mask.any(1).view(-1, 1, 1), seen, self.null)
 
     def mask(self, batch: Batch) -> Tensor:
-        """(B, R) bool: which regions are seen; a null image is one."""
+        """Return a mask (B, R) bool of the encoded regions; a null image counts as one region."""
         mask = batch.region_mask
         return mask if self.null is None else torch.cat([mask[:, :1] | ~mask.any(1, keepdim=True), mask[:, 1:]], 1)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(n, V+1) of hidden states (n, H)."""
+        """Compute logits (n, V+1) of hidden states (n, H)."""
         return self.logit(hidden)
 
-    def before(self, tokens: Tensor) -> Tensor:
-        """The words (B, T) that are heard before each of `tokens` (B, T): BOS comes first."""
+    def shift_right(self, tokens: Tensor) -> Tensor:
+        """Return the input tokens (B, T) before each of `tokens` (B, T), beginning with BOS."""
         return torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, :-1]], 1)
 
-    def read(self, batch: Batch, seen: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
-        """Teacher forcing on the batch's captions (B, T): hidden states (M, H) before M of their words, and places
-        (M,) int64, n·T + t, which hold at least every word and the EOS that ends a caption.
+    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+        """Run teacher forcing on the batch's captions (B, T): return hidden states (M, H) and positions (M,) int64.
+
+        A state precedes the token at its position n·T + t. Positions include at least all words and each first EOS.
         """
         tokens, state, found = batch.captions, self.begin(batch, seen, drop, 1), []
-        for words in self.before(tokens).unbind(1):
+        for words in self.shift_right(tokens).unbind(1):
             hidden, state = self.step(self.word(words), state)
             found.append(hidden)
         return torch.stack(found, 1).flatten(0, 1), torch.arange(tokens.numel(), device=tokens.device)
 
     def add_null_image(self) -> None:
-        """Let it have a null image, of zeros as long as nothing is learned; one that it has stays as it is."""
+        """Add a null image, initially zeros; an existing null image is kept."""
         if self.null is None:
             self.null = nn.Parameter(torch.zeros_like(self.region.bias))
             self.arguments["null_image"] = True

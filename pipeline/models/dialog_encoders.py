@@ -1,7 +1,7 @@
-"""What is understood of a question: encoders of image, history and question, all told as one vector.
+"""Encoders of image, history and question as one vector.
 
-Each gives (N, 3, H) for N = D·R questions: the encoding, and hidden and cell state of the question's LSTM, from which a
-decoder begins. `history` and `image` say whether it gets to know them: without, zeros stand there.
+Each returns (N, 3, H) for N = D·R questions: the encoding, and the hidden and cell state of the question's LSTM, which
+initialise a decoder. Without `history` or `image`, zeros replace that input.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from pipeline.models.decoder import Dropout
-from pipeline.numbers import Numbers
-from pipeline.types import Asked, Batch
+from pipeline.models.decoder import RolloutDropout
+from pipeline.random import BatchRandom
+from pipeline.types import Batch, DialogQuestions
 
 
-class Encoder(nn.Module, ABC):
-    """A question's LSTM, and what all encoders are told."""
+class DialogEncoder(nn.Module, ABC):
+    """Base class of encoders: the question's LSTM, the projection of regions, and the fusion layer."""
 
     def __init__(
         self,
@@ -31,8 +31,9 @@ class Encoder(nn.Module, ABC):
         image: bool = True,
         places: int = 0,
     ) -> None:
-        """`words`: size of the embeddings that it hears; `places`: of so many regions, a grid's, it knows the places,
-        which the paper's does not.
+        """Build the layers for word embeddings of size `words`.
+
+        `places` is the number of grid regions with learned position vectors, 0: none. The paper has none.
         """
         super().__init__()
         self.arguments: dict[str, Any] = {
@@ -51,33 +52,37 @@ class Encoder(nn.Module, ABC):
         self.fusion = nn.Linear(3 * hidden, hidden)
 
     def forward(self, batch: Batch, word: nn.Embedding) -> Tensor:
-        """(N, 3, H) of the batch's questions, heard with the embeddings `word`."""
+        """Encode the batch's questions with the embeddings `word`, (N, 3, H)."""
         asked = batch.asked
         assert asked is not None
-        drop = Dropout(self.dropout if self.training else 0.0, Numbers(batch, None))
-        h, c = last_states(self.question, drop(word(asked.questions)), asked.questions)
-        told = self.told(batch, asked, h, word, drop)
+        drop = RolloutDropout(self.dropout if self.training else 0.0, BatchRandom(batch, None))
+        h, c = last_lstm_states(self.question, drop(word(asked.questions)), asked.questions)
+        told = self.fuse(batch, asked, h, word, drop)
         encoding = torch.tanh(self.fusion(drop(torch.cat([h, *told], -1))))
         return torch.stack([encoding, h, c], 1)
 
     @abstractmethod
-    def told(self, batch: Batch, asked: Asked, question: Tensor, word: nn.Embedding, drop: Dropout) -> list[Tensor]:
-        """(N, H) each: what of the history and what of the image goes with the questions (N, H)."""
+    def fuse(
+        self, batch: Batch, asked: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
+    ) -> list[Tensor]:
+        """Return the parts of history and image, (N, H) each, that belong to the questions (N, H)."""
 
-    def attended(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
-        """Shares of the history's items (N, R) and of regions (N, K) that count; None for those who weigh nothing."""
+    def attention_shares(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
+        """Return attention weights of history items (N, R) and of regions (N, K); None without attention."""
         return None
 
-    def seen(self, batch: Batch, asked: Asked) -> tuple[Tensor, Tensor]:
-        """(D, K, H) regions of each dialog's image, and which there are (D, K)."""
+    def expand_regions(self, batch: Batch, asked: DialogQuestions) -> tuple[Tensor, Tensor]:
+        """Return the projected regions (D, K, H) of each dialog's image, and their mask (D, K)."""
         many = asked.history.shape[1]
         regions = self.region(batch.regions[::many])
         return torch.tanh(regions if self.place is None else regions + self.place), batch.region_mask[::many]
 
 
-class Hciae(Encoder):
-    """History-conditioned image attention (Lu et al. 2017, Eq. 1–3): the question attends to the rounds of the history,
-    both attend to the image. `order`: each round also knows how long ago it is, which the paper's do not.
+class Hciae(DialogEncoder):
+    """History-conditioned image attention (Lu et al. 2017, Eq. 1–3).
+
+    The question attends to the rounds of the history; both attend to the image. With `order`, each round also has an
+    embedding of its distance from the current round, which the paper lacks.
     """
 
     def __init__(self, *arguments: Any, order: bool = False, **options: Any) -> None:
@@ -91,30 +96,34 @@ class Hciae(Encoder):
         self.region_weight = nn.Linear(hidden, 1, bias=False)
         self.ago = nn.Embedding(AGO, hidden) if order else None
 
-    def told(self, batch: Batch, asked: Asked, question: Tensor, word: nn.Embedding, drop: Dropout) -> list[Tensor]:
+    def fuse(
+        self, batch: Batch, asked: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
+    ) -> list[Tensor]:
         history = torch.zeros_like(question)
         if self.history:
-            history, _ = self.remember(asked, question, word, drop)
+            history, _ = self.attend_history(asked, question, word, drop)
         image = torch.zeros_like(question)
         if self.image:
-            image, _ = self.look(batch, asked, torch.cat([question, history], -1))
+            image, _ = self.attend_image(batch, asked, torch.cat([question, history], -1))
         return [history, image]
 
     @torch.no_grad()
-    def attended(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
+    def attention_shares(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
         if batch.asked is None or not (self.history and self.image):
             return None
-        nothing = Dropout(0.0, Numbers(batch, None))
-        question, _ = last_states(self.question, word(batch.asked.questions), batch.asked.questions)
-        history, items = self.remember(batch.asked, question, word, nothing)
-        _, regions = self.look(batch, batch.asked, torch.cat([question, history], -1))
+        nothing = RolloutDropout(0.0, BatchRandom(batch, None))
+        question, _ = last_lstm_states(self.question, word(batch.asked.questions), batch.asked.questions)
+        history, items = self.attend_history(batch.asked, question, word, nothing)
+        _, regions = self.attend_image(batch, batch.asked, torch.cat([question, history], -1))
         return items, regions
 
-    def remember(self, asked: Asked, question: Tensor, word: nn.Embedding, drop: Dropout) -> tuple[Tensor, Tensor]:
-        """What N questions (N, H) attend to in the history, and the shares of items (N, R), 0 for later ones."""
+    def attend_history(
+        self, asked: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
+    ) -> tuple[Tensor, Tensor]:
+        """Return the attended history (N, H) of questions (N, H), and weights of items (N, R), 0 for later items."""
         dialogs, many, _ = asked.history.shape
         tokens = asked.history.flatten(0, 1)
-        items = last_states(self.rounds, drop(word(tokens)), tokens)[0].view(dialogs, many, -1)
+        items = last_lstm_states(self.rounds, drop(word(tokens)), tokens)[0].view(dialogs, many, -1)
         now = torch.arange(many, device=tokens.device)
         keys = self.history_key(items).unsqueeze(1)  # (D, 1, R, H)
         if self.ago is not None:
@@ -124,23 +133,25 @@ class Hciae(Encoder):
         shares = scores.masked_fill(now > now.unsqueeze(1), -torch.inf).softmax(-1)
         return (shares @ items).flatten(0, 1), shares.flatten(0, 1)
 
-    def look(self, batch: Batch, asked: Asked, query: Tensor) -> tuple[Tensor, Tensor]:
-        """What question and history (N, 2H) attend to in the image, and the shares of regions (N, K)."""
-        regions, mask = self.seen(batch, asked)
+    def attend_image(self, batch: Batch, asked: DialogQuestions, query: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the attended image (N, H) of question and history (N, 2H), and the weights of regions (N, K)."""
+        regions, mask = self.expand_regions(batch, asked)
         query = self.region_query(query).view(len(regions), -1, 1, self.hidden)
         scores = self.region_weight(torch.tanh(self.region_key(regions).unsqueeze(1) + query)).squeeze(-1)
         shares = scores.masked_fill(~mask.unsqueeze(1), -torch.inf).softmax(-1)  # (D, R, K)
         return (shares @ regions).flatten(0, 1), shares.flatten(0, 1)
 
 
-class LateFusion(Encoder):
-    """LF (Das et al. 2017): the whole history is one text; the image is the mean of its regions."""
+class LateFusion(DialogEncoder):
+    """Late fusion, LF (Das et al. 2017): the whole history is one text; the image is the mean of its regions."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.text = nn.LSTM(self.question.input_size, self.hidden, batch_first=True)
 
-    def told(self, batch: Batch, asked: Asked, question: Tensor, word: nn.Embedding, drop: Dropout) -> list[Tensor]:
+    def fuse(
+        self, batch: Batch, asked: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
+    ) -> list[Tensor]:
         history, image = torch.zeros_like(question), torch.zeros_like(question)
         if self.history:
             dialogs, many, length = asked.history.shape
@@ -150,45 +161,47 @@ class LateFusion(Encoder):
             order = (tokens == 0).to(torch.uint8).sort(dim=1, stable=True).indices  # words first
             tokens = tokens.gather(1, order)
             tokens = tokens[:, : max(1, int((tokens > 0).sum(1).max()))]
-            history = last_states(self.text, drop(word(tokens)), tokens)[0]
+            history = last_lstm_states(self.text, drop(word(tokens)), tokens)[0]
         if self.image:
-            image = mean_region(*self.seen(batch, asked)).repeat_interleave(asked.history.shape[1], 0)
+            image = mean_regions(*self.expand_regions(batch, asked)).repeat_interleave(asked.history.shape[1], 0)
         return [history, image]
 
 
-class Hierarchical(Encoder):
-    """HRE (Das et al. 2017): an LSTM over rounds, each of which is question, image and what was said last."""
+class Hierarchical(DialogEncoder):
+    """Hierarchical encoder, HRE (Das et al. 2017): an LSTM over rounds of question, image and latest history item."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.item = nn.LSTM(self.question.input_size, self.hidden, batch_first=True)
         self.dialog = nn.LSTM(3 * self.hidden, self.hidden, batch_first=True)
 
-    def told(self, batch: Batch, asked: Asked, question: Tensor, word: nn.Embedding, drop: Dropout) -> list[Tensor]:
+    def fuse(
+        self, batch: Batch, asked: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
+    ) -> list[Tensor]:
         dialogs, many, _ = asked.history.shape
         history, image = torch.zeros_like(question), torch.zeros_like(question)
         if self.image:
-            image = mean_region(*self.seen(batch, asked)).repeat_interleave(many, 0)
+            image = mean_regions(*self.expand_regions(batch, asked)).repeat_interleave(many, 0)
         if self.history:
             tokens = asked.history.flatten(0, 1)
-            items = last_states(self.item, drop(word(tokens)), tokens)[0]
+            items = last_lstm_states(self.item, drop(word(tokens)), tokens)[0]
             history, _ = self.dialog(torch.cat([question, image, items], -1).view(dialogs, many, -1))
             history = history.flatten(0, 1)
         return [history, image]
 
 
-AGO = 16  # rounds
-ENCODERS: dict[str, type[Encoder]] = {"hciae": Hciae, "lf": LateFusion, "hre": Hierarchical}
+AGO = 16  # distances in rounds that have an embedding of their own
+ENCODERS: dict[str, type[DialogEncoder]] = {"hciae": Hciae, "lf": LateFusion, "hre": Hierarchical}
 
 
-def mean_region(regions: Tensor, mask: Tensor) -> Tensor:
-    """(D, H) of regions (D, K, H), of those that there are (D, K)."""
+def mean_regions(regions: Tensor, mask: Tensor) -> Tensor:
+    """Compute the mean (D, H) of regions (D, K, H) over those in `mask` (D, K)."""
     there = mask.unsqueeze(-1).to(regions.dtype)
     return (regions * there).sum(1) / there.sum(1)
 
 
-def last_states(lstm: nn.LSTM, heard: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, H) hidden and cell states after the words (n, T, E) of texts (n, T), before the padding."""
+def last_lstm_states(lstm: nn.LSTM, heard: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return hidden and cell states (n, H) after the unpadded `tokens` (n, T) with embeddings `heard` (n, T, E)."""
     lengths = (tokens > 0).sum(1).clamp(min=1).cpu()
     packed = pack_padded_sequence(heard, lengths, batch_first=True, enforce_sorted=False)
     _, (h, c) = lstm(packed)

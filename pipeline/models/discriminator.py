@@ -1,4 +1,4 @@
-"""Discriminators of visual dialog (Lu et al. 2017): an answer is as good as its product with the encoding."""
+"""Discriminators of visual dialog (Lu et al. 2017), which score an answer by its product with the encoding."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from pipeline.models.dialog_encoders import Encoder
+from pipeline.models.dialog_encoders import DialogEncoder
 from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.types import Batch, Message, caption_mask
 
 
 class Discriminator(nn.Module):
-    """An LSTM hears an answer: its last state (`answer: last`), or what it attends to of its states (`attention`).
+    """LSTM encoder of answers: its last state (`answer: last`), or attention over its states (`attention`).
 
-    It hears words, or distributions over them as mixtures of its embeddings (`message.said`). `hears_end`: also the EOS
-    that ends an answer, so that it can judge when one ends; an answer without words is zeros otherwise.
+    It encodes tokens, or distributions as mixtures of its embeddings (`message.relaxed`). With `hears_end` it encodes
+    the answer's EOS too, so that its score can depend on the length. Without, an empty answer is a zero state.
     """
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: DialogEncoder,
         vocabulary: int,
         answer: Literal["last", "attention"] = "attention",
         dropout: float = 0.5,
@@ -46,21 +46,21 @@ class Discriminator(nn.Module):
         self.drop = nn.Dropout(dropout)
         nn.init.normal_(self.word.weight, std=0.3)
 
-    def see(self, batch: Batch) -> Tensor:
-        """(B, H): what the batch's questions are, with their images and histories."""
+    def encode_question(self, batch: Batch) -> Tensor:
+        """Encode the batch's questions with their images and histories, (B, H)."""
         return self.encoder(batch, self.word)[:, 0]
 
-    def read(self, answers: Tensor) -> Tensor:
-        """(U, H) of answers in words (U, T)."""
+    def encode_answers(self, answers: Tensor) -> Tensor:
+        """Encode answers (U, T) of tokens, (U, H)."""
         rows = torch.arange(len(answers), device=answers.device)
-        return self.hear(Message(answers, caption_mask(answers), rows, samples=1))
+        return self.encode_text(Message(answers, caption_mask(answers), rows, samples=1))
 
-    def hear(self, message: Message) -> Tensor:
-        """(N, H) of the answers of a message."""
+    def encode_text(self, message: Message) -> Tensor:
+        """Encode the answers of a message, (N, H)."""
         tokens, table = message.tokens, SharedWeight(self.word.weight)
         words = table.rows(tokens.flatten())
-        if message.said is not None:
-            words = message.said.heard(words, table.mixture, table.straight_through)
+        if message.relaxed is not None:
+            words = message.relaxed.embed(words, table.mixture, table.straight_through)
         words = self.drop(words.view(*tokens.shape, -1))
         heard = message.mask if self.hears_end else message.mask & (tokens > 0)
         lengths = heard.sum(1)

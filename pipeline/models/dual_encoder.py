@@ -1,4 +1,4 @@
-"""A judge from outside: a text encoder, and the vectors of images in its space, trained on other data (CLIP)."""
+"""A pretrained judge: a text encoder and image vectors in its space, trained on other data (CLIP)."""
 
 from __future__ import annotations
 
@@ -15,27 +15,30 @@ from pipeline.runtime.options import checked_options
 
 
 class DualEncoder(nn.Module):
-    """The text tower of an open_clip network; what its image tower saw is the set of features that it names.
+    """The frozen text tower of an open_clip network; its image tower's outputs are the feature set `features`.
 
-    It reads captions as text, whatever their speaker's vocabulary. Nothing of it learns.
+    It encodes captions as text, independent of the speaker's vocabulary.
     """
 
     def __init__(self, architecture: str, options: dict[str, Any], features: str) -> None:
-        """`architecture` and `options` as open_clip.create_model takes them."""
+        """Build the network from `architecture` and `options` of open_clip.create_model.
+
+        Raises UserError for an architecture that open_clip does not list.
+        """
         from pipeline.runtime.torchvision_cpu import declare_operators
 
         super().__init__()
         declare_operators()
         import open_clip
 
-        if architecture not in open_clip.list_models():  # it would take addresses and folders, too
+        if architecture not in open_clip.list_models():  # open_clip would also accept addresses and folders
             raise UserError(f"open_clip has no network {architecture!r}; see its list_models()")
         options = checked_options("open_clip", architecture, options)
         self.features = features
         self.arguments = {"architecture": architecture, "options": options, "features": features}
-        logging.disable(logging.WARNING)  # it warns of weights that are not loaded yet
+        logging.disable(logging.WARNING)  # open_clip warns of weights that are not loaded yet
         try:
-            device = torch.get_default_device()  # where only shapes are asked for, that of tensors without numbers
+            device = torch.get_default_device()  # the meta device where only shapes are needed
             self.text: Any = open_clip.create_model(architecture, device=device, pretrained_text=False, **options)
         finally:
             logging.disable(logging.NOTSET)
@@ -43,25 +46,25 @@ class DualEncoder(nn.Module):
         self._tokens = open_clip.get_tokenizer(architecture, context_length=self.text.context_length)
 
     @property
-    def most(self) -> int:
-        """Tokens of the longest caption that it reads whole."""
+    def max_tokens(self) -> int:
+        """The maximum number of tokens of a caption; longer captions are truncated."""
         return int(self.text.context_length)
 
     def lengths(self, captions: Sequence[str]) -> Tensor:
-        """(N,): tokens of N captions, with those that begin and end them; twice what is read whole at most."""
+        """Count the tokens of N captions, (N,), with begin and end tokens, up to twice `max_tokens`."""
         import open_clip
 
-        tokenise = open_clip.get_tokenizer(self.arguments["architecture"], context_length=2 * self.most)
+        tokenise = open_clip.get_tokenizer(self.arguments["architecture"], context_length=2 * self.max_tokens)
         padding = tokenise([""])[0, -1]
         there = tokenise(list(captions)) != padding
         return there.shape[1] - there.flip(1).long().argmax(1)
 
-    def hear(self, captions: Sequence[str]) -> Tensor:
-        """(N, D) of length 1: N captions; what is too long is cut off."""
+    def encode_text(self, captions: Sequence[str]) -> Tensor:
+        """Encode N captions as unit vectors (N, D); captions above `max_tokens` are truncated."""
         return F.normalize(
             self.text.encode_text(self._tokens(list(captions)).to(next(self.parameters()).device)), dim=-1
         )
 
-    def see(self, pooled: Tensor) -> Tensor:
-        """(B, D) image vectors → (B, D) of length 1."""
+    def encode_image(self, pooled: Tensor) -> Tensor:
+        """Normalise image vectors (B, D) to length 1."""
         return F.normalize(pooled, dim=-1)

@@ -1,4 +1,4 @@
-"""Guidance while decoding (Kornblith et al. 2023): words that the image calls for, not those of any caption."""
+"""Classifier-free guidance at decoding (Kornblith et al. 2023), which favours tokens specific to the image."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.decoder import Decoder, Dropout
-from pipeline.models.kernels.fitting import fitting
+from pipeline.models.decoder import Decoder, RolloutDropout
+from pipeline.models.kernels.dispatch import fast_form
 from pipeline.types import Batch
 
 
 class GuidedState(NamedTuple):
-    """Of n captions, by the inner decoder or its fast form."""
+    """Decoder states of n captions with and without the image, by the inner decoder or its fast form."""
 
     decoder: Any
     image: Any
     nothing: Any
 
 
-class Guided(Decoder):
-    """A trained speaker whose logits are γ · those for the image + (1 − γ) · those for the null image.
+class GuidedDecoder(Decoder):
+    """A trained speaker with the logits γ · logits(image) + (1 − γ) · logits(null image), without gradients.
 
-    γ = 1 is the speaker itself, γ = 0 speaks of no image, and a γ above 1 pushes away from what is said of no image.
-    Both conditions hear the same words: hidden states are (n, 2, H), with the image and without. It only decodes:
-    nothing that it says has a gradient.
+    γ = 1 is the speaker itself, and γ = 0 uses the null image only. γ > 1 moves away from captions of the null image.
+    Both conditions have the same input tokens. Hidden states are (n, 2, H), with the image and without.
     """
 
-    learns = False
+    requires_grad = False
 
     def __init__(self, inner: Decoder, gamma: float) -> None:
-        """`inner`, which has a null image and shares its weights with this."""
+        """Wrap `inner`, which must have a null image; the weights are shared."""
         made = {"kind": type(inner).__name__, "arguments": inner.arguments}
         super().__init__(inner.vocabulary, inner.hidden, inner.max_words, 0.0, {"inner": made, "gamma": gamma})
         assert inner.null is not None
@@ -47,12 +46,12 @@ class Guided(Decoder):
     def logit(self) -> nn.Linear:  # type: ignore[override]
         return self.inner.logit
 
-    def see(self, batch: Batch) -> Tensor:
-        return self.inner.see(batch)
+    def encode_image(self, batch: Batch) -> Tensor:
+        return self.inner.encode_image(batch)
 
-    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> GuidedState:
-        decoder, nothing = fitting(self.inner), replace(batch, region_mask=torch.zeros_like(batch.region_mask))
-        unseen = decoder.begin(nothing, self.inner.see(nothing), drop, width)
+    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> GuidedState:
+        decoder, nothing = fast_form(self.inner), replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+        unseen = decoder.begin(nothing, self.inner.encode_image(nothing), drop, width)
         return GuidedState(decoder, decoder.begin(batch, seen, drop, width), unseen)
 
     def step(self, heard: Tensor, state: GuidedState) -> tuple[Tensor, GuidedState]:

@@ -1,4 +1,4 @@
-"""VSE++, the listener of Faghri et al. 2018: image and caption on one sphere."""
+"""VSE++, the listener of Faghri et al. 2018: unit vectors of images and captions in one space."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.models.kernels.gru import last_states
+from pipeline.models.kernels.gru import last_gru_states
 from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.runtime import devices
 from pipeline.types import Message
@@ -17,11 +17,11 @@ EPSILON = 1e-7
 
 
 class Listener(nn.Module):
-    """Image by one linear map, caption by a GRU's last state (`bag`: by the mean of its words), both of length 1.
+    """Dual encoder: a linear map of the image, and a GRU's last state or the mean embedding (`bag`) of the caption.
 
-    `pair`: both, each with its own words and its own map of the image; the cosine is the mean of theirs. It sees the
-    vectors of the set of features that it names. It hears words, or distributions over them as mixtures of its
-    embeddings (`message.said`).
+    `pair` combines both encoders, each with its own embeddings and image map; the cosine is the mean of theirs. Image
+    vectors are those of the feature set `features`. Captions are tokens, or distributions as mixtures of embeddings
+    (`message.relaxed`).
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class Listener(nn.Module):
         nn.init.zeros_(self.image.bias)
         nn.init.uniform_(self.word.weight, -0.1, 0.1)
 
-    def see(self, pooled: Tensor) -> Tensor:
-        """(B, P) image vectors → (B, H), or (B, 2·H) of a pair, of length 1."""
+    def encode_image(self, pooled: Tensor) -> Tensor:
+        """Encode image vectors (B, P) as unit vectors (B, H), or (B, 2·H) with `pair`."""
         return self._unit(self.image(pooled))
 
-    def hear(self, message: Message) -> Tensor:
-        """N captions → (N, H) or (N, 2·H) of length 1: BOS, the words and the EOS that ends them, without padding."""
+    def encode_text(self, message: Message) -> Tensor:
+        """Encode N captions as unit vectors (N, H) or (N, 2·H), from BOS to the first EOS, without padding."""
         table = SharedWeight(self.word.weight)
         words = table.rows(message.tokens.flatten())
-        if message.said is not None:
-            words = message.said.heard(words, table.mixture, table.straight_through)
+        if message.relaxed is not None:
+            words = message.relaxed.embed(words, table.mixture, table.straight_through)
         begin = table.rows(torch.full_like(message.tokens[:1, 0], self.vocabulary + 1)).expand(len(message), -1)
         words = torch.cat([begin.unsqueeze(1), words.view(*message.tokens.shape, -1)], 1)  # (N, T+1, parts · E)
         own, heard = words.chunk(self.parts, 2), []
@@ -73,14 +73,14 @@ class Listener(nn.Module):
         return self._unit(torch.cat(heard, 1))
 
     def _unit(self, x: Tensor) -> Tensor:
-        """Vectors (n, parts · H) of which each part is as long as the others, and the whole is of length 1."""
+        """Normalise the parts of `x` (n, parts · H) to equal length, and the whole to length 1."""
         parts = F.normalize(x.view(len(x), self.parts, -1), dim=-1, eps=EPSILON)
         return parts.flatten(1) / self.parts**0.5
 
 
 def _last_state(gru: nn.GRU, words: Tensor, last: Tensor) -> Tensor:
-    """The state (N, H) after the word at place `last` (N,) of `words` (N, T+1, E)."""
-    if devices.synchronous(words.device):
-        return last_states(gru, words, last + 1)
+    """Return the state (N, H) after the input at position `last` (N,) of `words` (N, T+1, E)."""
+    if devices.is_synchronous(words.device):
+        return last_gru_states(gru, words, last + 1)
     states, _ = gru(words)  # (N, T+1, H)
     return states[torch.arange(len(words), device=words.device), last]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from pipeline.models.decoder import Decoder, Dropout
+from pipeline.models.decoder import Decoder, RolloutDropout
 from pipeline.runtime import devices
 from pipeline.types import Batch, caption_mask
 
@@ -19,9 +19,9 @@ class LstmState:
 
     h: Tensor  # (N, H)
     c: Tensor  # (N, H)
-    rows: Tensor  # (N,): which captions these are
+    rows: Tensor  # (N,): indices of these captions
     width: int  # captions per image, answers per question
-    drop: Dropout
+    drop: RolloutDropout
 
 
 class LstmDecoder(Decoder):
@@ -40,13 +40,13 @@ class LstmDecoder(Decoder):
         moved = replace(state, h=state.h[rows], c=state.c[rows])
         return moved if same_images else replace(moved, rows=state.rows[rows])
 
-    def read(self, batch: Batch, seen: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
-        """Run the LSTM over whole captions at once; where lengths can be read, without the padding after their end."""
+    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+        """Run the LSTM over whole captions at once; on a CPU, padding after EOS is skipped."""
         tokens, state = batch.captions, self.begin(batch, seen, drop, 1)
-        heard = drop(self.word(self.before(tokens)))
+        heard = drop(self.word(self.shift_right(tokens)))
         initial = state.h.unsqueeze(0), state.c.unsqueeze(0)
         places = torch.arange(tokens.numel(), device=tokens.device)
-        if not devices.synchronous(tokens.device):
+        if not devices.is_synchronous(tokens.device):
             return self.lstm(heard, initial)[0].flatten(0, 1), places
         mask = caption_mask(tokens)
         packed = pack_padded_sequence(heard, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
@@ -60,7 +60,7 @@ class LstmDecoder(Decoder):
         _, (h, c) = self.lstm(heard.unsqueeze(1), (h.unsqueeze(0), c.unsqueeze(0)))
         return h[0], c[0]
 
-    def _start(self, h: Tensor, c: Tensor, drop: Dropout, width: int) -> LstmState:
+    def _start(self, h: Tensor, c: Tensor, drop: RolloutDropout, width: int) -> LstmState:
         """Return the state of `width` captions per row of `h` and `c` (B, H)."""
         rows = torch.arange(len(h) * width, device=h.device)
         if width > 1:
@@ -100,33 +100,33 @@ class PooledLstm(LstmDecoder):
         if null_image:
             self.add_null_image()
 
-    def see(self, batch: Batch) -> Tensor:
+    def encode_image(self, batch: Batch) -> Tensor:
         """Return (B, 1, H): the projected mean of each image's regions."""
         mask = batch.region_mask.unsqueeze(2)
         mean = (batch.regions * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
         seen = self.region(mean)
         return seen if self.null is None else torch.where(mask.any(1, keepdim=True), seen, self.null)
 
-    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> LstmState:
+    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> LstmState:
         initial = seen.squeeze(1)
         return self._start(initial, initial, drop, width)
 
     def _step(self, heard: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        # a sequence of one step takes the same time, its backward twice as long
+        # the module takes the same time for one step, but twice as long for its backward pass
         w_ih, w_hh, b_ih, b_hh = self.lstm.all_weights[0]
         return torch.lstm_cell(heard, (h, c), w_ih, w_hh, b_ih, b_hh)
 
 
-class Lstm(LstmDecoder):
-    """A dialog's decoder, which hears the encoding before the first word.
+class DialogLstm(LstmDecoder):
+    """Decoder of dialogs, with the projected encoding as input before the first token.
 
-    What it is told is (B, 3, H): the encoding, then the states that it begins with.
+    Its input in place of regions is (B, 3, H): the encoding, then the initial hidden and cell states.
     """
 
     def __init__(
         self, vocabulary: int, region_size: int, words: int = 300, dropout: float = 0.5, max_words: int = 9
     ) -> None:
-        """`region_size`: H, that of the encoding and of its own states."""
+        """Build the layers; `region_size` is H, the size of the encoding and of the decoder's states."""
         arguments = {
             "vocabulary": vocabulary,
             "region_size": region_size,
@@ -140,10 +140,10 @@ class Lstm(LstmDecoder):
         self.lstm = nn.LSTM(words, region_size, batch_first=True)
         self.logit = nn.Linear(region_size, vocabulary + 1)
 
-    def see(self, batch: Batch) -> Tensor:
+    def encode_image(self, batch: Batch) -> Tensor:
         return batch.regions
 
-    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> LstmState:
+    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> LstmState:
         encoding, h, c = seen.unbind(1)
         h, c = self._step(self.region(encoding), h, c)
         return self._start(h, c, drop, width)

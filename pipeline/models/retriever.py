@@ -1,4 +1,4 @@
-"""A fixed retriever: what rewards captions and learns in no joint training."""
+"""A frozen retriever, which provides the reward of captions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pipeline.types import Batch, Message
 
 
 class Retriever:
-    """A dual encoder whose weights stay as they are, and the vectors of all M images of the prepared data set.
+    """A frozen dual encoder with the vectors of all M images of the prepared data set.
 
-    It is a listener, which hears words or distributions over them, or a network of open_clip, which reads text. What a
-    step's captions sound like is remembered as long as they are: a memory over steps would give a resumed run other
-    bits, for a vector depends in its last digit on those that were made beside it.
+    The encoder is a listener, which encodes tokens or distributions, or an open_clip network, which encodes text.
+    Text embeddings are cached as long as their tokens exist. A cache over steps would change the bits of a resumed
+    run, because a vector's last digits depend on the other vectors of its batch.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Retriever:
         read: Callable[[Sequence[int]], str],
         neighbours: Tensor | None = None,
     ) -> None:
-        """`vectors` (M, D) of length 1; `read`: ids → text; `neighbours` (M, K): rows of images like each one."""
+        """Freeze `encoder` and store unit `vectors` (M, D), `read` (ids → text) and `neighbours` (M, K), image rows."""
         self.encoder = encoder.requires_grad_(False).eval()
         self.vectors, self.temperature, self.neighbours = vectors, temperature, neighbours
         self._read = read
@@ -37,17 +37,17 @@ class Retriever:
 
     @property
     def differentiable(self) -> bool:
-        """Whether it hears distributions over words."""
+        """Return whether the encoder accepts distributions over tokens."""
         return isinstance(self.encoder, Listener)
 
-    def look(self, batch: Batch) -> Tensor:
-        """(B, D): the images of a batch."""
+    def encode_image(self, batch: Batch) -> Tensor:
+        """Return the vectors (B, D) of the batch's images."""
         return self.vectors[batch.images]
 
-    def hear(self, message: Message) -> Tensor:
-        """(N, D) of length 1, with a gradient to distributions over words, if it hears any."""
-        if message.said is not None and isinstance(self.encoder, Listener):
-            return self.encoder.hear(message)
+    def encode_text(self, message: Message) -> Tensor:
+        """Encode captions as unit vectors (N, D), with a gradient to the message's distributions, if accepted."""
+        if message.relaxed is not None and isinstance(self.encoder, Listener):
+            return self.encoder.encode_text(message)
         if message.tokens not in self._heard:
             self._heard[message.tokens] = self._words(message)
         return self._heard[message.tokens]
@@ -55,7 +55,7 @@ class Retriever:
     @torch.no_grad()
     def _words(self, message: Message) -> Tensor:
         if isinstance(self.encoder, Listener):
-            return self.encoder.hear(message)
+            return self.encoder.encode_text(message)
         texts = [self._read(row) for row in message.tokens.tolist()]
         places = {text: place for place, text in enumerate(sorted(set(texts)))}
-        return self.encoder.hear(list(places))[[places[text] for text in texts]]
+        return self.encoder.encode_text(list(places))[[places[text] for text in texts]]

@@ -1,4 +1,4 @@
-"""A transformer over regions: encoder and decoder of Vaswani et al. 2017, normalised first, with learned positions."""
+"""A transformer over regions: encoder and decoder of Vaswani et al. 2017, pre-norm, with learned positions."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.models.decoder import Decoder, Dropout
+from pipeline.models.decoder import Decoder, RolloutDropout
 from pipeline.runtime import devices
 from pipeline.types import Batch, caption_mask
 
 
 @dataclass(frozen=True)
 class TransformerState:
-    """Of n captions, `group` in a row of each of n / group images."""
+    """Decoder state of n captions, `group` consecutive captions of each of n / group images."""
 
-    said: tuple[Tensor, ...]  # of each layer: keys and values of the words so far (n, t, 2H)
-    seen: tuple[Tensor, ...]  # of each layer: keys and values of the regions (n / group, R, 2H)
-    mask: Tensor  # (n / group, R) bool: which regions there are
+    said: tuple[Tensor, ...]  # per layer: keys and values of the tokens so far (n, t, 2H)
+    seen: tuple[Tensor, ...]  # per layer: keys and values of the regions (n / group, R, 2H)
+    mask: Tensor  # (n / group, R) bool: which regions exist
     group: int
-    rows: Tensor  # (n,): which captions these are
-    width: int  # captions per image that were begun with
-    drop: Dropout
+    rows: Tensor  # (n,): indices of these captions
+    width: int  # captions per image at the beginning
+    drop: RolloutDropout
 
 
-class Layer(nn.Module):
-    """Self-attention, attention to regions where there are any, and two linear maps with a ReLU between."""
+class TransformerLayer(nn.Module):
+    """Self-attention, optional attention to regions, and a feed-forward network with ReLU."""
 
     def __init__(self, hidden: int, heads: int, regions: bool) -> None:
         super().__init__()
@@ -42,21 +42,22 @@ class Layer(nn.Module):
         self.inner, self.outer = nn.Linear(hidden, 2 * hidden), nn.Linear(2 * hidden, hidden)
 
     def attend(self, query: Tensor, memory: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """(n, q, H) for queries (n, q, H), of keys and values (n, k, 2H); `mask` broadcasts to (n, heads, q, k)."""
+        """Attend with queries (n, q, H) to keys and values (n, k, 2H); `mask` broadcasts to (n, heads, q, k)."""
         key, value = memory.chunk(2, -1)
         query, key, value = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (query, key, value))
         found = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
         return found.transpose(1, 2).flatten(2)
 
     def think(self, x: Tensor) -> Tensor:
-        """What the linear maps add to `x` (…, H)."""
+        """Compute the feed-forward residual of `x` (…, H)."""
         return self.outer(F.relu(self.inner(self.inner_norm(x))))
 
 
 class Transformer(Decoder):
-    """It remembers keys and values of what it said; those of regions are kept once per image, not once per caption.
+    """Transformer with cached keys and values; those of regions are stored once per image, not once per caption.
 
-    An encoder layer costs as much per region as a decoder layer does per word.
+    An encoder layer costs as much per region as a decoder layer per token. Raises ValueError unless `heads` divides
+    `hidden`.
     """
 
     def __init__(
@@ -85,27 +86,27 @@ class Transformer(Decoder):
             raise ValueError(f"hidden {hidden} is no multiple of heads {heads}")
         super().__init__(vocabulary, hidden, max_words, dropout, arguments)
         self.region = nn.Linear(region_size, hidden)
-        self.encoder = nn.ModuleList(Layer(hidden, heads, regions=False) for _ in range(encoder_layers))
+        self.encoder = nn.ModuleList(TransformerLayer(hidden, heads, regions=False) for _ in range(encoder_layers))
         self.seen_norm, self.norm = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
         self.word = nn.Embedding(vocabulary + 2, hidden)
         self.position = nn.Embedding(max_words, hidden)
-        self.decoder = nn.ModuleList(Layer(hidden, heads, regions=True) for _ in range(layers))
+        self.decoder = nn.ModuleList(TransformerLayer(hidden, heads, regions=True) for _ in range(layers))
         self.logit = nn.Linear(hidden, vocabulary + 1)
         for table in (self.word, self.position):
             nn.init.normal_(table.weight, std=hidden**-0.5)
         if null_image:
             self.add_null_image()
 
-    def see(self, batch: Batch) -> Tensor:
-        """(B, R, H): what the encoder makes of the regions, without dropout; once for all captions of a step."""
-        x, mask = super().see(batch), self.mask(batch)[:, None, None]
+    def encode_image(self, batch: Batch) -> Tensor:
+        """Encode the regions, (B, R, H), without dropout; computed once for all captions of a step."""
+        x, mask = super().encode_image(batch), self.mask(batch)[:, None, None]
         for layer in _layers(self.encoder):
             query, memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
             x = x + layer.own_out(layer.attend(query, memory, mask))
             x = x + layer.think(x)
         return self.seen_norm(x)
 
-    def begin(self, batch: Batch, seen: Tensor, drop: Dropout, width: int) -> TransformerState:
+    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> TransformerState:
         regions, rows = drop(seen), torch.arange(len(batch) * width, device=batch.device)
         memory = tuple(layer.memory(regions) for layer in _layers(self.decoder))
         said = tuple(seen.new_zeros(len(rows), 0, 2 * self.hidden) for _ in self.decoder)
@@ -137,10 +138,10 @@ class Transformer(Decoder):
         seen = tuple(x[images] for x in state.seen)
         return replace(moved, seen=seen, mask=state.mask[images], group=group, rows=state.rows[rows])
 
-    def read(self, batch: Batch, seen: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
-        """The words are known, so all of them are heard at once."""
+    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+        """Run the decoder on all tokens at once, since they are known."""
         tokens, mask = batch.captions, caption_mask(batch.captions)
-        longest = int(mask.sum(1).max()) if devices.synchronous(tokens.device) else tokens.shape[1]
+        longest = int(mask.sum(1).max()) if devices.is_synchronous(tokens.device) else tokens.shape[1]
         before = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
         state = self.begin(batch, seen, drop, 1)
         x = drop(self.word(before) + self.position.weight[:longest])
@@ -151,19 +152,19 @@ class Transformer(Decoder):
             x = x + drop(layer.region_out(layer.attend(query, memory, state.mask[:, None, None])))
             x = x + drop(layer.think(x))
         places = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
-        if devices.synchronous(tokens.device):
+        if devices.is_synchronous(tokens.device):
             kept = mask[:, :longest]
             return self.norm(x[kept]), places[kept]
         return self.norm(x).flatten(0, 1), places.flatten()
 
 
 def _whole_groups(rows: Tensor, group: int) -> bool:
-    """Whether `rows` (m,) are captions in whole groups; only asked where a device can be read at once."""
+    """Return whether `rows` (m,) consist of whole groups; this synchronises with the device."""
     if len(rows) % group:
         return False
     groups = rows.view(-1, group)
     return bool((groups == groups[:, :1] // group * group + torch.arange(group, device=rows.device)).all())
 
 
-def _layers(modules: nn.ModuleList) -> list[Layer]:
-    return cast(list[Layer], list(modules))
+def _layers(modules: nn.ModuleList) -> list[TransformerLayer]:
+    return cast(list[TransformerLayer], list(modules))

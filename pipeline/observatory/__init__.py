@@ -1,1 +1,1 @@
-"""Gradient estimators before a channel small enough to enumerate: how biased, how noisy, how dear each of them is."""
+"""Bias, variance and cost of gradient estimators, measured on channels small enough to enumerate."""

@@ -1,4 +1,4 @@
-"""Bias and variance of an estimator's gradient compared with the exact one, and the time of a step.
+"""Bias and variance of an estimator's gradient compared with the exact gradient, and the time of a step.
 
 Bias is relative to the norm of the exact gradient, variance to its square.
 """
@@ -12,10 +12,10 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from pipeline.estimators.relax import Relax
+from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
-from pipeline.observatory.world import World
+from pipeline.observatory.gradient_world import GradientWorld
 from pipeline.protocols import Estimator, Rollouts, Score
 
 
@@ -24,14 +24,14 @@ class Accuracy:
     """Accuracy of the estimates of a gradient."""
 
     bias: float  # |mean − truth| / |truth|, corrected for the error of a sampled mean
-    bias_error: float  # what one standard error of its square would add to it; 0 if exact
-    cosine: float  # of the mean with the truth
-    length: float  # |mean| / |truth|: a shorter gradient has less variance, too
+    bias_error: float  # increase of `bias` for one standard error of its square; 0 if exact
+    cosine: float  # between the mean and the truth
+    length: float  # |mean| / |truth|; a shorter gradient also has less variance
     variance: float  # trace of the covariance / |truth|²
 
 
 def accuracy(mean: Tensor, variance: Tensor, truth: Tensor) -> Accuracy:
-    """Of an estimator whose mean (P,) and variance () are exact."""
+    """Return the accuracy of an estimator with exact mean (P,) and exact variance ()."""
     norm = truth.norm()
     length = mean.norm()
     return Accuracy(
@@ -44,7 +44,7 @@ def accuracy(mean: Tensor, variance: Tensor, truth: Tensor) -> Accuracy:
 
 
 def sampled_accuracy(found: Tensor, truth: Tensor) -> Accuracy:
-    """Of independent estimates (R, P); the part of the error that is due to sampling is subtracted."""
+    """Return the accuracy of independent estimates `found` (R, P); the error that is due to sampling is subtracted."""
     rounds, norm = len(found), truth.norm()
     mean, spread = found.mean(0), found - found.mean(0)
     variance = found.var(0).sum()
@@ -65,31 +65,32 @@ def sampled_accuracy(found: Tensor, truth: Tensor) -> Accuracy:
     )
 
 
-def estimate(world: World, estimator: Estimator, score: Score, rollouts: Rollouts) -> Tensor:
-    """The gradient (P,) by `estimator` of the expected score of a caption, from the captions of `rollouts`.
+def estimate_gradient(world: GradientWorld, estimator: Estimator, score: Score, rollouts: Rollouts) -> Tensor:
+    """Return the gradient (P,) by `estimator` of the expected score of a caption, from the captions of `rollouts`.
 
-    Score functions average over words, the expectation over captions: multiplied by the mean number of words.
+    Score-function estimators average over tokens, the expectation over captions. Their gradient is therefore multiplied
+    by the mean number of tokens.
     """
     loss, _ = estimator.surrogate(score, rollouts)
     scale = 1.0
-    if isinstance(estimator, ScoreFunction | Relax):
+    if isinstance(estimator, ScoreFunction | RelaxEstimator):
         message = rollouts.of(estimator.channel)
         scale = float(message.mask.sum()) / len(message)
     return -scale * world.gradient(loss)
 
 
-def estimates(world: World, estimator: Estimator, score: Score, rounds: int, seed: int = 7) -> Tensor:
-    """The gradients (R, P) of `rounds` independent steps."""
+def estimate_gradients(world: GradientWorld, estimator: Estimator, score: Score, rounds: int, seed: int = 7) -> Tensor:
+    """Return the gradients (R, P) of `rounds` independent steps."""
     steps = (StepRollouts(world.speaker, replace(world.batch, step=step), seed) for step in range(rounds))
-    return torch.stack([estimate(world, estimator, score, rollouts) for rollouts in steps])
+    return torch.stack([estimate_gradient(world, estimator, score, rollouts) for rollouts in steps])
 
 
-def seconds(world: World, estimator: Estimator, score: Score, repeats: int) -> float:
-    """CPU seconds of a step of `estimator`, rollouts and gradient: the median of `repeats` after a warm-up step."""
+def time_step(world: GradientWorld, estimator: Estimator, score: Score, repeats: int) -> float:
+    """Return the CPU seconds of a step of `estimator` with rollouts: the median of `repeats` after a warm-up."""
 
     def step(number: int) -> float:
         begin = time.process_time()
-        estimate(world, estimator, score, StepRollouts(world.speaker, replace(world.batch, step=number), 7))
+        estimate_gradient(world, estimator, score, StepRollouts(world.speaker, replace(world.batch, step=number), 7))
         return time.process_time() - begin
 
     step(0)

@@ -1,4 +1,4 @@
-"""The accuracy of every candidate in every world, and the time of a step where captions are as long as real ones."""
+"""Accuracy of every candidate in every world, and the time of a step with captions of realistic length."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pipeline.estimators.relax import Relax
+from pipeline.estimators.relax import RelaxEstimator
 from pipeline.models.listener import Listener
-from pipeline.observatory.candidates import Candidate
 from pipeline.observatory.enumerated import Enumeration, enumerable, independent
-from pipeline.observatory.measure import Accuracy, accuracy, estimates, sampled_accuracy, seconds
-from pipeline.observatory.teaching import taught_world, teach_control
-from pipeline.observatory.world import drawn_world
+from pipeline.observatory.estimator_candidates import EstimatorCandidate
+from pipeline.observatory.gradient_world import drawn_world
+from pipeline.observatory.measure import Accuracy, accuracy, estimate_gradients, sampled_accuracy, time_step
+from pipeline.observatory.pretraining_world import pretrained_world, train_control
 from pipeline.protocols import Estimator, Score
 from pipeline.scores.discriminability import Hinge
 
-MARGIN = 1.0  # PSST's Eq. 4; with .2 the listener soon separates two images, and the gradient is 0
-LARGE = {"images": 8, "vocabulary": 300, "max_words": 12, "size": 128}  # the drawn scenes' speaker
+MARGIN = 1.0  # PSST's Eq. 4; with 0.2 the listener soon separates two images, and the gradient is 0
+LARGE = {"images": 8, "vocabulary": 300, "max_words": 12, "size": 128}  # sizes of the drawn scenes' speaker
 
 
 @dataclass(frozen=True)
-class AmongImages(Hinge):
-    """The half of the hinge that compares images for a caption; it does not depend on the other captions."""
+class ImageHinge(Hinge):
+    """Half of the hinge that compares images for a caption; it does not depend on the other captions."""
 
     def losses(self, cosines: Tensor) -> Tensor:
-        """(S, B) losses from `cosines` (S, B, B)."""
+        """Return losses (S, B) from `cosines` (S, B, B)."""
         own = cosines.diagonal(dim1=1, dim2=2)
         others = ~torch.eye(cosines.shape[-1], dtype=torch.bool)
         return (F.relu(self.margin - own.unsqueeze(2) + cosines) * others).amax(2)
@@ -37,32 +37,35 @@ class AmongImages(Hinge):
 
 SCORES: Mapping[str, Callable[[Listener], Score]] = {
     "hinge": lambda listener: Hinge(listener, MARGIN),
-    "hinge among images": lambda listener: AmongImages(listener, MARGIN),
+    "hinge among images": lambda listener: ImageHinge(listener, MARGIN),
 }
-OWN = ("REINFORCE, greedy", "ST-Multinomial", "PSST-Multinomial")  # measured by the second score, too
+OWN = ("REINFORCE, greedy", "ST-Multinomial", "PSST-Multinomial")  # also measured with the second score
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How many worlds, steps and repetitions."""
+class MeasurementEffort:
+    """Numbers of worlds, steps and repetitions."""
 
     worlds: int = 3  # with seeds 1, 2, …
     epochs: int = 40  # of pretraining, four captions per image each
     samples: tuple[int, ...] = (1, 4, 16)  # K, captions per image
-    rounds: int = 200  # steps of an estimator that is sampled, and of training its control, if it has one
+    rounds: int = 200  # steps of a sampled estimator, and of training its control, if it has one
     repeats: int = 3  # timed steps
 
 
-def observe(candidates: Sequence[Candidate], effort: Effort, say: Callable[[str], None]) -> dict[str, Any]:
-    """All accuracies, world by world, and seconds, ready to be written as JSON; `say` is called with the progress.
+def measure_candidates(
+    candidates: Sequence[EstimatorCandidate], effort: MeasurementEffort, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return all accuracies, world by world, and seconds, ready for JSON; `say` is called with the progress.
 
-    A row is a candidate with a number of samples and a score: relative `bias`, its standard error `bias_error`,
-    `cosine`, `length` and `variance` of each world, and CPU `seconds` of a step with the hinge in a larger world.
+    A row is a candidate with a number of samples and a score. It holds for each world the relative `bias`, its standard
+    error `bias_error`, `cosine`, `length` and `variance`. `seconds` is the CPU time of a step with the hinge in a
+    larger world.
     """
     rows: dict[tuple[str, int, int], dict[str, Any]] = {}
     called = [", ".join([one.name, *(f"{key} {value:g}" for key, value in one.settings.items())]) for one in candidates]
     for seed in range(1, effort.worlds + 1):
-        world = taught_world(2, effort.epochs, seed)
+        world = pretrained_world(2, effort.epochs, seed)
         for score_name, make in SCORES.items():
             score = make(world.listener)
             truth, enumeration = world.exact(score), Enumeration(world, score)
@@ -80,22 +83,24 @@ def observe(candidates: Sequence[Candidate], effort: Effort, say: Callable[[str]
     for (score_name, n, samples), row in rows.items():
         if score_name == "hinge":
             say(f"time: {called[n]}, {samples} captions per image")
-            row["seconds"] = seconds(world, candidates[n].of(samples, world.speaker), score, effort.repeats)
+            row["seconds"] = time_step(world, candidates[n].of(samples, world.speaker), score, effort.repeats)
     return {"effort": asdict(effort), "margin": MARGIN, "large": LARGE, "rows": list(rows.values())}
 
 
-def _accuracies(enumeration: Enumeration, candidate: Candidate, truth: Tensor, effort: Effort) -> dict[int, Accuracy]:
-    """For each number of samples; where they are independent, one measurement serves all numbers."""
-    numbers = [samples for samples in effort.samples if samples >= candidate.least]
+def _accuracies(
+    enumeration: Enumeration, candidate: EstimatorCandidate, truth: Tensor, effort: MeasurementEffort
+) -> dict[int, Accuracy]:
+    """Return the accuracy for each number of samples; one measurement serves all numbers of independent samples."""
+    numbers = [samples for samples in effort.samples if samples >= candidate.min_samples]
     world, score = enumeration.world, enumeration.score
     made = {samples: candidate.of(samples, world.speaker) for samples in numbers}
     if all(enumerable(estimator) for estimator in made.values()):
         return {samples: accuracy(*enumeration.moments(one), truth) for samples, one in made.items()}
 
     def sampled(estimator: Estimator) -> Accuracy:
-        if isinstance(estimator, Relax):
-            teach_control(world, estimator, score, effort.rounds)
-        return sampled_accuracy(estimates(world, estimator, score, effort.rounds), truth)
+        if isinstance(estimator, RelaxEstimator):
+            train_control(world, estimator, score, effort.rounds)
+        return sampled_accuracy(estimate_gradients(world, estimator, score, effort.rounds), truth)
 
     most = max(numbers)
     if independent(made[most]):

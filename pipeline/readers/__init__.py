@@ -1,4 +1,4 @@
-"""Corpora of the forms they are published in, read and checked; one file per form."""
+"""Readers of corpora in their published forms, with checks; one module per form."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from pipeline.data.corpus import SPLITS, Corpus
 from pipeline.errors import UserError
-from pipeline.readers.checks import checked
+from pipeline.readers.checks import check_corpus
 from pipeline.readers.coco import read_coco
 from pipeline.readers.cocotalk import read_cocotalk, with_whole_captions
 from pipeline.readers.flickr8k import read_flickr8k
 from pipeline.readers.folder import read_folder
 from pipeline.readers.karpathy import read_karpathy
 from pipeline.readers.tgif import read_tgif
-from pipeline.readers.visdial import Expected, read_visdial, with_captions_of
+from pipeline.readers.visdial import ExpectedDialog, read_visdial, with_captions_of
 from pipeline.readers.visdial_h5 import read_visdial_h5
 
 __all__ = ["read_coco", "read_cocotalk", "read_corpus", "read_flickr8k", "read_folder", "read_karpathy", "read_tgif"]
@@ -34,11 +34,11 @@ def read_corpus(
     dialogs: Mapping[str, int | None] | None = None,
     missing: float = 0.0,
 ) -> Corpus:
-    """Read a corpus of the form `form`, call it `name` and check it (`checked`).
+    """Read a corpus of the form `form`, set its name and check it (`check_corpus`).
 
-    `annotations` and `splits` are paths below `root`; `dialogs` are the rounds of a dialog and the options of a round
-    that are expected, None: any number. Without `images` no image file is read. Raises UserError, one
-    line with file and place, for whatever is wrong.
+    `annotations` and `splits` are paths below `root`. `dialogs` are the expected numbers of rounds per dialog and of
+    options per round; None allows any number. Without `images` no image file is read. Raises UserError, one line with
+    file and place, for any error.
     """
     root = Path(root)
     if form == "karpathy" and isinstance(annotations, str):
@@ -60,16 +60,16 @@ def read_corpus(
         if "captions" in annotations:
             corpus = with_whole_captions(corpus, read_karpathy(root / annotations["captions"]))
     elif form == "visdial" and isinstance(annotations, Mapping):
-        corpus = _read_visdial(root, annotations, Expected(**(dialogs or {})))
+        corpus = _read_visdial(root, annotations, ExpectedDialog(**(dialogs or {})))
     elif form == "folder" and isinstance(annotations, str):
         corpus = read_folder(root / annotations, images, shares)
     else:
         raise UserError(f"{root}: annotations are not of the shape that the form {form} takes")
-    return replace(checked(corpus, images, expected, corrupt, missing), name=name)
+    return replace(check_corpus(corpus, images, expected, corrupt, missing), name=name)
 
 
-def _read_visdial(root: Path, annotations: Mapping[str, str], expected: Expected) -> Corpus:
-    """The JSON files of each split, or the two files of published code; `captions` has more captions of the images."""
+def _read_visdial(root: Path, annotations: Mapping[str, str], expected: ExpectedDialog) -> Corpus:
+    """Read the JSON files of each split, or the two files of published code; `captions` adds captions of the images."""
     paths = {key: root / file for key, file in annotations.items()}
     whole = read_karpathy(paths["captions"]) if "captions" in paths else None
     if "params" in paths:

@@ -1,4 +1,4 @@
-"""Annotation files, read so that errors name the place of a mistake."""
+"""Annotation files, parsed so that errors name the place of a mistake."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pipeline.errors import UserError, reason
-from pipeline.runtime.untrusted import plain
+from pipeline.runtime.untrusted import require_plain_file
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where something is in a file; its text (`str`) says so."""
+class FilePosition:
+    """A position in a file; `str` returns its description."""
 
     file: Path
 
     def fail(self, problem: str) -> NoReturn:
-        """Raise the UserError of a mistake here."""
+        """Raise a UserError about this position."""
         raise UserError(f"{self.file}, {self}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Place):
-    """A row or line of a table or text file, from 1."""
+class FileRow(FilePosition):
+    """A row or line of a table or text file, counted from 1."""
 
     number: int
     word: str = "row"
@@ -36,10 +36,10 @@ class Row(Place):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Place):
+class JsonEntry(FilePosition):
     """Element `index` of the list `key` of a JSON object, or a part of it, with its value."""
 
-    text: str  # of the file; the line is looked up only for an error
+    text: str  # the file's text; the line is computed only for an error
     key: str
     index: int
     value: Any
@@ -49,66 +49,66 @@ class Entry(Place):
         return f"{self.key}[{self.index}]{self.part} (line {_line_of(self.text, self.key, self.index)})"
 
     def get(self, key: str, kind: Any, default: Any = None) -> Any:
-        """`value[key]`, which must be of the type `kind`; raises UserError otherwise."""
+        """Return `value[key]`; raises UserError unless it has the type `kind`."""
         if not isinstance(self.value, dict):
-            self.fail(f"an object with `{key}` is to stand here, not {show(self.value)}")
+            self.fail(f"an object with `{key}` is to stand here, not {show_json(self.value)}")
         found = self.value.get(key, default)
         if not isinstance(found, kind) or isinstance(found, bool):
-            self.fail(f"`{key}` is missing" if found is None else f"`{key}` is {show(found)}")
+            self.fail(f"`{key}` is missing" if found is None else f"`{key}` is {show_json(found)}")
         return found
 
-    def parts(self, key: str) -> Iterator[Entry]:
-        """The elements of the list `value[key]`."""
+    def parts(self, key: str) -> Iterator[JsonEntry]:
+        """Yield the elements of the list `value[key]`."""
         for number, value in enumerate(self.get(key, list)):
-            yield Entry(self.file, self.text, self.key, self.index, value, f"{self.part}.{key}[{number}]")
+            yield JsonEntry(self.file, self.text, self.key, self.index, value, f"{self.part}.{key}[{number}]")
 
 
 class JsonFile:
-    """A file that holds one JSON object, `data`; raises UserError for any other."""
+    """A file that holds one JSON object, `data`; raises UserError for any other content."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.text = file, read_text(file)
+        self.file, self.text = file, read_annotation_text(file)
         try:
             self.data: dict[str, Any] = json.loads(self.text)
         except json.JSONDecodeError as error:
             raise UserError(f"{file}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits; nested too deeply
+        except (ValueError, RecursionError) as error:  # a number with thousands of digits; nesting that is too deep
             raise UserError(f"{file}: not JSON that can be read ({reason(error)})") from None
         if half := _half_character(self.text):
             raise UserError(f"{file}, line {half}: half a character (\\ud800 … \\udfff without its other half)")
         if not isinstance(self.data, dict):
-            raise UserError(f"{file}, line 1: the file is to be one JSON object, not {show(self.data)}")
+            raise UserError(f"{file}, line 1: the file is to be one JSON object, not {show_json(self.data)}")
 
-    def entries(self, key: str) -> list[Entry]:
-        """The elements of the list `key`."""
+    def entries(self, key: str) -> list[JsonEntry]:
+        """Return the elements of the list `key`; raises UserError where there is no such list."""
         values = self.data.get(key)
         if not isinstance(values, list):
-            raise UserError(f"{self.file}, line 1: the object needs a list `{key}`, not {show(values)}")
-        return [Entry(self.file, self.text, key, index, value) for index, value in enumerate(values)]
+            raise UserError(f"{self.file}, line 1: the object needs a list `{key}`, not {show_json(values)}")
+        return [JsonEntry(self.file, self.text, key, index, value) for index, value in enumerate(values)]
 
 
-class Once:
-    """Names that may occur only once, in one file or in several."""
+class UniqueNames:
+    """A set of names that may occur only once, in one file or in several."""
 
     def __init__(self, what: str):
         self.what = what
-        self.seen: dict[Any, Place] = {}
+        self.seen: dict[Any, FilePosition] = {}
 
-    def add(self, name: Any, place: Place) -> None:
-        """Raises UserError where `name` has been added before."""
+    def add(self, name: Any, place: FilePosition) -> None:
+        """Add `name`; raises UserError where it was added before, or is neither a number nor a text."""
         if not isinstance(name, str | int):
-            place.fail(f"{self.what} is to be a number or a text, not {show(name)}")
+            place.fail(f"{self.what} is to be a number or a text, not {show_json(name)}")
         if name in self.seen:
             first = self.seen[name]
             where = str(first) if first.file == place.file else f"{first.file}, {first}"
-            place.fail(f"{self.what} {show(name)} is there a second time, first at {where}")
+            place.fail(f"{self.what} {show_json(name)} is there a second time, first at {where}")
         self.seen[name] = place
 
 
-def read_text(file: Path) -> str:
-    """A UTF-8 file's text, its line ends as they are, without a byte order mark."""
+def read_annotation_text(file: Path) -> str:
+    """Return a UTF-8 file's text with its line ends, without a byte order mark; raises UserError if unreadable."""
     try:
-        return plain(file).read_bytes().decode("utf-8-sig")
+        return require_plain_file(file).read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{file}: the annotation file is missing") from None
     except OSError as error:
@@ -118,15 +118,15 @@ def read_text(file: Path) -> str:
         raise UserError(f"{file}, line {line}: the file cannot be read: not UTF-8; save it as UTF-8 text") from None
 
 
-def lines_of(file: Path) -> Iterator[tuple[Row, str]]:
-    """The lines of a text file that are not blank, each with its place."""
-    for number, line in enumerate(read_text(file).split("\n"), 1):
+def lines_of(file: Path) -> Iterator[tuple[FileRow, str]]:
+    """Yield the non-blank lines of a text file, each with its position."""
+    for number, line in enumerate(read_annotation_text(file).split("\n"), 1):
         if line.strip():
-            yield Row(file, number, "line"), line.rstrip("\r")
+            yield FileRow(file, number, "line"), line.rstrip("\r")
 
 
 def _half_character(text: str) -> int:
-    """The first line with an escape of half a character alone, which no UTF-8 file can hold; 0: none."""
+    """Return the first line with the escape of a lone surrogate, which UTF-8 cannot encode; 0 if there is none."""
     halves = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})?(\\u[dD][c-fC-F][0-9a-fA-F]{2})?")
     if not re.search(r"\\u[dD][89a-fA-F]", text):
         return 0
@@ -134,14 +134,14 @@ def _half_character(text: str) -> int:
     return next((text.count("\n", 0, found.start()) + 1 for found in alone), 0)
 
 
-def show(value: Any) -> str:
-    """A value as JSON, shortened to 60 characters."""
+def show_json(value: Any) -> str:
+    """Return a value as JSON, shortened to 60 characters."""
     shown = json.dumps(value, ensure_ascii=False)
     return shown if len(shown) <= 60 else shown[:57] + "…"
 
 
 def _line_of(text: str, key: str, index: int) -> int:
-    """The line on which element `index` of the list `key` of the file's object begins, from 1."""
+    """Return the line, from 1, on which element `index` of the list `key` of the file's object begins."""
     decoder = json.JSONDecoder()
     match = re.search(rf"{re.escape(json.dumps(key))}\s*:\s*\[", text)
     if match is None:  # the key is written with escapes

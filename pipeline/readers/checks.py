@@ -1,4 +1,4 @@
-"""Checks of every corpus, of any form: captions, counts, and images that can be decoded."""
+"""Checks of a corpus of any form: captions, counts, and decodable images."""
 
 from __future__ import annotations
 
@@ -7,36 +7,39 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.corpus import SPLITS, Caption, Corpus, check_images, tokenise
+from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, check_images, tokenise
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import Place, show
+from pipeline.readers.annotation_file import FilePosition, show_json
 from pipeline.runtime.untrusted import leads_outside
 
 
-def caption_of(text: str, words: Any, place: Place) -> Caption:
-    """A caption as annotated, with single blanks; without `words` they are found by `tokenise`."""
+def make_caption(text: str, words: Any, place: FilePosition) -> AnnotatedCaption:
+    """Return a caption with single blanks between words; `words` None means that `tokenise` splits it.
+
+    Raises the UserError of `place` for an empty caption, and for `words` that are not a list of words.
+    """
     if words is None:
         words = tokenise(text)
     elif not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
-        place.fail(f"`tokens` is to be a list of words, not {show(words)}")
+        place.fail(f"`tokens` is to be a list of words, not {show_json(words)}")
     if not words or not text.strip():
-        place.fail(f"the caption is empty ({show(text)})")
-    return Caption(" ".join(text.split()), tuple(words))
+        place.fail(f"the caption is empty ({show_json(text)})")
+    return AnnotatedCaption(" ".join(text.split()), tuple(words))
 
 
-def checked(
+def check_corpus(
     corpus: Corpus,
     images: Path | None,
     expected: Mapping[str, int] | None = None,
     corrupt: Collection[str] = (),
     missing: float = 0.0,
 ) -> Corpus:
-    """Count the images of each split and decode every image below the folder `images`, None: of no image.
+    """Check the number of images per split, and decode every image below `images`; None decodes no image.
 
-    `expected` are images per split, as annotated; those of `corrupt`, files that are published broken, that cannot be
-    decoded are skipped, and so is a share `missing` of all images, at most, that are not there or cannot be decoded.
-    Raises UserError for an empty split, other counts, a file outside the folder, by its name or as a link, and any
-    other image that is missing or cannot be decoded.
+    `expected` are annotated images per split. Images that cannot be decoded are skipped if `corrupt` names their files,
+    which are published broken. At most a share `missing` of all images may also be absent or undecodable, and is
+    skipped. Raises UserError for an empty split, other counts, and a file outside the folder, by its name or as a link.
+    Raises UserError for any other image that is missing or cannot be decoded.
     """
     expected = expected or {}
     counts = _counted(corpus)
@@ -51,7 +54,7 @@ def checked(
         raise UserError(f"{corpus.sources[-1]}: {said}; {hint}")
     if outside := next((image for image in corpus.images if leads_outside(image.file)), None):
         raise UserError(
-            f"{corpus.sources[0]}: the file {show(outside.file)} of image {outside.id} lies outside the folder of "
+            f"{corpus.sources[0]}: the file {show_json(outside.file)} of image {outside.id} lies outside the folder of "
             "images; write it relative to that, without .."
         )
     if images is None:
@@ -71,7 +74,7 @@ def checked(
 
 
 def _counted(corpus: Corpus) -> dict[str, int]:
-    """Images in each split; UserError where one has none."""
+    """Return the number of images per split; raises UserError where one has none."""
     counts = corpus.counts()
     if empty := [split for split, count in counts.items() if count == 0]:
         raise UserError(

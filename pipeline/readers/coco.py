@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipeline.data.corpus import Corpus, Image
+from pipeline.data.corpus import Corpus, CorpusImage
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import Entry, JsonFile, Once
-from pipeline.readers.checks import caption_of
+from pipeline.readers.annotation_file import JsonEntry, JsonFile, UniqueNames
+from pipeline.readers.checks import make_caption
 from pipeline.readers.splits import read_splits, split_of
 
 
@@ -18,10 +18,10 @@ def read_coco(
 ) -> Corpus:
     """Read COCO caption annotations.
 
-    `annotations` is one file per split, {split: file}, or several files that are merged, with a file of `splits`
-    (`read_splits` says in which forms). Images that `splits` does not name are left out. An image named
-    COCO_train2014_… is in `images`/train2014, another one of `captions_train2017.json` in `images`/train2017, where
-    there is such a folder. Raises UserError with file and place.
+    `annotations` is one file per split, {split: file}, or several files to merge, with a file of `splits` (see
+    `read_splits` for its forms). Images that `splits` does not name are omitted. An image named COCO_train2014_… is in
+    `images`/train2014, another one of `captions_train2017.json` in `images`/train2017, where such a folder exists.
+    Raises UserError with file and place.
     """
     if isinstance(annotations, Mapping):
         if splits is not None:
@@ -33,7 +33,7 @@ def read_coco(
             raise UserError(f"{files[0][0]}: a COCO file says nothing of splits; give {{split: file}} or a split file")
     chosen = None if splits is None else read_splits(Path(splits))
     folders = {folder.name for folder in images.iterdir() if folder.is_dir()} if images and images.is_dir() else set()
-    ids, used, read = Once("image id"), set(), []
+    ids, used, read = UniqueNames("image id"), set(), []
     for file, split in files:
         for row, annotated in _captioned(file, ids):
             name = row.value["file_name"]
@@ -44,10 +44,10 @@ def read_coco(
                 used.add(found[0])
                 split = chosen.named[found[0]]
             split = split_of(split, row)
-            captions = [caption_of(each.get("caption", str), None, each) for each in annotated]
+            captions = [make_caption(each.get("caption", str), None, each) for each in annotated]
             if not captions:
                 row.fail(f"image {name} has no captions")
-            read.append(Image(str(row.value["id"]), _path(name, file, folders), split, tuple(captions)))
+            read.append(CorpusImage(str(row.value["id"]), _path(name, file, folders), split, tuple(captions)))
     sources = tuple(file for file, _ in files)
     if chosen and (lost := [name for name in chosen.named if name not in used]):
         names = ", ".join(file.name for file in sources)
@@ -59,12 +59,12 @@ def read_coco(
     return Corpus(name, tuple(read), (*sources, *([Path(splits)] if splits else [])), restval)
 
 
-def _captioned(file: Path, ids: Once) -> Iterator[tuple[Entry, list[Entry]]]:
-    """The images of one file, each with its annotations; `ids` has the images of the files before."""
+def _captioned(file: Path, ids: UniqueNames) -> Iterator[tuple[JsonEntry, list[JsonEntry]]]:
+    """Return the images of one file, each with its annotations; `ids` holds the images of earlier files."""
     source = JsonFile(file)
     rows, annotations = source.entries("images"), source.entries("annotations")
-    files, caption_ids = Once("image file"), Once("caption id")
-    of: dict[int | str, list[Entry]] = {}
+    files, caption_ids = UniqueNames("image file"), UniqueNames("caption id")
+    of: dict[int | str, list[JsonEntry]] = {}
     for row in rows:
         image = row.get("id", int | str)
         ids.add(image, row)
@@ -80,7 +80,7 @@ def _captioned(file: Path, ids: Once) -> Iterator[tuple[Entry, list[Entry]]]:
 
 
 def _path(name: str, file: Path, folders: set[str]) -> str:
-    """Path of an image below the images' folder, whose folders are `folders`."""
+    """Return the path of an image below the images' folder, which has the subfolders `folders`."""
     own = re.match(r"COCO_([a-z]+\d{4})_", name)
     folder = own[1] if own else file.stem.rpartition("_")[2]
     return (Path(folder if folder in folders else "") / name).as_posix()

@@ -1,4 +1,4 @@
-"""cocotalk.json and its labels: neuraltalk2, and what grew from it (self-critical.pytorch, DiscCaptioning)."""
+"""cocotalk.json and its labels: neuraltalk2 and derived code (self-critical.pytorch, DiscCaptioning)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.corpus import Caption, Corpus, Image
+from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import JsonFile, Once, show
+from pipeline.readers.annotation_file import JsonFile, UniqueNames, show_json
 from pipeline.readers.splits import restval_in, split_of
-from pipeline.runtime.untrusted import dataset, plain
+from pipeline.runtime.untrusted import read_dataset, require_plain_file
 from pipeline.vocabulary import UNK_WORD, Vocabulary
 
 LABELS, FIRST, LAST, LENGTH = "labels", "label_start_ix", "label_end_ix", "label_length"
 
 
 def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
-    """Read `images` and `ix_to_word` of cocotalk.json, and the captions of cocotalk_label.h5 in these words.
+    """Read `images` and `ix_to_word` of cocotalk.json, and the captions of cocotalk_label.h5 in this vocabulary.
 
-    `labels` (M, T) are ids from 1, filled up with 0 and cut after T words; `label_start_ix` and `label_end_ix` (N,) are
-    the numbers of an image's first and last caption, from 1. The vocabulary is the file's, in its order, so that ids
-    stay what they are; the split restval joins train. Images are not opened. Source: prepro_labels.py of
-    self-critical.pytorch. Raises UserError with file and place.
+    `labels` (M, T) are ids from 1, padded with 0 and truncated to T words. `label_start_ix` and `label_end_ix` (N,) are
+    the numbers of an image's first and last caption, from 1. The vocabulary keeps the file's order, so that ids do not
+    change; the split restval joins train. Images are not opened. Source: prepro_labels.py of self-critical.pytorch.
+    Raises UserError with file and place.
     """
     annotations, labels = Path(annotations), Path(labels)
     source = JsonFile(annotations)
@@ -34,20 +34,20 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
     tokens, first = _labels(labels, len(rows), len(vocabulary), annotations)
     words = np.array(["", *vocabulary.words], object)
     captions = [tuple(words[row[row > 0]]) for row in tokens]
-    ids, read = Once("image id"), []
+    ids, read = UniqueNames("image id"), []
     for index, row in enumerate(rows):
         image = str(row.get("id", int | str))
         ids.add(image, row)
         own = captions[first[index] : first[index + 1]]
         split = split_of(row.get("split", str), row)
         file = row.get("file_path", str, "")
-        read.append(Image(image, file, split, tuple(Caption(" ".join(said), said) for said in own)))
+        read.append(CorpusImage(image, file, split, tuple(AnnotatedCaption(" ".join(said), said) for said in own)))
     sources, cut = (annotations, labels), tokens.shape[1]
     return Corpus(annotations.stem, tuple(read), sources, restval_in(rows), vocabulary=vocabulary, cut=cut)
 
 
 def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:
-    """`corpus`, whose captions are cut and contain UNK, with the captions of `whole` that they were made of.
+    """Replace the captions of `corpus`, truncated and with UNK, by the captions of `whole` that they were made from.
 
     Splits, files and vocabulary stay. Raises UserError where `whole` lacks an image or has other captions.
     """
@@ -66,36 +66,39 @@ def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:
 
 
 def _vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
-    """`ix_to_word` in its order: "1" … "V", of which the last is UNK."""
+    """Read the vocabulary `ix_to_word`, "1" … "V" with UNK last, in its order; raises UserError for other content."""
     words = data.get("ix_to_word")
     if not isinstance(words, dict) or not words:
-        raise UserError(f'{file}: the object needs `ix_to_word`, {{"1": word, …}}, not {show(words)}')
+        raise UserError(f'{file}: the object needs `ix_to_word`, {{"1": word, …}}, not {show_json(words)}')
     if data.get("bpe"):
         raise UserError(f"{file}: its words are parts of words (`bpe`), which cannot be read here; write it without")
     seen: dict[str, int] = {}
     for number in range(1, len(words) + 1):
         word = words.get(str(number))
         if not isinstance(word, str) or word.split() != [word]:
-            raise UserError(f'{file}: ix_to_word["{number}"] is to be a word, not {show(word)}')
+            raise UserError(f'{file}: ix_to_word["{number}"] is to be a word, not {show_json(word)}')
         if word in seen:
-            raise UserError(f'{file}: ix_to_word["{number}"] is {show(word)}, which is word {seen[word]} already')
+            raise UserError(f'{file}: ix_to_word["{number}"] is {show_json(word)}, which is word {seen[word]} already')
         seen[word] = number
     if word != UNK_WORD:
         raise UserError(
-            f'{file}: the last word, ix_to_word["{len(words)}"], is {show(word)} and not {UNK_WORD}; '
+            f'{file}: the last word, ix_to_word["{len(words)}"], is {show_json(word)} and not {UNK_WORD}; '
             "a vocabulary ends in the word for unknown ones here"
         )
     return Vocabulary(tuple(seen))
 
 
 def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Ids (M, T) of all captions, and where each image's begin (N + 1,), from 0."""
+    """Return the ids (M, T) of all captions, and the first caption of each image (N + 1,), from 0.
+
+    Raises UserError where the arrays are missing or inconsistent.
+    """
     import h5py
 
     try:
-        with h5py.File(plain(file), "r") as opened:
-            tokens, first, last = (dataset(opened, name)[:].astype(np.int64) for name in (LABELS, FIRST, LAST))
-            lengths = dataset(opened, LENGTH)[:].astype(np.int64) if LENGTH in opened else None
+        with h5py.File(require_plain_file(file), "r") as opened:
+            tokens, first, last = (read_dataset(opened, name)[:].astype(np.int64) for name in (LABELS, FIRST, LAST))
+            lengths = read_dataset(opened, LENGTH)[:].astype(np.int64) if LENGTH in opened else None
     except UserError:
         raise
     except FileNotFoundError:

@@ -6,22 +6,22 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.data.corpus import Caption, Corpus, Image
-from pipeline.readers.annotation_file import Once, lines_of, show
-from pipeline.readers.checks import caption_of
+from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
+from pipeline.readers.annotation_file import UniqueNames, lines_of, show_json
+from pipeline.readers.checks import make_caption
 
 
 def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
     """Read `Flickr8k.token.txt` and {split: its list, `Flickr_8k.trainImages.txt`, …}.
 
     A line of captions is `image.jpg#0`, a tab and the caption; a line of a list is an image's file name. Captions of
-    images that no list names are left out: the published file has captions of 8,092 names for 8,000 listed images, one
-    of them (`2258277193_586949ec62.jpg.1`) without a photo. Images are in the order of the lists. Raises UserError with
-    file and line.
+    images in no list are omitted. The published file has captions of 8,092 names for 8,000 listed images; one of them
+    (`2258277193_586949ec62.jpg.1`) has no photo. Images are in the order of the lists. Raises UserError with file and
+    line.
     """
     lists = {split: Path(file) for split, file in lists.items()}
     said = _captions(Path(captions))
-    once = Once("image")
+    once = UniqueNames("image")
     read = []
     for split, file in lists.items():
         for row, name in lines_of(file):
@@ -29,19 +29,19 @@ def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
             once.add(name, row)
             if name not in said:
                 row.fail(f"image {name} has no captions in {Path(captions).name}")
-            read.append(Image(name, name, split, tuple(caption for _, caption in sorted(said[name].items()))))
+            read.append(CorpusImage(name, name, split, tuple(caption for _, caption in sorted(said[name].items()))))
     return Corpus("flickr8k", tuple(read), (Path(captions), *lists.values()))
 
 
-def _captions(file: Path) -> dict[str, dict[int, Caption]]:
-    """Image → number → caption."""
-    said: dict[str, dict[int, Caption]] = {}
+def _captions(file: Path) -> dict[str, dict[int, AnnotatedCaption]]:
+    """Return the captions of each image by their numbers."""
+    said: dict[str, dict[int, AnnotatedCaption]] = {}
     for row, line in lines_of(file):
         parts = re.fullmatch(r"([^\t]+)#(\d{1,9})\t(.*)", line)
         if parts is None:
-            row.fail(f"a line is `image.jpg#0`, a tab and the caption, not {show(line)}")
+            row.fail(f"a line is `image.jpg#0`, a tab and the caption, not {show_json(line)}")
         name, number = parts[1], int(parts[2])
         if number in said.setdefault(name, {}):
             row.fail(f"caption {name}#{number} is there a second time")
-        said[name][number] = caption_of(parts[3], None, row)
+        said[name][number] = make_caption(parts[3], None, row)
     return said

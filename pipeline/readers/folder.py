@@ -1,4 +1,4 @@
-"""Own photos and films: a folder of images and a table of their captions."""
+"""A user's own photos and films: a folder of images and a table of captions."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 
-from pipeline.data.corpus import SPLITS, Caption, Corpus, Image
+from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import Row, show
-from pipeline.readers.checks import caption_of
+from pipeline.readers.annotation_file import FileRow, show_json
+from pipeline.readers.checks import make_caption
 from pipeline.readers.splits import drawn_split, split_of
-from pipeline.readers.tables import texts_of
-from pipeline.runtime.films import CONTAINERS
+from pipeline.readers.table_files import read_rows
+from pipeline.runtime.film_decoding import CONTAINERS
 from pipeline.runtime.untrusted import leads_outside
 
 FILES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif")
 PHOTOS = frozenset((*FILES, *CONTAINERS))
-LEAST = 2 * len(SPLITS)  # photos: two in each split, to tell apart
-# so many letters in a row of scripts without blanks between words (Thai to Myanmar, Khmer, kana, Han)
+LEAST = 2 * len(SPLITS)  # photos in all: a listener needs two in each split
+# ten letters without a blank, in scripts without blanks between words (Thai to Myanmar, Khmer, kana, Han)
 UNBROKEN = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{10,}")
 
 
@@ -28,19 +28,19 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
     """Read a CSV, JSON Lines or Parquet table of `file, caption`, a row per caption.
 
     `file` is relative to the folder `images`; the rows of an image may be anywhere. The column `split` (train, val,
-    test; the same in all rows of an image) is optional; without it splits are drawn by `shares` (val, test, seed), see
-    `drawn_split`. Images are in the order of their first rows. Raises UserError with file and row (a CSV's header is
-    row 1; blank lines do not count). Photos below `images` without a row are told in a warning on stderr.
+    test; equal in all rows of an image) is optional. Without it `shares` (val, test, seed) determine random splits, see
+    `drawn_split`. Images are in the order of their first rows. Photos below `images` without a row are reported in a
+    warning on stderr. Raises UserError with file and row (a CSV's header is row 1; blank lines do not count).
     """
     table = Path(table)
-    first: dict[str, Row] = {}
-    captions: dict[str, dict[Caption, Row]] = {}
+    first: dict[str, FileRow] = {}
+    captions: dict[str, dict[AnnotatedCaption, FileRow]] = {}
     splits: dict[str, str] = {}
-    for row, values in texts_of(table):
+    for row, values in read_rows(table):
         file, split = _file(values["file"], row), values.get("split")
         if file not in first:
-            if images and not os.path.isfile(images / file):  # False, too, for what can be no path
-                row.fail(f"the image {show(file)} is missing in {images}{_meant(file, images)}")
+            if images and not os.path.isfile(images / file):  # also False for a name that cannot be a path
+                row.fail(f"the image {show_json(file)} is missing in {images}{_meant(file, images)}")
             first[file], captions[file] = row, {}
             splits[file] = "" if split is None else split_of(split, row)
         elif split is not None and split_of(split, row) != splits[file]:
@@ -48,11 +48,11 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
         if UNBROKEN.search(values["caption"]):
             row.fail(
                 "the caption has no blanks between its words, so that it would be one word "
-                f"({show(values['caption'])}); put blanks between words"
+                f"({show_json(values['caption'])}); put blanks between words"
             )
-        caption = caption_of(values["caption"], None, row)
+        caption = make_caption(values["caption"], None, row)
         if caption in captions[file]:
-            row.fail(f"{file} has the same caption at {captions[file][caption]}; drop one ({show(caption.text)})")
+            row.fail(f"{file} has the same caption at {captions[file][caption]}; drop one ({show_json(caption.text)})")
         captions[file][caption] = row
     if len(first) < LEAST:
         raise UserError(
@@ -67,20 +67,20 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
         raise UserError(
             f"{table}: of {len(splits)} images fewer than two are in {few[0]}; each split needs two to tell apart"
         )
-    read = tuple(Image(file, file, splits[file], tuple(captions[file])) for file in first)
+    read = tuple(CorpusImage(file, file, splits[file], tuple(captions[file])) for file in first)
     return Corpus(table.stem, read, (table,))
 
 
 def _meant(file: str, images: Path) -> str:
-    """What to do about a file that is missing where one of nearly this name is there."""
+    """Return a hint for the error about a missing file, if a file with nearly this name exists."""
     if "\\" in file and os.path.isfile(images / file.replace("\\", "/")):
         return f"; {file.replace(chr(92), '/')} is there: write / in place of \\"
     path = images / file
     try:
         beside = [other.name for other in path.parent.iterdir() if other.stem.lower() == path.stem.lower()]
-    except OSError:  # there is no such folder either
+    except OSError:  # the folder does not exist either
         return ""
-    return f"; {', '.join(map(show, sorted(beside)))} is there: write that" if beside else ""
+    return f"; {', '.join(map(show_json, sorted(beside)))} is there: write that" if beside else ""
 
 
 def _tell_without_row(table: Path, images: Path, named: Collection[str]) -> None:
@@ -94,10 +94,10 @@ def _tell_without_row(table: Path, images: Path, named: Collection[str]) -> None
         )
 
 
-def _file(name: str, row: Row) -> str:
-    """A normalised path relative to the images' folder."""
+def _file(name: str, row: FileRow) -> str:
+    """Return `name` as a normalised path relative to the images' folder; raises UserError if it leads outside."""
     if leads_outside(name):
-        row.fail(f"the file {show(name)} lies outside the folder of images; write it relative to that, without ..")
+        row.fail(f"the file {show_json(name)} lies outside the folder of images; write it relative to that, without ..")
     return PurePosixPath(name).as_posix()
 
 
@@ -123,5 +123,5 @@ def _drawn(table: Path, files: list[str], shares: Mapping[str, float] | None) ->
 
 
 def _too_small(splits: Collection[str]) -> list[str]:
-    """The splits with fewer than two images: a listener tells images apart."""
+    """Return the splits with fewer than two images: a listener must distinguish images."""
     return [split for split in SPLITS if sum(other == split for other in splits) < 2]

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.data.corpus import Corpus, Image
-from pipeline.readers.annotation_file import JsonFile, Once, show
-from pipeline.readers.checks import caption_of
+from pipeline.data.corpus import Corpus, CorpusImage
+from pipeline.readers.annotation_file import JsonFile, UniqueNames, show_json
+from pipeline.readers.checks import make_caption
 from pipeline.readers.splits import restval_in, split_of
 
 
 def read_karpathy(annotations: Path) -> Corpus:
     """Read a Karpathy-form file, `dataset_*.json`.
 
-    `filepath` of an image, where there is one, is a folder below that of the images; the split `restval` joins train;
-    sentences without `tokens` are tokenised. Raises UserError with file and place.
+    An image's optional `filepath` is a subfolder of the images' folder. The split `restval` joins train. Sentences
+    without `tokens` are tokenised. Raises UserError with file and place.
     """
     annotations = Path(annotations)
     source = JsonFile(annotations)
     rows, read = source.entries("images"), []
-    ids, files, sentence_ids = Once("image id"), Once("image file"), Once("sentence id")
+    ids, files, sentence_ids = UniqueNames("image id"), UniqueNames("image file"), UniqueNames("sentence id")
     for row in rows:
         file = (Path(row.get("filepath", str, "")) / row.get("filename", str)).as_posix()
         image_id = row.value.get("cocoid", row.value.get("imgid", file))
@@ -29,14 +29,14 @@ def read_karpathy(annotations: Path) -> Corpus:
         for sentence in row.parts("sentences"):
             said = sentence.value
             if not isinstance(said, dict):
-                sentence.fail(f"a sentence is an object with `raw`, not {show(said)}")
+                sentence.fail(f"a sentence is an object with `raw`, not {show_json(said)}")
             if "sentid" in said:
                 sentence_ids.add(said["sentid"], sentence)
             if "imgid" in said and said["imgid"] != row.value.get("imgid", said["imgid"]):
                 sentence.fail(f"the caption is of image {said['imgid']}, which is not the image it stands under")
-            captions.append(caption_of(sentence.get("raw", str), said.get("tokens"), sentence))
+            captions.append(make_caption(sentence.get("raw", str), said.get("tokens"), sentence))
         if not captions:
             row.fail(f"image {file} has no captions")
-        read.append(Image(str(image_id), file, split_of(row.get("split", str), row), tuple(captions)))
+        read.append(CorpusImage(str(image_id), file, split_of(row.get("split", str), row), tuple(captions)))
     name = source.data.get("dataset")
     return Corpus(name if isinstance(name, str) else annotations.stem, tuple(read), (annotations,), restval_in(rows))

@@ -9,38 +9,41 @@ from typing import NamedTuple
 
 from pipeline.data.corpus import SPLITS
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import Entry, JsonFile, Place, show
+from pipeline.readers.annotation_file import FilePosition, JsonEntry, JsonFile, show_json
 
 
 class Splits(NamedTuple):
-    """Image id or file name → split, as a file has it."""
+    """The split of each image id or file name in a file."""
 
     named: dict[str, str]
-    restval: int  # images that the file calls restval
+    restval: int  # number of images that the file calls restval
 
 
-def split_of(name: str, place: Place) -> str:
-    """train, val or test; restval (COCO's val2014 images that Karpathy trains on) is train."""
+def split_of(name: str, place: FilePosition) -> str:
+    """Return train, val or test; restval (COCO's val2014 images that Karpathy trains on) becomes train.
+
+    Raises the UserError of `place` for another name.
+    """
     split = "train" if name == "restval" else name
     if split not in SPLITS:
-        place.fail(f"the split {show(name)} is unknown; it is one of {', '.join(SPLITS)}, restval")
+        place.fail(f"the split {show_json(name)} is unknown; it is one of {', '.join(SPLITS)}, restval")
     return split
 
 
-def restval_in(rows: Iterable[Entry]) -> int:
-    """How many images are in the split restval."""
+def restval_in(rows: Iterable[JsonEntry]) -> int:
+    """Return the number of images in the split restval."""
     return sum(row.value["split"] == "restval" for row in rows)
 
 
 def read_splits(file: Path) -> Splits:
-    """Read a JSON file of one of three forms; raises UserError for a mistake in it.
+    """Read a JSON file of splits in one of three forms; raises UserError for a mistake in it.
 
-    {split: [image ids or file names]}; a Karpathy-form file, of which `filename` and `split` are read; or
-    cocotalk.json (neuraltalk2, ImageCaptioning.pytorch), of which `file_path` without its folders (`id` where there is
-    none) and `split` are.
+    The first form is {split: [image ids or file names]}. The second is a Karpathy-form file with `filename` and
+    `split`. The third is cocotalk.json (neuraltalk2, ImageCaptioning.pytorch) with `split` and `file_path` without its
+    folders, or `id`.
     """
     source = JsonFile(file)
-    read: list[tuple[Entry, str, str]] = []  # place, image, split
+    read: list[tuple[JsonEntry, str, str]] = []  # position, image, split
     if "images" in source.data:
         for row in source.entries("images"):
             split = row.get("split", str)
@@ -54,7 +57,9 @@ def read_splits(file: Path) -> Splits:
     else:
         for split, members in source.data.items():
             if not isinstance(members, list):
-                raise UserError(f"{file}: `{split}` is to be a list of image ids or file names, not {show(members)}")
+                raise UserError(
+                    f"{file}: `{split}` is to be a list of image ids or file names, not {show_json(members)}"
+                )
             read += [(member, str(member.value), split) for member in source.entries(split)]
     named: dict[str, str] = {}
     for place, image, split in read:
@@ -65,10 +70,10 @@ def read_splits(file: Path) -> Splits:
 
 
 def drawn_split(image: str, val: float, test: float, seed: int) -> str:
-    """The split of an image at random: it depends on the seed and the image's name alone, so no other image moves it.
+    """Return a random split of an image, which depends only on the seed and the image's name.
 
-    `val` and `test` are chances: of n images, n·val ± √(n·val·(1 − val)) are in val (10 of 100 ± 3, 1,000 of 10,000
-    ± 30), for any seed.
+    `val` and `test` are probabilities. Of n images, n·val ± √(n·val·(1 − val)) are in val, for any seed: 10 of 100 ± 3,
+    1,000 of 10,000 ± 30. Other images do not affect the result.
     """
     digest = hashlib.blake2b(f"{seed}\n{image}".encode(), digest_size=8).digest()
     drawn = int.from_bytes(digest, "big") / 2**64  # uniform in [0, 1)

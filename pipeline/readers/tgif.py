@@ -6,44 +6,45 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
-from pipeline.data.corpus import Caption, Corpus, Image
-from pipeline.readers.annotation_file import Once, Place, lines_of, show
-from pipeline.readers.checks import caption_of
+from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
+from pipeline.readers.annotation_file import FilePosition, UniqueNames, lines_of, show_json
+from pipeline.readers.checks import make_caption
 
 
 def read_tgif(captions: Path, lists: Mapping[str, Path]) -> Corpus:
     """Read `tgif-v1.0.tsv` and {split: its list, `splits/train.txt`, …}.
 
-    A line of the table is a URL, a tab and a sentence; a line of a list is a URL. A GIF's file has the last part of its
-    URL as its name, `tumblr_mevmyaKtDf1rgvhr8o1_500.gif`. Sentences of GIFs that no list names are left out. Images are
-    in the order of the lists. Raises UserError with file and line.
+    A line of the table is a URL, a tab and a sentence; a line of a list is a URL. A GIF's file name is the last part of
+    its URL, `tumblr_mevmyaKtDf1rgvhr8o1_500.gif`. Sentences of GIFs in no list are omitted. Images are in the order of
+    the lists. Raises UserError with file and line.
     """
     captions = Path(captions)
     lists = {split: Path(file) for split, file in lists.items()}
-    said: dict[str, dict[Caption, None]] = {}
+    said: dict[str, dict[AnnotatedCaption, None]] = {}
     for row, line in lines_of(captions):
         url, tab, sentence = line.partition("\t")
         if not tab:
-            row.fail(f"a line is a URL, a tab and a sentence, not {show(line)}")
-        said.setdefault(_file(url, row), {})[caption_of(sentence, None, row)] = None  # said twice, it counts once
-    once, read = Once("GIF"), []
+            row.fail(f"a line is a URL, a tab and a sentence, not {show_json(line)}")
+        # a repeated sentence counts once
+        said.setdefault(_file(url, row), {})[make_caption(sentence, None, row)] = None
+    once, read = UniqueNames("GIF"), []
     for split, file in lists.items():
         for row, url in lines_of(file):
             name = _file(url, row)
             once.add(name, row)
             if name not in said:
-                row.fail(f"the GIF {show(name)} has no sentence in {captions.name}")
-            read.append(Image(name, name, split, tuple(said[name])))
+                row.fail(f"the GIF {show_json(name)} has no sentence in {captions.name}")
+            read.append(CorpusImage(name, name, split, tuple(said[name])))
     return Corpus("tgif", tuple(read), (captions, *lists.values()))
 
 
-def _file(url: str, place: Place) -> str:
-    """The name of a GIF's file."""
+def _file(url: str, place: FilePosition) -> str:
+    """Return the name of a GIF's file; raises the UserError of `place` for another URL."""
     url = url.strip()
     try:
         name = PurePosixPath(urlsplit(url).path).name
-    except ValueError:  # brackets, which are for addresses of numbers
+    except ValueError:  # brackets, which are reserved for numeric addresses
         name = ""
     if not url.startswith(("http://", "https://")) or not name:
-        place.fail(f"a GIF's URL is to stand here, not {show(url)}")
+        place.fail(f"a GIF's URL is to stand here, not {show_json(url)}")
     return name

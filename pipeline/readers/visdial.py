@@ -1,4 +1,4 @@
-"""VisDial (Das et al. 2017) as it is published: visdial_0.9_*.json, visdial_1.0_*.json and dense annotations."""
+"""VisDial (Das et al. 2017) as published: visdial_0.9_*.json, visdial_1.0_*.json and dense annotations."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pipeline.data.corpus import SPLITS, Caption, Corpus, Image, tokenise
-from pipeline.data.dialogs import Dialogs, Words
+from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage, tokenise
+from pipeline.data.dialog_corpus import Dialogs, Words
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import JsonFile, Once, Row, show
-from pipeline.readers.checks import caption_of
-from pipeline.runtime.untrusted import plain
+from pipeline.readers.annotation_file import FileRow, JsonFile, UniqueNames, show_json
+from pipeline.readers.checks import make_caption
+from pipeline.runtime.untrusted import require_plain_file
 
-HELD_OUT = 1000  # dialogs at the end of train that are the validation split where there is no file of it (v0.9)
+HELD_OUT = 1000  # dialogs at the end of train that form the validation split without a val file (v0.9)
 
 
 @dataclass(frozen=True)
-class Expected:
-    """How many rounds a dialog and how many options a round must have; None: as many as the first has."""
+class ExpectedDialog:
+    """The required numbers of rounds per dialog and options per round; None: as many as the first has."""
 
     rounds: int | None = 10
     options: int | None = 100
 
 
 def read_visdial(
-    files: Mapping[str, Path], relevance: Mapping[str, Path], expected: Expected, whole: Corpus | None = None
+    files: Mapping[str, Path], relevance: Mapping[str, Path], expected: ExpectedDialog, whole: Corpus | None = None
 ) -> Corpus:
-    """Read the dialogs of each split's file, and how relevant its options are where there is a file of that.
+    """Read the dialogs of each split's file, and the relevance of their options where there is a file for it.
 
-    Without a file of `val` it is the last HELD_OUT dialogs of train. Images have the captions and files of `whole`,
-    which has them by id; without it one caption, the dialog's. Relevance is in the form of
+    Without a `val` file the validation split is the last HELD_OUT dialogs of train. Images have the captions and files
+    of `whole`, matched by id; without it they have one caption, the dialog's. Relevance has the form of
     visdial_1.0_val_dense_annotations.json, for some rounds or for all. Raises UserError with file, dialog and round.
     """
     reader = _Reader(expected)
@@ -51,15 +51,15 @@ def read_visdial(
         for i in train[-HELD_OUT:]:
             splits[i] = "val"
     dialogs = reader.dialogs()
-    captions = [Caption(" ".join(words), words) for words in dialogs.captions]
+    captions = [AnnotatedCaption(" ".join(words), words) for words in dialogs.captions]
     rows = zip(reader.images, splits, captions, strict=True)
-    images = tuple(Image(image, "", split, (caption,)) for image, split, caption in rows)
+    images = tuple(CorpusImage(image, "", split, (caption,)) for image, split, caption in rows)
     corpus = Corpus("visdial", images, (*files.values(), *relevance.values()), dialogs=dialogs)
     return corpus if whole is None else with_captions_of(corpus, whole)
 
 
 def with_captions_of(corpus: Corpus, whole: Corpus) -> Corpus:
-    """`corpus` with the captions and files that `whole` has of its images; UserError where one is not there."""
+    """Return `corpus` with the captions and files of its images in `whole`; raises UserError where one is missing."""
     known = {image.id: image for image in whole.images}
     if missing := next((image.id for image in corpus.images if image.id not in known), None):
         raise UserError(f"{whole.sources[0]}: image {missing} of {corpus.sources[0]} is not there")
@@ -68,19 +68,20 @@ def with_captions_of(corpus: Corpus, whole: Corpus) -> Corpus:
 
 
 class _Reader:
-    """What has been read so far, of all splits."""
+    """A builder that accumulates the dialogs of all splits."""
 
-    def __init__(self, expected: Expected) -> None:
+    def __init__(self, expected: ExpectedDialog) -> None:
         self.expected = expected
         self.images: list[str] = []
         self.splits: list[str] = []
         self.captions: list[Words] = []
         self.questions, self.answers = _Different(), _Different()
-        self.rounds: list[tuple[list[int], list[np.ndarray], list[int]]] = []  # questions, options, truth of a dialog
-        self.said: list[list[tuple[str, str]]] = []  # kind and refers
+        # questions, options, truth of each dialog
+        self.rounds: list[tuple[list[int], list[np.ndarray], list[int]]] = []
+        self.said: list[list[tuple[str, str]]] = []  # kind and refers of each round
         self.relevance: dict[tuple[int, int], list[float]] = {}
         self.right: dict[tuple[int, int], dict[str, float]] = {}
-        self._seen = Once("image")
+        self._seen = UniqueNames("image")
 
     def read(self, file: Path, split: str, relevance: Path | None) -> None:
         data = JsonFile(file).data.get("data")
@@ -121,12 +122,12 @@ class _Reader:
                 other = f"option {at} is answer {options[at]}" if 0 <= at < len(options) else there
                 here.fail(f"{other}, but the human answer is {said['answer']}")
             if options.min() < 0 or options.max() >= len(answer_of):
-                here.fail(f"option {show(int(options.max()))} is none of the {len(answer_of)} answers")
+                here.fail(f"option {show_json(int(options.max()))} is none of the {len(answer_of)} answers")
             asked.append(int(question_of[said["question"]]))
             offered.append(answer_of[options])
             truth.append(at)
         self.images.append(image)
-        self.captions.append(caption_of(dialog["caption"], None, place).words)
+        self.captions.append(make_caption(dialog["caption"], None, place).words)
         self.rounds.append((asked, offered, truth))
         self.said.append([(said.get("kind", ""), said.get("refers", "")) for said in rounds])
 
@@ -139,9 +140,9 @@ class _Reader:
 
     def _relevant(self, file: Path, rows: Mapping[str, int]) -> None:
         try:
-            entries = json.loads(plain(file).read_text(encoding="utf-8"))
+            entries = json.loads(require_plain_file(file).read_text(encoding="utf-8"))
             for number, entry in enumerate(entries):
-                place = Row(file, number + 1, "entry")
+                place = FileRow(file, number + 1, "entry")
                 row, at = rows.get(str(entry["image_id"])), entry["round_id"] - 1
                 scores = entry.get("gt_relevance", entry.get("relevance"))
                 if row is None or not 0 <= at < len(self.rounds[row][2]):
@@ -159,7 +160,7 @@ class _Reader:
             raise UserError(f"{file}: not VisDial's dense annotations ({type(error).__name__}: {error})") from None
 
     def dialogs(self) -> Dialogs:
-        """All that has been read."""
+        """Return all dialogs read so far."""
         options = np.array([offered for _, offered, _ in self.rounds], np.int32)
         relevance = None
         if self.relevance:
@@ -184,8 +185,8 @@ class _Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class _Dialog(Row):
-    """A dialog of a file, from 0 as its list counts, and a round of it, from 1."""
+class _Dialog(FileRow):
+    """The position of a dialog in a file's list, from 0, and of a round in it, from 1."""
 
     image: str = ""
     round: int = 0
@@ -199,13 +200,13 @@ class _Dialog(Row):
 
 
 class _Different:
-    """Different texts of several files."""
+    """A list of distinct texts of several files."""
 
     def __init__(self) -> None:
         self._numbers: dict[Words, int] = {}
 
     def add(self, texts: Sequence[Words]) -> np.ndarray:
-        """(n,) int32: the numbers of these texts."""
+        """Return the indices (n,) int32 of these texts."""
         return np.array([self._numbers.setdefault(words, len(self._numbers)) for words in texts], np.int32)
 
     @property

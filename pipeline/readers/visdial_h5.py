@@ -1,4 +1,4 @@
-"""visdial_data.h5 and visdial_params.json, which the code of VisDial and that of HCIAE prepare the JSON files to."""
+"""visdial_data.h5 and visdial_params.json, as the code of VisDial and of HCIAE prepares them from the JSON files."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pipeline.data.corpus import Caption, Corpus, Image
-from pipeline.data.dialogs import Dialogs, Words
+from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
+from pipeline.data.dialog_corpus import Dialogs, Words
 from pipeline.errors import UserError, reason
-from pipeline.readers.annotation_file import JsonFile, show
-from pipeline.readers.visdial import HELD_OUT, Expected
-from pipeline.runtime.untrusted import dataset, plain
+from pipeline.readers.annotation_file import JsonFile, show_json
+from pipeline.readers.visdial import HELD_OUT, ExpectedDialog
+from pipeline.runtime.untrusted import read_dataset, require_plain_file
 from pipeline.vocabulary import UNK_WORD, Vocabulary
 
 if TYPE_CHECKING:
     import h5py
 
-SPLIT_OF = {"train": "train", "val": "test", "test": "test"}  # v0.9's val is what papers test on
+SPLIT_OF = {"train": "train", "val": "test", "test": "test"}  # papers test on v0.9's val
 
 
 class _Read(NamedTuple):
-    """One split of the file, its words as ids (0: none)."""
+    """One split of the file, with word ids (0: none)."""
 
     images: list[str]
     captions: np.ndarray  # (N, C)
     questions: np.ndarray  # (N, R, Q)
     answers: np.ndarray  # (N, R, A)
     options: np.ndarray  # (N, R, O): rows of `listed`, from 0
-    truth: np.ndarray  # (N, R): which option, from 0
+    truth: np.ndarray  # (N, R): index of the human answer's option, from 0
     listed: np.ndarray  # (U, A)
 
 
-def read_visdial_h5(data: Path, params: Path, expected: Expected) -> Corpus:
+def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpus:
     """Read `ques_*`, `ans_*`, `ans_index_*`, `cap_*`, `opt_*` and `opt_list_*` (* is train or val), with their lengths.
 
-    Options and the index of the human answer may count from 0 (HCIAE's code) or from 1 (VisDial's): whichever makes the
-    chosen option the human answer. The vocabulary is `itow`, in its order, so that ids stay what they are. The last
-    HELD_OUT dialogs of train are the validation split, val is the test split. Images are not opened. Raises UserError
-    with file, dialog and round.
+    Options and the index of the human answer may count from 0 (HCIAE's code) or from 1 (VisDial's). The reader takes
+    the base at which the indexed option is the human answer. The vocabulary is `itow` in its order, so that ids do not
+    change. The last HELD_OUT dialogs of train are the validation split, val is the test split. Images are not opened.
+    Raises UserError with file, dialog and round.
     """
     import h5py
 
     words = JsonFile(params).data
     vocabulary = _vocabulary(words, params)
     try:
-        with h5py.File(plain(data), "r") as file:
+        with h5py.File(require_plain_file(data), "r") as file:
             splits = {name: _split(file, name, _images(words, name, params), data) for name in _names(file)}
     except FileNotFoundError:
         raise UserError(f"{data}: the file of dialogs is missing") from None
@@ -59,7 +59,7 @@ def read_visdial_h5(data: Path, params: Path, expected: Expected) -> Corpus:
         raise UserError(f"{data}: holds neither ques_train nor ques_val")
     spelled = np.array(["", *vocabulary.words], object)
     questions, answers = _Different(spelled, data, len(vocabulary)), _Different(spelled, data, len(vocabulary))
-    images: list[Image] = []
+    images: list[CorpusImage] = []
     captions: list[Words] = []
     asked, offered, truth = [], [], []
     for name, read in splits.items():
@@ -71,7 +71,7 @@ def read_visdial_h5(data: Path, params: Path, expected: Expected) -> Corpus:
             said = tuple(spelled[row[row > 0]])
             captions.append(said)
             split = SPLIT_OF[name] if i < held_out else "val"
-            images.append(Image(image, "", split, (Caption(" ".join(said), said),)))
+            images.append(CorpusImage(image, "", split, (AnnotatedCaption(" ".join(said), said),)))
         asked.append(questions.numbers(read.questions))
         offered.append(answers.numbers(read.listed)[read.options])
         truth.append(read.truth)
@@ -91,25 +91,25 @@ def _names(file: Mapping[str, Any]) -> list[str]:
 
 
 def _vocabulary(words: Mapping[str, Any], file: Path) -> Vocabulary:
-    """`itow`, {"1": word, …}, of which one is UNK: the last in every published file."""
+    """Read the vocabulary `itow`, {"1": word, …}; the last word must be UNK, as in every published file."""
     spelled = words.get("itow")
     if not isinstance(spelled, dict) or not spelled:
-        raise UserError(f'{file}: the object needs `itow`, {{"1": word, …}}, not {show(spelled)}')
+        raise UserError(f'{file}: the object needs `itow`, {{"1": word, …}}, not {show_json(spelled)}')
     numbers = [str(n) for n in range(1, len(spelled) + 1)]
     if not all(isinstance(spelled.get(n), str) for n in numbers):
         raise UserError(f'{file}: itow is to be {{"1": word, …}} with words alone')
     if spelled[numbers[-1]] != UNK_WORD:
         raise UserError(
-            f'{file}: itow["{numbers[-1]}"] is {show(spelled[numbers[-1]])}; the last word is to be {UNK_WORD}'
+            f'{file}: itow["{numbers[-1]}"] is {show_json(spelled[numbers[-1]])}; the last word is to be {UNK_WORD}'
         )
     return Vocabulary(tuple(spelled[n] for n in numbers))
 
 
 def _images(words: Mapping[str, Any], name: str, file: Path) -> list[str]:
-    """Ids of the images of a split: a number, or the last one in a file's name."""
+    """Return the ids of a split's images: a number, or the last number in a file's name."""
     listed = words.get(f"img_{name}", words.get(f"unique_img_{name}"))
     if not isinstance(listed, list):
-        raise UserError(f"{file}: the object needs a list `img_{name}`, not {show(listed)}")
+        raise UserError(f"{file}: the object needs a list `img_{name}`, not {show_json(listed)}")
     try:
         return [str(int(re.findall(r"\d+", str(image))[-1])) for image in listed]
     except IndexError:
@@ -118,7 +118,7 @@ def _images(words: Mapping[str, Any], name: str, file: Path) -> list[str]:
 
 def _split(file: h5py.File, name: str, images: list[str], path: Path) -> _Read:
     def array(key: str) -> np.ndarray:
-        return dataset(file, f"{key}_{name}")[:].astype(np.int64)
+        return read_dataset(file, f"{key}_{name}")[:].astype(np.int64)
 
     questions, answers, captions, listed = (array(key) for key in ("ques", "ans", "cap", "opt_list"))
     if len(images) != len(questions):
@@ -126,7 +126,7 @@ def _split(file: h5py.File, name: str, images: list[str], path: Path) -> _Read:
     for key, tokens in (("ques", questions), ("ans", answers), ("cap", captions), ("opt", listed)):
         length = next((f"{key}_{word}_{name}" for word in ("len", "length") if f"{key}_{word}_{name}" in file), None)
         if length is not None:
-            _fit(dataset(file, length)[:].astype(np.int64), tokens, length, path)
+            _fit(read_dataset(file, length)[:].astype(np.int64), tokens, length, path)
     options, truth = array("opt"), array("ans_index")
     for first, index in product((0, 1), repeat=2):
         if _consistent(options - first, truth - index, listed, answers):
@@ -139,7 +139,7 @@ def _split(file: h5py.File, name: str, images: list[str], path: Path) -> _Read:
 
 
 def _fit(lengths: np.ndarray, tokens: np.ndarray, name: str, path: Path) -> None:
-    """Refuse lengths that are not the numbers of words that are there."""
+    """Raise UserError where lengths differ from the numbers of words."""
     there = (tokens > 0).sum(-1)
     if lengths.shape != there.shape:
         raise UserError(f"{path}: {name} {lengths.shape} does not belong to texts {there.shape}")
@@ -151,7 +151,7 @@ def _fit(lengths: np.ndarray, tokens: np.ndarray, name: str, path: Path) -> None
 
 
 def _consistent(options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: np.ndarray) -> bool:
-    """Whether the option `truth` is the human answer, everywhere."""
+    """Return True if the option `truth` is the human answer everywhere."""
     if min(options.min(), truth.min()) < 0 or options.max() >= len(listed) or truth.max() >= options.shape[2]:
         return False
     return not _wrong(options, truth, listed, answers).any()
@@ -163,7 +163,7 @@ def _wrong(options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: 
 
 
 def _first_wrong(options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: np.ndarray) -> tuple[int, int]:
-    """The dialog and round where counting fails that fits the indices best."""
+    """Return the dialog and round of the first mismatch, for the base that fits the indices best."""
     base = int(truth.max() >= options.shape[2] or options.max() >= len(listed))
     options, truth = np.clip(options - base, 0, len(listed) - 1), np.clip(truth - base, 0, options.shape[2] - 1)
     dialog, number = np.argwhere(_wrong(options, truth, listed, answers))[0]
@@ -171,11 +171,11 @@ def _first_wrong(options: np.ndarray, truth: np.ndarray, listed: np.ndarray, ans
 
 
 def _left(tokens: np.ndarray) -> np.ndarray:
-    """Words first, the padding behind them: some files have it before."""
+    """Move words before the padding: some files have the padding first."""
     return np.take_along_axis(tokens, np.argsort(tokens == 0, -1, kind="stable"), -1)
 
 
-def _check(read: _Read, expected: Expected, name: str, path: Path) -> None:
+def _check(read: _Read, expected: ExpectedDialog, name: str, path: Path) -> None:
     for what, number in (("rounds", read.options.shape[1]), ("options", read.options.shape[2])):
         wanted = getattr(expected, what)
         if wanted not in (None, number):
@@ -185,7 +185,7 @@ def _check(read: _Read, expected: Expected, name: str, path: Path) -> None:
 
 
 class _Different:
-    """Different texts, of ids."""
+    """A list of distinct texts of word ids."""
 
     def __init__(self, spelled: np.ndarray, path: Path, words: int) -> None:
         self._spelled, self._path, self._known = spelled, path, words
@@ -193,7 +193,7 @@ class _Different:
         self._texts: list[Words] = []
 
     def numbers(self, tokens: np.ndarray) -> np.ndarray:
-        """(…) int32: the numbers of texts (…, T)."""
+        """Return the indices (…) int32 of texts (…, T); raises UserError for an unknown id."""
         if tokens.size and (tokens.min() < 0 or tokens.max() > self._known):
             raise UserError(f"{self._path}: holds an id outside 0 … {self._known}, the words of itow")
         flat = _left(tokens).reshape(-1, tokens.shape[-1])

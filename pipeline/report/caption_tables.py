@@ -1,17 +1,17 @@
-"""Tables of the report about captions: how true, how varied, what a reader sees; and of several of an image."""
+"""Caption tables of the report: truth, diversity, properties for a reader, and several captions of an image."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
 
-from pipeline.analysis.baselines import PEOPLE, baselines
-from pipeline.analysis.captions import AS_CONTROL
-from pipeline.analysis.judges import Keys
-from pipeline.analysis.results import Point, Results, Run, people
+from pipeline.analysis.caption_files import AS_CONTROL
+from pipeline.analysis.judge_titles import Keys
+from pipeline.analysis.measured_baselines import PEOPLE, measured_baselines
+from pipeline.analysis.results import Point, Results, Run, human_run
 from pipeline.analysis.selection import Choice
 from pipeline.metrics.diversity import MBLEU_CORPUS, MBLEU_PER_CAPTION
-from pipeline.report.tables import Table, filled, measured, with_baselines
+from pipeline.report.tables import Table, fill_table, metric_column, rows_with_baselines
 
 DIVERSITY = {
     "words_per_caption": ("words", 1),
@@ -28,7 +28,7 @@ EXPLAINED = {
     "Self-BLEU": "Self-BLEU: BLEU-5 of each of the first 1,000 captions against the others; lower is more varied.",
     "human_log_likelihood": "log p: the speaker's, of a word of people's captions.",
 }
-OF_PEOPLE = {  # what their row holds, by the table's name
+OF_PEOPLE = {  # notes for the row of human captions, by table name
     "diversity": "Human captions: the first of each image.",
     "reader": "Human captions: each one, beside the others of its image; no end (cut when the data were prepared), UNK "
     "(a word that speakers do not have), distinct and vocabulary: of the first of each image.",
@@ -53,10 +53,10 @@ MEASURES = ("CIDEr", "Div-1", "Div-2", MBLEU_CORPUS, MBLEU_PER_CAPTION)
 
 
 def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
-    """How true and how varied the captions are, and those of several of an image; each where it was measured.
+    """Return the tables of truth, diversity and reader properties of captions, and of several captions per image.
 
-    Human captions have a row of their own where something is known of them. Several captions of an image: the best of a
-    wide beam, and all of them (Chen and Jin 2020, Tables 2 and 4).
+    A table appears only where its metrics were measured. Human captions have a row where any metric of theirs is known.
+    The tables of several captions show the best of a wide beam, and all captions (Chen and Jin 2020, Tables 2 and 4).
     """
     facts = ("test", "faithfulness", "by_kind")
     kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == facts)
@@ -117,26 +117,26 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
             ],
         ),
     ]
-    found, others = [], baselines(results)
+    found, others = [], measured_baselines(results)
     for name, caption, wanted, notes in tables:
-        if columns := [measured(*column) for column in wanted if results.has(*column[1])]:
+        if columns := [metric_column(*column) for column in wanted if results.has(*column[1])]:
             keys = [key for _, key, _, _ in wanted]
             people = _people(choices, keys)
             notes += [OF_PEOPLE[name]] if people and name in OF_PEOPLE else []
             known = [
                 b for b in others if b.name != PEOPLE and any(b.point.mean("test", *key) is not None for key in keys)
             ]
-            found.append(filled(name, caption, [*with_baselines(choices, known), *people], columns, notes))
+            found.append(fill_table(name, caption, [*rows_with_baselines(choices, known), *people], columns, notes))
     return found
 
 
 def _people(choices: Sequence[Choice], wanted: Sequence[Keys]) -> list[tuple[str, Sequence[Run], Point]]:
-    """The row of human captions, if any run knows a number of theirs at one of the keys `wanted`."""
-    rows = (Point((people(run),)) for choice in choices if choice.point for run in choice.point.runs)
+    """Return the row of human captions if any run has one of their metrics at the keys `wanted`, else no row."""
+    rows = (Point((human_run(run),)) for choice in choices if choice.point for run in choice.point.runs)
     known = (row for row in rows if any(row.mean("test", *keys) is not None for keys in wanted))
     return [("human captions", (), row) for row in islice(known, 1)]
 
 
 def count(results: Results, *keys: str) -> str:
-    """The number at `keys` of the test split, "400 or 800" where runs differ."""
+    """Return the metric at `keys` on the test split as text; "400 or 800" where runs differ."""
     return " or ".join(f"{int(n):,}" for n in sorted(set(results.values(*keys)))) or "an unknown number of"

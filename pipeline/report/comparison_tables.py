@@ -1,20 +1,20 @@
-"""Tables that compare the methods' curves: at equal CIDEr, at equal recall, differences from a reference, along ρ."""
+"""Comparison tables of methods' curves: at equal CIDEr, at equal recall, differences from a reference, along ρ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.analysis.baselines import beside_curves
-from pipeline.analysis.compare import SHORT_OFTEN, Comparison, Reading, Slice
-from pipeline.analysis.judges import Keys, recall_by
+from pipeline.analysis.comparison import SHORT_OFTEN, Comparison, ComparisonSlice, CurveReading
+from pipeline.analysis.judge_titles import Keys, recall_keys
+from pipeline.analysis.measured_baselines import with_baseline_curves
 from pipeline.analysis.results import LANGUAGE, MISSING, Run, setting
-from pipeline.report.tables import RECALLS, Column, Table, filled, number, signed
+from pipeline.report.tables import RECALLS, Table, TableColumn, fill_table, format_number, typographic_sign
 
 WITHOUT = "The last rows are captions without training, at the CIDEr that they have, in brackets."
 
 
 def comparison_tables(comparison: Comparison) -> dict[str, list[Table | None]]:
-    """All of them by what is equal or varied, in the order in which they are read; None where one has no rows."""
+    """Return the tables under "equal" and "rho", in the order of the report; None stands for a table without rows."""
     pairs = [(at_cider_table(comparison, each), significance_table(comparison, each)) for each in comparison.at_cider]
     at_score = [at_score_table(comparison, slice_) for slice_ in comparison.at_score]
     return {
@@ -24,22 +24,22 @@ def comparison_tables(comparison: Comparison) -> dict[str, list[Table | None]]:
 
 
 def compact_comparison(comparison: Comparison) -> list[Table]:
-    """The score at equal CIDEr, and what of it is significant, in tables narrow enough for a terminal."""
+    """Return the score at equal CIDEr and its significance, in tables narrow enough for a terminal."""
     both = (at_cider_table, significance_table)
     tables = [build(comparison, slice_, compact=True) for slice_ in comparison.at_cider for build in both]
     return [table for table in tables if table]
 
 
-def at_cider_table(comparison: Comparison, slice_: Slice, compact: bool = False) -> Table:
-    """Recall by every judge where each curve has the same CIDEr (the paper's Tables 2 and 3)."""
+def at_cider_table(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table:
+    """Return recall by every judge where each curve has the same CIDEr (the paper's Tables 2 and 3)."""
     results, score = comparison.results, comparison.results.score
-    names, beside = list(dict.fromkeys((score, *RECALLS))), beside_curves(comparison)
-    columns = [_estimate(n, recall_by(j.name, n), 1, j.title) for j in results.judges.values() for n in names]
+    names, beside = list(dict.fromkeys((score, *RECALLS))), with_baseline_curves(comparison)
+    columns = [_estimate(n, recall_keys(j.name, n), 1, j.title) for j in results.judges.values() for n in names]
     columns += [_spread(f"{score} {judge}", results.by(judge), 1) for judge in results.ends]
     if compact:
         columns = [_estimate(f"{score} {judge}", results.by(judge), 1) for judge in results.judges]
     caption = f"Recall at equal naturalness, CIDEr {slice_.level:.3f}: in %, test split, from caption to image"
-    return filled(
+    return fill_table(
         "equal-cider-compact" if compact else f"equal-cider-{_slug(slice_)}",
         (f"{score} at CIDEr {slice_.level:.3f}" if compact else caption) + _bounds(slice_),
         _rows([*slice_.readings, *beside]),
@@ -48,13 +48,13 @@ def at_cider_table(comparison: Comparison, slice_: Slice, compact: bool = False)
     )
 
 
-def at_score_table(comparison: Comparison, slice_: Slice) -> Table:
-    """Language metrics where each curve has the same score by the first judge (the paper's Tables 1 and 6)."""
+def at_score_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
+    """Return language metrics where each curve has the same score by the first judge (the paper's Tables 1 and 6)."""
     measured = {keys[1] for reading in slice_.readings for keys in reading.estimates}
     metrics = [name for name in LANGUAGE if name in measured or name == "CIDEr"]
     columns = [_estimate(name, ("language", name), 3) for name in metrics]
     level, by = f"{slice_.fixed} {slice_.level:.4g}%", comparison.results.first.title.lower()
-    return filled(
+    return fill_table(
         f"equal-recall-{_slug(slice_)}",
         f"Naturalness at equal discriminability, {level} ({by}): test split",
         _rows(slice_.readings),
@@ -63,10 +63,10 @@ def at_score_table(comparison: Comparison, slice_: Slice) -> Table:
     )
 
 
-def significance_table(comparison: Comparison, slice_: Slice, compact: bool = False) -> Table | None:
-    """Every method's score minus the reference's at equal CIDEr; None where there are no intervals, or no reference.
+def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table | None:
+    """Return every method's score minus the reference's at equal CIDEr; None without intervals or a reference.
 
-    Between two lower bounds, or where a bound leaves open which is higher, there is a dash.
+    A cell has a dash where both numbers are lower bounds, or where a bound leaves the order open.
     """
     results, drawn = comparison.results, [reading for reading in slice_.readings if reading.resampled]
     shown = [reading for reading in drawn if reading.curve is not slice_.reference]
@@ -81,7 +81,7 @@ def significance_table(comparison: Comparison, slice_: Slice, compact: bool = Fa
     ]
     found = [difference for by_judge in slice_.differences.values() for difference in by_judge.values()]
     bounds, silent = any(each.bound for each in found), len(shown) - len(slice_.differences)
-    return filled(
+    return fill_table(
         "significance-compact" if compact else f"significance-{_slug(slice_)}",
         f"{results.score} minus that of {slice_.reference.label}, at CIDEr {slice_.level:.3f}",
         _rows(shown),
@@ -102,12 +102,12 @@ def significance_table(comparison: Comparison, slice_: Slice, compact: bool = Fa
     )
 
 
-def rho_table(comparison: Comparison, slice_: Slice) -> Table:
-    """The score of one method against ρ at one CIDEr (the paper's Figure 4)."""
+def rho_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
+    """Return the score of one method against ρ at one CIDEr (the paper's Figure 4)."""
     results, method = comparison.results, slice_.readings[0].curve.method
     columns = [_estimate(judge.title, results.by(judge.name), 1, results.score) for judge in results.judges.values()]
     rows = [(setting(each.curve.points[0], "rho") + _mark(each), each.curve.runs, each) for each in slice_.readings]
-    return filled(
+    return fill_table(
         f"rho-{method}",
         f"{method}: {results.score} in % against ρ, at CIDEr {slice_.level:.3f}, test split",
         rows,
@@ -117,8 +117,8 @@ def rho_table(comparison: Comparison, slice_: Slice) -> Table:
     )
 
 
-def _silence(comparison: Comparison, slice_: Slice, silent: int, of: int) -> Iterator[str]:
-    """Why there are dashes among the differences, and how many rows have nothing else."""
+def _silence(comparison: Comparison, slice_: ComparisonSlice, silent: int, of: int) -> Iterator[str]:
+    """Yield the explanation of dashes among the differences, with the number of rows that have only dashes."""
     if of * len(comparison.results.judges) > sum(map(len, slice_.differences.values())):
         yield (
             f"{MISSING} ({silent} of {of} rows throughout): both numbers are lower bounds (§), or one is and "
@@ -126,8 +126,8 @@ def _silence(comparison: Comparison, slice_: Slice, silent: int, of: int) -> Ite
         )
 
 
-def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
-    """How the numbers were read, which intervals they have, and which curves do not reach the level."""
+def _notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) -> Iterator[str]:
+    """Yield notes on how values were read, on their intervals, and on curves that do not reach the level."""
     if slice_.rule:
         yield slice_.rule
     yield (
@@ -168,67 +168,69 @@ def _notes(comparison: Comparison, slice_: Slice, digits: int) -> Iterator[str]:
     yield from comparison.notes
 
 
-def _bounds(slice_: Slice) -> str:
-    """How many of the rows hold lower bounds, for a caption."""
+def _bounds(slice_: ComparisonSlice) -> str:
+    """Return a caption's remark on how many rows hold lower bounds; "" if none does."""
     above, of = sum(reading.above for reading in slice_.readings), len(slice_.readings)
     return f" (§: {above} of {of} rows are lower bounds)" if above else ""
 
 
-def _ends(reading: Reading, digits: int) -> str:
+def _ends(reading: CurveReading, digits: int) -> str:
     if reading.span is None:
         return f"{reading.curve.label} not measured"
     low, high = (f"{end:.{digits}f}" for end in reading.span)
     return f"{reading.curve.label} {low}" + ("" if low == high else f" to {high}")
 
 
-def _estimate(label: str, keys: Keys, digits: int, group: str = "") -> Column:
-    """The estimate of a reading with its interval."""
+def _estimate(label: str, keys: Keys, digits: int, group: str = "") -> TableColumn:
+    """Return a column with a reading's estimate and its interval."""
 
-    def show(reading: Reading) -> str | None:
+    def show(reading: CurveReading) -> str | None:
         if (found := reading.estimates.get(keys)) is None:
             return None
-        ends = ", ".join(number(end, digits) for end in found.interval or ())
-        return number(found.value, digits) + (f" [{ends}]" if ends else "")
+        ends = ", ".join(format_number(end, digits) for end in found.interval or ())
+        return format_number(found.value, digits) + (f" [{ends}]" if ends else "")
 
-    return Column(label, group, show)
+    return TableColumn(label, group, show)
 
 
-def _spread(label: str, keys: Keys, digits: int) -> Column:
-    """The deviation over the seeds of a reading, and how many they are."""
+def _spread(label: str, keys: Keys, digits: int) -> TableColumn:
+    """Return a column with the standard deviation over a reading's seeds, and their number."""
 
-    def show(reading: Reading) -> str | None:
+    def show(reading: CurveReading) -> str | None:
         found = reading.estimates.get(keys)
-        return f"{number(found.spread, digits)} ({found.seeds})" if found and found.spread is not None else None
+        return f"{format_number(found.spread, digits)} ({found.seeds})" if found and found.spread is not None else None
 
-    return Column(label, "± over seeds", show)
+    return TableColumn(label, "± over seeds", show)
 
 
-def _difference(slice_: Slice, judge: str, label: str, p: str, group: str = "") -> tuple[Column, Column]:
-    """The difference of a reading from the reference, with its interval, and its p-value."""
+def _difference(
+    slice_: ComparisonSlice, judge: str, label: str, p: str, group: str = ""
+) -> tuple[TableColumn, TableColumn]:
+    """Return the columns of a reading's difference from the reference, with its interval, and of its p-value."""
 
-    def value(reading: Reading) -> str | None:
+    def value(reading: CurveReading) -> str | None:
         if (found := slice_.differences.get(reading.curve.label, {}).get(judge)) is None:
             return None
-        value, low, high = (signed(f"{number:+.1f}") for number in (found.value, *found.interval))
+        value, low, high = (typographic_sign(f"{number:+.1f}") for number in (found.value, *found.interval))
         return f"{found.bound}{value} [{low}, {high}]{'*' if found.clear else ''}"
 
-    def probability(reading: Reading) -> str | None:
+    def probability(reading: CurveReading) -> str | None:
         found = slice_.differences.get(reading.curve.label, {}).get(judge)
         return None if found is None else "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
 
-    return Column(label, group, value), Column(p, group, probability)
+    return TableColumn(label, group, value), TableColumn(p, group, probability)
 
 
-def _mark(reading: Reading) -> str:
+def _mark(reading: CurveReading) -> str:
     if reading.above:
         return "§"
     return "‡" if reading.nearest is not None and reading.short > SHORT_OFTEN else ""
 
 
-def _rows(readings: Sequence[Reading]) -> list[tuple[str, list[Run], Reading]]:
+def _rows(readings: Sequence[CurveReading]) -> list[tuple[str, list[Run], CurveReading]]:
     return [(reading.curve.label + _mark(reading), reading.curve.runs, reading) for reading in readings]
 
 
-def _slug(slice_: Slice) -> str:
-    """A part of a name that can be an HTML id."""
+def _slug(slice_: ComparisonSlice) -> str:
+    """Return the slice's level in a form that an HTML id may contain."""
     return f"{slice_.level:.4g}".replace(".", "-")

@@ -1,4 +1,4 @@
-"""The report of visual dialog: tables, and dialogs with what every system answers in them."""
+"""The report of visual dialog: tables, and dialogs with the answers of every system."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.analysis.captions import read_rows
-from pipeline.analysis.dialogs import OF_METHODS
-from pipeline.analysis.results import Point, Results, Run, read_json
+from pipeline.analysis.caption_files import read_rows
+from pipeline.analysis.dialog_ranking import OF_METHODS
+from pipeline.analysis.results import Point, Results, Run, read_results_json
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.report.dialog_tables import RANKING, RULE, TITLES, dialog_tables
-from pipeline.report.export import as_csv, markdown
-from pipeline.report.gallery import LONGEST_SIDE, data_uri, opened
-from pipeline.report.names import published
+from pipeline.report.gallery import LONGEST_SIDE, data_uri, open_thumbnail
+from pipeline.report.method_names import published_name
+from pipeline.report.number_files import as_csv, markdown
 from pipeline.runtime.files import write_atomically
-from pipeline.runtime.untrusted import inside
+from pipeline.runtime.untrusted import path_inside
 
 TEMPLATE = Path(__file__).parent / "template"
-SHORT = ("generators", "discriminators", "claims")  # tables for the terminal
-RANK = "rank_"  # columns: rank_ and who judges
+SHORT = ("generators", "discriminators", "claims")  # tables that are printed to the terminal
+RANK = "rank_"  # prefix of columns: rank_ and the judge
 
-Row = dict[str, Any]  # of a captions file
+Row = dict[str, Any]  # a row of a captions file
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a system answers, how right that is (None: nobody knows), and its rank of the human answer."""
+class SystemAnswer:
+    """A system's answer, its relevance (None if unknown), and the system's rank of the human answer."""
 
     system: str
     answer: str
@@ -39,24 +39,24 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What a system attends to: a share of each item of the history so far, and of each cell of a square grid."""
+class AttentionMap:
+    """A system's attention: a weight per item of the history so far, and per cell of a square grid."""
 
     history: list[float]
-    cells: list[list[float]]  # rows of shares, the largest 1; none where the regions are no grid
+    cells: list[list[float]]  # rows of weights divided by the largest; [] where the regions form no grid
 
 
 @dataclass(frozen=True)
 class ShownRound:
-    """A question and all that is said to it; `ranks` are those of who judges, `best` candidates of one system."""
+    """A question with all its answers; `ranks` are those by the judges, `best` the best candidates of one system."""
 
     number: int
     question: str
     human: str
-    said: list[Said]
+    said: list[SystemAnswer]
     ranks: list[tuple[str, int]]
     best: list[str]
-    looked: Looked | None
+    looked: AttentionMap | None
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class ShownDialog:
 
     id: str
     picture: str | None  # as a data URI
-    shape: str  # width / height, as CSS has it
+    shape: str  # width / height, as in CSS
     caption: str
     rounds: list[ShownRound]
 
     def history(self, number: int) -> list[str]:
-        """What was said before a round."""
+        """Return the caption and the rounds before round `number`, as text."""
         return [self.caption, *(f"{each.question}? {each.human}" for each in self.rounds[: number - 1])]
 
 
@@ -82,7 +82,7 @@ def write_dialog_report(
     tables = dialog_tables(results, choices, settings.control)
     points = [choice.point for choice in choices if choice.point]
     of = max(points, key=lambda point: point.mean("val", "ranking", "MRR") or 0.0).method
-    manifest = read_json(prepared / "manifest.json")
+    manifest = read_results_json(prepared / "manifest.json")
     page = _page(
         dataset=manifest["dataset"],
         tables=tables,
@@ -102,7 +102,7 @@ def write_dialog_report(
 
 
 def _curve(results: Results) -> str:
-    """Every run and split as one line, numbers in full, empty where there is none."""
+    """Return the CSV with a line per run and split, numbers in full, empty where there is none."""
     names = [name for name, _ in RANKING]
     rows = [
         {"method": run.method, "split": split, **run.settings, **{n: run.value(split, "ranking", n) for n in names}}
@@ -114,7 +114,7 @@ def _curve(results: Results) -> str:
 
 
 def _shown(points: Sequence[Point], of: str, images_root: Path | None, settings: ReportSettings) -> list[ShownDialog]:
-    """`settings.images` dialogs of the test split, drawn at random; of a setting with several seeds the first's.
+    """Return `settings.images` dialogs drawn at random from the test split, by the first seed of each setting.
 
     Attention and the best candidates are those of the method `of`.
     """
@@ -132,7 +132,7 @@ def _shown(points: Sequence[Point], of: str, images_root: Path | None, settings:
 
 
 def _judged(points: Sequence[Point]) -> list[str]:
-    """All who judge the candidates, or rank them beside."""
+    """Return the names of all that rank the candidates: judges and baselines."""
     numbers = (keys for point in points for keys in point.runs[0].numbers)
     return list(dict.fromkeys(keys[2] for keys in numbers if keys[1] in ("judges", "beside")))
 
@@ -153,24 +153,24 @@ def _dialog(
         here = {method: rows[image, number] for method, rows in said.items()}
         ranks = [(name, row[f"{RANK}{name}"]) for name in judged for row in here.values() if row.get(f"{RANK}{name}")]
         one = here[of]
-        answers = [Said(m, row["answer"], row.get("relevance_answer"), row["rank"]) for m, row in here.items()]
+        answers = [SystemAnswer(m, row["answer"], row.get("relevance_answer"), row["rank"]) for m, row in here.items()]
         shown = ShownRound(
             number, one["question"], one["human"], answers, list(dict(ranks).items()), one["best"], _looked(one)
         )
         rounds.append(shown)
-    image_ = opened(inside(root, one["file"]), LONGEST_SIDE) if root and one["file"] else None
+    image_ = open_thumbnail(path_inside(root, one["file"]), LONGEST_SIDE) if root and one["file"] else None
     picture, shape = (None, "") if image_ is None else (data_uri(image_, 85), f"{image_.width} / {image_.height}")
     return ShownDialog(one["id"], picture, shape, one["caption"], rounds)
 
 
-def _looked(row: Row) -> Looked | None:
-    """None where the system attends to nothing."""
+def _looked(row: Row) -> AttentionMap | None:
+    """Return the attention of a row; None where the system has none."""
     if row.get("history_shares") is None:
         return None
     shares = np.array(row["regions_shares"])
     side = isqrt(len(shares))
     cells = (shares / max(shares.max(), 1e-9)).reshape(side, side) if side * side == len(shares) else np.zeros((0, 0))
-    return Looked(row["history_shares"][: row["round"]], cells.round(2).tolist())
+    return AttentionMap(row["history_shares"][: row["round"]], cells.round(2).tolist())
 
 
 def _page(**content: Any) -> str:
@@ -184,6 +184,6 @@ def _page(**content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["published"] = published
+    environment.filters["published"] = published_name
     style = Markup((TEMPLATE / "page.css").read_text("utf-8") + (TEMPLATE / "dialogs.css").read_text("utf-8"))
     return environment.get_template("dialogs.html").render(content, style=style)

@@ -1,13 +1,29 @@
-"""Tables of visual dialog: the counterparts of Tables 1 to 4 of Lu et al. 2017, with what is reported beside."""
+"""Tables of visual dialog: the counterparts of Tables 1 to 4 of Lu et al. 2017, with the reported numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipeline.analysis.dialogs import Difference, Ranker, adversary, between, discriminators, generators
+from pipeline.analysis.dialog_ranking import (
+    MrrDifference,
+    Ranker,
+    adversary,
+    discriminators,
+    generators,
+    known_difference,
+)
 from pipeline.analysis.results import MISSING, Point, Results, Run
 from pipeline.analysis.selection import Choice
-from pipeline.report.tables import Column, Table, chosen, dial, filled, measured, number, signed
+from pipeline.report.tables import (
+    Table,
+    TableColumn,
+    chosen_rows,
+    fill_table,
+    format_number,
+    metric_column,
+    setting_column,
+    typographic_sign,
+)
 
 RANKING = (("MRR", 4), ("R@1", 1), ("R@5", 1), ("R@10", 1), ("mean_rank", 2), ("NDCG", 3))
 # VisDial v0.9: MRR, R@1, R@5, R@10, mean rank
@@ -27,7 +43,7 @@ REPORTED = {
     adversary("gan2"): (0.6050, 46.20, 77.92, 87.20, 4.97),
 }
 BESIDE = "Lu et al. 2017"
-TITLES = {  # of those who rank beside
+TITLES = {  # titles of the baselines and ablations that rank candidates
     "chance": "chance",
     "prior": "how often people gave the answer",
     "question_prior": "how often, to a question of the same words",
@@ -35,7 +51,7 @@ TITLES = {  # of those who rank beside
     "d_blind": "d_mle without the image",
     "d_blind_hre": "d_hre without the image",
 }
-CLAIMS = (  # what is said, the better one, the other
+CLAIMS = (  # the claim, the method expected to be better, the other
     ("G-DIS ranks better than likelihood for as many steps", "g_dis", "g_more"),
     ("G-DIS ranks better than G-MLE", "g_dis", "g_mle"),
     ("G-DIS through PSST ranks better than through Gumbel straight-through", "g_psst", "g_dis"),
@@ -55,7 +71,7 @@ CLAIMS = (  # what is said, the better one, the other
 
 
 def dialog_tables(results: Results, choices: Sequence[Choice], control: str) -> list[Table]:
-    """Generators, discriminators, the claims, and what is asked."""
+    """Return the tables of generators, discriminators, claims, question kinds and answers, without empty ones."""
     speaking, listening = generators(choices), discriminators(results, choices)
     found = [
         _generators(results, choices, speaking, control),
@@ -69,66 +85,73 @@ def dialog_tables(results: Results, choices: Sequence[Choice], control: str) -> 
 
 def _generators(results: Results, choices: Sequence[Choice], known: Mapping[str, Ranker], control: str) -> Table:
     names = list(dict.fromkeys(key for point in results.points for key in point.settings))
-    columns = [dial(name, "Chosen") for name in names]
+    columns = [setting_column(name, "Chosen") for name in names]
     columns += [_seeds(), *_ranking("Candidates by likelihood")]
     if control in known:
-        gain = Column("MRR", f"less {control}", lambda point: _shown(between(known, point.method, control)))
+        gain = TableColumn(
+            "MRR", f"less {control}", lambda point: _shown(known_difference(known, point.method, control))
+        )
         columns.insert(-len(REPORTED["g_mle"]), gain)
     caption = f"Who answers: rank of the human answer among the candidates, {_count(results)} test dialogs"
-    return filled("generators", caption, chosen(choices), columns, [NOTE])
+    return fill_table("generators", caption, chosen_rows(choices), columns, [NOTE])
 
 
 def _discriminators(known: Mapping[str, Ranker]) -> Table:
     columns = [_seeds(), *_ranking("Candidates by score")]
     caption = "Who judges: rank of the human answer among the candidates"
-    return filled("discriminators", caption, _rows(known), columns, [NOTE], head="Discriminator")
+    return fill_table("discriminators", caption, _rows(known), columns, [NOTE], head="Discriminator")
 
 
 def _rows(known: Mapping[str, Ranker]) -> list[tuple[str, Sequence[Run], Point]]:
     return [(TITLES.get(name, name), each.point.runs, each.point) for name, each in known.items()]
 
 
-def _seeds() -> Column:
-    return Column("seeds", "", lambda point: str(len(point.runs)))
+def _seeds() -> TableColumn:
+    return TableColumn("seeds", "", lambda point: str(len(point.runs)))
 
 
-def _ranking(group: str) -> list[Column]:
-    """Ours and, of those that the paper has, the reported ones."""
-    columns = [measured(_label(name), ("ranking", name), digits, group) for name, digits in RANKING]
+def _ranking(group: str) -> list[TableColumn]:
+    """Return columns of our metrics and, for those in the paper, columns of the reported ones."""
+    columns = [metric_column(_label(name), ("ranking", name), digits, group) for name, digits in RANKING]
     return columns + [_reported(n, digits) for n, (_, digits) in enumerate(RANKING[: len(REPORTED["g_mle"])])]
 
 
 def _answers(choices: Sequence[Choice]) -> Table:
     columns = [
-        measured("true", ("answers", "true"), 3, "Answers of the beam"),
-        measured("relevance", ("answers", "relevance"), 3, "Answers of the beam"),
-        measured("words", ("answers", "words_per_caption"), 2, "Answers of the beam"),
-        measured("distinct", ("answers", "distinct_captions"), 3, "Answers of the beam"),
-        measured("true", ("human_answers", "true"), 3, "People's"),
-        measured("relevance", ("human_answers", "relevance"), 3, "People's"),
-        measured("told apart, %", ("judges", "told_apart", "told_apart"), 1, "A discriminator that learned to"),
-        measured("MRR", ("ranking_per_word", "MRR"), 4, "Likelihood per word"),
+        metric_column("true", ("answers", "true"), 3, "Answers of the beam"),
+        metric_column("relevance", ("answers", "relevance"), 3, "Answers of the beam"),
+        metric_column("words", ("answers", "words_per_caption"), 2, "Answers of the beam"),
+        metric_column("distinct", ("answers", "distinct_captions"), 3, "Answers of the beam"),
+        metric_column("true", ("human_answers", "true"), 3, "People's"),
+        metric_column("relevance", ("human_answers", "relevance"), 3, "People's"),
+        metric_column("told apart, %", ("judges", "told_apart", "told_apart"), 1, "A discriminator that learned to"),
+        metric_column("MRR", ("ranking_per_word", "MRR"), 4, "Likelihood per word"),
     ]
-    return filled("answers", "What is answered: true, right in part, and how varied", chosen(choices), columns)
+    return fill_table("answers", "What is answered: true, right in part, and how varied", chosen_rows(choices), columns)
 
 
 def _kinds(choices: Sequence[Choice], known: Mapping[str, Ranker]) -> Table:
-    rows = [*chosen(choices), *_rows(known)]
+    rows = [*chosen_rows(choices), *_rows(known)]
     numbers = next((runs[0].numbers for _, runs, _ in rows if runs), {})
     of = [keys[1:] for keys in numbers if keys[0] == "test" and keys[1] in KINDS]
-    columns = [measured(key, (where, key), 3, KINDS[where], spread=False) for where, key in of]
+    columns = [metric_column(key, (where, key), 3, KINDS[where], spread=False) for where, key in of]
     caption = "MRR by how a thing is referred to, and by what is asked"
-    return filled("kinds", caption, rows, columns, head="Who ranks")
+    return fill_table("kinds", caption, rows, columns, head="Who ranks")
 
 
 def _claims(known: Mapping[str, Ranker]) -> Table:
     rows = []
     for claim, better, other in CLAIMS:
-        found = between(known, better, other)
+        found = known_difference(known, better, other)
         if found is not None:
-            seeds = ", ".join(signed(f"{value:+.4f}") for value in found.by_seed)
+            seeds = ", ".join(typographic_sign(f"{value:+.4f}") for value in found.by_seed)
             rows.append([claim, _shown(found), seeds, found.verdict])
-    columns = [Column("Claim", text=True), Column("difference in MRR"), Column("seeds"), Column("verdict", text=True)]
+    columns = [
+        TableColumn("Claim", text=True),
+        TableColumn("difference in MRR"),
+        TableColumn("seeds"),
+        TableColumn("verdict", text=True),
+    ]
     return Table("claims", "The paper's claims, and what the parts of an encoder are worth", columns, rows, [INTERVALS])
 
 
@@ -145,18 +168,21 @@ INTERVALS = (
 KINDS = {"refers": "Referred to by", "kinds": "Asked for"}
 
 
-def _shown(found: Difference | None) -> str:
+def _shown(found: MrrDifference | None) -> str:
     if found is None:
         return MISSING
-    return signed(f"{found.value:+.4f}") + f" [{signed(f'{found.low:+.4f}')}, {signed(f'{found.high:+.4f}')}]"
+    return (
+        typographic_sign(f"{found.value:+.4f}")
+        + f" [{typographic_sign(f'{found.low:+.4f}')}, {typographic_sign(f'{found.high:+.4f}')}]"
+    )
 
 
-def _reported(n: int, digits: int) -> Column:
+def _reported(n: int, digits: int) -> TableColumn:
     def show(point: Point) -> str:
         beside = REPORTED.get(point.method)
-        return number(None if beside is None else beside[n], digits)
+        return format_number(None if beside is None else beside[n], digits)
 
-    return Column(_label(RANKING[n][0]), BESIDE, show)
+    return TableColumn(_label(RANKING[n][0]), BESIDE, show)
 
 
 def _label(name: str) -> str:

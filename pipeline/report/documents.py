@@ -1,15 +1,15 @@
-"""Writes the tables and figures of the documents from results/, between their markers, or checks them.
+"""Tables and figures of the documents: writes them from results/ between their markers, or checks them.
 
     python -m pipeline.report.documents [--check]
 
-A block of a document, at the repository's root or below docs/, is the text between two lines, `<!-- results: … -->`
-and `<!-- end -->`. The first says what to show, with bars between its parts:
+A block of a document, at the repository's root or below docs/, is the text between two lines, `<!-- results: … -->` and
+`<!-- end -->`. The first line states what to show, with bars between its parts:
 
     <!-- results: scenes | Results at the chosen λ -->                             a table, by the beginning of its name
     <!-- results: scenes | Results | columns: Method; CIDEr | rows: mle; luo -->   some columns, some rows
     <!-- results: scenes | figure: curve -->                                       a figure; its description is kept
     <!-- results: scenes | tables -->                                              all tables, each below its name
-    <!-- results: scenes | provenance -->                                          which command printed it, and where
+    <!-- results: scenes | provenance -->                                          its command, commit, date and machine
 """
 
 from __future__ import annotations
@@ -23,36 +23,39 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.errors import UserError
-from pipeline.report.names import published
-from pipeline.report.result_file import Drawn, Printed, ResultFile, path_of, read_result
-from pipeline.report.tables import aligned
-from pipeline.runtime.command import finish
+from pipeline.report.method_names import published_name
+from pipeline.report.result_file import PrintedFigure, PrintedTable, ResultFile, path_of, read_result
+from pipeline.report.tables import markdown_table
+from pipeline.runtime.command import run_command
 from pipeline.runtime.files import sha256, write_atomically
 
 BEGIN, END = r"^<!-- *results: *(?P<asked>\S.*?) *-->[ \t\r]*(?:\n|\Z)", r"^<!-- *end *-->[ \t\r]*(?:\n|\Z)"
 MARKER = re.compile(f"{BEGIN}|{END}", re.MULTILINE)
 NOW = r"(?P<now>(?:(?!<!-- *(?:results:|end *-->)).*\n)*)"
 BLOCK = re.compile(f"(?P<begin>{BEGIN}){NOW}(?P<end>{END})", re.MULTILINE)
-NUMBER = re.compile(r"[≥≤]?[-+−±<~]?[.\d]|[–✓]?$")  # how every cell of a column of numbers begins
+NUMBER = re.compile(r"[≥≤]?[-+−±<~]?[.\d]|[–✓]?$")  # every cell of a numeric column begins like this
 WIDEST = 60  # characters; a table with longer cells is not padded
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 0 all is written, or as it should be; 2 something is not, reported in one line each."""
+def update_documents(arguments: Sequence[str] | None = None) -> int:
+    """Write or check the documents, and return the exit status: 0 if all blocks are right, 2 if not.
+
+    Each wrong block is reported in one line on stderr.
+    """
     parser = argparse.ArgumentParser(prog="python -m pipeline.report.documents", allow_abbrev=False)
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     options = parser.parse_args(arguments)
 
     def work() -> int:
-        complaints = update(Path(), check=options.check)
+        complaints = write_documents(Path(), check=options.check)
         print("\n".join(complaints), end="\n" if complaints else "", file=sys.stderr)
         return 2 if complaints else 0
 
-    return finish("documents", work)
+    return run_command("documents", work)
 
 
-def update(root: Path, check: bool) -> list[str]:
-    """Write every document of `root`, or with `check` compare it; a line for each block that is not as it should be.
+def write_documents(root: Path, check: bool) -> list[str]:
+    """Write every document of `root`, or compare it with `check`; return a line for each wrong block.
 
     Nothing is written if any block is wrong. Raises UserError where a marker has no partner.
     """
@@ -66,7 +69,7 @@ def update(root: Path, check: bool) -> list[str]:
 
 
 def documents(root: Path) -> Iterator[tuple[Path, str]]:
-    """The Markdown files of the repository's root and of docs/, and their text to the byte.
+    """Yield the Markdown files of the repository's root and of docs/, with their exact text.
 
     Raises UserError where a marker has no partner.
     """
@@ -82,7 +85,7 @@ def documents(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def figures_of(root: Path, name: str) -> list[str]:
-    """The figures of the result file `name` that documents show."""
+    """Return the names of the figures of the result file `name` that documents show."""
     asked = [_asked(block) for _, text in documents(root) for block in BLOCK.finditer(text)]
     return sorted({value for file, parts in asked if file == name for key, value in parts if key == "figure"})
 
@@ -92,14 +95,14 @@ def _line(found: re.Match[str]) -> int:
 
 
 def _asked(block: re.Match[str]) -> tuple[str, list[tuple[str, str]]]:
-    """The name of a result file, and what of it: pairs of a word and what follows its colon, if it has one."""
+    """Return a block's result file and its options, pairs of a word and the text after its colon."""
     name, *parts = (part.strip() for part in block["asked"].split("|"))
     pairs = (part.partition(":") for part in parts)
     return name, [(key.strip(), value.strip()) for key, _, value in pairs]
 
 
 def _updated(root: Path, document: Path, complaints: list[str], check: bool, block: re.Match[str]) -> str:
-    """The block as it should be; what is wrong with it is added to `complaints`."""
+    """Return the block with its content replaced; errors are added to `complaints`."""
     name, parts = _asked(block)
     here = f"{document.relative_to(root).as_posix()}, line {_line(block)}: "
     try:
@@ -114,9 +117,9 @@ def _updated(root: Path, document: Path, complaints: list[str], check: bool, blo
 
 
 def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str, folder: Path) -> str:
-    """The text that belongs between a block's markers, in a document of `folder`.
+    """Return the text that belongs between a block's markers, in a document of `folder`.
 
-    Raises UserError where the result file has no such thing.
+    Raises UserError where the result file lacks the requested content.
     """
     found = read_result(root, name)
     (key, value), *options = parts
@@ -125,7 +128,7 @@ def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str, folder
             return _provenance(found) + "\n"
         if parts == [("tables", "")]:
             return "\n".join(
-                f"**{published(name)}**\n\n{_text(_part(all_, {}))}" for name, all_ in found.tables.items()
+                f"**{published_name(name)}**\n\n{_text(_part(all_, {}))}" for name, all_ in found.tables.items()
             )
         if key == "figure" and not options:
             description = re.match(r"!\[(.*?)\]\(", now)
@@ -137,10 +140,10 @@ def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str, folder
     return _text(table)
 
 
-def _text(table: Printed) -> str:
+def _text(table: PrintedTable) -> str:
     long = any(len(cell) > WIDEST for line in (table.columns, *table.rows) for cell in line)
     right = [n > 0 and all(NUMBER.match(row[n]) for row in table.rows) for n in range(len(table.columns))]
-    return aligned(table.columns, table.rows, right, padded=not long) + "\n"
+    return markdown_table(table.columns, table.rows, right, padded=not long) + "\n"
 
 
 def _provenance(found: ResultFile) -> str:
@@ -149,34 +152,38 @@ def _provenance(found: ResultFile) -> str:
     return f"Printed by `{found.command}` at commit {found.commit}, {found.date}{with_seeds}; {found.machine}."
 
 
-def _picture(root: Path, figure: Drawn) -> str:
-    """The figure's path. Raises UserError if the file there is not the figure."""
+def _picture(root: Path, figure: PrintedFigure) -> str:
+    """Return the figure's path; raises UserError if the file there differs from the recorded figure."""
     path = root / figure.file
     if not path.is_file() or sha256(path) != figure.sha256:
         raise UserError(f"has another figure than {figure.file}: restore that file, or run make record again")
     return figure.file
 
 
-def _part(table: Printed, options: dict[str, str]) -> Printed:
-    """The columns and rows that `options` names, in that order; methods have their papers' names."""
+def _part(table: PrintedTable, options: dict[str, str]) -> PrintedTable:
+    """Return the columns and rows that `options` names, in that order, with methods' published names.
+
+    Raises UserError for another option, and for an unknown column or row.
+    """
     columns, rows = _names(options.pop("columns", "")), _names(options.pop("rows", ""))
     if options:
         raise UserError(f"is asked for “{next(iter(options))}”; a table has columns: and rows:")
-    table = Printed(
-        columns=[published(name) for name in table.columns], rows=[[published(row[0]), *row[1:]] for row in table.rows]
+    table = PrintedTable(
+        columns=[published_name(name) for name in table.columns],
+        rows=[[published_name(row[0]), *row[1:]] for row in table.rows],
     )
     known = {row[0] for row in table.rows}
     for name in [*(set(columns) - {*table.columns}), *(set(rows) - known)]:
         raise UserError(f"has no “{name}” in that table; there are: {'; '.join([*table.columns, *sorted(known)])}")
     shown = [row for name in rows for row in table.rows if row[0] == name] if rows else table.rows
     at = [table.columns.index(name) for name in columns or table.columns]
-    return Printed(columns=[table.columns[n] for n in at], rows=[[row[n] for n in at] for row in shown])
+    return PrintedTable(columns=[table.columns[n] for n in at], rows=[[row[n] for n in at] for row in shown])
 
 
 def _names(given: str) -> list[str]:
-    """The names between semicolons, as documents show them: a method is asked for by its name in params.yaml, too."""
-    return [published(name.strip()) for name in given.split(";") if name.strip()]
+    """Return the names between semicolons as documents show them; a method's name in params.yaml is translated."""
+    return [published_name(name.strip()) for name in given.split(";") if name.strip()]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(update_documents())

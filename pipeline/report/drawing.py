@@ -1,4 +1,4 @@
-"""Line plots by matplotlib: as PNG files, and as SVG whose colours and points the page can address."""
+"""Line plots by matplotlib: PNG files, and SVG with colours and points that the page can address."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.figure import Figure
 
-# The first seven: Okabe & Ito 2008, distinguishable with every common colour blindness. page.css has them as
+# The first seven are Okabe & Ito 2008, distinguishable with every common colour blindness. page.css has all of them as
 # --c0 … --c11, darker on white and lighter in dark mode.
 COLOURS = ("#555555", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#6a51a3", "#9e2a2b", "#7a4a2a",
            "#23318f", "#6b7d00")  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
-PAPER, INK, SOFT, RULE = "#ffffff", "#1b1f24", "#59626d", "#d9dee4"  # page.css has them under these names
+PAPER, INK, SOFT, RULE = "#ffffff", "#1b1f24", "#59626d", "#d9dee4"  # names in page.css: paper, ink, soft, rule
 VARIABLES = {PAPER: "paper", INK: "ink", SOFT: "soft", RULE: "rule"} | {c: f"c{n}" for n, c in enumerate(COLOURS)}
 SHOWN = {"fill", "fill-opacity", "opacity", "stroke", "stroke-width", "stroke-dasharray", "font-size", "text-anchor"}
-WIDTH, HEIGHT = 317, 310  # points of a panel; pixels of its SVG
-LARGE, SMALL = (520, 350), (360, 290)  # points of the one large chart, and of the same on a phone
-# points from a marker to its label: where it is tried, one after the other
+WIDTH, HEIGHT = 317, 310  # a panel's size in points, and in pixels of its SVG
+LARGE, SMALL = (520, 350), (360, 290)  # points of the large chart, and of the same on a phone
+# offsets in points from a marker to its label, in the order of trial
 PLACES = [
     (x * far, y * far)
     for far in (8, 13, 19)
     for x, y in ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1.2), (0, -1.2), (1.2, 0), (-1.2, 0))
 ]
-CROWD = 8  # lines; with more of them only chosen settings are labelled
+CROWD = 8  # lines; with more lines only chosen settings are labelled
 ROUND = (0, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)  # ticks of an axis that is logarithmic beyond 1
 
 
 @dataclass(frozen=True)
-class Spot:
-    """The point of a setting in a panel, in units of the axes."""
+class PlotPoint:
+    """A point in a panel: one setting, in units of the axes."""
 
     x: float
     y: float
-    label: str  # what hovering shows
-    bars: tuple[float, float, float, float] | None = None  # where the error bars end: left, right, bottom, top
-    seeds: tuple[tuple[float, float], ...] = ()  # one place a seed; empty for one seed
-    tag: str = ""  # "λ 0.01", or nothing for a method without one
+    label: str  # the text shown on hovering
+    bars: tuple[float, float, float, float] | None = None  # ends of the error bars: left, right, bottom, top
+    seeds: tuple[tuple[float, float], ...] = ()  # (x, y) of each seed; empty for one seed
+    tag: str = ""  # "λ 0.01"; "" for a method without λ
     chosen: bool = False
 
 
 @dataclass(frozen=True)
-class Style:
-    """How a line is drawn: the numbers of its colour and marker, modulo how many there are."""
+class LineStyle:
+    """A line's style: the indices of its colour and marker, modulo their number."""
 
     colour: int
     marker: int
@@ -63,53 +63,53 @@ class Style:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The keyword arguments of matplotlib's plot."""
+        """Return the keyword arguments of matplotlib's plot."""
         options = {"color": COLOURS[self.colour % len(COLOURS)], "marker": MARKERS[self.marker % len(MARKERS)]}
         return options | {"linestyle": (0, (4, 3)) if self.dashed else "-", "linewidth": 1.5, "markersize": 7,
                        "markeredgecolor": PAPER, "markeredgewidth": 0.4}  # fmt: skip
 
 
-def styled(colours: Mapping[str, int]) -> dict[str, Style]:
-    """A style for each name, whose colour is given: names of one colour have different markers."""
+def assign_styles(colours: Mapping[str, int]) -> dict[str, LineStyle]:
+    """Assign a style to each name with its given colour; names of one colour get different markers."""
     seen: Counter[int] = Counter()
     found = {}
     for name, colour in colours.items():
-        found[name] = Style(colour, colour + seen[colour])
+        found[name] = LineStyle(colour, colour + seen[colour])
         seen[colour] += 1
     return found
 
 
 @dataclass(frozen=True)
-class Series:
-    """One line: a method, its settings along λ."""
+class PlotSeries:
+    """One line of a panel: a method's settings along λ."""
 
     label: str
-    style: Style
-    spots: tuple[Spot, ...]
+    style: LineStyle
+    spots: tuple[PlotPoint, ...]
 
 
 @dataclass(frozen=True)
-class Panel:
-    """Lines between two axes."""
+class PlotPanel:
+    """A panel: lines between two axes."""
 
-    name: str  # the judge's, where there is a panel a judge
+    name: str  # the judge's name, where there is a panel for each judge
     title: str
-    across: str  # what the x axis measures, and which way is which
+    across: str  # the x axis label with its direction
     up: str
-    series: tuple[Series, ...]
-    words: str = ""  # beside the title
-    level: tuple[float, float] | None = None  # a grey band from here to there
+    series: tuple[PlotSeries, ...]
+    words: str = ""  # shown next to the title
+    level: tuple[float, float] | None = None  # the limits of a grey band
     level_words: str = ""
-    shows: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())  # values that the axes reach whatever is drawn
-    logarithmic: bool = False  # both axes, beyond 1
+    shows: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())  # values that the x and y axes always include
+    logarithmic: bool = False  # both axes are logarithmic beyond 1
 
     @property
     def empty(self) -> bool:
         return not any(series.spots for series in self.series)
 
 
-def panels_png(panels: Sequence[Panel]) -> bytes:
-    """The panels, at most three a row, one legend below; those that measure the same have a common scale."""
+def panels_png(panels: Sequence[PlotPanel]) -> bytes:
+    """Draw panels, at most three a row, with one legend below; panels with equal axis labels share a scale."""
     from matplotlib.figure import Figure
 
     columns = len(panels) if len(panels) <= 3 else (len(panels) + 1) // 2
@@ -127,28 +127,29 @@ def panels_png(panels: Sequence[Panel]) -> bytes:
         if n + columns < len(panels) and panels[n + columns].across == panel.across:
             axes.set_xlabel("")
             axes.tick_params(labelbottom=False)
-        axes.set_title(plain(panel.title), fontsize=10, loc="left")
+        axes.set_title(escape_math(panel.title), fontsize=10, loc="left")
     handles, labels = grid[0, 0].get_legend_handles_labels()
     if handles:
-        fit = int(figure.get_figwidth() / (0.5 + 0.075 * max(map(len, labels))))  # inches: a line, a letter
+        # inches: the line sample, and each letter
+        fit = int(figure.get_figwidth() / (0.5 + 0.075 * max(map(len, labels))))
         columns = max(1, min(len(labels), 5, fit))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
         figure.set_figheight(figure.get_figheight() + 0.41 + 0.19 * -(-len(labels) // columns))
-    figure.draw_without_rendering()  # places are known from here on
+    figure.draw_without_rendering()  # label positions are known from here on
     for axes, panel in zip(grid.flat, panels, strict=False):
         _tag(axes, panel.series, ends=len(panel.series) <= CROWD)
     return png(figure)
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as PNG without version or date inside: equal figures give equal bytes."""
+    """Return the figure as PNG without version or date: equal figures give equal bytes."""
     out = io.BytesIO()
     figure.savefig(out, format="png", metadata={"Software": None})
     return out.getvalue()
 
 
-def panels_svg(panels: Sequence[Panel], name: str) -> list[tuple[Panel, Markup]]:
-    """Each panel and the content of its <svg>, on scales as in the PNG; the ids in it begin with `name`.
+def panels_svg(panels: Sequence[PlotPanel], name: str) -> list[tuple[PlotPanel, Markup]]:
+    """Draw each panel as the content of an <svg>, with the scales of the PNG; its ids begin with `name`.
 
     The n-th line is in groups with data-line="n". Each of its markers is in a group of class `point` with its label.
     """
@@ -163,16 +164,17 @@ def panels_svg(panels: Sequence[Panel], name: str) -> list[tuple[Panel, Markup]]
     return found
 
 
-def labelled_svg(panel: Panel, name: str, size: tuple[int, int] = LARGE) -> Markup:
-    """A chart of that size as the content of an <svg>; beside it a label for each line, joined to its last spot.
+def labelled_svg(panel: PlotPanel, name: str, size: tuple[int, int] = LARGE) -> Markup:
+    """Draw a chart of `size` as the content of an <svg>, with a label for each line, joined to its last point.
 
-    The labels stand one below the other at the right, so that they cover no marker.
+    The labels are stacked at the right, so that they cover no marker.
     """
     from matplotlib.figure import Figure
 
     figure, letters = Figure(figsize=(size[0] / 72, size[1] / 72), frameon=False), 11 if size == LARGE else 9.5
     lines = [(series, max(series.spots, key=lambda spot: spot.x)) for series in panel.series if series.spots]
-    room = 14 + 0.6 * letters * max((len(series.label) for series, _ in lines), default=0)  # points, for the labels
+    # points reserved for the labels
+    room = 14 + 0.6 * letters * max((len(series.label) for series, _ in lines), default=0)
     axes = figure.add_axes((46 / size[0], 42 / size[1], (size[0] - 46 - room) / size[0], (size[1] - 46) / size[1]))
     _draw(axes, panel, [panel])
     lines.sort(key=lambda line: line[1].y)
@@ -180,7 +182,7 @@ def labelled_svg(panel: Panel, name: str, size: tuple[int, int] = LARGE) -> Mark
     heights = _apart([float(place.transform((spot.x, spot.y))[1]) for _, spot in lines], 1.7 * letters / size[1])
     for (series, spot), height in zip(lines, heights, strict=True):
         colour = series.style.options["color"]
-        axes.annotate(plain(series.label), (spot.x, spot.y), xytext=(1.02, height), textcoords="axes fraction",
+        axes.annotate(escape_math(series.label), (spot.x, spot.y), xytext=(1.02, height), textcoords="axes fraction",
                       va="center", fontsize=letters, color=colour, annotation_clip=False,
                       arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkB": 5,
                                   "relpos": (0, 0.5)})  # fmt: skip
@@ -188,7 +190,7 @@ def labelled_svg(panel: Panel, name: str, size: tuple[int, int] = LARGE) -> Mark
 
 
 def _apart(heights: Sequence[float], least: float) -> list[float]:
-    """Ascending heights from 0 to 1 at least `least` apart, near to the given ones."""
+    """Return ascending heights from 0 to 1, at least `least` apart and close to the given ones."""
     found: list[float] = []
     for height in heights:
         found.append(max(height, found[-1] + least) if found else max(height, 0.0))
@@ -199,8 +201,8 @@ def _apart(heights: Sequence[float], least: float) -> list[float]:
     return found
 
 
-def swatch(style: Style) -> Markup:
-    """A line and its marker, 28 × 16, as the content of an <svg>."""
+def swatch(style: LineStyle) -> Markup:
+    """Draw a line and its marker, 28 × 16, as the content of an <svg>."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(28 / 72, 16 / 72), frameon=False)
@@ -211,13 +213,13 @@ def swatch(style: Style) -> Markup:
     return _svg(figure, f"swatch-{style.name}")
 
 
-def plain(text: str) -> str:
-    """`text` with dollar signs escaped, which matplotlib would read as mathematics."""
+def escape_math(text: str) -> str:
+    """Return `text` with dollar signs escaped, which matplotlib would read as mathematics."""
     return text.replace("$", r"\$")
 
 
-def _draw(axes: Any, panel: Panel, panels: Sequence[Panel]) -> None:
-    """The panel, with scales that fit all of `panels` that measure the same."""
+def _draw(axes: Any, panel: PlotPanel, panels: Sequence[PlotPanel]) -> None:
+    """Draw the panel with scales that fit all of `panels` with the same axis labels."""
     from matplotlib.ticker import FixedLocator, MaxNLocator, StrMethodFormatter
 
     beside = [each for each in panels if each.across == panel.across]
@@ -260,7 +262,7 @@ def _draw(axes: Any, panel: Panel, panels: Sequence[Panel]) -> None:
         _line(axes, series, n)
 
 
-def _line(axes: Any, series: Series, n: int) -> None:
+def _line(axes: Any, series: PlotSeries, n: int) -> None:
     options, spots = series.style.options, series.spots
     dots = {"color": options["color"], "gid": f"line-{n}"}
     gap = (nan, nan)
@@ -280,14 +282,14 @@ def _line(axes: Any, series: Series, n: int) -> None:
     if rings:
         axes.plot(*zip(*rings, strict=True), "o", **dots, markersize=13, markerfacecolor="none", markeredgewidth=1.3)
     places = [spot.x for spot in spots], [spot.y for spot in spots]
-    axes.plot(*places, **options, label=plain(series.label), gid=f"points-{n}")
+    axes.plot(*places, **options, label=escape_math(series.label), gid=f"points-{n}")
 
 
-def _tag(axes: Any, series: Sequence[Series], ends: bool) -> None:
-    """Label chosen settings with their λ, and each line's last one where there is room.
+def _tag(axes: Any, series: Sequence[PlotSeries], ends: bool) -> None:
+    """Label chosen settings with their λ, and the last setting of each line if `ends`.
 
-    A label takes the first place around its marker that covers no marker, seed, bar, ring or other label; without one
-    there is none.
+    A label takes the first offset at which it covers no marker, seed, bar, ring or other label; without one it is
+    omitted.
     """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
@@ -315,8 +317,8 @@ def _tag(axes: Any, series: Sequence[Series], ends: bool) -> None:
                 text.remove()
 
 
-def _marks(axes: Any, spot: Spot) -> list[tuple[float, float, float]]:
-    """What a label must not cover: places in pixels along marker, ring, seeds and bars, and their radius in points."""
+def _marks(axes: Any, spot: PlotPoint) -> list[tuple[float, float, float]]:
+    """Return discs that labels must not cover, along marker, ring, seeds and bars: x, y in pixels, radius in points."""
     left, right, low, high = spot.bars or (spot.x, spot.x, spot.y, spot.y)
     bars = [(left + n / 8 * (right - left), spot.y) for n in range(9)]
     bars += [(spot.x, low + n / 8 * (high - low)) for n in range(9)]
@@ -325,9 +327,9 @@ def _marks(axes: Any, spot: Spot) -> list[tuple[float, float, float]]:
 
 
 def _limits(values: Sequence[float], logarithmic: bool = False) -> tuple[float, float]:
-    """Limits of an axis, with a margin of 6 % of its length around the values."""
+    """Return the limits of an axis, with a margin of 6 % of its length around the values."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    if logarithmic and max(-low, high) > 1:  # linear to 1, which is as long as a decade
+    if logarithmic and max(-low, high) > 1:  # linear up to 1, a length equal to one decade
         ends = [copysign(1 + log10(abs(end)), end) if abs(end) > 1 else end for end in (low, high)]
         ends = [ends[0] - 0.06 * (ends[1] - ends[0]), ends[1] + 0.06 * (ends[1] - ends[0])]
         low, high = (copysign(10 ** (abs(end) - 1), end) if abs(end) > 1 else end for end in ends)
@@ -336,10 +338,10 @@ def _limits(values: Sequence[float], logarithmic: bool = False) -> tuple[float, 
     return low - margin, high + margin
 
 
-def _svg(figure: Figure, name: str, series: Sequence[Series] = ()) -> Markup:
-    """The content of the figure's <svg>, in a form that the page allows.
+def _svg(figure: Figure, name: str, series: Sequence[PlotSeries] = ()) -> Markup:
+    """Return the content of the figure's <svg>, in a form that the page allows.
 
-    The page's policy forbids style attributes, ids are to be unique in it, and its colours are variables.
+    The page's policy forbids style attributes, its ids must be unique, and its colours are variables.
     """
     from markupsafe import Markup
     from matplotlib import rc_context
@@ -351,13 +353,14 @@ def _svg(figure: Figure, name: str, series: Sequence[Series] = ()) -> Markup:
     return Markup(ElementTree.tostring(_cleaned(drawn, name, series), encoding="unicode"))
 
 
-def _cleaned(element: Element, name: str, series: Sequence[Series]) -> Element:
+def _cleaned(element: Element, name: str, series: Sequence[PlotSeries]) -> Element:
     found = Element(element.tag.rpartition("}")[2])
     found.text = (element.text or "").strip()
     for key, value in element.attrib.items():
         if key == "style":
             for what, _, how in (declaration.partition(": ") for declaration in value.split("; ")):
-                if what in SHOWN and not (found.tag == "use" and what.startswith("stroke")):  # its <path> has that
+                # its <path> has the stroke
+                if what in SHOWN and not (found.tag == "use" and what.startswith("stroke")):
                     found.set(what, f"var(--{VARIABLES[how]})" if how in VARIABLES else how)
         elif key.endswith("href"):
             found.set("href", f"#{name}-{value[1:]}")

@@ -6,52 +6,52 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from pipeline.analysis.compare import Comparison
-from pipeline.analysis.judges import BEFORE, OWN, Keys, human_by
-from pipeline.analysis.results import Point, Results, named
+from pipeline.analysis.comparison import Comparison
+from pipeline.analysis.judge_titles import BEFORE, OWN, Keys, human_recall_keys
+from pipeline.analysis.results import Point, Results, named_setting
 from pipeline.analysis.selection import Choice
 from pipeline.analysis.tradeoff import curves
-from pipeline.report.drawing import Panel, Series, Spot, Style, styled
-from pipeline.report.names import colours, published
-from pipeline.report.tables import number
+from pipeline.report.drawing import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
+from pipeline.report.method_names import method_colours, published_name
+from pipeline.report.tables import format_number
 
 
 class Axis(NamedTuple):
-    """What an axis shows: the number's name on hovering, its place in metrics.json and its digits."""
+    """An axis: its name in hover labels, its key in metrics.json, and its digits."""
 
     name: str
     keys: Keys
     digits: int = 1
 
 
-def styles(results: Results) -> dict[str, Style]:
-    """The style of each curve, the same in every figure: its method's colour (`colours`), and a marker.
+def styles(results: Results) -> dict[str, LineStyle]:
+    """Return the style of each curve, the same in every figure: its method's colour and a marker.
 
     A frozen speaker has its method's colour, dashed. A method's own name has the style of its first curve.
     """
-    colour, lines = colours(run.speaker for run in results.runs), curves(results)
-    found = styled({curve.label: colour[curve.runs[0].speaker] for curve in lines})
+    colour, lines = method_colours(run.speaker for run in results.runs), curves(results)
+    found = assign_styles({curve.label: colour[curve.runs[0].speaker] for curve in lines})
     for curve in lines:
         found[curve.label] = replace(found[curve.label], dashed=curve.runs[0].frozen is not None)
         found.setdefault(curve.method, found[curve.label])
     return found
 
 
-def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CIDEr") -> list[Panel]:
-    """The score against a language metric on the test split, one panel per judge.
+def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CIDEr") -> list[PlotPanel]:
+    """Return the score against a language metric on the test split, one panel per judge.
 
-    A setting without both numbers is left out, and so is a judge without any (unless none has any).
+    A setting without both values is omitted, and so is a judge without any (unless no judge has one).
     """
     x = Axis(metric, ("language", metric), 3)
     panels = [
-        Panel(
+        PlotPanel(
             name=judge.name,
             title=judge.title,
             across=f"{metric}: more natural →",
             up=f"{results.score}: found more often →",
-            # A frozen speaker's captions are its method's: only its own listener is another.
+            # A frozen speaker's captions are its method's; only its own listener differs.
             series=_series(results, choices, x, Axis(results.score, results.by(judge.name)), frozen=judge.name == OWN),
-            level=_band(results, human_by(judge.name, results.score)),
+            level=_band(results, human_recall_keys(judge.name, results.score)),
             level_words="human captions",
         )
         for judge in results.judges.values()
@@ -59,58 +59,58 @@ def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CID
     return [panel for panel in panels if not panel.empty] or panels
 
 
-def drift_panel(results: Results, choices: Sequence[Choice]) -> Panel | None:
-    """Recall of each method's own listener on human captions against that on its speaker's captions.
+def drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel | None:
+    """Return recall of each method's own listener on human captions against recall on its speaker's captions.
 
-    None where human captions were not judged, or where there is no own listener.
+    Returns None where human captions were not judged, or where there is no own listener.
     """
     score = results.score
     x = Axis(f"own captions {score}", results.by(OWN))
-    y = Axis(f"human captions {score}", human_by(OWN, score))
-    panel = Panel(
+    y = Axis(f"human captions {score}", human_recall_keys(OWN, score))
+    panel = PlotPanel(
         name="drift",
         title="Own listener",
         words="recall on its speaker's captions and on human captions",
         across=f"{score} of its speaker's captions →",
         up=f"{score} of human captions →",
         series=_series(results, choices, x, y),
-        level=_band(results, human_by(BEFORE, score)),
+        level=_band(results, human_recall_keys(BEFORE, score)),
         level_words="before joint training",
     )
     return None if panel.empty else panel
 
 
-def rho_panels(results: Results, comparison: Comparison) -> list[Panel]:
-    """The score against ρ at one CIDEr, one line per method, by the first judge and by the last.
+def rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel]:
+    """Return the score against ρ at one CIDEr, one line per method, by the first judge and by the last.
 
-    Bars are 95 % intervals over the test images. Nothing where no method was measured at several values of ρ.
+    Bars are 95 % intervals over the test images. Returns [] where no method was measured at several values of ρ.
     """
     style, panels = styles(results), []
     for judge in results.ends:
         lines = []
         for slice_ in comparison.along_rho:
             method = slice_.readings[0].curve.method
-            label, spots = f"{published(method)} at CIDEr {slice_.level:.3f}", []
+            label, spots = f"{published_name(method)} at CIDEr {slice_.level:.3f}", []
             for reading in slice_.readings:
                 if (found := reading.estimates.get(results.by(judge))) is not None:
                     rho, ends = float(reading.curve.settings["rho"]), found.interval
                     words = f"{label}, ρ {rho:g}, {results.score} "
-                    words += f"{'at least ' if reading.above else ''}{number(found.value, 1)}"
-                    words += f" [{number(ends[0], 1)}, {number(ends[1], 1)}]" if ends else ""
-                    spots.append(Spot(rho, found.value, words, bars=(rho, rho, *ends) if ends else None))
-            lines.append(Series(label, style[method], tuple(spots)))
+                    words += f"{'at least ' if reading.above else ''}{format_number(found.value, 1)}"
+                    words += f" [{format_number(ends[0], 1)}, {format_number(ends[1], 1)}]" if ends else ""
+                    spots.append(PlotPoint(rho, found.value, words, bars=(rho, rho, *ends) if ends else None))
+            lines.append(PlotSeries(label, style[method], tuple(spots)))
         across, up = "ρ: share of captions passed as distributions →", f"{results.score}: found more often →"
-        panels.append(Panel(judge, results.judges[judge].title, across, up, tuple(lines)))
+        panels.append(PlotPanel(judge, results.judges[judge].title, across, up, tuple(lines)))
     return [panel for panel in panels if not panel.empty]
 
 
 def _series(
     results: Results, choices: Sequence[Choice], across: Axis, up: Axis, frozen: bool = True
-) -> tuple[Series, ...]:
-    """A line for each curve, with a spot for each point that has both numbers; frozen speakers only if `frozen`."""
+) -> tuple[PlotSeries, ...]:
+    """Return a line per curve, with a point per setting that has both values; frozen speakers only if `frozen`."""
     style, chosen = styles(results), {id(choice.point) for choice in choices if choice.of > 1}
 
-    def spot(point: Point) -> Spot | None:
+    def spot(point: Point) -> PlotPoint | None:
         x, y = point.mean("test", *across.keys), point.mean("test", *up.keys)
         if x is None or y is None:
             return None
@@ -118,28 +118,34 @@ def _series(
         several, dial = len(point.runs) > 1, results.dial(point.method)
         names = dict.fromkeys(("lambda", "rho", dial, *results.varying(point.method)))
         seeds = " ".join(str(seed) for seed in point.seeds if seed is not None) or "–"
-        words = [published(point.method), *(named(point, name) for name in names if name in point.settings)]
+        words = [
+            published_name(point.method),
+            *(named_setting(point, name) for name in names if name in point.settings),
+        ]
         words += [f"{'seeds' if several else 'seed'} {seeds}"]
-        words += [f"{across.name} {number(x, across.digits, dx)}", f"{up.name} {number(y, up.digits, dy)}"]
+        words += [
+            f"{across.name} {format_number(x, across.digits, dx)}",
+            f"{up.name} {format_number(y, up.digits, dy)}",
+        ]
         each = [(run.value("test", *across.keys), run.value("test", *up.keys)) for run in point.runs]
-        return Spot(
+        return PlotPoint(
             x=x,
             y=y,
             label=", ".join([*words, *(["chosen on validation"] if id(point) in chosen else [])]),
             bars=(x - dx, x + dx, y - dy, y + dy) if dx is not None and dy is not None else None,
             seeds=tuple(each) if several else (),  # type: ignore[arg-type]
-            tag=named(point, dial) if dial in point.settings else "",
+            tag=named_setting(point, dial) if dial in point.settings else "",
             chosen=id(point) in chosen,
         )
 
     shown = {curve.label: curve.points if frozen or not style[curve.label].dashed else () for curve in curves(results)}
     return tuple(
-        Series(published(label), style[label], tuple(filter(None, map(spot, points))))
+        PlotSeries(published_name(label), style[label], tuple(filter(None, map(spot, points))))
         for label, points in shown.items()
     )
 
 
 def _band(results: Results, keys: Keys) -> tuple[float, float] | None:
-    """The smallest and the largest of the runs' numbers; None if there is none."""
+    """Return the smallest and the largest of the runs' values at `keys`; None if there is none."""
     known = results.values(*keys)
     return (min(known), max(known)) if known else None

@@ -1,6 +1,6 @@
-"""Images of the test split with each method's captions along λ and the images that its listener retrieves by them.
+"""Image gallery of the test split: each method's captions along λ, and the images that its listener retrieves by them.
 
-Views are the settings shown side by side: chosen, at equal CIDEr, at equal recall. One image is shown along λ.
+A view is a set of settings shown side by side: chosen, at equal CIDEr, at equal recall. One image is shown along λ.
 """
 
 from __future__ import annotations
@@ -18,64 +18,62 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.analysis.captions import read_captions, read_rows
-from pipeline.analysis.compare import Comparison
-from pipeline.analysis.judges import ADAPTED
-from pipeline.analysis.results import SYMBOLS, Point, Results, named
+from pipeline.analysis.caption_files import read_captions, read_rows
+from pipeline.analysis.comparison import Comparison
+from pipeline.analysis.judge_titles import ADAPTED
+from pipeline.analysis.results import SYMBOLS, Point, Results, named_setting
 from pipeline.analysis.selection import Choice, ReportSettings
 from pipeline.analysis.tradeoff import curves
 from pipeline.errors import UserError, reason
-from pipeline.features.moving import first_frame, moving_copy
-from pipeline.report.drawing import Style
+from pipeline.features.animated_thumbnail import animated_thumbnail, first_frame
+from pipeline.report.drawing import LineStyle
 from pipeline.report.figures import styles
-from pipeline.runtime.films import moves
-from pipeline.runtime.untrusted import inside
-from pipeline.scenes.drawing.draw import draw_scene
-from pipeline.scenes.facts import FACTS, Scene, read_facts
-from pipeline.scenes.faithfulness import verdict_of_words
+from pipeline.runtime.film_decoding import is_moving
+from pipeline.runtime.untrusted import path_inside
+from pipeline.scenes.drawing.draw_scene import draw_scene
+from pipeline.scenes.faithfulness import check_words
+from pipeline.scenes.scene_facts import FACTS, Scene, read_facts
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-EXAMPLE = "psst_multinomial"  # whose captions are shown along λ, if it was run
+EXAMPLE = "psst_multinomial"  # the method whose captions are shown along λ, if it was run
 LONGEST_SIDE = 320  # pixels of a picture on the page
-DRAWN = 256  # of a scene that is drawn again
-THUMBNAIL = 88  # pixels of one to pick from, or of a retrieved one
-BUDGET = 2_000_000  # characters of all thumbnails, so that the page stays small
+DRAWN = 256  # pixels of a scene that is drawn again
+THUMBNAIL = 88  # pixels of a thumbnail to select, and of a retrieved image
+BUDGET = 2_000_000  # characters of all thumbnails, to limit the page's size
 
 
 @dataclass(frozen=True)
 class ShownCaption:
-    """One setting's caption of an image and the image's rank among all, by each judge (1 is best)."""
+    """A caption of an image by one setting, and the image's rank by each judge (1 is best)."""
 
     method: str
-    line: str  # the figures' label and style
-    style: Style
+    line: str  # the label and key of its style in figures
+    style: LineStyle
     setting: str
-    means: str  # the setting's CIDEr and score by the first judge
+    means: str  # the setting's mean CIDEr, and its score by the first judge
     caption: str | None
     ranks: Mapping[str, int | None]
     found: Mapping[str, tuple[int, ...]]  # rows of the images that the first and the last judge rank highest
-    views: tuple[str, ...]  # names of those that show it
-    truths: tuple[
-        bool | None, ...
-    ] = ()  # of a drawn scene: of each word, whether what it claims is true; None: nothing
+    views: tuple[str, ...]  # names of the views that show it
+    truths: tuple[bool | None, ...] = ()  # drawn scenes: whether each word's claim is true; None for a word without one
 
 
 @dataclass(frozen=True)
-class Picture:
-    """An image of the gallery; `row` is its place in the data set."""
+class GalleryPicture:
+    """An image of the gallery; `row` is its index in the data set."""
 
     row: int
     id: str
     image: Image
     human: tuple[str, ...]
     said: tuple[ShownCaption, ...]
-    moving: str = ""  # the address of a film's copy that moves, of which `image` is the first frame
+    moving: str = ""  # data URI of a film's animated copy; `image` is its first frame
 
     @property
     def text(self) -> str:
-        """The first human caption."""
+        """Return the first human caption, or ""."""
         return self.human[0] if self.human else ""
 
     @cached_property
@@ -85,7 +83,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class GalleryView:
-    """Settings that are shown together; `points` holds the id() of each."""
+    """A set of settings shown together; `points` holds the id() of each."""
 
     name: str
     label: str
@@ -93,10 +91,10 @@ class GalleryView:
     points: frozenset[int]
 
 
-def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -> list[GalleryView]:
-    """The chosen settings; every one; and at each level of the comparison each curve's measured setting nearest to it.
+def gallery_views(results: Results, choices: Sequence[Choice], comparison: Comparison) -> list[GalleryView]:
+    """Return the views: chosen settings, all settings, and per level of the comparison each curve's nearest setting.
 
-    The last are the paper's Figure 6: captions of equal CIDEr that differ in recall, and the reverse.
+    The views of levels are the paper's Figure 6: captions of equal CIDEr that differ in recall, and the reverse.
     """
 
     def view(name: str, label: str, words: str, points: Iterable[Point | None]) -> GalleryView:
@@ -116,15 +114,15 @@ def views(results: Results, choices: Sequence[Choice], comparison: Comparison) -
     return found
 
 
-def gallery(
+def make_gallery(
     results: Results,
     views: Sequence[GalleryView],
     prepared: Path,
     images_root: Path,
     settings: ReportSettings,
     drawn_with: int | None = None,
-) -> list[Picture]:
-    """`settings.images` images drawn at random from the test split, in the order of the data set."""
+) -> list[GalleryPicture]:
+    """Return `settings.images` images drawn at random from the test split, in the order of the data set."""
     rows = read_rows(prepared / "images.parquet", ["image"], [("split", "==", "test")]).to_pylist()
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
     drawn = sorted(draw.choice(len(rows), size=min(settings.images, len(rows)), replace=False))
@@ -138,17 +136,17 @@ def pictures_of(
     prepared: Path,
     images_root: Path,
     drawn_with: int | None = None,
-) -> list[Picture]:
-    """The images `wanted`, in the order of the data set, with their captions.
+) -> list[GalleryPicture]:
+    """Return the images `wanted`, in the order of the data set, with their captions.
 
-    Of a setting with several seeds, the captions are those of the first. Scenes are drawn again from their facts, DRAWN
-    pixels wide, if it is known what seed they were drawn with. Raises UserError if a file is missing.
+    A setting with several seeds shows the captions of the first. If `drawn_with`, the seed of drawn scenes, is known,
+    scenes are drawn again from their facts, DRAWN pixels wide. Raises UserError if a file is missing.
     """
     if not wanted:
         return []
     rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("image", "in", list(wanted))]).to_pylist()
     wanted = [row["image"] for row in rows]
-    scenes = read_facts(prepared / FACTS) if (prepared / FACTS).exists() else {}  # of photos nothing is known
+    scenes = read_facts(prepared / FACTS) if (prepared / FACTS).exists() else {}  # photos have no facts
     human, said = _human(prepared, wanted), _said(results, views, wanted)
     for row in rows if scenes else ():
         said[row["image"]] = [_judged(words, scenes[row["id"]]) for words in said[row["image"]]]
@@ -156,24 +154,25 @@ def pictures_of(
         images = [draw_scene(scenes[row["id"]], drawn_with, int(row["id"]), DRAWN) for row in rows]
         moving = [""] * len(rows)
     else:
-        images = [opened(inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
-        moving = [moving_copy(inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
+        images = [open_thumbnail(path_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
+        moving = [animated_thumbnail(path_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
     return [
-        Picture(n, row["id"], image, tuple(human[n]), tuple(said[n]), copy)
+        GalleryPicture(n, row["id"], image, tuple(human[n]), tuple(said[n]), copy)
         for n, row, image, copy in zip(wanted, rows, images, moving, strict=True)
     ]
 
 
-def only(picture: Picture, methods: Sequence[str]) -> Picture:
-    """The picture with the chosen captions of these methods alone, in their order."""
+def picture_with_methods(picture: GalleryPicture, methods: Sequence[str]) -> GalleryPicture:
+    """Return the picture with only the chosen captions of `methods`, in their order."""
     said = [words for words in picture.said if "chosen" in words.views and words.method in methods]
     return replace(picture, said=tuple(sorted(said, key=lambda words: methods.index(words.method))))
 
 
 def example_line(results: Results, choices: Sequence[Choice]) -> str | None:
-    """The line whose captions are shown along λ: of EXAMPLE or else of the method with the most settings.
+    """Return the curve whose captions are shown along λ: of EXAMPLE, or else of the method with the most settings.
 
-    Where a method has several lines, the one with its chosen setting. None where no line has two settings.
+    Among several curves of a method, the one with its chosen setting is taken. Returns None where no curve has two
+    settings.
     """
     several = [curve for curve in curves(results) if len(curve.points) > 1]
     wanted = [curve for curve in several if curve.method == EXAMPLE] or several
@@ -182,21 +181,23 @@ def example_line(results: Results, choices: Sequence[Choice]) -> str | None:
     return wanted[ranked.index(max(ranked))].label if wanted else None
 
 
-def example_along(pictures: Sequence[Picture], line: str | None) -> tuple[Picture, list[ShownCaption]] | None:
-    """The picture of the gallery with the most distinct captions by `line` along λ, and those captions.
+def example_along(
+    pictures: Sequence[GalleryPicture], line: str | None
+) -> tuple[GalleryPicture, list[ShownCaption]] | None:
+    """Return the picture with the most distinct captions by `line` along λ, and those captions.
 
-    Highest λ first, as in the paper's Figure 5. Of pictures that tie, the first.
+    The highest λ comes first, as in the paper's Figure 5. The first of tied pictures is taken.
     """
     said = [(picture, [words for words in picture.said if words.line == line][::-1]) for picture in pictures]
     said = [(picture, rows) for picture, rows in said if rows]
     return max(said, key=lambda pair: len({words.caption for words in pair[1]}), default=None)
 
 
-def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -> dict[int, dict[str, str]]:
-    """The pictures, and the images retrieved by their captions, by row: those of chosen settings first, then the rest.
+def thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: Path) -> dict[int, dict[str, str]]:
+    """Return thumbnails of the pictures and of the retrieved images by row, those of chosen settings first.
 
-    Each has `src`, a small picture to be embedded once however often it is shown, and `text`, a human caption.
-    What exceeds BUDGET characters in all is left out. Raises UserError if a file is missing.
+    Each has `src`, an image to embed once, and `text`, a human caption. Thumbnails beyond BUDGET characters in all are
+    omitted. Raises UserError if a file is missing.
     """
     said = [words for picture in pictures for words in picture.said]
     often = Counter(row for words in said for rows in words.found.values() for row in rows)
@@ -209,7 +210,7 @@ def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -
     files, human = {row["image"]: row["file"] for row in rows}, _human(prepared, wanted)
     found, left = {}, BUDGET
     for row in (row for row in wanted if row in files):
-        src = data_uri(opened(inside(images_root, files[row]), THUMBNAIL), 70)
+        src = data_uri(open_thumbnail(path_inside(images_root, files[row]), THUMBNAIL), 70)
         left -= len(src)
         if left < 0:
             break
@@ -218,7 +219,7 @@ def thumbnails(pictures: Sequence[Picture], prepared: Path, images_root: Path) -
 
 
 def changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
-    """The words of `caption`, each with whether it is new beside the caption `other`."""
+    """Return the words of `caption`, each with whether it is absent from the caption `other`."""
     mine, theirs = caption.split(), other.split()
     kept = {
         n + k
@@ -228,18 +229,21 @@ def changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
     return [(word, n not in kept) for n, word in enumerate(mine)]
 
 
-def spoken(said: ShownCaption, other: str) -> list[tuple[str, bool, bool | None]]:
-    """The words of a caption, each with whether it is new beside `other` (empty: none is), and whether it is true."""
+def mark_words(said: ShownCaption, other: str) -> list[tuple[str, bool, bool | None]]:
+    """Return the words of a caption, each with whether it is absent from `other`, and whether it is true.
+
+    With `other` empty no word counts as absent.
+    """
     words = changed_words(said.caption or "", other or said.caption or "")
     return [(word, new, truth) for (word, new), truth in zip_longest(words, said.truths)]
 
 
 def _judged(said: ShownCaption, scene: Scene) -> ShownCaption:
-    return replace(said, truths=tuple(truth for _, truth in verdict_of_words(said.caption or "", scene)))
+    return replace(said, truths=tuple(truth for _, truth in check_words(said.caption or "", scene)))
 
 
 def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int]) -> dict[int, list[ShownCaption]]:
-    """The captions of each image by the first seed of every setting."""
+    """Return the captions of each image by the first seed of every setting."""
     points = [(curve.label, point) for curve in curves(results) for point in curve.points]
     runs, first, style = [point.runs[0] for _, point in points], results.first.name, styles(results)
     columns = {run.column("rank", judge) for run in runs for judge in results.judges}
@@ -253,13 +257,13 @@ def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int])
             row = rows.get(image) or {}
             ranks = {judge: row.get(run.column("rank", judge)) for judge in results.judges}
             if run.frozen:
-                ranks[ADAPTED] = None  # it is the own one
+                ranks[ADAPTED] = None  # equal to the own listener
             said[image].append(
                 ShownCaption(
                     method=run.method,
                     line=line,
                     style=style[line],
-                    setting=", ".join(named(run, key) for key in SYMBOLS if key in run.settings),
+                    setting=", ".join(named_setting(run, key) for key in SYMBOLS if key in run.settings),
                     means=", ".join(means),
                     caption=row.get("caption"),
                     ranks=ranks,
@@ -278,19 +282,22 @@ def _human(prepared: Path, images: Iterable[int]) -> dict[int, list[str]]:
     return texts
 
 
-def opened(path: Path, longest: int) -> Image:
-    """An image file as RGB, its longer side `longest` pixels at most; of a film the first frame of its moving copy."""
+def open_thumbnail(path: Path, longest: int) -> Image:
+    """Return an image file as RGB, its longer side at most `longest` pixels; of a film the first frame.
+
+    Raises UserError where the file cannot be read.
+    """
     from PIL import Image, ImageOps
 
     try:
-        if moves(path):
+        if is_moving(path):
             picture = first_frame(path)
             picture.thumbnail((longest, longest))
             return picture
         with Image.open(path) as image:
-            image.draft("RGB", (longest, longest))  # a JPEG is decoded no larger than needed
+            image.draft("RGB", (longest, longest))  # decode a JPEG no larger than needed
             picture = ImageOps.exif_transpose(image).convert("RGB")
-    except Exception as error:  # decoders of damaged files raise nearly anything
+    except Exception as error:  # decoders raise nearly anything for damaged files
         raise UserError(
             f"{path}: the image cannot be read ({reason(error)}); put it back or prepare the data again."
         ) from None

@@ -1,27 +1,27 @@
-"""Captions that the retriever which rewards them finds better than another judge does: examples of a hacked reward."""
+"""Examples of a hacked reward: captions ranked better by the retriever that rewards them than by another judge."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import log
 
-from pipeline.analysis.captions import read_captions
+from pipeline.analysis.caption_files import read_captions
 from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice
-from pipeline.report.gallery import Picture, only
+from pipeline.report.gallery import GalleryPicture, picture_with_methods
 
 SHOWN = 6
 
-Hacked = tuple[int, str]  # the row of an image, and the method whose caption of it that is
+Hacked = tuple[int, str]  # the row of an image, and the method of its caption
 
 
-def hacked(
+def hacked_captions(
     results: Results, choices: Sequence[Choice], methods: Iterable[str], retriever: str, control: str
 ) -> list[Hacked]:
-    """The captions by which, beside the control's, an image's rank rose most by `retriever` and fell by the last judge.
+    """Select captions that improve an image's rank by `retriever` and worsen it by the last judge.
 
-    Both count by their ratio, and the smaller of the two decides; of an image one caption, of `methods` at their chosen
-    settings, first seeds. The most first, SHOWN of them at most.
+    The control's caption is the reference. Both changes are ratios of ranks, and the smaller one counts. Each image has
+    one caption, by one of `methods` at its chosen setting and first seed. Returns at most SHOWN, largest first.
     """
     judge = results.ends[-1]
     first = {choice.method: choice.point.runs[0] for choice in choices if choice.point}
@@ -46,15 +46,17 @@ def hacked(
     return [(image, found[image][1]) for image in best]
 
 
-def beside(found: Sequence[Hacked], control: str, pictures: Callable[[list[int]], list[Picture]]) -> list[Picture]:
-    """Their pictures, each with the control's chosen caption and this one alone."""
+def hacked_pictures(
+    found: Sequence[Hacked], control: str, pictures: Callable[[list[int]], list[GalleryPicture]]
+) -> list[GalleryPicture]:
+    """Return the pictures of `found`, each with only the control's chosen caption and the selected one."""
     by_row = {picture.row: picture for picture in pictures([row for row, _ in found])} if found else {}
 
-    return [only(by_row[row], (control, method)) for row, method in found]
+    return [picture_with_methods(by_row[row], (control, method)) for row, method in found]
 
 
 def _hacked(before: tuple[int | None, int | None], after: tuple[int | None, int | None]) -> float:
-    """How much the first rank rose or the second fell, whichever is less; 1 is the best rank."""
+    """Return the smaller of two log ratios: the first rank's rise and the second rank's fall; 1 is the best rank."""
     (rewarded, judged), (rewarded_now, judged_now) = before, after
     if rewarded is None or judged is None or rewarded_now is None or judged_now is None:
         return 0.0

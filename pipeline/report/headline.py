@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.analysis.bootstrap import Resamples, interval
-from pipeline.analysis.judges import NEAREST
+from pipeline.analysis.judge_titles import NEAREST
 from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice
-from pipeline.report.gallery import Picture, ShownCaption
-from pipeline.report.names import published
-from pipeline.report.tables import Table, chosen, filled, measured, number, signed
+from pipeline.report.gallery import GalleryPicture, ShownCaption
+from pipeline.report.method_names import published_name
+from pipeline.report.tables import Table, chosen_rows, fill_table, format_number, metric_column, typographic_sign
 
 FOUND = {
     NEAREST: "picks the right image out of those most like it",
@@ -21,8 +21,8 @@ FOUND = {
 }
 
 
-def pair(results: Results, choices: Sequence[Choice], control: str) -> tuple[Choice | None, Choice | None]:
-    """The control's choice and the best other one: by the last judge on validation, without frozen speakers."""
+def headline_pair(results: Results, choices: Sequence[Choice], control: str) -> tuple[Choice | None, Choice | None]:
+    """Return the control's choice, and the best other by the last judge on validation, without frozen speakers."""
     keys = results.by(results.ends[-1])
     own = next((choice for choice in choices if choice.method == control and choice.point), None)
     others = [c for c in choices if c.method != control and c.point and c.point.runs[0].frozen is None]
@@ -30,9 +30,9 @@ def pair(results: Results, choices: Sequence[Choice], control: str) -> tuple[Cho
     return own, max(scored, key=lambda each: each[0])[1] if scored else None
 
 
-def sentence(results: Results, choices: Sequence[Choice], control: str, samples: Resamples | None) -> str:
-    """What the run shows, in one sentence with its numbers on test; nothing where a number is missing."""
-    own, best = pair(results, choices, control)
+def headline_sentence(results: Results, choices: Sequence[Choice], control: str, samples: Resamples | None) -> str:
+    """Return the main result in one sentence with its numbers on test; "" where a number is missing."""
+    own, best = headline_pair(results, choices, control)
     judge = results.judges[results.ends[-1]]
     keys, images = results.by(judge.name), int(max(results.values("images"), default=0))
     if own is None or best is None or own.point is None or best.point is None:
@@ -45,26 +45,30 @@ def sentence(results: Results, choices: Sequence[Choice], control: str, samples:
     sure = ""
     if drawn is not None:
         low, high = interval(drawn[:, 0] - drawn[:, 1])
-        sure = f", 95 % interval {signed(f'{low:+.1f}')} to {signed(f'{high:+.1f}')}"
+        sure = f", 95 % interval {typographic_sign(f'{low:+.1f}')} to {typographic_sign(f'{high:+.1f}')}"
         sure += ", so it may be chance" if low <= 0 <= high else ""
-    ciders = [number(choice.point.mean("test", "language", "CIDEr"), 3) for choice in (best, own) if choice.point]
+    ciders = [
+        format_number(choice.point.mean("test", "language", "CIDEr"), 3) for choice in (best, own) if choice.point
+    ]
     return (
-        f"From captions by {published(best.method)} the {judge.title.lower()} {found} in {mine:.1f} % of cases, from "
-        f"captions by {published(own.method)} in {theirs:.1f} % (difference {signed(f'{mine - theirs:+.1f}')} points"
-        f"{sure}); their likeness to people's captions, CIDEr, is {ciders[0]} and {ciders[1]}."
+        f"From captions by {published_name(best.method)} the {judge.title.lower()} {found} in {mine:.1f} % of cases, "
+        f"from captions by {published_name(own.method)} in {theirs:.1f} % (difference "
+        f"{typographic_sign(f'{mine - theirs:+.1f}')} points{sure}); "
+        f"their likeness to people's captions, CIDEr, is {ciders[0]} and {ciders[1]}."
     )
 
 
-def example(
-    pictures: Sequence[Picture], choices: tuple[Choice | None, Choice | None], judge: str
-) -> tuple[Picture, list[ShownCaption]] | None:
-    """The picture on which the two chosen captions differ most in the judge's rank, in favour of the second; both.
+def headline_example(
+    pictures: Sequence[GalleryPicture], choices: tuple[Choice | None, Choice | None], judge: str
+) -> tuple[GalleryPicture, list[ShownCaption]] | None:
+    """Return the picture whose rank gains most from the first choice's caption to the second's, and both captions.
 
-    An example, not evidence: it is picked for its difference. None where no picture has both with their ranks.
+    The picture is an example, not evidence: it is selected for its difference. Returns None where no picture has both
+    captions with their ranks.
     """
     methods = [choice.method for choice in choices if choice]
 
-    def two(picture: Picture) -> list[ShownCaption]:
+    def two(picture: GalleryPicture) -> list[ShownCaption]:
         shown = [
             words for words in picture.said if "chosen" in words.views and words.caption and words.ranks.get(judge)
         ]
@@ -76,9 +80,11 @@ def example(
 
 
 def headline_table(results: Results, choices: Sequence[Choice]) -> Table:
-    """Method, CIDEr, and the score by the own listener and by the last judge: four columns."""
-    columns = [measured("CIDEr", ("language", "CIDEr"), 3)]
-    columns += [measured(f"{results.score}, {results.judges[j].title.lower()}", results.by(j)) for j in results.ends]
+    """Return a table of four columns: method, CIDEr, and the score by the own listener and by the last judge."""
+    columns = [metric_column("CIDEr", ("language", "CIDEr"), 3)]
+    columns += [
+        metric_column(f"{results.score}, {results.judges[j].title.lower()}", results.by(j)) for j in results.ends
+    ]
     caption = "At the λ chosen on validation, test split; recall in %"
-    table = filled("headline-table", caption, chosen(choices), columns)
+    table = fill_table("headline-table", caption, chosen_rows(choices), columns)
     return replace(table, notes=[note for note in table.notes if not note.startswith("Protocol: ")])

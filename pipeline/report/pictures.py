@@ -1,4 +1,4 @@
-"""The gallery's pictures with their captions as PNG files, for slides and for README files."""
+"""PNG sheets of the gallery's pictures with their captions, for slides and README files."""
 
 from __future__ import annotations
 
@@ -6,30 +6,35 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.analysis.judges import JudgeTitle
-from pipeline.report.drawing import SOFT, plain, png
-from pipeline.report.gallery import Picture, ShownCaption, only
-from pipeline.report.names import published
+from pipeline.analysis.judge_titles import JudgeTitle
+from pipeline.report.drawing import SOFT, escape_math, png
+from pipeline.report.gallery import GalleryPicture, ShownCaption, picture_with_methods
+from pipeline.report.method_names import published_name
 
-PICTURES = 12  # at most
+PICTURES = 12  # at most, on a sheet
 PAIRS = 8
 
 
-def gallery_png(pictures: Sequence[Picture], *judges: JudgeTitle) -> bytes:
-    """The first pictures, three a row, and below each one caption per method, of its chosen setting, with its ranks."""
+def gallery_png(pictures: Sequence[GalleryPicture], *judges: JudgeTitle) -> bytes:
+    """Draw the first pictures, three a row, with each method's chosen caption below and its ranks by `judges`."""
     return _sheet(pictures[:PICTURES], judges, columns=3, width=4.0, letters=62, size=7.5)
 
 
-def pair_png(pictures: Sequence[Picture], methods: Sequence[str], judge: JudgeTitle) -> bytes:
-    """The first pictures, four a row, and below each the chosen captions of these methods alone, with their ranks."""
-    shown = [only(picture, methods) for picture in pictures[:PAIRS]]
+def pair_png(pictures: Sequence[GalleryPicture], methods: Sequence[str], judge: JudgeTitle) -> bytes:
+    """Draw the first pictures, four a row, with the chosen captions of `methods` below and their ranks."""
+    shown = [picture_with_methods(picture, methods) for picture in pictures[:PAIRS]]
     return _sheet(shown, [judge], columns=4, width=3.0, letters=38, size=9)
 
 
 def _sheet(
-    pictures: Sequence[Picture], judges: Sequence[JudgeTitle], columns: int, width: float, letters: int, size: float
+    pictures: Sequence[GalleryPicture],
+    judges: Sequence[JudgeTitle],
+    columns: int,
+    width: float,
+    letters: int,
+    size: float,
 ) -> bytes:
-    """Pictures in columns of `width` inches, 2.6 high, and below each its captions in lines of so many letters."""
+    """Draw pictures in columns of `width` inches, 2.6 high, with captions below in lines of `letters` characters."""
     from matplotlib.figure import Figure
 
     texts = [_lines(picture, judges, letters) for picture in pictures]
@@ -49,23 +54,23 @@ def _sheet(
     return png(figure)
 
 
-def along_png(picture: Picture, said: Sequence[ShownCaption], judge: JudgeTitle) -> bytes:
-    """One picture with the captions of one method along λ beside it, the most discriminative first."""
+def along_png(picture: GalleryPicture, said: Sequence[ShownCaption], judge: JudgeTitle) -> bytes:
+    """Draw one picture and, to its right, one method's captions along λ, the most discriminative first."""
     from matplotlib.figure import Figure
 
     texts = [_wrapped(_said(words.setting, words, [judge]), 70) for words in said]
-    texts.append(_wrapped(f"a person: {plain(picture.text)}", 70))
+    texts.append(_wrapped(f"a person: {escape_math(picture.text)}", 70))
     lines = [line for text in texts for line in (*text, "")]
     figure = Figure(figsize=(9.6, max(2.7, 0.18 * (len(lines) + 2) + 0.3)), dpi=150)
     photo, words = figure.subplots(1, 2, width_ratios=(1, 1.7))
     figure.subplots_adjust(left=0.01, right=0.99, top=0.97, bottom=0.03, wspace=0.03)
     _photo(photo, picture)
     words.axis("off")
-    _text(words, 1, [f"{plain(published(said[0].line))}, {_brackets([judge])}", "", *lines], 9)
+    _text(words, 1, [f"{escape_math(published_name(said[0].line))}, {_brackets([judge])}", "", *lines], 9)
     return png(figure)
 
 
-def _photo(axes: Any, picture: Picture) -> None:
+def _photo(axes: Any, picture: GalleryPicture) -> None:
     axes.imshow(picture.image)
     axes.set_anchor("NW")
     axes.axis("off")
@@ -75,17 +80,21 @@ def _text(axes: Any, y: float, lines: Sequence[str], size: float) -> None:
     axes.text(0, y, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=size, linespacing=1.3)
 
 
-def _lines(picture: Picture, judges: Sequence[JudgeTitle], letters: int) -> list[str]:
-    """The lines below a picture."""
-    said = [f"a person: {plain(picture.text)}"]
-    said += [_said(plain(published(words.line)), words, judges) for words in picture.said if "chosen" in words.views]
+def _lines(picture: GalleryPicture, judges: Sequence[JudgeTitle], letters: int) -> list[str]:
+    """Return the lines below a picture."""
+    said = [f"a person: {escape_math(picture.text)}"]
+    said += [
+        _said(escape_math(published_name(words.line)), words, judges)
+        for words in picture.said
+        if "chosen" in words.views
+    ]
     return [line for text in said for line in _wrapped(text, letters)]
 
 
 def _said(who: str, words: ShownCaption, judges: Sequence[JudgeTitle]) -> str:
     ranks = [words.ranks.get(judge.name) for judge in judges]
     shown = ", ".join("–" if rank is None else str(rank) for rank in ranks)
-    return f"{who} [{shown}]: {plain(words.caption or '–')}"
+    return f"{who} [{shown}]: {escape_math(words.caption or '–')}"
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""A result file, `results/<name>.json`: tables and figures as a command printed them, with commit and machine."""
+"""Result files, `results/<name>.json`: tables and figures as a command printed them, with commit and machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pipeline.errors import UserError
-from pipeline.report.names import published
+from pipeline.report.method_names import published_name
 
 FOLDER = "results"
 
@@ -19,7 +19,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Printed(_Section):
+class PrintedTable(_Section):
     """A table of text cells; the first column names the row. Raises ValueError if it is not rectangular."""
 
     columns: list[str]
@@ -35,15 +35,15 @@ class Printed(_Section):
         return self
 
 
-class Drawn(_Section):
-    """A figure: its file below the repository's root, and the SHA-256 of that."""
+class PrintedFigure(_Section):
+    """A figure: its file below the repository's root, and the file's SHA-256."""
 
     file: str
     sha256: str
 
 
 class ResultFile(_Section):
-    """The results of one command. Tables are named by their captions, figures by the files they were drawn to."""
+    """The results of one command. Tables are keyed by their captions, figures by the files they were drawn to."""
 
     command: str
     commit: str
@@ -51,39 +51,39 @@ class ResultFile(_Section):
     machine: str
     seeds: list[int]
     note: str = ""
-    tables: dict[str, Printed] = {}
-    figures: dict[str, Drawn] = {}
+    tables: dict[str, PrintedTable] = {}
+    figures: dict[str, PrintedFigure] = {}
 
-    def table(self, beginning: str) -> Printed:
-        """The table whose name is or begins with `beginning`, whichever names of methods are in it.
+    def table(self, beginning: str) -> PrintedTable:
+        """Return the table whose name is or begins with `beginning`; methods may have either of their names.
 
         Raises UserError unless there is exactly one.
         """
-        shown, wanted = {published(name): table for name, table in self.tables.items()}, published(beginning)
+        shown, wanted = {published_name(name): table for name, table in self.tables.items()}, published_name(beginning)
         names = [wanted] if wanted in shown else [name for name in shown if name.startswith(wanted)]
         if len(names) != 1:
             which = f"has {len(names)} tables" if names else "has no table"
             raise UserError(f"{which} “{beginning}”; there are: {'; '.join(names or shown) or 'none'}")
         return shown[names[0]]
 
-    def figure(self, name: str) -> Drawn:
-        """Raises UserError if there is no such figure."""
+    def figure(self, name: str) -> PrintedFigure:
+        """Return a figure; raises UserError if there is no such figure."""
         if name not in self.figures:
             raise UserError(f"has no figure “{name}”; there are: {'; '.join(self.figures) or 'none'}")
         return self.figures[name]
 
     def text(self) -> str:
-        """The file as JSON, with one line for each row of a table."""
+        """Return the file as JSON, with one line for each row of a table."""
         return _json(self.model_dump(exclude_defaults=True)) + "\n"
 
 
 def path_of(root: Path, name: str) -> Path:
-    """Where the result file `name` is below the repository's root."""
+    """Return the path of the result file `name` below the repository's root."""
     return root / FOLDER / f"{name}.json"
 
 
 def read_result(root: Path, name: str) -> ResultFile:
-    """`results/<name>.json` below `root`; a UserError if it is missing or not of that form."""
+    """Read `results/<name>.json` below `root`; raises UserError if it is missing or invalid."""
     path, shown = path_of(root, name), path_of(Path(), name)
     try:
         return ResultFile.model_validate_json(path.read_bytes())
@@ -99,7 +99,7 @@ def read_result(root: Path, name: str) -> ResultFile:
 
 
 def _json(value: Any, indent: str = "") -> str:
-    """Mappings and lists of lists a line each item, everything else on one line."""
+    """Return mappings and lists of lists as JSON with one line per item, everything else on one line."""
     inner = indent + "  "
     if isinstance(value, Mapping) and value:
         items = [f"{inner}{json.dumps(key, ensure_ascii=False)}: {_json(item, inner)}" for key, item in value.items()]

@@ -1,6 +1,6 @@
-"""Tables of each method's chosen setting: results, listeners, captions; every run; every speaker with every listener.
+"""Result tables: each method's chosen setting with listeners and captions; every run; cross-play.
 
-A table is left out, or None, where no run has its numbers.
+A table is omitted, or None, where no run has its metrics.
 """
 
 from __future__ import annotations
@@ -11,50 +11,62 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipeline.analysis.baselines import EXPLAINED as BASELINES
-from pipeline.analysis.baselines import TEMPLATE, baselines, no_better
 from pipeline.analysis.bootstrap import Resamples
-from pipeline.analysis.judges import ADAPTED, BEFORE, NEAR, NEAREST, OWN, TEXT, described, human_by, recall_by
-from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, named, setting
-from pipeline.analysis.selection import Basis, Choice, at_end
+from pipeline.analysis.judge_titles import (
+    ADAPTED,
+    BEFORE,
+    NEAR,
+    NEAREST,
+    OWN,
+    TEXT,
+    human_recall_keys,
+    judge_title,
+    recall_keys,
+)
+from pipeline.analysis.measured_baselines import EXPLAINED as BASELINES
+from pipeline.analysis.measured_baselines import TEMPLATE, measured_baselines, not_above_template
+from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, named_setting, setting
+from pipeline.analysis.selection import Choice, SelectionBasis, at_grid_end
 from pipeline.errors import UserError
 from pipeline.report.caption_tables import CAPTIONS, DIVERSITY, count
 from pipeline.report.tables import (
-    Column,
     Table,
-    chosen,
-    dial,
-    filled,
-    measured,
-    median,
-    number,
-    ranks,
-    signed,
-    with_baselines,
+    TableColumn,
+    chosen_rows,
+    fill_table,
+    format_number,
+    median_rank_column,
+    metric_column,
+    recall_columns,
+    rows_with_baselines,
+    setting_column,
+    typographic_sign,
 )
 
 GALLERIES = {"1000": "1,000 images", "random100": "100 random images", "similar100": "100 similar images"}
-SEEDS = Column("seeds", "Chosen", lambda point: str(len(point.runs)))
+SEEDS = TableColumn("seeds", "Chosen", lambda point: str(len(point.runs)))
 SHADES = 8  # .heat-0 … .heat-8 of page.css
 
 
 def results_table(
     results: Results, choices: Sequence[Choice], direction: str = TEXT, samples: Resamples | None = None
 ) -> Table:
-    """Language metrics and recall by each judge on the test split, of each method at the λ chosen on validation."""
+    """Return language metrics and recall by each judge on test, of each method at the λ chosen on validation."""
     forward = direction == TEXT
-    columns = [*(dial(name, "Chosen") for name in _dials(results)), SEEDS]
+    columns = [*(setting_column(name, "Chosen") for name in _dials(results)), SEEDS]
     if forward:
-        columns += [measured(name, ("language", name), 3, "Language metrics") for name in measured_language(results)]
+        columns += [
+            metric_column(name, ("language", name), 3, "Language metrics") for name in measured_language(results)
+        ]
     for judge in results.judges.values():
-        if forward and results.has(*recall_by(judge.name, NEAREST)):
-            columns.append(measured(NEAREST, recall_by(judge.name, NEAREST), group=judge.title))
-        columns += ranks(judge.name, judge.title, direction)
+        if forward and results.has(*recall_keys(judge.name, NEAREST)):
+            columns.append(metric_column(NEAREST, recall_keys(judge.name, NEAREST), group=judge.title))
+        columns += recall_columns(judge.name, judge.title, direction)
     what = "from caption to image" if forward else "from image to caption"
-    return filled(
+    return fill_table(
         "results" if forward else "reverse",
         f"Test split, {what}: recall in % of {count(results, 'images')} images and median rank (med.)",
-        with_baselines(choices, baselines(results)),
+        rows_with_baselines(choices, measured_baselines(results)),
         columns,
         [
             *_spread_note(choices),
@@ -65,24 +77,28 @@ def results_table(
 
 
 def human_table(results: Results, choices: Sequence[Choice]) -> Table:
-    """Recall of human captions by the judges of each chosen setting; only own and adapted listeners differ."""
+    """Return recall of human captions by the judges of each chosen setting; only own and adapted listeners differ."""
     rows = [(choice.method, choice.point.runs, choice.point) for choice in choices if choice.point]
-    columns = [column for judge in results.judges.values() for column in ranks(judge.name, judge.title, "human", TEXT)]
+    columns = [
+        column for judge in results.judges.values() for column in recall_columns(judge.name, judge.title, "human", TEXT)
+    ]
     caption = "Human captions of the test split through the same judges: recall in % and median rank (med.)"
-    return filled("human", caption, rows, columns, head="Listener of")
+    return fill_table("human", caption, rows, columns, head="Listener of")
 
 
 def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
-    """Every run: each cell of the sweep and each single run of the chain."""
+    """Return a row for every run: each cell of the sweep and each single run of the chain."""
     marked = {id(run) for choice in choices if choice.point and choice.of > 1 for run in choice.point.runs}
-    columns = [dial(name) for name in (*_dials(results), *other_settings(results), "seed")]
-    columns += [measured("CIDEr", ("language", "CIDEr"), 3, "Validation", "val")]
+    columns = [setting_column(name) for name in (*_dials(results), *other_settings(results), "seed")]
+    columns += [metric_column("CIDEr", ("language", "CIDEr"), 3, "Validation", "val")]
     first = results.first.name
-    columns += [measured(f"{results.score} {first}", results.by(first), 1, "Validation", "val")]
-    columns += [measured("CIDEr", ("language", "CIDEr"), 3, "Test")]
+    columns += [metric_column(f"{results.score} {first}", results.by(first), 1, "Validation", "val")]
+    columns += [metric_column("CIDEr", ("language", "CIDEr"), 3, "Test")]
     columns += [_by(score, judge, "Test") for score in results.scores for judge in results.judges]
-    columns += [measured(DIVERSITY[key][0], ("diversity", key), DIVERSITY[key][1], "Test captions") for key in CAPTIONS]
-    return filled(
+    columns += [
+        metric_column(DIVERSITY[key][0], ("diversity", key), DIVERSITY[key][1], "Test captions") for key in CAPTIONS
+    ]
+    return fill_table(
         "runs",
         "One line a model; recall in %, from caption to image",
         [(run.method + (" ✓" if id(run) in marked else ""), [run], Point((run,))) for run in results.runs],
@@ -95,15 +111,15 @@ def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
 
 
 def compact_tables(results: Results, choices: Sequence[Choice], samples: Resamples | None = None) -> tuple[Table, ...]:
-    """The results in tables narrow enough for a terminal: by the score, by the recall in the whole split, and the rest.
+    """Return tables narrow enough for a terminal: results by the score, by whole-split recall, and other metrics.
 
-    The notes of all are with the last.
+    The last table has the notes of all.
     """
-    columns = [*(dial(name) for name in _dials(results)), replace(SEEDS, group="")]
-    columns += [measured("CIDEr", ("language", "CIDEr"), 3)]
+    columns = [*(setting_column(name) for name in _dials(results)), replace(SEEDS, group="")]
+    columns += [metric_column("CIDEr", ("language", "CIDEr"), 3)]
     columns += [_by(results.score, judge) for judge in results.judges]
-    columns += [measured("repeats", ("diversity", "repetition"), 3, spread=False)]
-    more = [measured(name, ("language", name), 3, spread=False) for name in measured_language(results)[1:]]
+    columns += [metric_column("repeats", ("diversity", "repetition"), 3, spread=False)]
+    more = [metric_column(name, ("language", name), 3, spread=False) for name in measured_language(results)[1:]]
     more += [_three(judge) for judge in results.judges if judge != ADAPTED]  # it does not fit into a terminal
     judges = "; ".join(f"{judge.name}: {judge.words}" for judge in results.judges.values())
     notes = [
@@ -115,39 +131,39 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
         *_not_computed(results),
         *results.notes,
     ]
-    rows = with_baselines(choices, baselines(results))
-    tables = [filled("results", "Results at the chosen λ", rows, columns)]
+    rows = rows_with_baselines(choices, measured_baselines(results))
+    tables = [fill_table("results", "Results at the chosen λ", rows, columns)]
     for score in results.scores[1:]:
         whole = [_by(score, judge) for judge in results.judges]
-        tables.append(filled("whole", f"{score} among all images, at the chosen λ", rows, whole))
-    last = filled("more", "More metrics at the chosen λ", rows, more, notes)
+        tables.append(fill_table("whole", f"{score} among all images, at the chosen λ", rows, whole))
+    last = fill_table("more", "More metrics at the chosen λ", rows, more, notes)
     return *(replace(table, notes=(), warning="") for table in tables), last
 
 
 def other_settings(results: Results) -> list[str]:
-    """Settings besides λ, ρ, γ and the seed that have several values within a method."""
+    """Return settings besides λ, ρ, γ, α and the seed that have several values within a method."""
     return sorted({key for method in results.methods for key in results.varying(method)} - {*SYMBOLS})
 
 
 def measured_language(results: Results) -> list[str]:
-    """CIDEr always, the others where a run has them (a note says why one was not computed)."""
+    """Return CIDEr, and the other language metrics that a run has; a note states why one was not computed."""
     return [name for name in LANGUAGE if name == "CIDEr" or results.has("language", name)]
 
 
 def _dials(results: Results) -> list[str]:
-    """The settings that have a column of their own: λ and ρ, and γ and α where a method has them."""
+    """Return the settings with a column of their own: λ and ρ, and γ and α where a method has them."""
     return [n for n in SYMBOLS if n in ("lambda", "rho") or any(n in point.settings for point in results.points)]
 
 
 def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None:
-    """R@1 and R@10 by each judge in the whole test split and in smaller galleries; None where none was measured."""
+    """Return R@1 and R@10 by each judge in the whole test split and in smaller galleries; None if none was measured."""
     judges = [judge for judge in results.judges if judge != ADAPTED]
-    sizes = [size for size in GALLERIES if any(results.has(*recall_by(j, "R@10", "galleries", size)) for j in judges)]
+    sizes = [size for size in GALLERIES if any(results.has(*recall_keys(j, "R@10", "galleries", size)) for j in judges)]
     places = {"Whole split": (), **{GALLERIES[size]: ("galleries", size) for size in sizes}}
-    if any(results.has(*recall_by(judge, NEAREST)) for judge in judges):
+    if any(results.has(*recall_keys(judge, NEAREST)) for judge in judges):
         places["Near"] = ("galleries", NEAR)
     columns = [
-        measured(f"{recall} {judge}", recall_by(judge, recall, *where), 1, group)
+        metric_column(f"{recall} {judge}", recall_keys(judge, recall, *where), 1, group)
         for group, where in places.items()
         for judge in judges
         for recall in ("R@1", "MRR" if NEAR in where else "R@10")
@@ -155,37 +171,37 @@ def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None
     words = "; ".join(f"{judge}: {results.judges[judge].words}" for judge in judges)
     notes = [f"Judges: {words}. Similar images: those nearest to the right one. MRR: mean of 1 / rank."]
     caption = "The same captions in smaller galleries: recall in %, test split, from caption to image"
-    rows = with_baselines(choices, baselines(results))
-    return filled("galleries", caption, rows, columns, notes) if len(places) > 1 else None
+    rows = rows_with_baselines(choices, measured_baselines(results))
+    return fill_table("galleries", caption, rows, columns, notes) if len(places) > 1 else None
 
 
 def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
-    """Recall of human captions by each method's listener before and after joint training; None if not measured."""
+    """Return recall of human captions by each method's listener before and after joint training; None if unknown."""
     columns = [
-        measured("before", human_by(BEFORE, results.score)),
-        measured("after", human_by(OWN, results.score)),
-        Column("drift", show=lambda point: signed(_summary(drift(point, results.score)))),
+        metric_column("before", human_recall_keys(BEFORE, results.score)),
+        metric_column("after", human_recall_keys(OWN, results.score)),
+        TableColumn("drift", show=lambda point: typographic_sign(_summary(drift(point, results.score)))),
     ]
     notes = [
         "before and after joint training, of frozen_… after getting used to a speaker that stays as it is. Below 0: "
         "the listener finds fewer human captions than before."
     ]
     caption = f"Drift of the listener: {results.score} of human captions in %, test split"
-    found = all(results.has(*human_by(judge, results.score)) for judge in (OWN, BEFORE))
-    rows = [row for row in chosen(choices) if row[2]]
-    return filled("drift", caption, rows, columns, notes, "Listener of") if found else None
+    found = all(results.has(*human_recall_keys(judge, results.score)) for judge in (OWN, BEFORE))
+    rows = [row for row in chosen_rows(choices) if row[2]]
+    return fill_table("drift", caption, rows, columns, notes, "Listener of") if found else None
 
 
 def drift(point: Point, score: str) -> list[float | None]:
-    """For each seed, the score of human captions by the own listener minus by the listener before; None if unknown."""
-    pairs = [[run.value("test", *human_by(judge, score)) for judge in (OWN, BEFORE)] for run in point.runs]
+    """Return per seed the own listener's score on human captions minus the pretrained listener's; None if unknown."""
+    pairs = [[run.value("test", *human_recall_keys(judge, score)) for judge in (OWN, BEFORE)] for run in point.runs]
     return [None if own is None or before is None else own - before for own, before in pairs]
 
 
 def crossed_table(crossed: Mapping[str, Any]) -> Table:
-    """Each method's captions (rows) through every listener (columns), shaded from the lowest mean to the highest.
+    """Return each method's captions (rows) by every listener (columns), shaded from the lowest mean to the highest.
 
-    Raises UserError if it is not of that form.
+    Raises UserError if `crossed` does not have the expected form.
     """
     try:
         listeners, seeds = crossed["listeners"], crossed["seeds"]
@@ -203,10 +219,10 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
     low, high = min(known, default=0.0), max(known, default=0.0)
     shades = [[None if v is None else round(SHADES * (v - low) / (high - low or 1.0)) for v in row] for row in means]
     others = [name for name in listeners if name not in cells]
-    columns = [Column("Captions of", text=True)]
-    columns += [Column(name, "Listener" if name in others else "Own listener of") for name in listeners]
+    columns = [TableColumn("Captions of", text=True)]
+    columns += [TableColumn(name, "Listener" if name in others else "Own listener of") for name in listeners]
     notes = [f"± is the standard deviation over {len(seeds)} seeds."] if len(seeds) > 1 else []
-    notes += ["; ".join(f"{name}: {described(name).words}" for name in others) + "."] if others else []
+    notes += ["; ".join(f"{name}: {judge_title(name).words}" for name in others) + "."] if others else []
     notes += ["Where captions and listener are of one method and seed, the two were trained jointly."]
     if any(_lacking(cell) for row in cells.values() for cell in row):
         notes.append(f"{MISSING}: not measured for every seed.")
@@ -217,24 +233,28 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
 
 
 def _lacking(values: Sequence[float | None]) -> bool:
-    """Whether the value of any seed is missing: then there is no mean, so that no seed is dropped silently."""
+    """Return True if any seed's value is missing: there is no mean then, so that no seed is dropped silently."""
     return not values or not all(isinstance(value, int | float) and math.isfinite(value) for value in values)
 
 
 def _summary(values: Sequence[Any]) -> str:
-    """Mean ± deviation."""
+    """Return the mean ± standard deviation, or a dash if a value is missing."""
     if _lacking(values):
         return MISSING
-    return number(statistics.fmean(values), 1, statistics.stdev(values) if len(values) > 1 else None)
+    return format_number(statistics.fmean(values), 1, statistics.stdev(values) if len(values) > 1 else None)
 
 
-def _by(score: str, judge: str, group: str = "") -> Column:
-    return measured(f"{score} {judge}", recall_by(judge, score), group=group)
+def _by(score: str, judge: str, group: str = "") -> TableColumn:
+    return metric_column(f"{score} {judge}", recall_keys(judge, score), group=group)
 
 
-def _three(judge: str) -> Column:
-    shown = [measured(name, recall_by(judge, name), spread=False) for name in ("R@1", "R@5")] + [median(judge)]
-    return Column(f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) or MISSING for column in shown))
+def _three(judge: str) -> TableColumn:
+    shown = [metric_column(name, recall_keys(judge, name), spread=False) for name in ("R@1", "R@5")] + [
+        median_rank_column(judge)
+    ]
+    return TableColumn(
+        f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) or MISSING for column in shown)
+    )
 
 
 def _spread_note(choices: Sequence[Choice]) -> list[str]:
@@ -249,13 +269,13 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
         for choice in choices
         if (varied := [name for name in results.varying(choice.method) if name in others])
     ]
-    below = [choice.method for choice in choices if choice.basis is Basis.BELOW]
-    unmeasured = [choice.method for choice in choices if choice.basis is Basis.UNMEASURED]
+    below = [choice.method for choice in choices if choice.basis is SelectionBasis.BELOW]
+    unmeasured = [choice.method for choice in choices if choice.basis is SelectionBasis.UNMEASURED]
     notes = [f"Chosen in the same way: {'; '.join(beside)}."] if beside else []
     ends = [
-        f"{choice.method} {named(choice.point, results.dial(choice.method))} ({end})"
+        f"{choice.method} {named_setting(choice.point, results.dial(choice.method))} ({end})"
         for choice in choices
-        if choice.point and (end := at_end(results, choice))
+        if choice.point and (end := at_grid_end(results, choice))
     ]
     if ends:
         notes.append(f"Chosen at an end of its grid, so that a better value may lie outside it: {'; '.join(ends)}.")
@@ -269,12 +289,12 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
 
 
 def _near_notes(results: Results, choices: Sequence[Choice], samples: Resamples | None) -> list[str]:
-    """What R@1 near is, what the rows without training are, and which methods the template is not clearly below."""
-    judges = [judge for judge in results.judges.values() if results.has(*recall_by(judge.name, NEAREST))]
+    """Return notes on R@1 near, on the rows without training, and on methods not clearly above the template."""
+    judges = [judge for judge in results.judges.values() if results.has(*recall_keys(judge.name, NEAREST))]
     if not judges:
         return []
-    at_random = statistics.fmean(results.values(*recall_by(judges[0].name, "random near")))
-    found = baselines(results)
+    at_random = statistics.fmean(results.values(*recall_keys(judges[0].name, "random near")))
+    found = measured_baselines(results)
     notes = [f"{NEAREST}: {_near(results)}; {at_random:.1f} at random. Images without such another are left out."]
     if found:
         told = {b.name: BASELINES[b.name].format(method=b.beside.method) for b in found}
@@ -282,7 +302,7 @@ def _near_notes(results: Results, choices: Sequence[Choice], samples: Resamples 
     points = [choice.point for choice in choices if choice.point]
     for template in (b for b in found if b.name == TEMPLATE):
         if samples is not None:
-            short = no_better(results, points, template, samples)
+            short = not_above_template(results, points, template, samples)
             said = [f"{judge.name}: {', '.join(short.get(judge.name, [])) or 'none'}" for judge in judges]
             notes.append(
                 f"Not clearly above the template by {NEAREST} (the 95% interval of the difference includes 0 or is "
@@ -292,7 +312,7 @@ def _near_notes(results: Results, choices: Sequence[Choice], samples: Resamples 
 
 
 def _near(results: Results) -> str:
-    """What the near gallery is, by the protocol."""
+    """Return a description of the hard gallery, by the protocol."""
     parts = dict(part.partition("=")[::2] for run in results.runs for part in run.signature.split("|"))
     by, _, images = parts.get("near", "").partition(":")
     if not images:
@@ -306,7 +326,7 @@ def _near(results: Results) -> str:
 
 
 def _not_computed(results: Results) -> list[str]:
-    """One line for each metric and reason, with the methods it concerns if not all."""
+    """Return one line per metric and reason, with the methods concerned unless all are."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for run in results.runs:
         for name, reason in run.not_computed.items():

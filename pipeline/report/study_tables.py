@@ -1,38 +1,45 @@
-"""What raters said: the tables of the human evaluation, as the PSST paper's Tables 4 and 5, with intervals."""
+"""Tables of the human evaluation, as the PSST paper's Tables 4 and 5, with intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pipeline.analysis.compare import REFERENCE, holm
-from pipeline.report.names import published
-from pipeline.report.tables import Column, Table, number, signed
-from pipeline.study.answers import Answers, read_answers
+from pipeline.analysis.comparison import REFERENCE, holm_adjust
+from pipeline.report.method_names import published_name
+from pipeline.report.tables import Table, TableColumn, format_number, typographic_sign
 from pipeline.study.design import NATURALNESS, PEOPLE, RETRIEVAL, Task
-from pipeline.study.majority import Share, Verdict, agreement, differ, preferences, verdicts
-from pipeline.study.played import Played, found, read_played
+from pipeline.study.game import GameResult, read_game, success_rate
+from pipeline.study.majority import (
+    MajorityResult,
+    ShareEstimate,
+    agreement,
+    majority_difference,
+    majority_results,
+    preferences,
+)
+from pipeline.study.rater_answers import Answers, read_answers
 
-ANSWERS = "answers"  # the folder of a study where the report looks for them
+ANSWERS = "answers"  # the report reads answers from this folder of a study
 
 
 def study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:
-    """The tables of the answers in `paths` to the questions of the folder `study`, of each task that has votes.
+    """Return a table for each task of the folder `study` that has votes in `paths`.
 
     Rounds of the game, which need no study, have a table of their own.
     """
-    if games := read_played(paths):
+    if games := read_game(paths):
         return [_game_table(games)]
     answers = read_answers(study, paths)
     return [table for table in (_retrieval_table(answers), _naturalness_table(answers)) if table]
 
 
-def _game_table(games: Sequence[Played]) -> Table:
-    def percent(each: Played, who: str) -> str:
-        value, low, high = found(getattr(each, who))
+def _game_table(games: Sequence[GameResult]) -> Table:
+    def percent(each: GameResult, who: str) -> str:
+        value, low, high = success_rate(getattr(each, who))
         return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
-    columns = [Column(name) for name in ("rounds", "photos", "you, %", "the listener, %", "p", "your seconds")]
+    columns = [TableColumn(name) for name in ("rounds", "photos", "you, %", "the listener, %", "p", "your seconds")]
     rows: list[list[str]] = []
     for each in games:
         both = [percent(each, who) for who in ("person", "listener")]
@@ -43,30 +50,32 @@ def _game_table(games: Sequence[Played]) -> Table:
         "listener on the same rounds; photos: in a round, the mean; seconds: the median."
     ]
     return Table(
-        "game", "Who finds the photo that a caption is of?", [Column("Model", text=True), *columns], rows, notes
+        "game", "Who finds the photo that a caption is of?", [TableColumn("Model", text=True), *columns], rows, notes
     )
 
 
 def _retrieval_table(answers: Answers) -> Table | None:
     told = answers.key.tasks[RETRIEVAL]
-    found = verdicts(answers.of(RETRIEVAL), [*told.methods, PEOPLE])
+    found = majority_results(answers.of(RETRIEVAL), [*told.methods, PEOPLE])
     if not found:
         return None
     base = next((each for each in found if each.method == REFERENCE), found[0])
     others = [each for each in found if each is not base]
-    gaps = {each.method: differ(each, base) for each in others}
-    p_values = dict(zip(gaps, holm([p for _, p in gaps.values()]), strict=True))
-    chance = dict(zip((each.method for each in found), holm([each.p for each in found]), strict=True))
-    name = published(base.method)
+    gaps = {each.method: majority_difference(each, base) for each in others}
+    p_values = dict(zip(gaps, holm_adjust([p for _, p in gaps.values()]), strict=True))
+    chance = dict(zip((each.method for each in found), holm_adjust([each.p for each in found]), strict=True))
+    name = published_name(base.method)
     columns = [
-        Column("pairs", show=lambda each: str(each.images)),
-        Column("votes", show=lambda each: f"{each.votes.sum():.0f}"),
-        Column("majority right, %", show=lambda each: _shown(each.by_majority)),
-        Column("p, chance", show=lambda each: _p(chance[each.method])),
-        Column(f"− {name}", show=lambda each: _shown(gaps[each.method][0], sign=True) if each is not base else None),
-        Column("p", show=lambda each: _p(p_values[each.method]) if each is not base else None),
-        Column("single vote right, %", show=lambda each: _shown(each.by_vote)),
-        Column("votes alike", show=lambda each: signed(number(each.alikeness, 2))),
+        TableColumn("pairs", show=lambda each: str(each.images)),
+        TableColumn("votes", show=lambda each: f"{each.votes.sum():.0f}"),
+        TableColumn("majority right, %", show=lambda each: _shown(each.by_majority)),
+        TableColumn("p, chance", show=lambda each: _p(chance[each.method])),
+        TableColumn(
+            f"− {name}", show=lambda each: _shown(gaps[each.method][0], sign=True) if each is not base else None
+        ),
+        TableColumn("p", show=lambda each: _p(p_values[each.method]) if each is not base else None),
+        TableColumn("single vote right, %", show=lambda each: _shown(each.by_vote)),
+        TableColumn("votes alike", show=lambda each: typographic_sign(format_number(each.alikeness, 2))),
     ]
     caption = f"Which of two similar images is a caption of? Methods of similar {told.alike_in}, {told.at:.3f}"
     return _table("study_retrieval", caption, columns, found, answers, RETRIEVAL, "McNemar's exact test against it")
@@ -74,23 +83,26 @@ def _retrieval_table(answers: Answers) -> Table | None:
 
 def _naturalness_table(answers: Answers) -> Table | None:
     told, reference = answers.key.tasks[NATURALNESS], answers.key.reference
-    found = verdicts(answers.of(NATURALNESS), [method for method in told.methods if method != reference])
+    found = majority_results(answers.of(NATURALNESS), [method for method in told.methods if method != reference])
     if not found:
         return None
     scores = preferences(found)
-    p_values = dict(zip(scores, holm([each.p for each in found]), strict=True))
+    p_values = dict(zip(scores, holm_adjust([each.p for each in found]), strict=True))
     columns = [
-        Column("images", show=lambda each: str(each.images)),
-        Column("votes", show=lambda each: f"{each.votes.sum():.0f}"),
-        Column("majority prefers it, %", show=lambda each: _shown(each.by_majority)),
-        Column("p", show=lambda each: _p(p_values[each.method])),
-        Column("minus that for the reference", show=lambda each: signed(f"{2 * each.by_majority.value - 100:+.1f}")),
-        Column("single vote, %", show=lambda each: _shown(each.by_vote)),
-        Column("Bradley–Terry score", show=lambda each: _shown(scores[each.method], 2, sign=True)),
-        Column("votes alike", show=lambda each: signed(number(each.alikeness, 2))),
+        TableColumn("images", show=lambda each: str(each.images)),
+        TableColumn("votes", show=lambda each: f"{each.votes.sum():.0f}"),
+        TableColumn("majority prefers it, %", show=lambda each: _shown(each.by_majority)),
+        TableColumn("p", show=lambda each: _p(p_values[each.method])),
+        TableColumn(
+            "minus that for the reference",
+            show=lambda each: typographic_sign(f"{2 * each.by_majority.value - 100:+.1f}"),
+        ),
+        TableColumn("single vote, %", show=lambda each: _shown(each.by_vote)),
+        TableColumn("Bradley–Terry score", show=lambda each: _shown(scores[each.method], 2, sign=True)),
+        TableColumn("votes alike", show=lambda each: typographic_sign(format_number(each.alikeness, 2))),
     ]
     caption = (
-        f"Which of two captions is better written, the method's or that of {published(reference)}? "
+        f"Which of two captions is better written, the method's or that of {published_name(reference)}? "
         f"Methods of similar {told.alike_in}, {told.at:.1f}"
     )
     extra = "images on which both captions are equal are not asked"
@@ -100,8 +112,8 @@ def _naturalness_table(answers: Answers) -> Table | None:
 def _table(
     name: str,
     caption: str,
-    columns: Sequence[Column],
-    found: Sequence[Verdict],
+    columns: Sequence[TableColumn],
+    found: Sequence[MajorityResult],
     answers: Answers,
     task: Task,
     extra: str,
@@ -109,21 +121,22 @@ def _table(
     votes = answers.of(task)
     raters = len({vote.rater for vote in votes})
     notes = [
-        f"{raters} raters; Krippendorff's α {number(agreement(votes), 2)}; [95% interval over resampled images]; p of "
-        f"exact binomial tests of majorities, Holm-adjusted; {extra}; votes alike: the correlation of two votes on one "
-        "image.",
+        f"{raters} raters; Krippendorff's α {format_number(agreement(votes), 2)}; "
+        f"[95% interval over resampled images]; "
+        f"p of exact binomial tests of majorities, Holm-adjusted; {extra}; "
+        "votes alike: the correlation of two votes on one image.",
         *answers.notes,
     ]
-    show: list[Callable[[Verdict], str | None]] = [column.show for column in columns]
+    show: list[Callable[[MajorityResult], str | None]] = [column.show for column in columns]
     rows = [[each.method, *(cell(each) or "–" for cell in show)] for each in found]
-    return Table(name, caption, [Column("Method", text=True), *columns], rows, notes)
+    return Table(name, caption, [TableColumn("Method", text=True), *columns], rows, notes)
 
 
-def _shown(share: Share, digits: int = 1, sign: bool = False) -> str:
+def _shown(share: ShareEstimate, digits: int = 1, sign: bool = False) -> str:
     plus = "+" if sign else ""
     low, high = share.interval
     ends = [f"{value:{plus}.{digits}f}" for value in (share.value, low, high)]
-    value, low_text, high_text = map(signed, ends)
+    value, low_text, high_text = map(typographic_sign, ends)
     return f"{value} [{low_text}, {high_text}]"
 
 

@@ -1,4 +1,4 @@
-"""What the observatory measured before a trained speaker: a table and a figure of what `observe_trained` found."""
+"""Gradient estimators measured on a trained speaker: a table and a figure of the results of `observe_trained`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from pipeline.report.drawing import Panel, Series, Spot
-from pipeline.report.gradients import AS_LONG, ENDS, SYMBOLS, estimator_styles
-from pipeline.report.tables import Column, Table, filled, number
+from pipeline.report.drawing import PlotPanel, PlotPoint, PlotSeries
+from pipeline.report.gradient_tables import AS_LONG, ENDS, SYMBOLS, estimator_styles
+from pipeline.report.tables import Table, TableColumn, fill_table, format_number
 
 CLEAR = 2.0  # standard errors
 
 
 def trained_table(found: Mapping[str, Any]) -> Table:
-    """Every estimator; a bias that its error could be is shown as less than what it may be at most."""
+    """Return a row per estimator; a bias within two standard errors of 0 is shown as an upper bound."""
     columns = [
-        *(Column(sign, show=partial(_dial, key)) for key, sign in SYMBOLS.items()),
-        Column("bias", show=_bias),
-        Column("cosine", show=lambda row: number(row["cosine"], 2)),
-        Column("length", show=lambda row: number(row["length"], 2)),
-        Column("variance", show=lambda row: number(row["variance"], 2)),
-        Column("ms", show=lambda row: number(1000 * row["seconds"], 0)),
+        *(TableColumn(sign, show=partial(_dial, key)) for key, sign in SYMBOLS.items()),
+        TableColumn("bias", show=_bias),
+        TableColumn("cosine", show=lambda row: format_number(row["cosine"], 2)),
+        TableColumn("length", show=lambda row: format_number(row["length"], 2)),
+        TableColumn("variance", show=lambda row: format_number(row["variance"], 2)),
+        TableColumn("ms", show=lambda row: format_number(1000 * row["seconds"], 0)),
     ]
     notes = [
         f"Score: the hinge among images with margin {found['margin']:g}, of {found['images']} fixed images; the "
@@ -34,24 +34,26 @@ def trained_table(found: Mapping[str, Any]) -> Table:
         f"{found['samples']} captions per image, {found['steps']} steps; ms: CPU milliseconds of a step, here.",
     ]
     rows = [(row["name"], (), row) for row in found["rows"]]
-    return filled("trained", "Gradient estimators before a trained speaker", rows, columns, notes, "Estimator")
+    return fill_table("trained", "Gradient estimators before a trained speaker", rows, columns, notes, "Estimator")
 
 
-def trained_panels(found: Mapping[str, Any]) -> list[Panel]:
-    """Noise against bias, and the mean's length against its cosine with the gradient.
+def trained_panels(found: Mapping[str, Any]) -> list[PlotPanel]:
+    """Return noise against bias, and the mean's length against its cosine with the gradient.
 
-    Without error are bias 0 and noise 0, cosine 1 and length 1; beyond 1 axes are logarithmic.
+    An estimator without error has bias 0, noise 0, cosine 1 and length 1. The axes are logarithmic beyond 1.
     """
     styles = estimator_styles(row["name"] for row in found["rows"])
 
-    def panel(name: str, title: str, across: str, up: str, x: str, y: str, power: float = 1.0) -> Panel:
+    def panel(name: str, title: str, across: str, up: str, x: str, y: str, power: float = 1.0) -> PlotPanel:
         series = []
         for called in styles:
             rows = [row for row in found["rows"] if row["name"] == called]
-            spots = [Spot(row[x], row[y] ** power, f"{_words(row)}, {x} {row[x]:.2f}") for row in rows]
-            series.append(Series(called, styles[called], tuple(spots)))
+            spots = [PlotPoint(row[x], row[y] ** power, f"{_words(row)}, {x} {row[x]:.2f}") for row in rows]
+            series.append(PlotSeries(called, styles[called], tuple(spots)))
         lines = tuple(series)
-        return Panel(name, title, across, up, lines, level=(1, 1), level_words=AS_LONG, shows=ENDS, logarithmic=True)
+        return PlotPanel(
+            name, title, across, up, lines, level=(1, 1), level_words=AS_LONG, shows=ENDS, logarithmic=True
+        )
 
     bias, noise = "← less bias: |mean − truth| / |truth|", "← less noise: deviation of a step / |truth|"
     same, length = "cosine with the truth →", "length: |mean| / |truth|"
@@ -69,7 +71,9 @@ def _dial(key: str, row: Mapping[str, Any]) -> str | None:
 def _bias(row: Mapping[str, Any]) -> str:
     bias, error = row["bias"], row["bias_error"]
     clear = bias > CLEAR * error
-    return f"{number(bias, 2)}±{number(error, 2)}" if clear else f"<{number(bias + CLEAR * error, 2)}"
+    return (
+        f"{format_number(bias, 2)}±{format_number(error, 2)}" if clear else f"<{format_number(bias + CLEAR * error, 2)}"
+    )
 
 
 def _words(row: Mapping[str, Any]) -> str:

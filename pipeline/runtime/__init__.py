@@ -1,1 +1,1 @@
-"""What a process needs: files, memory, ranks."""
+"""Process-level support: files, memory, signals and ranks."""

@@ -1,4 +1,4 @@
-"""The user's cache folder: what was found out about this machine, and what was compiled for it."""
+"""The user's cache folder, for measurements of this machine and code compiled for it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pipeline.runtime import home  # noqa: F401 (for Path.home)
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def folder() -> Path:
-    """Return the user's cache folder, which need not exist, nor be writable."""
+def cache_folder() -> Path:
+    """Return the user's cache folder, which may be missing or read-only."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "saywhich"
 
 
-def private(name: str) -> Path:
-    """Make the folder `name` in the user's cache folder, which nobody else can read or write, and return its path.
+def private_folder(name: str) -> Path:
+    """Make the folder `name` in the user's cache folder, accessible to this user only, and return its path.
 
-    OSError, with a reason of one line, where it cannot be made, is somebody else's, or others can write to it.
+    Raises OSError, with a one-line reason, where it cannot be made, belongs to another user, or is writable by others.
     """
     try:
-        top = folder()
+        top = cache_folder()
     except RuntimeError:  # a user without a home
         raise FileNotFoundError("there is no cache folder: set XDG_CACHE_HOME or HOME") from None
     path = top / name
@@ -36,7 +36,7 @@ def private(name: str) -> Path:
 
 
 def check_private(folder: Path) -> None:
-    """Raise PermissionError where `folder` is another user's, or others can write to it."""
+    """Raise PermissionError where `folder` belongs to another user, or others can write to it."""
     status = folder.stat()
     if status.st_uid != os.geteuid():
         raise PermissionError(f"{folder} belongs to another user")

@@ -1,4 +1,4 @@
-"""The end of every command: its exit status, and one line for what a user can mend."""
+"""Exit statuses of commands, and one-line messages for errors that a user can fix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pipeline.errors import UserError, one_line
 from pipeline.runtime import (
     home,  # noqa: F401 (for libraries that look for it)
-    notice,
+    signals,
 )
 
 DISK = {
@@ -25,29 +25,32 @@ DISK = {
 }
 
 
-def fail(name: str, error: UserError | OSError) -> int:
-    """Print the error in one line and return 2, the exit status of the command `name`."""
+def report_failure(name: str, error: UserError | OSError) -> int:
+    """Print the error in one line and return 2, the exit status of the command `name`.
+
+    An OSError without a number is raised again: a library made it, not a system call.
+    """
     if isinstance(error, UserError):
         print(error, file=sys.stderr)
         return 2
-    if error.errno is None:  # a library's own, which tells of no system call
+    if error.errno is None:  # raised by a library, not by a system call
         raise error
-    print(refusal(name, error), file=sys.stderr)
+    print(describe_os_error(name, error), file=sys.stderr)
     return 2
 
 
-def finish(name: str, work: Callable[[], int | None]) -> int:
+def run_command(name: str, work: Callable[[], int | None]) -> int:
     """Run `work` and return the exit status of the command `name`.
 
-    0 or what `work` returns; 2: a mistake of the user, or what the system refuses, told in one line; 128 and the
-    number of a signal: asked to end, 130 for Ctrl-C, 143 for SIGTERM.
+    0 or the result of `work`; 2: a user error or a refusal by the system, reported in one line; 128 + signal after a
+    request to end: 130 for Ctrl-C, 143 for SIGTERM.
     """
-    with notice.heeded():
+    with signals.raising_requests():
         try:
             return work() or 0
         except (UserError, OSError) as error:
-            return fail(name, error)
-        except notice.Stopped as stopped:
+            return report_failure(name, error)
+        except signals.Stopped as stopped:
             print(f"{name}: ended by {stopped}; the same command goes on from here", file=sys.stderr)
             return 128 + stopped.request
         except KeyboardInterrupt:
@@ -55,7 +58,7 @@ def finish(name: str, work: Callable[[], int | None]) -> int:
             return 130
 
 
-def refusal(name: str, error: OSError) -> str:
-    """What the system refused the command `name`, in one line."""
+def describe_os_error(name: str, error: OSError) -> str:
+    """Describe in one line what the system refused to the command `name`."""
     problem = DISK.get(error.errno or 0, "the system refuses this")
     return one_line(f"{name}: {problem} ({error}); mend that and run it again")

@@ -1,4 +1,4 @@
-"""How numba compiles loops over numbers here, and functions that it can make vector instructions of."""
+"""Compilation of numeric loops by numba, and functions that it can vectorise."""
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -24,10 +24,10 @@ from numba.extending import overload
 from pipeline.runtime import cache
 from pipeline.runtime.files import read_checked, write_checked
 
-# numba looks for changes in the loops' files only: with other functions of this file they are to be compiled again
+# numba checks the loops' own files only: a change of this file must recompile them, too
 VERSION = sha256(Path(__file__).read_bytes()).hexdigest()[:12]
 
-# sums in any order, fused multiplications: what vector instructions need; infinities and NaN stay what they are
+# vector instructions need sums in any order and fused multiplications; infinities and NaN keep their meaning
 HOW: dict[str, Any] = {
     "fastmath": {"contract", "reassoc", "nsz", "arcp"},
     "nogil": True,
@@ -36,12 +36,12 @@ HOW: dict[str, Any] = {
 
 
 def compiled(function: Any) -> Any:
-    """Compile the loop `function` at its first call with each kind of arrays; kept in the user's cache folder."""
+    """Compile the loop `function` at its first call with each kind of arrays, cached in the user's cache folder."""
     return compiled_in(_folder(), function)
 
 
 def compiled_in(folder: Path | None, function: Callable[..., Any]) -> Any:
-    """Compile as `compiled` does, and keep the machine code in `folder`; None: nowhere."""
+    """Compile as `compiled` does, with the machine code cached in `folder`; None: not cached."""
     dispatcher = njit(**HOW)(function)
     if folder is not None:
         dispatcher._cache = KernelCache(function, folder)
@@ -49,9 +49,9 @@ def compiled_in(folder: Path | None, function: Callable[..., Any]) -> Any:
 
 
 class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
-    """numba's cache of one function, with files of our own: their SHA-256 is checked before numba loads machine code.
+    """numba's cache of one function in our own files, whose SHA-256 is checked before numba loads machine code.
 
-    A damaged file is removed, and the function compiled again.
+    A damaged file is removed, and the function is compiled again.
     """
 
     def __init__(self, function: Callable[..., Any], folder: Path) -> None:
@@ -62,17 +62,17 @@ class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
 
 
 class _Reduced(CompileResultCacheImpl):  # type: ignore[misc]
-    """How numba makes machine code what can be pickled, without a folder of its choice."""
+    """numba's conversion of machine code to a form that can be pickled, without a cache folder of numba's choice."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._locator, self._py_file, self._lineno = self, inspect.getfile(function), function.__code__.co_firstlineno
 
     def ensure_cache_path(self) -> None:
-        """Do nothing: the folder is there."""
+        """Do nothing: the folder exists."""
 
 
 class _Files:
-    """A file for each kind of arguments of a function."""
+    """Cache files of a function, one for each kind of arguments."""
 
     def __init__(self, function: Callable[..., Any], folder: Path) -> None:
         source, name = inspect.getfile(function), f"{function.__module__}.{function.__qualname__}"
@@ -80,7 +80,7 @@ class _Files:
         self._about = (name, _content(source), numba.__version__, sys.version, VERSION)
 
     def load(self, key: object) -> Any:
-        """Return what was saved with this key; None where there is nothing, or it is damaged."""
+        """Return the data saved under this key; None where there is none, or it is damaged."""
         path, about = self._place(key)
         try:
             said, data = pickle.loads(read_checked(path))
@@ -95,13 +95,13 @@ class _Files:
         return None
 
     def save(self, key: object, data: object) -> None:
-        """Save; a disk that is full or read-only does not hinder."""
+        """Save the data. A full or read-only disk is ignored."""
         path, about = self._place(key)
         with suppress(OSError):
             write_checked(path, dumps((about, data)))
 
     def flush(self) -> None:
-        """Do nothing: numba asks for it where a function is compiled anew, and its file is replaced then."""
+        """Do nothing: numba calls this before it recompiles a function, and `save` then replaces the file."""
 
     def _place(self, key: object) -> tuple[Path, str]:
         about = repr((self._about, key))
@@ -110,11 +110,11 @@ class _Files:
 
 @functools.cache
 def _folder() -> Path | None:
-    """The folder of compiled loops, or None, and a line, where it cannot be used or others can write to it."""
+    """Return the folder of compiled loops; None, with a warning, where it cannot be used or others can write to it."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     try:
         if given is None:
-            return cache.private(f"loops-{VERSION}")
+            return cache.private_folder(f"loops-{VERSION}")
         Path(given).mkdir(0o700, parents=True, exist_ok=True)
         cache.check_private(Path(given))
         return Path(given)
@@ -129,7 +129,10 @@ def _content(source: str) -> str:
 
 
 def tanh(x):
-    """The hyperbolic tangent; in single precision a rational function, at most 3e-7 from it, that loops can inline."""
+    """Return the hyperbolic tangent; in single precision by a rational function with an error of at most 3e-7.
+
+    Loops can inline it.
+    """
     return math.tanh(x)
 
 
@@ -139,7 +142,7 @@ def _tanh(x):
         return lambda x: math.tanh(x)
 
     def rational(x):
-        # coefficients of Eigen's tanh for single precision (MPL 2.0); behind `most` it is ±1
+        # coefficients of Eigen's tanh for single precision (MPL 2.0); beyond `most` it is ±1
         most = np.float32(7.90531110763549805)
         x = most if x > most else (-most if x < -most else x)
         z = x * x
@@ -159,7 +162,7 @@ def _tanh(x):
 
 
 def exp(x):
-    """The exponential function of `x` ≤ 88; in single precision (Cephes' expf) 2e-7 of it off, and 0 below -87."""
+    """Return the exponential of `x` ≤ 88; in single precision (Cephes' expf) within 2e-7 of it, and 0 below -87."""
     return math.exp(x)
 
 

@@ -1,13 +1,13 @@
-"""Differences between devices."""
+"""Differences between devices that callers must consider."""
 
 from __future__ import annotations
 
 import torch
 
 
-def synchronous(device: torch.device) -> bool:
-    """Whether a tensor on `device` can be read without waiting: a GPU would have to finish its work first.
+def is_synchronous(device: torch.device) -> bool:
+    """Return whether reading a tensor on `device` needs no wait, as on a CPU; a GPU would first finish its queue.
 
-    Where it cannot, callers compute for the largest possible size, and mask.
+    On other devices, callers compute for the largest possible size, and mask.
     """
     return device.type == "cpu"

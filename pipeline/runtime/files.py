@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LARGE = 2**22  # bytes of a file whose digest is cached
-STALE = 600.0  # seconds after which a half-written file belongs to nobody
+STALE = 600.0  # seconds after which a half-written file counts as abandoned
 REMEMBERED = Path("data/checkpoints/digests")
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; the file written there becomes `path` if the block ends without an error."""
+    """Yield a temporary path beside `path`; its file is renamed to `path` if the block ends without an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
@@ -30,25 +30,25 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def rename(temporary: Path, path: Path) -> None:
-    """Rename a complete file to `path`, once its bytes are on disk."""
+    """Rename a complete file to `path` after its bytes are on disk."""
     _sync(temporary)
     os.replace(temporary, path)
     _sync(path.parent)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write `content` so that a reader, also after a crash, finds the old file or the new one, never a part."""
+    """Write `content` so that a reader, also after a crash, finds the whole old file or the whole new one."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 def write_checked(path: Path, content: bytes) -> None:
-    """Write `content` behind a line that has its SHA-256, for `read_checked`."""
+    """Write `content` after a line with its SHA-256, for `read_checked`."""
     write_atomically(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
 
 
 def read_checked(path: Path) -> bytes:
-    """Return the content that `write_checked` wrote. ValueError where the file's bytes are others."""
+    """Return the content that `write_checked` wrote. Raises ValueError where the bytes have changed."""
     said, _, content = path.read_bytes().partition(b"\n")
     if hashlib.sha256(content).hexdigest().encode() != said:
         raise ValueError(f"{path}: its bytes are not those that were written")
@@ -56,9 +56,9 @@ def read_checked(path: Path) -> bytes:
 
 
 def allocate(path: Path, size: int) -> None:
-    """Make a file of `size` zeros whose place on the disk is there; OSError where it is not.
+    """Make a file of `size` zeros with its disk space reserved. Raises OSError where the disk is too small.
 
-    A memory map of a sparse file would end the process where a page finds no place.
+    A memory map of a sparse file would end the process when the disk is full.
     """
     with open(path, "wb") as file:
         if hasattr(os, "posix_fallocate") and size:
@@ -75,19 +75,19 @@ def clear_parts(folder: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's bytes."""
+    """Return the hexadecimal SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def known_sha256(path: Path) -> str:
-    """`sha256` of a file; a large one is read again only if its size, time or inode changed."""
+    """Return the `sha256` of a file. A large file is read again only if its size, time or inode changed."""
     status = path.stat()
     if status.st_size < LARGE:
         return sha256(path)
     stamp = [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino]
     known = REMEMBERED / hashlib.sha256(json.dumps(stamp).encode()).hexdigest()
-    with suppress(OSError, ValueError):  # nothing is remembered of it, or nothing can be, or it is damaged
+    with suppress(OSError, ValueError):  # no digest is cached, or it cannot be read, or it is damaged
         return read_checked(known).decode()
     digest = sha256(path)
     with suppress(OSError):
@@ -96,8 +96,9 @@ def known_sha256(path: Path) -> str:
 
 
 def digest(path: Path) -> str:
-    """`known_sha256` of a file, or SHA-256 of the names and contents of all files below a folder, but for what Python
-    compiled and what a killed process has half written; FileNotFoundError where there is none.
+    """Return `known_sha256` of a file, or the SHA-256 of the names and contents of all files below a folder.
+
+    Python's compiled files and half-written files are left out. Raises FileNotFoundError where there is no file.
     """
     if path.is_file():
         return known_sha256(path)

@@ -1,4 +1,4 @@
-"""Folders that are complete or absent: written beside their place, flushed to disk, then put there at once."""
+"""Folders that are complete or absent: written beside their place, flushed to disk, then moved there at once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from pathlib import Path
 
 from pipeline.errors import UserError
 
-AT_CWD, EXCHANGE = -100, 2  # of Linux's renameat2
+AT_CWD, EXCHANGE = -100, 2  # constants of Linux's renameat2
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `path`, which takes its place if the block ends without an error.
+    """Yield an empty folder beside `path`, which replaces `path` if the block ends without an error.
 
-    An older folder stays at `path` until then. The folders that killed processes left beside it are removed.
+    An older folder stays at `path` until then. Folders that killed processes left beside it are removed. Raises
+    UserError where `path` is a mount or the working folder.
     """
     path = path.resolve()
     if path.is_mount() or path == Path.cwd():
@@ -39,12 +40,12 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             os.fsync(descriptor)
             _put(temporary, path)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # on success the older folder, if there was one
+        shutil.rmtree(temporary, ignore_errors=True)  # on success this is the older folder, if there was one
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[int]:
-    """Hold a folder, so that no other process takes it for one that was left; BlockingIOError where one holds it."""
+    """Lock a folder, so that no other process takes it for abandoned. Raises BlockingIOError where one holds it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,7 +55,7 @@ def _locked(folder: Path) -> Iterator[int]:
 
 
 def _put(temporary: Path, path: Path) -> None:
-    """Let both folders change places in one step; where the system cannot, `path` is absent for a moment."""
+    """Exchange both folders in one step; where the system cannot, `path` is absent for a moment."""
     if not path.exists():
         os.rename(temporary, path)
     elif not _exchange(temporary, path):
@@ -68,7 +69,7 @@ def _put(temporary: Path, path: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Return whether the two paths have changed places; False where the system has no such call."""
+    """Exchange the two paths; return False where the system has no such call."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return False

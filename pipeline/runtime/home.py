@@ -1,4 +1,4 @@
-"""A home folder for a user whom the system does not know, as in containers: importing this module makes it.
+"""A home folder for a user unknown to the system, as in containers; importing this module sets HOME.
 
 Python's `Path.home()` and `getpass.getuser()` fail without an entry in the list of users and without HOME, and so do
 MLflow, PyTorch and the caches.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def _make() -> None:
-    """Set HOME to a private folder among the temporary files, and USER to the number, where there is no home."""
+    """Set HOME to a private temporary folder, and USER to the user's number, where there is no home."""
     try:
         Path.home()
     except RuntimeError:
@@ -29,5 +29,5 @@ def _make() -> None:
         os.environ.setdefault("USER", str(os.getuid()))
 
 
-with suppress(OSError):  # nothing can be written anywhere
+with suppress(OSError):  # no folder is writable
     _make()

@@ -1,4 +1,4 @@
-"""Locks between processes, which the system takes back when a process ends, however it does."""
+"""Locks between processes, which the system releases when a process ends for any reason."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 
 @contextmanager
-def alone(path: Path, what: str) -> Iterator[None]:
-    """Only one process at a time is in a block with the lock file `path`; another one says so, and waits.
+def exclusive(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock file `path` for the block; a second process prints a line and waits.
 
-    Where the file system has no locks, nobody waits.
+    Where the file system has no locks, no process waits.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -29,12 +29,13 @@ def alone(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)  # before others have the lock: they look whether it is still this file
+        # before the lock is released: a waiting process checks whether the file is still there
+        path.unlink(missing_ok=True)
         os.close(descriptor)
 
 
 def _held(path: Path, how: int) -> int | None:
-    """A descriptor of the locked file; None where another process has it, or has removed it meanwhile."""
+    """Return a descriptor of the locked file; None where another process holds it, or has removed it meanwhile."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(descriptor, how)

@@ -1,4 +1,4 @@
-"""Whether freed memory goes back to the system."""
+"""Control over the return of freed memory to the system."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of mallopt(3)
 
 
 def keep_freed() -> None:
-    """Keep freed memory for the next step, which allocates the same again, where the C library is glibc.
+    """Keep freed memory for the next step, which allocates the same sizes again. This needs glibc.
 
     Otherwise large blocks go back to the system each time, and each fresh one costs a page fault for every 4 KiB.
     """

@@ -1,7 +1,7 @@
 """Options of networks that a parameter file or a file of weights may set.
 
-The libraries that build networks also take paths and switches that load pickles, so only options of a network's shape
-and of its images' preparation go through.
+The libraries that build networks also take paths and switches that load pickles. So only options of a network's shape
+and of its image preprocessing are allowed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARTS = {  # options that are mappings, and their keys
     "vision_cfg": SIZES,
 }
 LONGEST = 100  # entries of a list, characters of a word
-# of options whose names have this part, the largest number; `size` is pixels a side
+# the largest number for options whose names contain this part; `size` is pixels a side
 MOST = {
     "layers": 128,
     "heads": 1024,
@@ -49,7 +49,10 @@ KNOWN = {
 
 
 def checked_options(library: str, network: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """`options` for `network` of `library`; UserError for one that is not known here, or a value of another kind."""
+    """Return `options` for `network` of `library`.
+
+    Raises UserError for an unknown option or a value of another kind.
+    """
     for name, value in options.items():
         refused = f"features.options: the network {network} does not take them"
         if name not in KNOWN[library]:

@@ -1,7 +1,7 @@
-"""Several processes that train one model on parts of each batch, as torchrun starts them; alone, all this does nothing.
+"""Data-parallel processes that train one model, as torchrun starts them; without torchrun these functions do nothing.
 
-A batch is one batch, however many ranks hold it: losses are those of all captions, each rank computes the share of its
-own, and gradients are summed. So the number of ranks changes nothing but the order of sums.
+A batch is one batch, however many ranks hold it. Losses are those of all captions. Each rank computes the share of its
+own captions, and gradients are summed. So the number of ranks changes only the order of sums.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch import Tensor
 T = TypeVar("T")
 
 
-def started() -> bool:
-    """Whether torchrun started this process."""
+def is_distributed() -> bool:
+    """Return whether torchrun started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def join(device: torch.device) -> None:
     """Connect with the other ranks, on `device`."""
-    if started() and not dist.is_initialized():
+    if is_distributed() and not dist.is_initialized():
         if device.type == "cuda":
             torch.cuda.set_device(device)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
@@ -37,17 +37,17 @@ def leave() -> None:
 
 
 def size() -> int:
-    """The number of ranks."""
+    """Return the number of ranks."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """The number of this one, from 0; rank 0 alone writes."""
+    """Return the number of this rank, from 0; only rank 0 writes files."""
     return dist.get_rank() if size() > 1 else 0
 
 
-def total(x: Tensor) -> Tensor:
-    """The sum of `x` over the ranks, without a gradient."""
+def all_sum(x: Tensor) -> Tensor:
+    """Return the sum of `x` over the ranks, without a gradient."""
     x = x.detach()
     if size() > 1:
         x = x.clone()
@@ -55,8 +55,8 @@ def total(x: Tensor) -> Tensor:
     return x
 
 
-def most(number: int, device: torch.device) -> int:
-    """The greatest `number` among the ranks."""
+def all_max(number: int, device: torch.device) -> int:
+    """Return the greatest `number` among the ranks."""
     if size() > 1:
         box = torch.tensor(number, device=device)
         dist.all_reduce(box, dist.ReduceOp.MAX)
@@ -64,8 +64,8 @@ def most(number: int, device: torch.device) -> int:
     return number
 
 
-def gathered(x: Tensor) -> Tensor:
-    """(ranks·N, …): `x` (N, …) of all ranks in order, with a gradient to each rank's own."""
+def gather_with_gradient(x: Tensor) -> Tensor:
+    """Return (ranks·N, …): `x` (N, …) of all ranks in order, with a gradient to each rank's own part."""
     if size() == 1:
         return x
     from torch.distributed.nn.functional import all_gather
@@ -73,12 +73,12 @@ def gathered(x: Tensor) -> Tensor:
     return torch.cat(all_gather(x.contiguous()))
 
 
-def own(x: Tensor, dim: int = 0) -> Tensor:
-    """This rank's part of what `gathered` put together along `dim`."""
+def own_part(x: Tensor, dim: int = 0) -> Tensor:
+    """Return this rank's part of a tensor that `gather_with_gradient` concatenated, along `dim`."""
     return x if size() == 1 else x.chunk(size(), dim)[rank()]
 
 
-def add_up(tensors: Sequence[Tensor]) -> None:
+def all_reduce_sum(tensors: Sequence[Tensor]) -> None:
     """Replace tensors by their sums over the ranks, in one message for each dtype."""
     if size() == 1:
         return
@@ -91,7 +91,7 @@ def add_up(tensors: Sequence[Tensor]) -> None:
 
 
 def broadcast(value: T) -> T:
-    """The `value` of rank 0."""
+    """Return the `value` of rank 0."""
     if size() == 1:
         return value
     box: list[Any] = [value]

@@ -1,7 +1,7 @@
-"""JSON files that others may have written: of bounded size and depth, with finite numbers and of declared types.
+"""Untrusted JSON files: of bounded size and depth, with finite numbers and of declared types.
 
-No number and no nesting in such a file makes the program ask for memory or run without end: what is read is compared
-with a `Record`, whose fields have types and ranges, before anything is built from it.
+No number and no nesting in such a file makes the program run or allocate memory without bound. The content is checked
+against a `Record`, whose fields have types and ranges, before anything is built from it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.errors import UserError, reason
-from pipeline.runtime.seal import check_own_digest
-from pipeline.runtime.untrusted import plain
+from pipeline.runtime.checksums import check_own_digest
+from pipeline.runtime.untrusted import require_plain_file
 
-MOST = 4 * 2**20  # bytes of a file, unless its reader says otherwise
+MOST = 4 * 2**20  # bytes of a file, by default
 DEEPEST = 32  # levels
-MOST_KEYS = 10_000  # of a mapping in a record
+MOST_KEYS = 10_000  # keys of one mapping in a record
 LONGEST = 64  # digits of a whole number
 
 # a line of text that can be printed and stored: no control characters
@@ -32,7 +32,7 @@ Digest = Annotated[str, Field(pattern=f"^{DIGEST.pattern}$")]
 
 
 class Record(BaseModel):
-    """A mapping with fixed keys, whose values are not converted: true is no number, "3" is no 3, NaN is no number."""
+    """A mapping with fixed keys, whose values are not converted: true is no number, "3" is not 3, NaN is no number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -41,35 +41,35 @@ R = TypeVar("R", bound=Record)
 
 
 def read_record(path: Path, kind: type[R], remedy: str, most: int = MOST) -> R:
-    """Read the record in the JSON file `path`; any other content is a UserError of one line, with `remedy`."""
-    return as_record(read_json(path, remedy, most), kind, str(path), remedy)
+    """Read the record in the JSON file `path`. Raises UserError of one line, with `remedy`, for any other content."""
+    return parse_record(read_json(path, remedy, most), kind, str(path), remedy)
 
 
-def as_record(value: Any, kind: type[R], where: str, remedy: str) -> R:
-    """Check the types and ranges of `value`, which `parse_json` gave; UserError as of `read_record`."""
-    if (keys := _most_keys(value)) > MOST_KEYS:  # an error of each would be made before the first is told
+def parse_record(value: Any, kind: type[R], where: str, remedy: str) -> R:
+    """Check the types and ranges of `value`, from `parse_json`. Raises UserError as `read_record` does."""
+    if (keys := _most_keys(value)) > MOST_KEYS:  # pydantic would create an error for each before the first is reported
         raise UserError(f"{where}: a mapping has {keys:,} keys, and {MOST_KEYS:,} are possible; {remedy}")
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise UserError(f"{where}: {problem(error)}; {remedy}") from None
+        raise UserError(f"{where}: {first_problem(error)}; {remedy}") from None
 
 
 def read_json(path: Path, remedy: str, most: int = MOST) -> Any:
-    """Read the JSON file `path` of at most `most` bytes; UserError as of `parse_json` and of `read_bytes`."""
+    """Read the JSON file `path` of at most `most` bytes. Raises UserError as `parse_json` and `read_bytes` do."""
     return parse_json(read_bytes(path, remedy, most), str(path), remedy)
 
 
-def read_sealed(path: Path, remedy: str, required: bool = True) -> dict[str, Any]:
-    """Read what `seal.sealed_json` wrote; UserError as of `read_json`, or where a byte is not what was written.
+def read_checksummed(path: Path, remedy: str, required: bool = True) -> dict[str, Any]:
+    """Read a file of `checksums.checksummed_json`. Raises UserError as `read_json` does, or where a byte has changed.
 
-    Without `required` a file of an earlier version, which has no digest, passes.
+    Without `required`, a file of an earlier version, which has no digest, passes.
     """
     content = read_bytes(path, remedy)
     value: Any = parse_json(content, str(path), remedy)
     if not isinstance(value, dict):
         raise UserError(f"{path}: must be a mapping; {remedy}")
-    digests = [own for own in value.values() if isinstance(own, str) and DIGEST.fullmatch(own)]  # under whatever key
+    digests = [own for own in value.values() if isinstance(own, str) and DIGEST.fullmatch(own)]  # under any key
     if required or digests or "sha256" in value:
         check_own_digest(content, path, remedy)
         del value["sha256"]
@@ -77,9 +77,9 @@ def read_sealed(path: Path, remedy: str, required: bool = True) -> dict[str, Any
 
 
 def read_bytes(path: Path, remedy: str, most: int = MOST) -> bytes:
-    """Read all bytes of a plain file; UserError where there is none, or it has more than `most`."""
+    """Read all bytes of a plain file. Raises UserError where it is missing or has more than `most` bytes."""
     try:
-        with open(plain(path), "rb") as file:
+        with open(require_plain_file(path), "rb") as file:
             if (size := os.fstat(file.fileno()).st_size) > most:
                 raise UserError(f"{path}: has {size:,} bytes, and {most:,} are read at most; {remedy}")
             return file.read(most)
@@ -88,7 +88,7 @@ def read_bytes(path: Path, remedy: str, most: int = MOST) -> bytes:
 
 
 def parse_json(content: bytes | str, where: str, remedy: str) -> Any:
-    """Parse JSON as its standard has it; UserError for damage, NaN, infinity, huge numbers and deep nesting."""
+    """Parse standard JSON. Raises UserError for damage, NaN, infinity, huge numbers and deep nesting."""
     try:
         text = content.decode() if isinstance(content, bytes) else content
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_whole)
@@ -96,13 +96,13 @@ def parse_json(content: bytes | str, where: str, remedy: str) -> Any:
         return value
     except RecursionError:
         found = "nested too deeply"
-    except ValueError as error:  # of the parser, of the encoding, or of ours
+    except ValueError as error:  # from the parser, the decoder, or the checks below
         found = reason(error)
     raise UserError(f"{where}: not whole ({found}); {remedy}")
 
 
-def problem(error: ValidationError) -> str:
-    """Describe the first of the wrong values in one line."""
+def first_problem(error: ValidationError) -> str:
+    """Describe the first wrong value in one line."""
     first = error.errors(include_url=False, include_context=False)[0]
     place = ".".join(map(str, first["loc"]))
     found = "" if first["type"] in ("missing", "extra_forbidden") else f", and is {_shown(first['input'])}"
@@ -132,7 +132,7 @@ def _whole(text: str) -> int:
 
 
 def _check(value: Any) -> None:
-    """Raise ValueError where lists and mappings are nested too deeply, or a text has half a character."""
+    """Raise ValueError where lists and mappings are nested too deeply, or a text has a lone surrogate."""
     level: list[Any] = [value]
     for _ in range(DEEPEST + 1):
         inner: list[Any] = []

@@ -1,4 +1,4 @@
-"""Safetensors files that others may have written: plain ones, with a bounded header, of finite numbers."""
+"""Untrusted safetensors files: plain files with a bounded header and finite numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.errors import UserError, reason
-from pipeline.runtime.untrusted import plain
+from pipeline.runtime.untrusted import require_plain_file
 
 HEADER = 16 * 2**20  # bytes, at most
 
@@ -16,7 +16,7 @@ HEADER = 16 * 2**20  # bytes, at most
 def read_tensors(
     path: Path, remedy: str, prefix: str = "", framework: Literal["pt", "np"] = "pt"
 ) -> tuple[Mapping[str, str], dict[str, Any]]:
-    """Read the metadata of a safetensors file and its tensors whose names begin with `prefix`, without it.
+    """Return the metadata of a safetensors file, and its tensors whose names begin with `prefix`, without it.
 
     Raises UserError, which ends in `remedy`, for a missing or damaged file and for numbers that are not finite.
     """
@@ -32,14 +32,14 @@ def read_tensors(
         raise
     except FileNotFoundError:
         raise UserError(f"{path}: no such file of weights; {remedy}") from None
-    except Exception as error:  # of the library, or of NumPy for a kind of number that it does not know
+    except Exception as error:  # from the library, or from NumPy for an unknown dtype
         raise UserError(f"{path}: not a whole safetensors file ({reason(error)}); {remedy}") from None
     refuse_odd_numbers(path, found, remedy, prefix)
     return metadata, found
 
 
 def shapes_of(path: Path, remedy: str) -> dict[str, tuple[int, ...]]:
-    """Read the shapes of a safetensors file's tensors; UserError as of `read_tensors`."""
+    """Return the shapes of a safetensors file's tensors. Raises UserError as `read_tensors` does."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -53,7 +53,7 @@ def shapes_of(path: Path, remedy: str) -> dict[str, tuple[int, ...]]:
 
 
 def refuse_odd_numbers(path: Path, tensors: Mapping[str, Any], remedy: str, prefix: str = "") -> None:
-    """Raise UserError for the first tensor of which a number is NaN or infinite, also in single precision."""
+    """Raise UserError for the first tensor with a number that is NaN or infinite, also in single precision."""
     import numpy as np
 
     for name, tensor in tensors.items():
@@ -65,8 +65,8 @@ def refuse_odd_numbers(path: Path, tensors: Mapping[str, Any], remedy: str, pref
 
 
 def _check_header(path: Path) -> None:
-    """Raise ValueError where the header is longer than the file, or than any header."""
-    with open(plain(path), "rb") as file:
+    """Raise ValueError where the header is longer than the file or than HEADER."""
+    with open(require_plain_file(path), "rb") as file:
         length, size = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size
     if not 0 < length <= min(HEADER, size - 8):
         raise ValueError(

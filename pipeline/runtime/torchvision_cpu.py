@@ -1,4 +1,4 @@
-"""torchvision beside a CPU-only PyTorch: its wheels link CUDA, and without their operators it cannot be imported."""
+"""torchvision with a CPU-only PyTorch: its wheels link CUDA, and it cannot be imported without their operators."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from torch import Tensor
 
 @cache
 def declare_operators() -> None:
-    """Call before the first import of torchvision or timm.
+    """Declare torchvision's operators where the compiled ones do not load; call before importing torchvision or timm.
 
-    Where the compiled operators do not load, `nms` and `qnms` are declared, without which torchvision cannot be
-    imported, and `nms` is `plain_nms`; `roi_align` falls back to torchvision's own Python. Where they load, nothing is
-    done.
+    torchvision cannot be imported without `nms` and `qnms`. `nms` is then `plain_nms`, and `roi_align` falls back to
+    torchvision's own Python. Where the compiled operators load, nothing is changed.
     """
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
@@ -38,23 +37,23 @@ def declare_operators() -> None:
 
 
 def plain_nms(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
-    """Non-maximum suppression as torchvision's operator: indices (m,) of the boxes (n, 4) that stay, best first."""
+    """Return the boxes that non-maximum suppression keeps, as torchvision does: indices (m,) of (n, 4), best first."""
     order = scores.argsort(descending=True, stable=True)
     return order[nms_by_class(boxes, scores[:, None], threshold)[order, 0]]
 
 
 def nms_by_class(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
-    """Non-maximum suppression in each of C classes: boxes (n, 4), scores (n, C) → (n, C) bool: which boxes stay.
+    """Return (n, C) bool: the boxes (n, 4) that non-maximum suppression keeps in each of C classes, by scores (n, C).
 
-    A box stays if no box that stays and has a higher score overlaps it by an IoU of more than `threshold`; of equal
-    scores the first is higher. All classes are computed at once: their boxes are the same, so IoUs are computed once,
-    and each step takes every class's next box in the order of its scores.
+    A box is dropped if a kept box of higher score overlaps it by an IoU above `threshold`. Of equal scores the first
+    counts as higher. All classes are computed at once. They share the boxes, so IoUs are computed once, and each step
+    takes every class's next box in the order of its scores.
     """
     from torchvision.ops import box_iou
 
     overlapping = (box_iou(boxes, boxes) > threshold).fill_diagonal_(False)
     staying = torch.ones(scores.shape[1], len(boxes), dtype=torch.bool, device=boxes.device)
-    for following in scores.argsort(dim=0, descending=True, stable=True):  # (C,): one box a class
-        # none of higher score that stays overlaps it, so only lower ones fall
+    for following in scores.argsort(dim=0, descending=True, stable=True):  # (C,): one box per class
+        # a box that still stays here is kept for good, and drops the lower-scoring boxes that it overlaps
         staying &= ~(overlapping[following] & staying.gather(1, following[:, None]))
     return staying.T

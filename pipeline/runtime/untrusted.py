@@ -1,4 +1,4 @@
-"""Opening what others wrote: paths that stay in their folder, plain files, arrays that their file can hold."""
+"""Access to untrusted files: paths that stay in their folder, plain files, arrays that their file can hold."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ if TYPE_CHECKING:
     import h5py
 
 MOST = 64 * 2**20  # bytes of an array that any file may hold
-DENSE = 256  # times a file's own size that an array beyond that may have, unpacked
+DENSE = 256  # maximal ratio of unpacked to stored size for larger arrays
 
 
 def leads_outside(name: str) -> bool:
-    """Whether a name in annotations is no plain path downwards, on any system."""
+    """Return whether a name in annotations is not a plain downward path, on any system."""
     absolute = PurePosixPath(name).is_absolute() or bool(PureWindowsPath(name).anchor)
     return absolute or ".." in re.split(r"[/\\]", name) or "\0" in name
 
 
-def inside(folder: Path, name: str) -> Path:
-    """The path of `name` below `folder`; UserError where it leads outside, by `..`, from the root or by a link."""
+def path_inside(folder: Path, name: str) -> Path:
+    """Return the path of `name` below `folder`. Raises UserError where it leads outside by `..`, a root or a link."""
     path, within = Path(folder, name), os.path.realpath(folder)
     if leads_outside(name) or os.path.commonpath([within, os.path.realpath(path)]) != within:
         raise UserError(f"{path}: leads outside {folder}; put the file itself there")
     return path
 
 
-def plain(path: Path) -> Path:
-    """`path`, unless it is a pipe, a device or a folder, which would be waited for or never end: UserError."""
+def require_plain_file(path: Path) -> Path:
+    """Return `path`. Raises UserError for a pipe, a device or a folder, which could block or never end."""
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: is not a plain file")
     return path
 
 
-def dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    """The array of numbers `name` of an HDF5 file; KeyError where there is none.
+def read_dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    """Return the numeric array `name` of an HDF5 file. Raises KeyError where there is none.
 
-    UserError where it lies in another file, by a link or by its storage, or says to be far larger than the file.
+    Raises UserError where it lies in another file, by a link or by its storage, or claims to be far larger than the
+    file.
     """
     import h5py
 
@@ -64,8 +65,8 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
     return where
 
 
-def array(content: bytes) -> np.ndarray:
-    """The array of an .npy file's bytes, a view of them; ValueError for any that are not whole, or hold objects."""
+def read_npy(content: bytes) -> np.ndarray:
+    """Return the array of an .npy file's bytes, as a view. Raises ValueError for incomplete bytes or Python objects."""
     import io
 
     stream = io.BytesIO(content)

@@ -1,1 +1,1 @@
-"""The embedded data set: drawn scenes whose facts are known, with captions like human ones."""
+"""The embedded data set: drawn scenes with known facts, and captions in the style of human ones."""

@@ -1,4 +1,4 @@
-"""`python -m pipeline.scenes --sheet docs/scenes.png`: some scenes, each with one of its captions."""
+"""`python -m pipeline.scenes --sheet docs/scenes.png`: write a sheet of scenes, each with one of its captions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from pipeline.runtime.command import finish
+from pipeline.runtime.command import run_command
 from pipeline.runtime.files import atomic_path
-from pipeline.scenes.captions import describe
-from pipeline.scenes.drawing.draw import draw_scene
-from pipeline.scenes.sample import sample_scene
+from pipeline.scenes.drawing.draw_scene import draw_scene
+from pipeline.scenes.sample_scenes import sample_scene
+from pipeline.scenes.scene_captions import describe_scene
 
 GAP, LINES, LINE = 14, 2, 15
 
 
 def sheet(seed: int, first: int, columns: int, rows: int, side: int) -> Image.Image:
-    """Images `first`, `first` + 1, … of the world `seed` in rows, each with its caption of most claims.
+    """Return a grid of the images `first`, `first` + 1, … of the world `seed`, each with its caption of most claims.
 
     `side` is the width of an image in pixels.
     """
@@ -32,7 +32,7 @@ def sheet(seed: int, first: int, columns: int, rows: int, side: int) -> Image.Im
         x, y = GAP + k % columns * width, GAP + k // columns * height
         scene = sample_scene(seed, first + k)
         picture.paste(draw_scene(scene, seed, first + k, side), (x, y), corners.reduce(2))
-        captions = describe(scene, seed, first + k)
+        captions = describe_scene(scene, seed, first + k)
         wrapped = {caption: _wrapped(caption.raw, font, side) for caption in captions}
         fitting = [caption for caption in captions if len(wrapped[caption]) <= LINES]
         richest = max(fitting or captions, key=lambda caption: len(caption.claims))
@@ -61,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(finish("pipeline.scenes", main))
+    sys.exit(run_command("pipeline.scenes", main))

@@ -1,11 +1,12 @@
-"""Whether captions are true of their scenes, judged exactly by the facts that were written when they were drawn.
+"""Faithfulness of captions to their scenes, judged exactly by the facts of the drawings.
 
-*Precision* is the share of a caption's claims (parser.py) that are true, *told* its recall: the share of the scene's
-facts that it states. The facts: category, count, colour and action of each thing, its pattern unless plain, its size
-unless medium; each pair of things between which some relation holds; setting, landmarks and weather.
+Precision is the share of a caption's claims (parser.py) that are true. Its recall, `told`, is the share of the scene's
+facts that the caption states. A thing's facts are its category, count, colour and action, its pattern unless plain, and
+its size unless medium. Further facts are each pair of things with some relation, and the setting, landmarks and
+weather.
 
-- A noun is about the thing of its categories of which most of its claims are true, and all its claims are judged by
-  that thing. "Two people" may also be a man and a woman. A relation is true if it holds between two such things.
+- A noun names the thing of its categories for which most of its claims are true. All its claims are judged by that
+  thing. "Two people" may also be a man and a woman. A relation is true if it holds between two such things.
 - A claim counts once, however often it is repeated.
 - Only an unambiguous claim states a fact: "animal", "several" or "on the sand" may be true and state none.
 """
@@ -20,18 +21,18 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.scenes.facts import Scene, Thing, atmosphere, related
-from pipeline.scenes.parser import Mention, Parsed, parse, said_by, words_of
-from pipeline.scenes.words import RELATIONS
+from pipeline.scenes.parser import Mention, ParsedClaim, parse_scene_caption, split_words, words_of_claims
+from pipeline.scenes.scene_facts import Scene, Thing, atmosphere, relation_holds
+from pipeline.scenes.scene_words import RELATIONS
 
 KINDS = ("category", "count", "colour", "pattern", "size", "action", "relation", "setting", "scenery", "weather")
 Fact = tuple[Any, ...]
-"""A kind first, then what identifies the fact within its scene."""
+"""Kind of a fact, followed by its identity within the scene."""
 
 
 @dataclass(frozen=True, eq=False)
 class Faithfulness:
-    """Counts of N captions, (N, 10) int64 by caption and by kind (`KINDS`), of words (N,) int64."""
+    """Counts for N captions: (N, 10) int64 by caption and kind (`KINDS`), and of words (N,) int64."""
 
     claims: np.ndarray
     true: np.ndarray
@@ -41,14 +42,14 @@ class Faithfulness:
     unknown: np.ndarray  # words outside the annotators' vocabulary
 
     def summary(self) -> dict[str, Any]:
-        """Shares over all captions together, by kind too; a share of nothing is left out.
+        """Return shares over all captions together, and by kind; a share of an empty set is left out.
 
-        precision, told, claims_per_caption, unknown_words (a share of the words), and by_kind: for each kind
-        precision, told and claims (per caption).
+        precision, told, claims_per_caption, unknown_words (a share of the words), and by_kind: for each kind precision,
+        told and claims (per caption).
         """
         number = len(self.words)
         claims, true, facts, told = (each.sum(0) for each in (self.claims, self.true, self.facts, self.told))
-        shares = [  # of each kind
+        shares = [  # by kind
             {
                 **_share("precision", true[k], claims[k]),
                 **_share("told", told[k], facts[k]),
@@ -65,15 +66,15 @@ class Faithfulness:
         }
 
     def columns(self) -> dict[str, list[int]]:
-        """Per caption, all kinds together: claims, claims_true, facts, facts_told."""
+        """Return counts per caption over all kinds: claims, claims_true, facts, facts_told."""
         counts = {"claims": self.claims, "claims_true": self.true, "facts": self.facts, "facts_told": self.told}
         return {name: each.sum(1).tolist() for name, each in counts.items()}
 
 
 def faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Faithfulness:
-    """Judge N captions, each by the scene that it is of.
+    """Judge N captions, each by its scene.
 
-    Raises UserError where there are none or the two differ in number.
+    Raises UserError if there are none or if captions and scenes differ in number.
     """
     if len(captions) != len(scenes) or not len(captions):
         raise UserError(
@@ -82,19 +83,19 @@ def faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Faithfulne
     counts = np.zeros((4, len(captions), len(KINDS)), np.int64)
     words = np.zeros((2, len(captions)), np.int64)
     for n, (caption, scene) in enumerate(zip(captions, scenes, strict=True)):
-        claims, told = verdicts(caption, scene)
+        claims, told = check_claims(caption, scene)
         for claim, truth in claims.items():
             counts[:2, n, KINDS.index(claim[0])] += 1, truth
-        for fact in facts_of(scene):
+        for fact in list_facts(scene):
             counts[2:, n, KINDS.index(fact[0])] += 1, fact in told
-        reading = parse(caption)
+        reading = parse_scene_caption(caption)
         words[:, n] = reading.words, reading.unknown
     return Faithfulness(*counts, *words)
 
 
-def verdicts(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
-    """Each claim of a caption (its kind first) and whether it is true, and the facts of the scene that it states."""
-    reading = parse(caption)
+def check_claims(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
+    """Return the truth of each claim of a caption (its kind first), and the facts of the scene that it states."""
+    reading = parse_scene_caption(caption)
     claims: dict[Fact, bool] = {}
     told: set[Fact] = set()
     things = scene.things
@@ -109,7 +110,9 @@ def verdicts(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
     for relation, i, j in reading.relations:
         key = ("relation", relation, reading.mentions[i].categories, reading.mentions[j].categories)
         pairs = [
-            (a, b) for a, b in product(fitting[i], fitting[j]) if a != b and related(relation, things[a], things[b])
+            (a, b)
+            for a, b in product(fitting[i], fitting[j])
+            if a != b and relation_holds(relation, things[a], things[b])
         ]
         claims[key] = bool(pairs) or claims.get(key, False)
         if pairs:
@@ -126,23 +129,23 @@ def verdicts(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
     return claims, told
 
 
-def verdict_of_words(caption: str, scene: Scene) -> list[tuple[str, bool | None]]:
-    """The words of a caption, divided by spaces, each with whether all that it claims is true; None: claims nothing."""
-    claims, _ = verdicts(caption, scene)
+def check_words(caption: str, scene: Scene) -> list[tuple[str, bool | None]]:
+    """Return the caption's words, split at spaces, each with whether all its claims are true; None: no claim."""
+    claims, _ = check_claims(caption, scene)
     by_number: dict[int, bool] = {}
-    for claim, numbers in said_by(caption).items():
+    for claim, numbers in words_of_claims(caption).items():
         for n in numbers if claim in claims else ():
             by_number[n] = by_number.get(n, True) and claims[claim]
     words, first = [], 0
     for word in caption.split():
-        found = [by_number[n] for n in range(first, first + len(words_of(word))) if n in by_number]
+        found = [by_number[n] for n in range(first, first + len(split_words(word))) if n in by_number]
         words.append((word, all(found) if found else None))
-        first += len(words_of(word))
+        first += len(split_words(word))
     return words
 
 
-def facts_of(scene: Scene) -> Iterator[Fact]:
-    """All facts of a scene that a caption can state, kind first."""
+def list_facts(scene: Scene) -> Iterator[Fact]:
+    """Yield all facts of a scene that a caption can state, kind first."""
     for i, thing in enumerate(scene.things):
         yield from ((kind, i) for kind in ("category", "count", "colour", "action"))
         if thing.pattern != "plain":
@@ -151,14 +154,14 @@ def facts_of(scene: Scene) -> Iterator[Fact]:
             yield "size", i
     relations = {relation for _, relation, _ in RELATIONS if relation}
     for (i, a), (j, b) in combinations(enumerate(scene.things), 2):
-        if any(related(relation, a, b) for relation in relations):
+        if any(relation_holds(relation, a, b) for relation in relations):
             yield "relation", i, j
     for kind in ("setting", "scenery", "weather"):
         yield from ((kind, value) for value in _of_the_scene(scene, kind))
 
 
 def _fitting(mention: Mention, scene: Scene) -> list[int]:
-    """The things that a noun may be about: those of which most of its claims are true."""
+    """Return the things that a noun may name: those for which most of its claims are true."""
     fits = {
         i: sum(_true_of(said, mention, thing, scene) for said in mention.said)
         for i, thing in enumerate(scene.things)
@@ -167,7 +170,7 @@ def _fitting(mention: Mention, scene: Scene) -> list[int]:
     return [i for i, fit in fits.items() if fit == max(fits.values())]
 
 
-def _true_of(said: Parsed, mention: Mention, thing: Thing, scene: Scene) -> bool:
+def _true_of(said: ParsedClaim, mention: Mention, thing: Thing, scene: Scene) -> bool:
     if said.kind == "count":
         together = sum(other.count for other in scene.things if other.category in mention.categories)
         return not said.values.isdisjoint((str(thing.count), str(together)))

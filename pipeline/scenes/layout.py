@@ -1,4 +1,4 @@
-"""Where the things of a scene are: boxes that keep clear of each other and stand on their ground."""
+"""Layout of a scene: boxes of things that do not overlap much and stand on their ground."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.scenes.facts import DIGITS, Box, Thing, around, overlap, related
-from pipeline.scenes.world import BY_COUNT, BY_OBJECTS, CATEGORIES, SIZES
+from pipeline.scenes.scene_facts import DIGITS, Box, Thing, bounding_box, overlap, relation_holds
+from pipeline.scenes.scene_world import BY_COUNT, BY_OBJECTS, CATEGORIES, SIZES
 
-TRIES = 8  # positions of one thing
-HALVES = {"left_of": (0.0, 0.5), "right_of": (0.5, 0.0)}  # where the first and the second thing are looked for
+TRIES = 8  # positions to try for one thing
+HALVES = {"left_of": (0.0, 0.5), "right_of": (0.5, 0.0)}  # left edges of the halves for the first and the second thing
 DEPTHS = {"in_front_of": ("near", "far"), "behind": ("far", "near")}
 
 
 def place(
     rng: np.random.Generator, things: Sequence[Thing], arrangement: str, horizon: float, shore: float, scale: float
 ) -> list[Thing]:
-    """The same things with boxes that keep clear of each other and of the picture's edge; [] if they do not fit.
+    """Return the things with boxes that keep clear of each other and of the image's edge; [] if they do not fit.
 
-    `arrangement` is the relation from the first thing to the second, "" where there is no second; `scale` makes all
-    things smaller than they would be.
+    `arrangement` is the relation from the first thing to the second, "" without a second. `scale` multiplies all sizes.
     """
     placed: list[Thing] = []
     for i, thing in enumerate(things):
@@ -31,8 +30,8 @@ def place(
         unit *= BY_OBJECTS[len(things)] * BY_COUNT[thing.count]
         for _ in range(TRIES):
             boxes = _boxes(rng, thing, unit, horizon, shore, start, depth)
-            here = replace(thing, boxes=tuple(boxes), box=around(boxes)) if boxes else thing
-            arranged = boxes and (len(placed) != 1 or related(arrangement, placed[0], here))
+            here = replace(thing, boxes=tuple(boxes), box=bounding_box(boxes)) if boxes else thing
+            arranged = boxes and (len(placed) != 1 or relation_holds(arrangement, placed[0], here))
             if arranged and all(_clear(mine, other) for mine in boxes for t in placed for other in t.boxes):
                 placed.append(here)
                 break
@@ -42,7 +41,7 @@ def place(
 
 
 def _clear(a: Box, b: Box) -> bool:
-    """Whether neither of two objects hides much of the other or seems to stand on it."""
+    """Return whether neither of two objects hides much of the other or appears to stand on it."""
     far, near = (a, b) if a[3] < b[3] else (b, a)
     if min(a[2], b[2]) - max(a[0], b[0]) < 0.0:
         return True
@@ -53,9 +52,9 @@ def _clear(a: Box, b: Box) -> bool:
 def _boxes(
     rng: np.random.Generator, thing: Thing, scale: float, horizon: float, shore: float, start: float, depth: str
 ) -> list[Box]:
-    """One random position: a box for each object, or [] if one leaves the picture or floats above its ground.
+    """Return one random position: a box per object, or [] if one leaves the image or floats above its ground.
 
-    `start`: the half of the picture, from there on, or -1: anywhere. `depth`: near, far, or "": either.
+    `start`: left edge of the half of the image to use, or -1 for all of it. `depth`: near, far, or "" for either.
     """
     left, right, top = (scale * reach for reach in CATEGORIES[thing.category].poses[thing.pose])
     if thing.facing == "left":

@@ -1,18 +1,18 @@
-"""What any sentence in the annotators' vocabulary claims; every text can be parsed.
+"""Parser of captions into claims, for the vocabulary of the simulated annotators; it accepts every text.
 
-The lexicon is built from the annotators' own words (words.py), so that the two cannot differ; the longest phrase wins
-("hot air balloon", "under a gray sky", "lying down"). Attachment:
+The lexicon is built from the annotators' own words (scene_words.py), so that the two cannot differ. The longest phrase
+wins ("hot air balloon", "under a gray sky", "lying down"). Attachment:
 
-- Attributes and numbers belong to the next noun; before a garment to its wearer; after "is" or "are" to the subject.
-  Without a noun ("a dog on the red") they claim that something in the picture is so; before a word for the place ("a
-  red barn", "some trees") they claim nothing.
-- A noun claims its category and a number: that given, else one, or at least two in the plural. A noun for several
+- Attributes and numbers belong to the next noun. Before a garment they belong to its wearer, after "is" or "are" to the
+  subject. Without a noun ("a dog on the red") they claim that something in the image has the attribute. Before a word
+  for the place ("a red barn", "some trees") they claim nothing.
+- A noun claims its category and a number: the given one, else one, or at least two in the plural. A noun for several
   categories ("animal") claims one of them; a "person" may be a child.
-- A verb belongs to the nouns just named, all of them where "and" joins them; after "is" or "are" to the subject. Its
-  first word is enough ("eating"). Of several poses it claims those that the category has ("floating": a boat sails, a
-  balloon flies).
-- Words for a place claim all settings in which annotators use them ("on the sand": beach or desert); landmarks claim
-  themselves only; words for the sky claim the weather, or sunset or night.
+- A verb belongs to the nouns before it, to all of them if "and" joins them. After "is" or "are" it belongs to the
+  subject. Its first word is enough ("eating"). Of several poses it claims those that the category has ("floating": a
+  boat sails, a balloon flies).
+- Words for a place claim all settings in which annotators use them ("on the sand": beach or desert). Landmarks claim
+  only themselves. Words for the sky claim the weather, or sunset or night.
 - Other words claim nothing and are counted.
 """
 
@@ -23,10 +23,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from pipeline.scenes import words as w
-from pipeline.scenes.world import CATEGORIES, GRASSY, PALETTE
+from pipeline.scenes import scene_words as w
+from pipeline.scenes.scene_world import CATEGORIES, GRASSY, PALETTE
 
-MOST = 9  # objects in a picture: three things, up to three of each
+MOST = 9  # objects in an image: three things, up to three of each
 ATTRIBUTES = ("colour", "pattern", "size", "count")
 WORN = ("colour", "pattern")
 _GLUE = """
@@ -35,11 +35,11 @@ _GLUE = """
 """
 GLUE = frozenset(_GLUE.split())
 ARTICLES = ("a", "an")
-CARRIED_OVER = ("and", "of")  # may be between an attribute and its noun: red and white dog
+CARRIED_OVER = ("and", "of")  # words that may stand between an attribute and its noun: red and white dog
 
 
-class Parsed(NamedTuple):
-    """One claim: a fact of this kind is among `values`, more than one where the words leave it open.
+class ParsedClaim(NamedTuple):
+    """Claim that a fact of this kind is among `values`; several values if the words are ambiguous.
 
     Kinds: category, count, colour, pattern, size, action; of the scene: setting, scenery, weather.
     """
@@ -48,42 +48,42 @@ class Parsed(NamedTuple):
     values: frozenset[str]
 
 
-Spoken = tuple[Parsed, range]
-"""A claim and the numbers of the words that make it."""
+Spoken = tuple[ParsedClaim, range]
+"""Claim, with the indices of its words."""
 T = TypeVar("T")
 
 
 class Mention(NamedTuple):
-    """What one noun names: objects of one of `categories`, and all claims about them, the category included."""
+    """Objects that one noun names: their possible `categories`, and all claims about them, including the category."""
 
     categories: frozenset[str]
-    said: tuple[Parsed, ...]
+    said: tuple[ParsedClaim, ...]
 
 
 class ParsedCaption(NamedTuple):
-    """All claims of a sentence, each once, and how many of its words are not in the annotators' vocabulary."""
+    """All claims of a sentence, each once, with the number of its words and of its unknown words."""
 
     mentions: tuple[Mention, ...]
-    relations: tuple[tuple[str, int, int], ...]  # a relation of facts.py from one mention to another
-    scene: tuple[Parsed, ...]
-    loose: tuple[Parsed, ...]  # attributes and verbs of something that is not named
+    relations: tuple[tuple[str, int, int], ...]  # a relation of scene_facts.py from one mention to another
+    scene: tuple[ParsedClaim, ...]
+    loose: tuple[ParsedClaim, ...]  # attributes and verbs of unnamed objects
     words: int
     unknown: int
 
 
-class Token(NamedTuple):
-    """A phrase and what it can claim; `what` is glue, noun, garment, verb, relation or a kind of claim."""
+class LexiconEntry(NamedTuple):
+    """Phrase's meaning; `what` is glue, noun, garment, verb, relation or a kind of claim."""
 
     what: str
     values: frozenset[str] = frozenset()
     plural: bool = False
-    size: str = ""  # that a noun implies: a puppy is a small dog
+    size: str = ""  # size that a noun implies: a puppy is a small dog
 
 
 @lru_cache(maxsize=1 << 16)
-def parse(text: str) -> ParsedCaption:
-    """What a caption claims; case and punctuation do not matter."""
-    words = words_of(text)
+def parse_scene_caption(text: str) -> ParsedCaption:
+    """Return the claims of a caption; case and punctuation do not matter."""
+    words = split_words(text)
     parser = _parsed(words)
     mentions = tuple(Mention(categories, tuple(said)) for categories, said in parser.mentions)
     unknown = sum(word not in _known() for word in words)
@@ -92,9 +92,9 @@ def parse(text: str) -> ParsedCaption:
     )
 
 
-def said_by(text: str) -> dict[tuple[Any, ...], set[int]]:
-    """The words that make each claim, as numbers of those that `words_of` finds; claims are as `verdicts` has them."""
-    parser = _parsed(words_of(text))
+def words_of_claims(text: str) -> dict[tuple[Any, ...], set[int]]:
+    """Return for each claim the indices of its words in `split_words(text)`; claims are as in `check_claims`."""
+    parser = _parsed(split_words(text))
     found: dict[tuple[Any, ...], set[int]] = {}
     for loose in (parser.loose, parser.scene):
         found.update({tuple(claim): words for claim, words in loose.items()})
@@ -106,8 +106,8 @@ def said_by(text: str) -> dict[tuple[Any, ...], set[int]]:
     return found
 
 
-def words_of(text: str) -> list[str]:
-    """A text's words, in small letters."""
+def split_words(text: str) -> list[str]:
+    """Return the words of a text, in lower case."""
     return re.findall(r"[^\W_]+", text.lower())
 
 
@@ -120,30 +120,32 @@ def _parsed(words: list[str]) -> _Parser:
 
 
 class _Parser:
-    """What has been parsed so far: claims, each with the numbers of the words that make it."""
+    """State of the parser: the claims so far, each with the indices of its words."""
 
     def __init__(self) -> None:
-        self.mentions: list[tuple[frozenset[str], dict[Parsed, set[int]]]] = []  # categories, and what is said of them
+        self.mentions: list[
+            tuple[frozenset[str], dict[ParsedClaim, set[int]]]
+        ] = []  # categories, and the claims about them
         self.relations: dict[tuple[str, int, int], set[int]] = {}
-        self.scene: dict[Parsed, set[int]] = {}
-        self.loose: dict[Parsed, set[int]] = {}
-        self.place = range(0)  # of the phrase that is read
+        self.scene: dict[ParsedClaim, set[int]] = {}
+        self.loose: dict[ParsedClaim, set[int]] = {}
+        self.place = range(0)  # indices of the current phrase's words
         self.subject: list[int] = []  # the first mentions of this clause
-        self.group: list[int] = []  # the mentions just said; the same list as `subject` while these are the first
-        self.article = range(0)  # of the next noun: it says that there is one
-        self.waiting: list[Spoken] = []  # attributes, for their noun
-        self.relation = ("", range(0))  # waits for the noun that it leads to
-        self.joined = False  # by an "and", and no noun since
-        self.copula = False  # "is" or "are" is said of the subject, and nothing since that it is
-        self.predicated = False  # this clause has said what its subject is
+        self.group: list[int] = []  # the last mentions; the same list as `subject` while these are the first
+        self.article = range(0)  # index of the next noun's article, which claims that there is one
+        self.waiting: list[Spoken] = []  # attributes that wait for their noun
+        self.relation = ("", range(0))  # relation that waits for its second noun
+        self.joined = False  # an "and" was read, and no noun since
+        self.copula = False  # "is" or "are" was read after the subject, and no predicate since
+        self.predicated = False  # the clause has a predicate
 
-    def take(self, token: Token, place: range) -> None:
-        """Read one more phrase, the words of these numbers."""
+    def take(self, token: LexiconEntry, place: range) -> None:
+        """Parse one more phrase; `place` holds the indices of its words."""
         self.place = place
         if token.what == "glue":
             self._glue(*token.values)
         elif token.what in ATTRIBUTES:
-            self.waiting.append((Parsed(token.what, token.values), place))
+            self.waiting.append((ParsedClaim(token.what, token.values), place))
         elif token.what == "noun":
             self._noun(token)
         elif token.what == "garment":
@@ -158,12 +160,12 @@ class _Parser:
             self.waiting = []
             self._turn()
             if token.values:
-                _add(self.scene, [(Parsed(token.what, token.values), place)])
+                _add(self.scene, [(ParsedClaim(token.what, token.values), place)])
         if token.what not in ("glue", *ATTRIBUTES):
             self.article = range(0)
 
     def settle(self) -> None:
-        """No noun comes for the attributes that wait: after "is" they are the subject's, else of something unnamed."""
+        """Attach pending attributes when no noun follows: to the subject after "is", else to an unnamed object."""
         if self.copula and self.waiting:
             self._say(self.subject, self.waiting)
             self.copula, self.predicated = False, True
@@ -180,14 +182,14 @@ class _Parser:
         elif word in ("is", "are") and self.subject:
             self.copula, self.group = True, self.subject
 
-    def _noun(self, token: Token) -> None:
+    def _noun(self, token: LexiconEntry) -> None:
         here = len(self.mentions)
         self.mentions.append((token.values, {}))
         number = frozenset("1") if not token.plural else _at_least(2)
-        implied = [(Parsed("size", frozenset((token.size,))), self.place)] if token.size else []
+        implied = [(ParsedClaim("size", frozenset((token.size,))), self.place)] if token.size else []
         if not any(said.kind == "count" for said, _ in self.waiting):
-            implied.append((Parsed("count", number), self.article or self.place))
-        self._say([here], [(Parsed("category", token.values), self.place), *implied, *self.waiting])
+            implied.append((ParsedClaim("count", number), self.article or self.place))
+        self._say([here], [(ParsedClaim("category", token.values), self.place), *implied, *self.waiting])
         if self.joined and self.group and not self.predicated:
             self.group.append(here)
         else:
@@ -195,7 +197,7 @@ class _Parser:
             if relation:
                 _add(self.relations, (((relation, before, here), place) for before in self.group))
             self.group = [here]
-            if not self.subject or self.joined:  # an "and" after a predicate begins a clause: … is running and a dog …
+            if not self.subject or self.joined:  # "and" after a predicate begins a clause: … is running and a dog …
                 self.subject, self.predicated = self.group, False
         self.waiting, self.relation, self.joined, self.copula = [], ("", range(0)), False, False
 
@@ -210,17 +212,17 @@ class _Parser:
         else:
             _add(self.loose, worn)
 
-    def _verb(self, token: Token) -> None:
+    def _verb(self, token: LexiconEntry) -> None:
         group = self.group
         self._turn()
         for i in group:
             poses = {pose for category in self.mentions[i][0] for pose in CATEGORIES[category].poses}
-            self._say([i], [(Parsed("action", token.values & poses or token.values), self.place)])
+            self._say([i], [(ParsedClaim("action", token.values & poses or token.values), self.place)])
         if not group:
-            _add(self.loose, [(Parsed("action", token.values), self.place)])
+            _add(self.loose, [(ParsedClaim("action", token.values), self.place)])
 
     def _turn(self) -> None:
-        """What comes now is neither noun nor attribute."""
+        """End the current noun phrase: the next phrase is neither noun nor attribute."""
         self.settle()
         if self.copula:
             self.copula, self.predicated = False, True
@@ -236,8 +238,8 @@ def _add(to: dict[T, set[int]], said: Iterable[tuple[T, range]]) -> None:
         to.setdefault(claim, set()).update(words)
 
 
-def _tokens(words: list[str]) -> Iterator[tuple[Token, range]]:
-    """The longest phrases from left to right, each with the numbers of its words; unknown words are passed over."""
+def _tokens(words: list[str]) -> Iterator[tuple[LexiconEntry, range]]:
+    """Yield the longest phrases from left to right, each with the indices of its words; unknown words are skipped."""
     lexicon = _lexicon()
     longest = max(map(len, lexicon))
     start = 0
@@ -252,18 +254,18 @@ def _tokens(words: list[str]) -> Iterator[tuple[Token, range]]:
 
 
 @cache
-def _lexicon() -> dict[tuple[str, ...], Token]:
-    """Every phrase that claims something or holds a sentence together."""
+def _lexicon() -> dict[tuple[str, ...], LexiconEntry]:
+    """Return every phrase that makes a claim or joins the parts of a sentence."""
     found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
     for what, words, value in _entries():
         found.setdefault((what, tuple(words)), set()).add(value)
-    phrases = {words: Token(what, frozenset(values)) for (what, words), values in found.items()}
-    phrases[("sky",)] = Token("weather")  # claims nothing, but its colour is no object's
+    phrases = {words: LexiconEntry(what, frozenset(values)) for (what, words), values in found.items()}
+    phrases[("sky",)] = LexiconEntry("weather")  # claims nothing, so that its colour belongs to no object
     return phrases | _nouns()
 
 
 def _entries() -> Iterator[tuple[str, list[str], str]]:
-    """What a phrase is, its words, and one value that it may mean; a later entry replaces one of another kind."""
+    """Yield a phrase's kind, its words, and one possible value; a later entry replaces one of another kind."""
     yield from (("glue", [word], word) for word in GLUE)
     yield from (("relation", text.split(), name) for text, name, _ in w.RELATIONS if name)
     yield from (("garment", [word], word) for pair in w.GARMENT_PLURALS.items() for word in pair)
@@ -283,7 +285,7 @@ def _entries() -> Iterator[tuple[str, list[str], str]]:
         for text, _, landmark in places:
             yield ("scenery", _bare(text), landmark) if landmark else ("setting", _bare(text), setting)
     yield from (("setting", _bare(text), setting) for setting, texts in w.SCENES.items() for text in texts)
-    # annotators mention a farm's grass only where it is eaten, but it is drawn there
+    # annotators mention a farm's grass only if an animal eats it, but every farm has grass
     yield from (("setting", ["grass"], setting) for setting in GRASSY)
     for (weather, light), texts in (*w.WEATHER.items(), *w.IT_IS.items()):
         value = weather if light == "day" else light
@@ -294,8 +296,8 @@ def _entries() -> Iterator[tuple[str, list[str], str]]:
                 yield "weather", ["sky", "is", *words[:-1]], value
 
 
-def _nouns() -> dict[tuple[str, ...], Token]:
-    tokens: dict[tuple[str, ...], Token] = {}
+def _nouns() -> dict[tuple[str, ...], LexiconEntry]:
+    tokens: dict[tuple[str, ...], LexiconEntry] = {}
     for category, nouns in w.NOUNS.items():
         for noun in nouns:
             for text in (noun.singular, noun.plural):
@@ -303,13 +305,13 @@ def _nouns() -> dict[tuple[str, ...], Token]:
                 categories = frozenset((category,)) | (tokens[words].values if words in tokens else frozenset())
                 if noun.kind == "person":
                     categories |= {name for name, other in CATEGORIES.items() if other.kind == "child"}
-                # sheep: one, unless a number is said
-                tokens[words] = Token("noun", categories, text != noun.singular, noun.size)
+                # "sheep" is singular unless a number is given
+                tokens[words] = LexiconEntry("noun", categories, text != noun.singular, noun.size)
     return tokens
 
 
 def _bare(text: str) -> list[str]:
-    """A phrase's words without the glue before and after them: in front of some trees → trees."""
+    """Return a phrase's words without the glue before and after them: in front of some trees → trees."""
     words = text.split()
     while words[0] in GLUE:
         words.pop(0)
@@ -324,7 +326,7 @@ def _at_least(number: int) -> frozenset[str]:
 
 @cache
 def _known() -> frozenset[str]:
-    """Every word that an annotator may say."""
+    """Return every word of the annotators' vocabulary."""
     texts = [place.text for places in w.PLACES.values() for place in places]
     texts += [text for table in (w.WEATHER, w.IT_IS, w.SCENES) for some in table.values() for text in some]
     return frozenset(word for text in (*texts, *w.PICTURES, *map(" ".join, _lexicon())) for word in text.split())

@@ -1,1 +1,1 @@
-"""Scores of captions: discriminability, naturalness."""
+"""Scores of captions: discriminability, naturalness and others."""

@@ -1,4 +1,4 @@
-"""How much better a caption fits its image than other captions do, and than it fits other images (WTF-RL, Eq. 2)."""
+"""Similarity scores of captions and images, alone and contrasted with other captions and images (WTF-RL, Eq. 2)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Directions = Literal["both", "image_to_text", "text_to_image"]
 Combine = Literal["sum", "mean"]
 
 
-def look(retriever: Retriever | Listener, batch: Batch) -> Tensor:
-    """(B, D): the images of the batch."""
-    return retriever.look(batch) if isinstance(retriever, Retriever) else retriever.see(batch.pooled)
+def encode_batch_images(retriever: Retriever | Listener, batch: Batch) -> Tensor:
+    """Encode the images of the batch, (B, D)."""
+    return retriever.encode_image(batch) if isinstance(retriever, Retriever) else retriever.encode_image(batch.pooled)
 
 
 @dataclass(frozen=True)
-class Similarity:
-    """The cosine of a caption with its image."""
+class CosineScore:
+    """Cosine of a caption and its image."""
 
     retriever: Retriever | Listener
 
@@ -35,14 +35,14 @@ class Similarity:
         return isinstance(self.retriever, Listener) or self.retriever.differentiable
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        return (self.retriever.hear(message) * look(self.retriever, batch)[message.images]).sum(1)
+        return (self.retriever.encode_text(message) * encode_batch_images(self.retriever, batch)[message.images]).sum(1)
 
 
 @dataclass(frozen=True)
 class ClipScore:
-    """2.5 · max(cosine, 0) of a caption with its image (CLIP-S, Hessel et al. 2021)."""
+    """CLIP-S of a caption and its image: 2.5 · max(cosine, 0) (Hessel et al. 2021)."""
 
-    similarity: Similarity
+    similarity: CosineScore
 
     @property
     def differentiable(self) -> bool:
@@ -53,33 +53,34 @@ class ClipScore:
 
 
 @dataclass(frozen=True)
-class Contrastive:
-    """τ · the log-ratio of a caption's fit to its image, to that of other captions with it and of it with other images.
+class ContrastiveScore:
+    """Contrastive score: τ times the log-ratios of a pair's exp(cosine / τ) to the sums over negatives.
 
-    The pair itself is in no denominator (decoupled), so at a small `temperature` τ each direction is the cosine minus
-    that of the hardest negative. The captions are those of the whole batch through the caption's own channel (of
-    several samples per image those of its own number) and through the channels `captions`. The images are those of the
-    batch and those like them that the retriever knows, each once. Where there is no negative, 0.
+    The negatives are other captions with the image, and other images with the caption. The pair itself is in no
+    denominator (decoupled). At a small `temperature` τ, each direction is the cosine minus that of the hardest
+    negative. Negative captions are those of the whole batch through the caption's own channel (sample s against the
+    other images' samples s) and through the channels `captions`. Negative images are those of the batch and their
+    `neighbours` in the retriever, each once. Without a negative the score is 0.
     """
 
     retriever: Retriever | Listener
     captions: tuple[Channel, ...]
     temperature: float
     directions: Directions = "both"
-    combine: Combine = "sum"  # of both directions
-    clamp: float | None = None  # the most that a log-ratio counts, before it is multiplied by τ
+    combine: Combine = "sum"  # combination of both directions
+    clamp: float | None = None  # maximum of a log-ratio before the factor τ
 
     @property
     def differentiable(self) -> bool:
-        return Similarity(self.retriever).differentiable
+        return CosineScore(self.retriever).differentiable
 
-    def among(self, rollouts: Rollouts) -> Score:
-        """The score of this step's captions."""
+    def bind_batch(self, rollouts: Rollouts) -> Score:
+        """Return the score for this step's captions."""
         said = [rollouts.of(channel) for channel in self.captions]
         return _Among(self, tuple(said))
 
     def ratios(self, own: Tensor, others: Tensor, excluded: Tensor) -> Tensor:
-        """(S, B) log-ratios of cosines `own` (S, B) to `others` (S, B, n), but for the `excluded` ones (B, n)."""
+        """Compute log-ratios (S, B) of cosines `own` (S, B) to `others` (S, B, n) without the `excluded` (B, n)."""
         if excluded.shape[1] == 1:
             return torch.zeros_like(own)
         against = (others / self.temperature).masked_fill(excluded, -torch.inf).logsumexp(2)
@@ -89,9 +90,9 @@ class Contrastive:
 
 @dataclass(frozen=True)
 class _Among:
-    """`inner` among the captions `said` in this step."""
+    """The score `inner` with the captions `said` of this step as negatives."""
 
-    inner: Contrastive
+    inner: ContrastiveScore
     said: Sequence[Message]
 
     @property
@@ -100,7 +101,10 @@ class _Among:
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         inner = self.inner
-        heard, seen = self._heard(message), ranks.gathered(look(inner.retriever, batch))  # (B, S, D), (B, D)
+        heard, seen = (
+            self._heard(message),
+            ranks.gather_with_gradient(encode_batch_images(inner.retriever, batch)),
+        )  # (B, S, D), (B, D)
         own = (heard * seen.unsqueeze(1)).sum(2).T  # (S, B)
         found = []
         if inner.directions != "text_to_image":
@@ -113,14 +117,14 @@ class _Among:
         value = inner.temperature * torch.stack(found).sum(0)
         if inner.combine == "mean":
             value = value / len(found)
-        return ranks.own(value, 1).T.flatten()
+        return ranks.own_part(value, 1).T.flatten()
 
     def _heard(self, message: Message) -> Tensor:
-        vectors = self.inner.retriever.hear(message)
-        return ranks.gathered(vectors.view(-1, message.samples, vectors.shape[1]))
+        vectors = self.inner.retriever.encode_text(message)
+        return ranks.gather_with_gradient(vectors.view(-1, message.samples, vectors.shape[1]))
 
     def _captions(self, message: Message, heard: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """(S, B, n) cosines of all captions with each image, and (B, n) which of them is the caption itself."""
+        """Return cosines (S, B, n) of all captions with each image, and a mask (B, n) of the caption itself."""
         itself = torch.eye(len(seen), dtype=torch.bool, device=seen.device)
         cosines, excluded = [torch.einsum("xsd,bd->sbx", heard, seen)], [itself]
         for other in self.said:
@@ -132,8 +136,8 @@ class _Among:
         return torch.cat(cosines, 2), torch.cat(excluded, 1)
 
     def _images(self, batch: Batch, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """(n,) rows and (n, D) vectors of the images of the batch, and of those like them."""
-        retriever, rows = self.inner.retriever, ranks.gathered(batch.images)
+        """Return rows (n,) and vectors (n, D) of the batch's images and of their neighbours."""
+        retriever, rows = self.inner.retriever, ranks.gather_with_gradient(batch.images)
         if not isinstance(retriever, Retriever) or retriever.neighbours is None:
             return rows, seen
         more = retriever.neighbours[rows].flatten()

@@ -1,4 +1,4 @@
-"""Does the listener find the image from the caption, and the caption from the image, among those of the batch?"""
+"""Discriminability: scores of the listener's retrieval of images and captions within the batch."""
 
 from __future__ import annotations
 
@@ -10,34 +10,38 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pipeline.models.listener import Listener
-from pipeline.numbers import Numbers
 from pipeline.protocols import Score
+from pipeline.random import BatchRandom
 from pipeline.runtime import ranks
 from pipeline.types import Batch, Message
 
 
-def by_encoder(listener: Listener, message: Message, batch: Batch) -> Tensor:
-    """(P, S, B, B) cosines: [p, s, i, k] of caption s of image i with image k by the p-th of the listener's encoders,
-    B images of the whole batch."""
-    heard = ranks.gathered(listener.hear(message).view(len(batch), message.samples, -1)).transpose(0, 1)  # (S, B, P·H)
-    seen, parts = ranks.gathered(listener.see(batch.pooled)), listener.parts
+def encoder_similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:
+    """Compute cosines (P, S, B, B) by each of the listener's P encoders, for the B images of the whole batch.
+
+    Element [p, s, i, k] is the cosine of caption s of image i with image k by encoder p.
+    """
+    heard = ranks.gather_with_gradient(listener.encode_text(message).view(len(batch), message.samples, -1)).transpose(
+        0, 1
+    )  # (S, B, P·H)
+    seen, parts = ranks.gather_with_gradient(listener.encode_image(batch.pooled)), listener.parts
     return parts * torch.stack([h @ v.T for h, v in zip(heard.chunk(parts, 2), seen.chunk(parts, 1), strict=True)])
 
 
 def similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:
-    """(S, B, B) cosines: [s, i, k] of caption s of image i with image k, B images of the whole batch."""
-    return by_encoder(listener, message, batch).mean(0)
+    """Compute cosines (S, B, B) over the whole batch: [s, i, k] is caption s of image i with image k."""
+    return encoder_similarities(listener, message, batch).mean(0)
 
 
 def _per_caption(by_sample: Tensor) -> Tensor:
-    return ranks.own(by_sample, 1).T.flatten()  # (S, B) → (b·S,) of the b images here, image-major as messages are
+    return ranks.own_part(by_sample, 1).T.flatten()  # (S, B) → (b·S,): this rank's b images, image-major like messages
 
 
 @dataclass(frozen=True)
 class Hinge:
-    """Minus the sum of both hinges (PSST Eq. 4; Faghri et al. 2018): against other images, and other captions.
+    """Minus the sum of the hinge losses over negative images and negative captions (PSST Eq. 4; Faghri et al. 2018).
 
-    `negatives`: the hardest of the batch, or the mean over all of it.
+    `negatives` selects the hardest negative of the batch, or the mean over all negatives.
     """
 
     listener: Listener
@@ -49,7 +53,7 @@ class Hinge:
         return _per_caption(-self.losses(similarities(self.listener, message, batch)))
 
     def losses(self, cosines: Tensor) -> Tensor:
-        """(S, B) losses from `cosines` (S, B, B); a batch of one image has nothing to be mistaken for and gives 0."""
+        """Compute losses (S, B) from `cosines` (S, B, B); a batch of one image has no negatives and gives 0."""
         own = cosines.diagonal(dim1=1, dim2=2)  # (S, B)
         others = ~torch.eye(cosines.shape[-1], dtype=torch.bool, device=cosines.device)
         images = F.relu(self.margin - own.unsqueeze(2) + cosines) * others
@@ -61,10 +65,10 @@ class Hinge:
 
 @dataclass(frozen=True)
 class InfoNCE:
-    """Log-probability of the image given the caption plus that of the caption given the image, among the batch.
+    """Log-probability of the image given the caption plus that of the caption given the image, within the batch.
 
-    Cosines are divided by `temperature` (van den Oord et al. 2018; CLIP). Of a pair each encoder has its own, and the
-    score is their mean: each learns all it can, and together they find more than if they had learned as one.
+    Cosines are divided by `temperature` (van den Oord et al. 2018; CLIP). With the encoder `pair`, each encoder has its
+    own score, and the result is their mean: separate training retrieves better than training on the mean cosine.
     """
 
     listener: Listener
@@ -72,18 +76,18 @@ class InfoNCE:
     differentiable = True
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        logits = by_encoder(self.listener, message, batch) / self.temperature
+        logits = encoder_similarities(self.listener, message, batch) / self.temperature
         image = logits.log_softmax(3).diagonal(dim1=2, dim2=3)
         caption = logits.log_softmax(2).diagonal(dim1=2, dim2=3)
         return _per_caption((image + caption).mean(0))
 
 
-class Recovering(nn.Module):
-    """The hardest-negative hinge that does not stay in its collapse, where every cosine is alike (loss 2·margin).
+class CollapseRecovery(nn.Module):
+    """The hardest-negative hinge with recovery from collapse, in which all cosines are equal (loss 2·margin).
 
-    It begins with the hinge over all negatives for `warmup` steps; and when the mean hardest loss of a batch has
-    lain within `width` of 2·margin for `patience` steps, it goes back to all negatives for `steps` more. (Collapse:
-    DiscCaptioning#11, vsepp#27, where it shows as a loss stuck at 2·B·margin.) Evaluating does not count as a step.
+    The first `warmup` steps use all negatives. When the mean hardest loss has stayed within a relative `width` of
+    2·margin for `patience` steps, the next `steps` steps use all negatives again. Evaluation does not count as a step.
+    Reports of the collapse, as a loss constant at 2·B·margin: DiscCaptioning#11, vsepp#27.
     """
 
     differentiable = True
@@ -96,8 +100,8 @@ class Recovering(nn.Module):
         self.hardest = hinge
         self.all = Hinge(hinge.listener, hinge.margin, "all")
         self.patience, self.steps, self.width = patience, steps, width
-        self.register_buffer("collapsed", torch.zeros((), dtype=torch.int64))  # steps in the plateau, in a row
-        self.register_buffer("easy", torch.tensor(warmup))  # steps left over all negatives
+        self.register_buffer("collapsed", torch.zeros((), dtype=torch.int64))  # consecutive steps in the plateau
+        self.register_buffer("easy", torch.tensor(warmup))  # remaining steps with all negatives
         self.register_buffer("recoveries", torch.zeros((), dtype=torch.int64))
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
@@ -116,11 +120,11 @@ class Recovering(nn.Module):
         self.easy.copy_(torch.where(recover, self.steps, (self.easy - 1).clamp(min=0)))
 
 
-class Dropping(nn.Module):
-    """A score of captions and images of which a learning listener gets a part, so that it learns not to need the rest.
+class InputDropout(nn.Module):
+    """Dropout on the inputs of `score` while a listener is trained, as regularisation.
 
-    Of image vectors a share `vector` of the numbers is 0, the others being scaled up; of the words a share `words` is
-    UNK, the id `unk`. The numbers come from torch's own stream, by the caption's place in the whole batch.
+    A share `vector` of the elements of image vectors is set to 0, and the others are scaled up. A share `words` of the
+    tokens is replaced by UNK, the id `unk`. Random numbers come from torch's default generator, for the whole batch.
     """
 
     differentiable = True
@@ -131,7 +135,7 @@ class Dropping(nn.Module):
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         if torch.is_grad_enabled():
-            numbers, keep = Numbers(batch, None), 1 - self.vector
+            numbers, keep = BatchRandom(batch, None), 1 - self.vector
             pooled = batch.pooled * (numbers.like(batch.pooled) < keep) / keep
             lost = (numbers.like(message.tokens.to(pooled.dtype)) < self.words) & (message.tokens > 0)
             batch = replace(batch, pooled=pooled)

@@ -1,4 +1,4 @@
-"""Does the caption read like the human ones?"""
+"""Naturalness: CIDEr-D against human captions, and the constant score of human captions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.types import Batch, Message
 
 
 @dataclass(frozen=True)
-class Cider:
+class CiderScore:
     """CIDEr-D (×10) against the image's human captions; not differentiable."""
 
     scorer: CiderD
@@ -24,15 +24,15 @@ class Cider:
         tokens, images = message.tokens, batch.images[message.images]
         if self.scorer.frequencies == "train" or ranks.size() == 1:
             return self.scorer(tokens, images)
-        tokens = F.pad(tokens, (0, ranks.most(tokens.shape[1], tokens.device) - tokens.shape[1]))
-        return ranks.own(
-            self.scorer(ranks.gathered(tokens), ranks.gathered(images))
-        )  # the whole batch are the documents
+        tokens = F.pad(tokens, (0, ranks.all_max(tokens.shape[1], tokens.device) - tokens.shape[1]))
+        return ranks.own_part(
+            self.scorer(ranks.gather_with_gradient(tokens), ranks.gather_with_gradient(images))
+        )  # document frequencies are counted over the whole batch
 
 
 @dataclass(frozen=True)
-class Given:
-    """1 for every caption: with words forced on the speaker, its score-function surrogate is the cross-entropy."""
+class HumanCaption:
+    """The constant 1: over forced tokens, its score-function surrogate is the cross-entropy."""
 
     differentiable = False
 

@@ -1,4 +1,4 @@
-"""Any mix of the field's metrics as one score (Liu et al. 2017: BCMR, SPICE, SPIDEr)."""
+"""Weighted sums of caption metrics as one score (Liu et al. 2017: BCMR, SPICE, SPIDEr)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
-from pipeline.metrics.overlap import bleu, rouge_l
-from pipeline.metrics.texts import TextMetric, Texts, check
+from pipeline.metrics.overlap import bleu_per_caption, rouge_l
+from pipeline.metrics.text_rewards import TextMetric, TextScorer, check_text_metric
 from pipeline.protocols import Score
 from pipeline.ranges import Weight
-from pipeline.scores.naturalness import Cider
+from pipeline.scores.naturalness import CiderScore
 from pipeline.types import Batch, Message
 
 Metric = Literal["CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"]
@@ -31,8 +31,8 @@ MIXES: dict[Mix, dict[Metric, float]] = {
 
 
 @dataclass(frozen=True)
-class Bleu:
-    """The sum of BLEU-1 … BLEU-4, each times its weight, on the words that CIDEr-D counts."""
+class BleuScore:
+    """The weighted sum of BLEU-1 … BLEU-4, on the words that CIDEr-D counts."""
 
     scorer: CiderD
     weights: tuple[float, ...]
@@ -40,12 +40,12 @@ class Bleu:
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         words, human = self.scorer.side_by_side(message.tokens, batch.images[message.images])
-        found = bleu(words, human)
+        found = bleu_per_caption(words, human)
         return (found * found.new_tensor(self.weights).unsqueeze(1)).sum(0).to(self.scorer.idf.dtype)
 
 
 @dataclass(frozen=True)
-class RougeL:
+class RougeLScore:
     """ROUGE-L on the words that CIDEr-D counts."""
 
     scorer: CiderD
@@ -57,11 +57,11 @@ class RougeL:
 
 
 @dataclass(frozen=True)
-class OfText:
-    """METEOR or SPICE of what the caption reads like; on a GPU the captions have to be fetched for it."""
+class TextScore:
+    """METEOR or SPICE of the caption's text; on a GPU, the tokens must first be copied to the CPU."""
 
     metric: TextMetric
-    texts: Texts
+    texts: TextScorer
     differentiable = False
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
@@ -69,8 +69,8 @@ class OfText:
 
 
 @dataclass(frozen=True)
-class Weighted:
-    """The sum of scores, each times its weight."""
+class WeightedSum:
+    """The weighted sum of scores."""
 
     parts: tuple[tuple[float, Score], ...]
 
@@ -82,24 +82,24 @@ class Weighted:
         return torch.stack([weight * score(message, batch) for weight, score in self.parts]).sum(0)
 
 
-def mixed(mix: Mix | Mapping[Metric, float], cider: CiderD, texts: Texts) -> Score:
-    """The score that `mix` names or weighs: CIDEr-D ×10, all others 0 … 1.
+def mix_metrics(mix: Mix | Mapping[Metric, float], cider: CiderD, texts: TextScorer) -> Score:
+    """Build the score that `mix` names, or the sum with the weights of `mix`: CIDEr-D ×10, all others 0 … 1.
 
-    Raises UserError where nothing has a weight, or a metric's program is not there.
+    Raises UserError where no metric has a weight, or a metric's program is missing.
     """
     weights = {metric: weight for metric, weight in (MIXES[mix] if isinstance(mix, str) else mix).items() if weight}
     if not weights:
         raise UserError(f"reward: no metric has a weight; give some one, as in {{CIDEr: 1, {BLEU[3]}: 0.5}}")
     parts: list[tuple[float, Score]] = []
     if "CIDEr" in weights:
-        parts.append((weights["CIDEr"], Cider(cider)))
+        parts.append((weights["CIDEr"], CiderScore(cider)))
     if weights.keys() & set(BLEU):
-        parts.append((1.0, Bleu(cider, tuple(float(weights.get(name, 0)) for name in BLEU))))
+        parts.append((1.0, BleuScore(cider, tuple(float(weights.get(name, 0)) for name in BLEU))))
     if "ROUGE-L" in weights:
-        parts.append((weights["ROUGE-L"], RougeL(cider)))
+        parts.append((weights["ROUGE-L"], RougeLScore(cider)))
     text_metrics: tuple[TextMetric, ...] = ("METEOR", "SPICE")
     for metric in text_metrics:
         if metric in weights:
-            check(metric)
-            parts.append((weights[metric], OfText(metric, texts)))
-    return parts[0][1] if len(parts) == 1 and parts[0][0] == 1 else Weighted(tuple(parts))
+            check_text_metric(metric)
+            parts.append((weights[metric], TextScore(metric, texts)))
+    return parts[0][1] if len(parts) == 1 and parts[0][0] == 1 else WeightedSum(tuple(parts))

@@ -1,1 +1,1 @@
-"""People judge captions: both tasks of the PSST paper as pages for raters, and what their answers say."""
+"""Human evaluation of captions: both tasks of the PSST paper as pages for raters, and the analysis of their answers."""

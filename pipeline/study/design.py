@@ -1,7 +1,7 @@
-"""Who is asked what: questions on sheets, each answered by several raters, and no pair of images twice on a sheet.
+"""Design of a study: sheets of questions, each question for several raters, no pair of images twice on a sheet.
 
-A sheet is what one rater answers. Every method stands equally often on a sheet, the right image of a question is on the
-left for half of its raters (rounded), and so it is for half of a sheet's questions.
+A sheet holds the questions of one rater. Every method appears equally often on a sheet. The right image of a question
+is on the left for half of its raters (rounded), and for half of a sheet's questions.
 """
 
 from __future__ import annotations
@@ -18,83 +18,84 @@ Task = Literal["retrieval", "naturalness"]
 RETRIEVAL: Task = "retrieval"
 NATURALNESS: Task = "naturalness"
 TASKS = (RETRIEVAL, NATURALNESS)
-PEOPLE = "human"  # whose caption is one of a person
+PEOPLE = "human"  # the name of human captions among methods
 KEY = "key.json"
-SERVED = "/data/local-files/?d=images/"  # where Label Studio serves pictures from its disk
-QUALIFICATION, PASSED = 10, 9  # rounds, and how many must be right: at random one rater in a hundred passes
+SERVED = "/data/local-files/?d=images/"  # the path under which Label Studio serves pictures from its disk
+QUALIFICATION, PASSED = 10, 9  # rounds, and right answers needed: one rater in a hundred passes at random
 
 
 @dataclass(frozen=True)
-class Design:
-    """What is asked of how many; the defaults are the paper's."""
+class StudyDesign:
+    """The sizes and settings of a study; the defaults are the paper's."""
 
-    pairs: int = 300  # images of the naturalness task, too
-    raters: int = 5  # of each question
-    rounds: int = 50  # of one rater
-    methods: tuple[str, ...] = ()  # none: those of the paper that were run
+    pairs: int = 300  # also the number of images of the naturalness task
+    raters: int = 5  # per question
+    rounds: int = 50  # per rater
+    methods: tuple[str, ...] = ()  # empty: those of the paper that were run
     reference: str | None = None  # of the naturalness task; None: ST-Multinomial, or the first method
-    cider: float | None = None  # of the methods in the retrieval task; None: the highest that all reach
-    score: float | None = None  # in the naturalness task, in %; None: the highest that all reach
+    # validation CIDEr of the methods in the retrieval task; None: the highest that all reach
+    cider: float | None = None
+    score: float | None = None  # validation score in the naturalness task, in %; None: the highest that all reach
     seed: int = 0
 
 
 @dataclass(frozen=True)
-class Question:
-    """One caption and two images, or one image and two captions.
+class StudyQuestion:
+    """A question: one caption and two images, or one image and two captions.
 
-    `options` are file names of images or texts; the first is the right image, or the caption of the method that is
-    compared, the second the distractor, or the caption of the reference.
+    `options` are file names of images, or texts. The first is the right image or the compared method's caption; the
+    second is the distractor or the reference's caption.
     """
 
     name: str
     task: Task
     shown: str  # the caption, or the image's file name
     options: tuple[str, str]
-    subject: int  # the image that it is about; questions about one image are one cluster
-    methods: tuple[str, ...] = ()  # whose caption it is; none in the qualification
+    subject: int  # row of its image; questions about one image form one cluster
+    methods: tuple[str, ...] = ()  # the methods that generated the caption; empty in the qualification
 
 
 @dataclass(frozen=True)
-class Round:
-    """A question as one rater sees it: the options from left to right."""
+class StudyRound:
+    """A question as shown to one rater: the options from left to right."""
 
-    question: Question
+    question: StudyQuestion
     options: tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """What one rater answers, the qualification first, and the codes that the page shows at its end."""
+    """The rounds of one rater, the qualification first, and the codes that the page shows at its end."""
 
     name: str
     task: Task
-    qualification: tuple[Round, ...]
-    rounds: tuple[Round, ...]
+    qualification: tuple[StudyRound, ...]
+    rounds: tuple[StudyRound, ...]
     completion_code: str
     screen_out_code: str
 
 
 def lay_out(
-    questions: Sequence[Question],
-    qualification: Sequence[Question],
+    questions: Sequence[StudyQuestion],
+    qualification: Sequence[StudyQuestion],
     methods: Sequence[str],
     raters: int,
     rounds: int,
     seed: int,
 ) -> list[Sheet]:
-    """Sheets of at most `rounds` questions of one task, on which each question stands `raters` times.
+    """Distribute the questions of one task to sheets of at most `rounds`, each question to `raters` sheets.
 
-    A Latin square: the questions about the n-th image go to the sheets n, n + 1, … of its block, one each, by the
-    place of their first method in `methods`.
+    The design is a Latin square. The questions about the n-th image go to the sheets n, n + 1, … of its block, one
+    each. Their order is that of their first methods in `methods`.
     """
     draw = np.random.default_rng([seed, TASKS.index(questions[0].task)])
-    about: dict[int, list[Question]] = {}
+    about: dict[int, list[StudyQuestion]] = {}
     for question in questions:
         about.setdefault(question.subject, []).append(question)
     subjects = draw.permutation(list(about))
     sheets = []
     for block in np.array_split(subjects, -(-len(subjects) // rounds)):
-        slots: list[list[Question]] = [[] for _ in methods]
+        slots: list[list[StudyQuestion]] = [[] for _ in methods]
         for n, subject in enumerate(block.tolist()):
             for question in about[subject]:
                 slots[(n + methods.index(question.methods[0])) % len(methods)].append(question)
@@ -115,27 +116,29 @@ def lay_out(
     ]
 
 
-def named(questions: Iterable[Question], prefix: str, seed: int) -> list[Question]:
-    """The questions with names that say nothing of their methods: `prefix` and a number at random."""
+def name_questions(questions: Iterable[StudyQuestion], prefix: str, seed: int) -> list[StudyQuestion]:
+    """Return the questions with names that do not reveal their methods: `prefix` and a random number."""
     listed = list(questions)
     numbers = np.random.default_rng([seed, len(listed)]).permutation(len(listed)).tolist()
     return [replace(each, name=f"{prefix}{number:04d}") for number, each in zip(numbers, listed, strict=True)]
 
 
 def study_name(content: Mapping[str, object]) -> str:
-    """Name a study by a digest of what its key holds beside the name."""
+    """Return a study's name, a digest of its key without the name."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def opaque(seed: int, name: object) -> str:
-    """Ten characters for a name that raters may not read."""
+def opaque_name(seed: int, name: object) -> str:
+    """Return ten characters of a digest in place of a name that raters must not read."""
     return hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()[:10]
 
 
-def _in_order(asked: Sequence[Question], first_is_left: np.ndarray, draw: np.random.Generator) -> tuple[Round, ...]:
+def _in_order(
+    asked: Sequence[StudyQuestion], first_is_left: np.ndarray, draw: np.random.Generator
+) -> tuple[StudyRound, ...]:
     order = draw.permutation(len(asked)).tolist()
-    return tuple(Round(asked[n], asked[n].options if first_is_left[n] else asked[n].options[::-1]) for n in order)
+    return tuple(StudyRound(asked[n], asked[n].options if first_is_left[n] else asked[n].options[::-1]) for n in order)
 
 
 def _code(seed: int, name: str, what: str) -> str:
-    return opaque(seed, f"{name}/{what}")[:8].upper()
+    return opaque_name(seed, f"{name}/{what}")[:8].upper()

@@ -1,4 +1,4 @@
-"""The same rounds for platforms that keep raters: Label Studio's tasks and Prolific's table of pages and codes."""
+"""Exports of a study's rounds: Label Studio's tasks, and Prolific's table of pages and codes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from pipeline.runtime.escaping import csv_cell
-from pipeline.study.design import RETRIEVAL, SERVED, Round, Sheet, Task
+from pipeline.study.design import RETRIEVAL, SERVED, Sheet, StudyRound, Task
 from pipeline.study.pages import INSTRUCTIONS
 
-SECONDS = 10  # a round, estimated
+SECONDS = 10  # estimated duration of a round
 
 
 def write_label_studio(out: Path, sheets: Sequence[Sheet], study: str) -> None:
@@ -34,7 +34,7 @@ def write_label_studio(out: Path, sheets: Sequence[Sheet], study: str) -> None:
 
 
 def write_prolific(out: Path, sheets: Sequence[Sheet]) -> None:
-    """Write prolific.csv: of each sheet the page with Prolific's participant ID, places, minutes and both codes."""
+    """Write prolific.csv: per sheet the page with Prolific's participant ID, places, minutes and both codes."""
     content = io.StringIO()
     table = csv.writer(content, lineterminator="\n")
     table.writerow(("sheet", "page", "places", "minutes", "completion_code", "screen_out_code"))
@@ -47,7 +47,7 @@ def write_prolific(out: Path, sheets: Sequence[Sheet]) -> None:
     (out / "prolific.csv").write_text(content.getvalue(), encoding="utf-8")
 
 
-def _data(each: Round, sheet: Sheet, study: str) -> dict[str, object]:
+def _data(each: StudyRound, sheet: Sheet, study: str) -> dict[str, object]:
     images = sheet.task == RETRIEVAL
     left, right = each.options
     return {

@@ -1,4 +1,4 @@
-"""What votes say: majorities with intervals, exact tests, agreement of raters, Bradley-Terry scores."""
+"""Statistics of votes: majorities with intervals, exact tests, agreement of raters, Bradley-Terry scores."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import draw, interval
-from pipeline.study.answers import Vote
+from pipeline.analysis.bootstrap import draw_resamples, interval
+from pipeline.study.rater_answers import Vote
 
-TURNS = 10_000  # at most, of the iteration for Bradley-Terry scores
+TURNS = 10_000  # largest number of iterations for Bradley-Terry scores
 
 
 @dataclass(frozen=True)
-class Share:
-    """A share in percent, its 95 % interval over resampled images, and what it is in every resample (resamples,)."""
+class ShareEstimate:
+    """A share in percent, its 95 % interval over resampled images, and its value in each resample (resamples,)."""
 
     value: float
     interval: tuple[float, float]
@@ -23,8 +23,8 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The votes on one method's captions; `votes` and `first` (S,) are counts by the image that they are about.
+class MajorityResult:
+    """The votes on one method's captions; `votes` and `first` (S,) are counts by image.
 
     `majority` (S,): 1 where most votes are for the first option, ½ where they are even, NaN without a vote.
     """
@@ -32,7 +32,7 @@ class Verdict:
     method: str
     votes: np.ndarray
     first: np.ndarray
-    weights: np.ndarray  # (resamples, S): how often an image is in each resample
+    weights: np.ndarray  # (resamples, S): counts of each image in each resample
 
     @property
     def majority(self) -> np.ndarray:
@@ -44,27 +44,27 @@ class Verdict:
         return int((self.votes > 0).sum())
 
     @property
-    def by_majority(self) -> Share:
-        """How often the majority is for the first option: the paper's accuracy."""
+    def by_majority(self) -> ShareEstimate:
+        """Return the share of images whose majority is for the first option: the paper's accuracy."""
         there = self.votes > 0
         return _share(self.majority[there], np.ones(self.images), self.weights[:, there])
 
     @property
-    def by_vote(self) -> Share:
-        """How often a single vote is."""
+    def by_vote(self) -> ShareEstimate:
+        """Return the share of single votes for the first option."""
         return _share(self.first, self.votes, self.weights)
 
     @property
     def p(self) -> float:
-        """Two-sided p-value of the exact binomial test that majorities go either way equally often; without ties."""
+        """Return the two-sided p-value of the exact binomial test of majorities against ½, without ties."""
         decided = self.majority[self.majority != 0.5]
         return binomial(int(np.nansum(decided)), int(np.isfinite(decided).sum()))
 
     @property
     def alikeness(self) -> float:
-        """Correlation of two votes on one image, estimated from pairs of votes; NaN where no image has two.
+        """Return the correlation of two votes on one image, estimated from pairs of votes; NaN where no image has two.
 
-        Above 0: some images are harder than others, so that another rater tells less than another image.
+        Above 0, some images are harder than others, so that another rater adds less information than another image.
         """
         several = self.votes > 1
         votes, first = self.votes[several], self.first[several]
@@ -75,39 +75,41 @@ class Verdict:
         return float((both - mean**2) / (mean * (1 - mean)))
 
 
-def verdicts(votes: Sequence[Vote], methods: Sequence[str], resamples: int = 1000, seed: int = 0) -> list[Verdict]:
-    """Of each method that has votes the counts by image; images in one order, so that differences are paired."""
+def majority_results(
+    votes: Sequence[Vote], methods: Sequence[str], resamples: int = 1000, seed: int = 0
+) -> list[MajorityResult]:
+    """Count the votes of each method that has any, by image; the order of images is common, for paired differences."""
     subjects = {subject: n for n, subject in enumerate(sorted({vote.question.subject for vote in votes}))}
-    weights = draw(len(subjects), resamples, seed) if subjects else np.empty((resamples, 0))
+    weights = draw_resamples(len(subjects), resamples, seed) if subjects else np.empty((resamples, 0))
     counts = {method: np.zeros((2, len(subjects))) for method in methods}
     for vote in votes:
         for method in vote.question.methods:
             if method in counts:
                 counts[method][:, subjects[vote.question.subject]] += 1, vote.first
-    return [Verdict(method, both[0], both[1], weights) for method, both in counts.items() if both[0].any()]
+    return [MajorityResult(method, both[0], both[1], weights) for method, both in counts.items() if both[0].any()]
 
 
-def differ(left: Verdict, right: Verdict) -> tuple[Share, float]:
-    """The difference of two majorities' shares in points over the same resamples, and McNemar's exact p-value."""
+def majority_difference(left: MajorityResult, right: MajorityResult) -> tuple[ShareEstimate, float]:
+    """Return the difference of two majorities' shares in points over equal resamples, and McNemar's exact p-value."""
     one, other = left.by_majority, right.by_majority
     drawn = one.drawn - other.drawn
     gap = left.majority - right.majority
     wins, losses = int(np.nansum(gap > 0)), int(np.nansum(gap < 0))
-    return Share(one.value - other.value, interval(drawn), drawn), binomial(wins, wins + losses)
+    return ShareEstimate(one.value - other.value, interval(drawn), drawn), binomial(wins, wins + losses)
 
 
 def binomial(successes: int, of: int) -> float:
-    """Two-sided p-value of the exact binomial test against ½; 1 where nothing was tried."""
+    """Return the two-sided p-value of the exact binomial test against ½; 1 for `of` = 0."""
     from scipy.stats import binomtest
 
     return float(binomtest(successes, of, 0.5).pvalue) if of else 1.0
 
 
 def agreement(votes: Sequence[Vote]) -> float:
-    """Krippendorff's α (nominal) of which option raters chose; NaN where no question has two votes.
+    """Return Krippendorff's α (nominal) of the options that raters chose; NaN where no question has two votes.
 
-    Options count in alphabetical order, in which neither is more often the right one: as right and wrong, α would be 0
-    for raters who are all right nine times in ten.
+    Options are coded in alphabetical order, which is independent of which one is right. Coded as right and wrong, α
+    would be 0 for raters who are all right nine times in ten.
     """
     import krippendorff
 
@@ -122,10 +124,11 @@ def agreement(votes: Sequence[Vote]) -> float:
 
 
 def bradley_terry(wins: np.ndarray) -> np.ndarray:
-    """Scores (…, M), the last one's 0, of `wins` (…, M, M), how often row was chosen over column.
+    """Return scores (…, M), the last one 0, of `wins` (…, M, M), the counts of row chosen over column.
 
-    P(i over j) = 1 / (1 + exp(s_j − s_i)). Half a win is added in both directions where two were compared, so that a
-    method that always wins has a score. Hunter 2004, MM algorithms for generalized Bradley-Terry models, equation 3.
+    P(i over j) = 1 / (1 + exp(s_j − s_i)). Half a win is added in both directions for each compared pair, so that a
+    method that always wins has a finite score. Hunter 2004, MM algorithms for generalized Bradley-Terry models,
+    equation 3.
     """
     compared = wins + wins.swapaxes(-1, -2)
     wins = wins + 0.5 * (compared > 0)
@@ -141,8 +144,8 @@ def bradley_terry(wins: np.ndarray) -> np.ndarray:
     return scores - scores[..., -1:]
 
 
-def preferences(found: Sequence[Verdict]) -> Mapping[str, Share]:
-    """Bradley-Terry scores of methods that were each compared with one reference, whose own is 0, from single votes."""
+def preferences(found: Sequence[MajorityResult]) -> Mapping[str, ShareEstimate]:
+    """Return Bradley-Terry scores of methods from single votes, each compared with one reference of score 0."""
     many = len(found) + 1
     wins = np.zeros((1 + len(found[0].weights), many, many)) if found else np.empty(0)
     for n, each in enumerate(found):
@@ -150,11 +153,12 @@ def preferences(found: Sequence[Verdict]) -> Mapping[str, Share]:
             wins[:, *side] = np.concatenate([[counts.sum()], each.weights @ counts])
     scores = bradley_terry(wins) if found else wins
     return {
-        each.method: Share(float(scores[0, n]), interval(scores[1:, n]), scores[1:, n]) for n, each in enumerate(found)
+        each.method: ShareEstimate(float(scores[0, n]), interval(scores[1:, n]), scores[1:, n])
+        for n, each in enumerate(found)
     }
 
 
-def _share(first: np.ndarray, votes: np.ndarray, weights: np.ndarray) -> Share:
-    """100 · Σ first / Σ votes over images (S,), and over them in each resample."""
+def _share(first: np.ndarray, votes: np.ndarray, weights: np.ndarray) -> ShareEstimate:
+    """Return 100 · Σ first / Σ votes over images (S,), with its value in each resample."""
     drawn = 100 * (weights @ first) / np.maximum(weights @ votes, 1e-9)
-    return Share(float(100 * first.sum() / votes.sum()), interval(drawn), drawn)
+    return ShareEstimate(float(100 * first.sum() / votes.sum()), interval(drawn), drawn)

@@ -1,4 +1,4 @@
-"""Makes a study of what the sweep and the evaluations say of test images."""
+"""Construction of a study from the sweep's and the evaluations' captions of test images."""
 
 from __future__ import annotations
 
@@ -7,14 +7,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.analysis.captions import read_captions
+from pipeline.analysis.caption_files import read_captions
 from pipeline.analysis.results import Results, Run
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
 from pipeline.study import questions as asking
-from pipeline.study.design import KEY, NATURALNESS, PEOPLE, RETRIEVAL, Design, Question, Sheet, lay_out, named, opaque
+from pipeline.study.design import (
+    KEY,
+    NATURALNESS,
+    PEOPLE,
+    RETRIEVAL,
+    Sheet,
+    StudyDesign,
+    StudyQuestion,
+    lay_out,
+    name_questions,
+    opaque_name,
+)
 from pipeline.study.exports import write_label_studio, write_prolific
 from pipeline.study.pages import images_of, key_of, write_images, write_pages
 
@@ -27,11 +38,11 @@ def make_study(
     features: FeatureStore,
     images_root: Path,
     out: Path,
-    design: Design,
+    design: StudyDesign,
     control: str,
     send: str | None = None,
 ) -> list[Sheet]:
-    """Write pages, key, and the files for Label Studio and Prolific below `out`; the sheets, one a rater.
+    """Write pages, key, and the files for Label Studio and Prolific below `out`; return the sheets, one per rater.
 
     Equal inputs give equal bytes. Raises UserError where captions, images or methods are missing.
     """
@@ -45,16 +56,16 @@ def make_study(
     rows = sorted(first)
     pairs = [
         (rows[target], rows[distractor])
-        for target, distractor in asking.mined(features.pooled(_array(rows)), design.pairs, design.seed)
+        for target, distractor in asking.similar_pairs(features.pooled(_array(rows)), design.pairs, design.seed)
     ]
-    files = {image: f"{opaque(design.seed, image)}.jpg" for image in range(len(prepared))}
+    files = {image: f"{opaque_name(design.seed, image)}.jpg" for image in range(len(prepared))}
     sheets = []
     easy = list(asking.easy_rounds(prepared, design.seed))
     asked = asking.retrieval_questions(retrieval, prepared, pairs, files, design.seed)
-    trial = [Question("", RETRIEVAL, text, (files[a], files[b]), a) for a, b, text, _ in easy]
+    trial = [StudyQuestion("", RETRIEVAL, text, (files[a], files[b]), a) for a, b, text, _ in easy]
     sheets += _sheets(list(asked), trial, [*methods, PEOPLE], design)
     asked = asking.naturalness_questions(naturalness, reference, [target for target, _ in pairs], files)
-    trial = [Question("", NATURALNESS, files[a], (text, broken), a) for a, _, text, broken in easy]
+    trial = [StudyQuestion("", NATURALNESS, files[a], (text, broken), a) for a, _, text, broken in easy]
     sheets += _sheets(list(asked), trial, [method for method in methods if method != reference], design)
     about = {
         "dataset": prepared.manifest["dataset"],
@@ -73,20 +84,20 @@ def make_study(
     write_pages(out, sheets, key["study"], send)
     write_label_studio(out, sheets, key["study"])
     write_prolific(out, sheets)
-    # last: where it is, the rest is complete
+    # written last: its presence means that the study is complete
     write_atomically(out / KEY, json.dumps(key, indent=1, ensure_ascii=False) + "\n")
     return sheets
 
 
 def _sheets(
-    asked: Sequence[Question], trial: Sequence[Question], methods: Sequence[str], design: Design
+    asked: Sequence[StudyQuestion], trial: Sequence[StudyQuestion], methods: Sequence[str], design: StudyDesign
 ) -> list[Sheet]:
-    if not asked:  # all methods say the same of every image
+    if not asked:  # all methods generate the same caption for every image
         return []
     task = asked[0].task
-    questions = named(asked, task[0], design.seed)
+    questions = name_questions(asked, task[0], design.seed)
     return lay_out(
-        questions, named(trial, f"q{task[0]}", design.seed), methods, design.raters, design.rounds, design.seed
+        questions, name_questions(trial, f"q{task[0]}", design.seed), methods, design.raters, design.rounds, design.seed
     )
 
 

@@ -1,8 +1,8 @@
-"""Writes a study: a page for each rater, the pictures beside them, and a key that raters do not get.
+"""Pages of a study: an HTML page for each rater, its pictures, and a key that raters do not get.
 
-`pages/` is all that raters need, from a disk or any web server: one HTML file a sheet, which fetches nothing but the
-pictures in `pages/images/`. A page cannot keep a secret from somebody who reads its source: the right answers of the
-qualification and the codes stand in it. Methods, and right answers of what is measured, stand in `key.json` alone.
+`pages/` is all that raters need, from a disk or any web server: one HTML file per sheet, which fetches only the
+pictures in `pages/images/`. The source of a page contains the right answers of the qualification and the codes.
+Methods, and right answers of the measured questions, are in `key.json` only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.features.images import open_image
-from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Round, Sheet, Task, study_name
+from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Sheet, StudyRound, Task, study_name
 
 TEMPLATE = Path(__file__).parent / "template"
 LONGEST_SIDE = 420  # pixels of a picture
@@ -38,7 +38,7 @@ INSTRUCTIONS: Mapping[Task, Sequence[str]] = {  # of the paper's appendix B, wor
 
 
 def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None = None) -> None:
-    """Write `out`/pages/SHEET.html. `send`: an address to which each page sends its answers by POST at the end."""
+    """Write `out`/pages/SHEET.html; `send` is an address to which each page posts its answers at the end."""
     import jinja2
     from markupsafe import Markup
 
@@ -72,7 +72,7 @@ def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None
 
 
 def write_images(out: Path, root: Path, files: Mapping[str, str]) -> None:
-    """Write the images `root`/file as `out`/pages/images/name, for each name and file; upright, small, no metadata."""
+    """Write each image `root`/file as `out`/pages/images/name: an upright, reduced JPEG without metadata."""
     folder = out / "pages" / "images"
     folder.mkdir(parents=True, exist_ok=True)
     for name, file in files.items():
@@ -82,9 +82,9 @@ def write_images(out: Path, root: Path, files: Mapping[str, str]) -> None:
 
 
 def key_of(sheets: Sequence[Sheet], about: Mapping[str, Any]) -> dict[str, Any]:
-    """What key.json holds: `about`, how the study was made, all questions and whose captions they are, and the codes.
+    """Return the content of key.json: `about`, all questions with their methods, and the sheets with their codes.
 
-    `study` names it: a digest of the rest, which every answer repeats.
+    `study` is its name, a digest of the rest, which every answer repeats.
     """
     rounds = [each for sheet in sheets for each in (*sheet.qualification, *sheet.rounds)]
     questions = {each.question.name: asdict(each.question) for each in rounds}
@@ -97,7 +97,7 @@ def key_of(sheets: Sequence[Sheet], about: Mapping[str, Any]) -> dict[str, Any]:
     return {"study": study_name(key), **key}
 
 
-def _seen(each: Round) -> dict[str, Any]:
+def _seen(each: StudyRound) -> dict[str, Any]:
     return {"question": each.question.name, "asked": each.question.shown, "shown": list(each.options)}
 
 
@@ -112,7 +112,7 @@ def _sheet(sheet: Sheet) -> dict[str, Any]:
 
 
 def images_of(sheets: Iterable[Sheet]) -> set[str]:
-    """The names of all pictures on the sheets."""
+    """Return the names of all pictures on the sheets."""
     found: set[str] = set()
     for sheet in sheets:
         for each in (*sheet.qualification, *sheet.rounds):
@@ -121,5 +121,5 @@ def images_of(sheets: Iterable[Sheet]) -> set[str]:
 
 
 def _hash(text: str) -> str:
-    """The name of an inline script or style in a content security policy."""
+    """Return the source expression of an inline script or style for a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

@@ -1,4 +1,4 @@
-"""How many raters and pairs it takes to tell two methods apart."""
+"""Power analysis: the raters and pairs needed to distinguish two methods."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ LEVEL, POWER = 0.05, 0.8
 
 
 @dataclass(frozen=True)
-class Plan:
-    """With `raters` votes a pair: the majority's accuracies, pairs for `POWER`, and votes on both methods' captions."""
+class RatingPlan:
+    """A plan with `raters` votes per pair: the majority's accuracies, the pairs for `POWER`, and the votes in all."""
 
     raters: int
     accuracies: tuple[float, float]
@@ -21,7 +21,7 @@ class Plan:
 
 
 def majority_accuracy(skill: float, raters: int, alike: float = 0.0) -> float:
-    """How often the majority of `raters` is right, a tie half, if each is right with probability `skill`.
+    """Return the probability that the majority of `raters` is right, a tie counted half, for single accuracy `skill`.
 
     `alike` is the correlation of two votes on one pair: 0, or that of a beta-binomial distribution.
     """
@@ -36,14 +36,14 @@ def majority_accuracy(skill: float, raters: int, alike: float = 0.0) -> float:
 
 
 def skill_of(accuracy: float, raters: int, alike: float = 0.0) -> float:
-    """The single rater's probability to be right whose majority has this accuracy: the inverse of the above."""
+    """Return the single rater's accuracy at which the majority has `accuracy`: the inverse of `majority_accuracy`."""
     from scipy.optimize import brentq
 
     return float(brentq(lambda skill: majority_accuracy(skill, raters, alike) - accuracy, 1e-6, 1 - 1e-6))
 
 
 def power(left: float, right: float, pairs: int) -> float:
-    """The chance that McNemar's test finds two accuracies different on the same `pairs`, whose errors are independent.
+    """Return the power of McNemar's test for two accuracies on the same `pairs` with independent errors.
 
     Connor 1987, Sample size for testing differences in proportions for the paired-sample design.
     """
@@ -55,7 +55,7 @@ def power(left: float, right: float, pairs: int) -> float:
 
 
 def pairs_needed(left: float, right: float) -> int:
-    """The fewest pairs with at least `POWER`."""
+    """Return the smallest number of pairs with a power of at least `POWER`."""
     from scipy.stats import norm
 
     gap, discordant = abs(left - right), left * (1 - right) + right * (1 - left)
@@ -63,11 +63,13 @@ def pairs_needed(left: float, right: float) -> int:
     return int(-(-((ends / gap) ** 2) // 1))
 
 
-def plans(left: float, right: float, raters: int, alike: float, many: tuple[int, ...] = (1, 3, 5, 7, 9)) -> list[Plan]:
-    """For several numbers of raters a pair, given the accuracies of the majority of `raters`."""
+def plans(
+    left: float, right: float, raters: int, alike: float, many: tuple[int, ...] = (1, 3, 5, 7, 9)
+) -> list[RatingPlan]:
+    """Return plans for several numbers of raters per pair, given the majority accuracies of `raters` raters."""
     skills = skill_of(left, raters, alike), skill_of(right, raters, alike)
     found = []
     for each in many:
         accuracies = majority_accuracy(skills[0], each, alike), majority_accuracy(skills[1], each, alike)
-        found.append(Plan(each, accuracies, pairs_needed(*accuracies)))
+        found.append(RatingPlan(each, accuracies, pairs_needed(*accuracies)))
     return found

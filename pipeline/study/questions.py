@@ -1,9 +1,9 @@
-"""What raters are asked: pairs of similar test images with each method's captions, and easy rounds that qualify.
+"""Questions of a study: pairs of similar test images with each method's captions, and easy rounds for qualification.
 
-Vered et al. 2019, Section 7.3 and Appendix B: methods of similar CIDEr are compared by which of two similar images a
-caption is of (Table 4), methods of similar recall by which of two captions of an image is better written (Table 5).
-The paper took its 300 pairs from Luo et al. 2018; here they are mined: each is an image and the nearest one that is in
-no other pair, by the cosine of pooled features.
+Vered et al. 2019, Section 7.3 and Appendix B. Methods of similar CIDEr are compared by which of two similar images a
+caption describes (Table 4). Methods of similar recall are compared by which of two captions of an image is better
+written (Table 5). The paper took its 300 pairs from Luo et al. 2018; here they are mined: each is an image and its
+nearest image that is in no other pair, by the cosine of pooled features.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from pipeline.analysis.captions import read_captions
-from pipeline.analysis.judges import Keys
+from pipeline.analysis.caption_files import read_captions
+from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.results import CIDER, Point, Results, Run
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.metrics.retrieval import similar_distractors
-from pipeline.study.design import NATURALNESS, PEOPLE, QUALIFICATION, RETRIEVAL, Question
+from pipeline.study.design import NATURALNESS, PEOPLE, QUALIFICATION, RETRIEVAL, StudyQuestion
 
 CONTESTANTS = ("luo", "st_multinomial", "psst_multinomial")  # of the paper's tables
 
 
 def contestants(results: Results, wanted: Sequence[str], control: str) -> list[str]:
-    """The methods to compare: `wanted`, else those of the paper that were run, else all but the control.
+    """Return the methods to compare: `wanted`, else those of the paper that were run, else all but the control.
 
     Raises UserError for a method that was not run, and where there are fewer than two.
     """
@@ -38,10 +38,13 @@ def contestants(results: Results, wanted: Sequence[str], control: str) -> list[s
     return found
 
 
-def alike(results: Results, methods: Sequence[str], keys: Keys, at: float | None) -> tuple[dict[str, Run], float]:
-    """Of each method the run whose setting has the validation number at `keys` nearest to `at`, and that value.
+def matched_runs(
+    results: Results, methods: Sequence[str], keys: Keys, at: float | None
+) -> tuple[dict[str, Run], float]:
+    """Return each method's run whose setting's validation metric at `keys` is nearest to `at`, and that value.
 
-    `at` None: the highest value that all methods reach. Seeds are averaged, and the first one is taken.
+    `at` None means the highest value that all methods reach. Seeds are averaged, and the first seed's run is returned.
+    Raises UserError for a method without that metric.
     """
     measured: dict[str, list[tuple[float, Point]]] = {
         method: [(value, point) for point in results.of(method) if (value := point.mean("val", *keys)) is not None]
@@ -55,21 +58,22 @@ def alike(results: Results, methods: Sequence[str], keys: Keys, at: float | None
 
 
 def by_cider(results: Results, methods: Sequence[str], at: float | None) -> tuple[dict[str, Run], float]:
-    """Runs of similar naturalness, for the retrieval task."""
-    return alike(results, methods, CIDER, at)
+    """Return runs of similar naturalness, for the retrieval task."""
+    return matched_runs(results, methods, CIDER, at)
 
 
 def by_score(results: Results, methods: Sequence[str], at: float | None) -> tuple[dict[str, Run], float]:
-    """Runs of similar discriminability by the first judge, for the naturalness task."""
-    return alike(results, methods, results.by(results.first.name), at)
+    """Return runs of similar discriminability by the first judge, for the naturalness task."""
+    return matched_runs(results, methods, results.by(results.first.name), at)
 
 
-def mined(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, int]]:
-    """At most `count` pairs (target, distractor) of places in `pooled` (M, P), no place in two.
+def similar_pairs(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, int]]:
+    """Return at most `count` pairs (target, distractor) of rows of `pooled` (M, P); each row is in at most one pair.
 
-    Targets are drawn at random; each one's distractor is the most similar image that is still free.
+    Targets are drawn at random; each distractor is the most similar image that is still free.
     """
-    near = min(len(pooled), 2 * count) - 1  # among so many one is always free: fewer are in other pairs
+    # one of these neighbours is always free, since other pairs hold fewer images
+    near = min(len(pooled), 2 * count) - 1
     order = similar_distractors(torch.from_numpy(pooled), near)
     free, pairs = set(range(len(pooled))), list[tuple[int, int]]()
     for target in np.random.default_rng([seed, len(pooled)]).permutation(len(pooled)).tolist():
@@ -83,36 +87,37 @@ def mined(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, int]]:
 
 def retrieval_questions(
     runs: Mapping[str, Run], prepared: Prepared, pairs: Sequence[tuple[int, int]], files: Mapping[int, str], seed: int
-) -> Iterator[Question]:
-    """Which of two images a caption is of, for every pair of rows and method, and for one caption by a person.
+) -> Iterator[StudyQuestion]:
+    """Yield a retrieval question for every pair of rows and method, and for one human caption.
 
-    What several methods say is asked once. `files`: what the pages call the images.
+    A caption that several methods generate is asked once. `files` are the images' names in the pages.
     """
     said = _said(runs, [target for target, _ in pairs])
     draw = np.random.default_rng([seed, 1])
     for target, distractor in pairs:
-        people = [" ".join(words) for words in prepared.words(target)]  # as speakers write: no capitals, no full stop
+        # in the form of generated captions: no capitals, no full stop
+        people = [" ".join(words) for words in prepared.words(target)]
         captions = {method: texts[target] for method, texts in said.items()}
         captions |= {PEOPLE: people[draw.integers(len(people))]} if people else {}
         for caption, methods in _together(captions).items():
-            yield Question("", RETRIEVAL, caption, (files[target], files[distractor]), target, methods)
+            yield StudyQuestion("", RETRIEVAL, caption, (files[target], files[distractor]), target, methods)
 
 
 def naturalness_questions(
     runs: Mapping[str, Run], reference: str, images: Sequence[int], files: Mapping[int, str]
-) -> Iterator[Question]:
-    """Which of two captions of an image is better written, a method's or the reference's; not where they are equal."""
+) -> Iterator[StudyQuestion]:
+    """Yield a question per image and method that compares its caption with the reference's, unless they are equal."""
     said = _said(runs, images)
     for image in images:
         captions = {method: texts[image] for method, texts in said.items()}
         base = captions.pop(reference)
         for caption, methods in _together(captions).items():
             if caption != base:
-                yield Question("", NATURALNESS, files[image], (caption, base), image, methods)
+                yield StudyQuestion("", NATURALNESS, files[image], (caption, base), image, methods)
 
 
 def easy_rounds(prepared: Prepared, seed: int) -> Iterator[tuple[int, int, str, str]]:
-    """Of the qualification: a training image, another one, a caption that a person wrote, and its words in disorder.
+    """Yield the qualification's rounds: a training image, another one, a human caption, and its words in random order.
 
     Raises UserError where there are too few training images with captions.
     """
@@ -127,7 +132,7 @@ def easy_rounds(prepared: Prepared, seed: int) -> Iterator[tuple[int, int, str, 
 
 
 def _said(runs: Mapping[str, Run], images: Sequence[int]) -> dict[str, dict[int, str]]:
-    """Of each method its captions of these test images, by image."""
+    """Return each method's captions of these test images, by image; raises UserError where one is missing."""
     rows = read_captions(list(runs.values()), images, ["caption"])
     said = {}
     for (method, run), found in zip(runs.items(), rows, strict=True):
@@ -139,7 +144,7 @@ def _said(runs: Mapping[str, Run], images: Sequence[int]) -> dict[str, dict[int,
 
 
 def _together(captions: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Who says each of the different captions."""
+    """Return the methods that generated each distinct caption."""
     methods: dict[str, tuple[str, ...]] = {}
     for method, caption in captions.items():
         methods[caption] = (*methods.get(caption, ()), method)

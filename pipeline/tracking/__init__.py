@@ -1,1 +1,1 @@
-"""Records of runs, and how they are sent to MLflow."""
+"""Records of runs, and their transmission to MLflow."""

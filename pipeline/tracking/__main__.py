@@ -1,4 +1,4 @@
-"""`sync` sends what waits in the spool, `costs` says what stages took; `send` is what a run starts if nobody sends."""
+"""Commands: `sync` sends the spool, `costs` prints the stages' costs, `send` is the sender that a run starts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import TextIO
 
 from pipeline.errors import UserError
-from pipeline.runtime.command import finish
+from pipeline.runtime.command import run_command
 from pipeline.tracking import sender
 from pipeline.tracking.spool import SYNC, root, without_secrets
 
 
 class Discreet(io.TextIOBase):
-    """A stream that passes lines on without secrets: MLflow and its transport write addresses to their logs."""
+    """A stream that removes secrets from lines: MLflow and its transport log addresses."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -32,7 +32,7 @@ class Discreet(io.TextIOBase):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status; 2 for any other arguments."""
+    """Run a command and return the exit status; 2 for other arguments."""
 
     def work() -> int:
         if list(arguments) == ["sync"]:
@@ -46,9 +46,9 @@ def main(arguments: Sequence[str]) -> int:
 
     with redirect_stdout(Discreet(sys.stdout)), redirect_stderr(Discreet(sys.stderr)):
         if list(arguments) == ["send"]:
-            sender.serve(root() / "mlflow-spool")
+            sender.serve_spool(root() / "mlflow-spool")
             return 0
-        return finish("tracking", work)
+        return run_command("tracking", work)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What stages took, from MLflow's records: time, processor time and peak memory.
+"""Costs of stages from MLflow's records: time, processor time and peak memory.
 
 python -m pipeline.tracking costs
 """
@@ -18,12 +18,12 @@ COLUMNS = ("stage", "runs", "median, s", "longest, s", "processor, s", "peak mem
 
 
 def page() -> str:
-    """A table in Markdown with its caption, a row for each stage of the experiment's finished runs."""
+    """Return a Markdown table with its caption, a row for each stage of the experiment's finished runs."""
     return f"**What stages take**\n\n{table(finished())}"
 
 
 def finished() -> Iterator[Mapping[str, Any]]:
-    """Name, seconds, processor seconds and megabytes of each run that finished and took no other run's outputs."""
+    """Yield name, seconds, processor seconds and megabytes of each finished run that reused no other run's outputs."""
     tracker = sender.connect()
     token = None
     while True:
@@ -44,7 +44,7 @@ def finished() -> Iterator[Mapping[str, Any]]:
 
 
 def table(runs: Iterable[Mapping[str, Any]]) -> str:
-    """The page for these runs: all cells of a stage are one row; roles and sets of features have their own."""
+    """Return the table of these runs. All cells of a stage are one row; each role and set of features has its own."""
     groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for run in runs:
         stage, _, instance = re.split(r"\s", run["name"], maxsplit=1)[0].partition("@")

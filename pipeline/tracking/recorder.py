@@ -1,14 +1,12 @@
-"""The record of a run: written to a spool as it happens, sent to MLflow by a process of its own.
+"""The record of a run: written to a spool as it happens, and sent to MLflow by a separate process.
 
-`run` appends JSON lines to `mlflow-spool/<run>/`. `python -m pipeline.tracking send` follows them, sends them and
-removes the folder when all has arrived (sender.py): one process for all runs on this machine, which the first one
-starts, and which ends when there have been none for a while. So training neither imports mlflow nor waits for it, a
-run that is killed is recorded as KILLED, and what could not be sent stays in the spool until
-`python -m pipeline.tracking sync`.
+`record_run` appends JSON lines to `mlflow-spool/<run>/`. `python -m pipeline.tracking send` follows them, sends them
+and removes the folder when everything has arrived (sender.py). The first run on a machine starts this process. It
+serves all runs there, and ends after a while without any. So training neither imports mlflow nor waits for it. A killed
+run is recorded as KILLED. Records that could not be sent stay in the spool until `python -m pipeline.tracking sync`.
 
 The environment: MLFLOW_TRACKING_URI (default: `mlflow.db`, SQLite, beside the spool), MLFLOW_EXPERIMENT_NAME,
-SAYWHICH_PARENT_RUN (the key of the run that this one is a child of), SAYWHICH_CELL (said after the run's name) and
-SAYWHICH_TRACKING=off.
+SAYWHICH_PARENT_RUN (the key of the parent run), SAYWHICH_CELL (appended to the run's name) and SAYWHICH_TRACKING=off.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pipeline.runtime.files import digest, sha256, write_atomically
-from pipeline.tracking.spool import NOT_SENT, SYNC, address, held, line_of, now, root
+from pipeline.tracking.spool import NOT_SENT, SYNC, address, is_locked, line_of, now, root
 
 PARENT = "SAYWHICH_PARENT_RUN"
 PATIENCE = 120.0  # seconds that a finished run waits for its records to be sent
@@ -37,7 +35,7 @@ MEMORY, PROCESSOR = "process/peak_memory_megabytes", "process/processor_seconds"
 LARGEST_OUTPUT = 64 * 2**20  # bytes; larger outputs are recorded by their digests alone
 
 
-class Record:
+class RunRecord:
     """The record of one execution; without a `folder` nothing is recorded."""
 
     def __init__(self, folder: Path | None, key: str = "") -> None:
@@ -48,31 +46,31 @@ class Record:
         if folder is not None:
             folder.mkdir(parents=True)
             self._file = open(folder / "records.jsonl", "w", encoding="utf-8", buffering=1)  # noqa: SIM115
-            fcntl.flock(self._file, fcntl.LOCK_EX)  # held as long as this process lives, which the sender checks
+            fcntl.flock(self._file, fcntl.LOCK_EX)  # the sender sees by this lock that the run is alive
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment for processes whose runs are to be children of this one."""
+        """Return the environment for processes whose runs are to be children of this one."""
         if self._folder is None:
             return dict(os.environ)
         return os.environ | {PARENT: self.key}
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Numbers of one step; `@`, which MLflow does not allow in names, becomes `_at_`."""
+        """Record numbers of one step; `@`, which MLflow does not allow in names, becomes `_at_`."""
         if self._file:
             numbers = {_name(name): float(value) for name, value in values.items()}
             self._record({"metrics": numbers, "step": step, "time": now()})
 
     def tags(self, values: Mapping[str, str]) -> None:
-        """Texts about the run, at most 8,000 characters each."""
+        """Record texts about the run, cut to 8,000 characters each."""
         self._record({"tags": {_name(name): str(value)[:8000] for name, value in values.items()}})
 
     def text(self, content: str, artifact: str) -> None:
-        """A text file at the path `artifact` within the run."""
+        """Write a text file at the path `artifact` within the run."""
         self._attach(artifact, lambda path: write_atomically(path, content))
 
     def table(self, columns: Mapping[str, Sequence[Any]], artifact: str) -> None:
-        """Columns of equal length, such as sampled captions, as a `.json` file that MLflow shows as a table."""
+        """Write columns of equal length, such as sampled captions, as a `.json` file that MLflow shows as a table."""
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
         self.text(json.dumps({"columns": list(columns), "data": rows}, ensure_ascii=False, default=str), artifact)
         if (entry := {"path": artifact, "type": "table"}) not in self._tables:
@@ -80,13 +78,13 @@ class Record:
             self.tags({"mlflow.loggedArtifacts": json.dumps(self._tables)})
 
     def artifact(self, path: Path, folder: str = "") -> None:
-        """A copy of the file at `path` as it is now, in the run's `folder`."""
+        """Copy the file at `path` as it is now into the run's `folder`."""
         self._attach(str(Path(folder) / path.name), lambda copy: shutil.copyfile(path, copy))
 
     def outputs(self, paths: Iterable[Path]) -> None:
-        """SHA-256 of each file or folder as a tag `output.<path>`; small files themselves go to `outputs/`.
+        """Record the SHA-256 of each file or folder as a tag `output.<path>`, and copy small files to `outputs/`.
 
-        Weights (`.safetensors`) are also a model of the run's name.
+        Weights (`.safetensors`) are also recorded as a model of the run's name.
         """
         for path in paths if self._file else ():
             try:
@@ -117,7 +115,7 @@ class Record:
                 self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """A full disk must not end a training run: say so once and record no more."""
+        """Warn once and record nothing more: a full disk must not end a training run."""
         _warn(f"nothing more is recorded of this run: {error}")
         self._close()
         self._folder = None
@@ -131,21 +129,21 @@ class Record:
 
 
 @contextmanager
-def run(
+def record_run(
     name: str,
     params: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
     inputs: Mapping[str, str] | None = None,
-) -> Iterator[Record]:
-    """Record what happens in the block as an MLflow run: FINISHED, or FAILED or KILLED when an exception ends it.
+) -> Iterator[RunRecord]:
+    """Record the block as an MLflow run: FINISHED, or FAILED or KILLED when an exception ends it.
 
-    `params` may be nested, their names are joined by dots; `inputs` are digests by path. No failure of the tracker ends
-    the block: it is one line on stderr.
+    `params` may be nested; their names are joined by dots. `inputs` are digests by path. A failure of the tracker never
+    ends the block: it is one line on stderr.
     """
-    from pipeline.runtime import ranks  # torch: not for the process that sends
+    from pipeline.runtime import ranks  # imports torch, which the sender does not need
 
     if os.environ.get("SAYWHICH_TRACKING") == "off" or ranks.rank():
-        yield Record(None)
+        yield RunRecord(None)
         return
     started = _start(name, params or {}, tags or {}, inputs or {})
     folder = started._folder
@@ -164,19 +162,19 @@ def run(
         started.metrics(_used(), step=0)
         started._record({"status": status, "time": now()})
         started._close()
-        if sender and status != "KILLED":  # who is asked to end does not wait; the sender goes on alone
+        if sender and status != "KILLED":  # a killed run does not wait; the sender finishes alone
             sender.wait()
 
 
-def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs: Mapping[str, str]) -> Record:
+def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs: Mapping[str, str]) -> RunRecord:
     key = uuid.uuid4().hex
     name = f"{name} {os.environ.get('SAYWHICH_CELL', '')}".strip()
     folder_name = re.sub(r"[^\w@=,.-]", "_", f"{time.strftime('%Y%m%dT%H%M%S')}-{name}")[:150]
     try:
-        started = Record(root() / "mlflow-spool" / f"{folder_name}-{key[:8]}", key)
+        started = RunRecord(root() / "mlflow-spool" / f"{folder_name}-{key[:8]}", key)
     except OSError as error:
         _warn(f"nothing is recorded of this run: {error}")
-        return Record(None)
+        return RunRecord(None)
     started._record({"name": name, "key": key, "parent": os.environ.get(PARENT), "sender": address(), "time": now()})
     started._record({"params": {_name(option): value for option, value in _flat(params)}})
     started._record({"datasets": {str(path): content for path, content in inputs.items()}})
@@ -188,7 +186,7 @@ def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs
 
 
 class Sender:
-    """The process that sends a run's records, and those of all others: it is started where there is none."""
+    """The process that sends the records of all runs; it is started where there is none."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -197,7 +195,7 @@ class Sender:
         self._look()
 
     def wait(self) -> None:
-        """Until all of the run is sent, at most PATIENCE; what is not is said in one line."""
+        """Wait until the whole run is sent, at most PATIENCE seconds. Unsent records are reported in one line."""
         deadline = time.monotonic() + PATIENCE
         reason = ""
         while not reason and (self._folder / "records.jsonl").exists():
@@ -212,14 +210,14 @@ class Sender:
             _warn(f"MLflow: {reason[:150]}; the records wait in {self._folder}, send them with: {SYNC}")
 
     def _look(self) -> bool:
-        """Whether a sender is there, or was started."""
+        """Return whether a sender is alive or was started."""
         at = self._folder.with_name(f"sender-{address()}")
         with suppress(OSError):
-            if (self._process and self._process.poll() is None) or held(at.with_suffix(".lock")):
+            if (self._process and self._process.poll() is None) or is_locked(at.with_suffix(".lock")):
                 return True
         self._tries -= 1
         with suppress(OSError), open(at.with_suffix(".log"), "w", encoding="utf-8") as log:
-            # a session of its own: Ctrl-C and a closed terminal are for the run, and the sender reports them
+            # in a session of its own, Ctrl-C and a closed terminal do not end the sender, which reports them
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pipeline.tracking", "send"],
                 stdin=subprocess.DEVNULL,
@@ -231,7 +229,7 @@ class Sender:
 
 
 def _used() -> dict[str, float]:
-    """The most memory that this process or one that it started and awaited held at once, and their processor time."""
+    """Return the peak memory of this process or of any awaited child, and the processor time of all of them."""
     own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     unit = 1 if sys.platform == "darwin" else 1024  # bytes
     seconds = own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
@@ -239,7 +237,7 @@ def _used() -> dict[str, float]:
 
 
 def _git() -> dict[str, str]:
-    """Commit, and whether tracked files differ from it; dvc.lock, which DVC rewrites all the time, does not count."""
+    """Return the commit, and whether tracked files differ from it, except dvc.lock, which DVC rewrites all the time."""
     answers = []
     for question in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno", "--", ":/", ":(exclude,top)dvc.lock"]):
         try:

@@ -1,7 +1,7 @@
-"""Sends the records of runs to MLflow, in a process of its own; nothing else imports mlflow.
+"""Transmission of runs' records to MLflow in a separate process; nothing else imports mlflow.
 
-Sending twice does no harm: MLflow keeps one copy of equal metrics, parameters, tags and artifacts, and a run that
-exists is found by its key.
+Sending twice does no harm: MLflow keeps one copy of equal metrics, parameters, tags and artifacts, and an existing run
+is found by its key.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pipeline.tracking.spool import (
     DAMAGED,
     NOT_SENT,
     address,
-    alive,
     head_of,
+    is_recording,
     now,
     record_of,
     root,
@@ -40,35 +40,38 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "saywhich"
-KEY = "saywhich.run"  # the tag by which a run is found again
-KIND = {"mlflow.experimentKind": "custom_model_development"}  # or MLflow opens its pages for traces of agents
+KEY = "saywhich.run"  # the tag with the run's key
+KIND = {"mlflow.experimentKind": "custom_model_development"}  # without it, MLflow opens its pages for traces of agents
 ARTIFACTS = (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"))
-POLL = 0.5  # seconds between two looks at the spool
-IDLE = 20.0  # seconds without a run after which a sender ends: longer than from one stage of DVC's to the next
-TRIES = 3  # failures in a row after which the records of a run that is over are left in the spool
+POLL = 0.5  # seconds between checks of the spool
+IDLE = 20.0  # seconds without a run after which a sender ends: more than the gap between two DVC stages
+TRIES = 3  # failures in a row after which the records of a finished run are left in the spool
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Tracker:
-    """A connection: client, id of the experiment, and for SQLite the file whose lock serialises all writers."""
+    """A connection: client, experiment id, and, for SQLite, the file whose lock serialises all writers."""
 
     client: MlflowClient
     experiment: str
     lock: Path | None
 
     def find(self, key: str) -> str | None:
-        """MLflow's id of the run with this key, if there is one."""
+        """Return MLflow's id of the run with this key; None where there is none."""
         found = self.client.search_runs([self.experiment], f"tags.`{KEY}` = '{key}'", max_results=1)
         return found[0].info.run_id if found else None
 
 
 @dataclass(frozen=True)
-class Sent:
-    """What became of a run's records: what was damaged is named, a line each, and lies in the spool's `damaged`."""
+class SendResult:
+    """The outcome of sending a run's records.
+
+    Damaged ones are named, a line each, and kept in the spool's `damaged`.
+    """
 
     damaged: list[str]
-    ended: bool = True  # as its records say
+    ended: bool = True  # whether its records have an end
     checked: bool = True  # whether its records have checksums
 
     def __str__(self) -> str:
@@ -76,8 +79,11 @@ class Sent:
         return how if self.checked else f"{how}; its records have no checksums, an older version wrote them"
 
 
-def send(folder: Path) -> Sent | None:
-    """Send one run's records, following them while it lasts, and remove its `folder`; None if another process does."""
+def send(folder: Path) -> SendResult | None:
+    """Send one run's records, following them while it lasts, and remove its `folder`.
+
+    None if another process sends it, or the run is only starting.
+    """
     try:
         with _locked(folder / "sender.lock", wait=False), open(folder / "records.jsonl", "rb") as file:
             first = file.readline()
@@ -86,9 +92,11 @@ def send(folder: Path) -> Sent | None:
             try:
                 head, key = head_of(first.removesuffix(b"\n"))
             except ValueError:
-                return Sent([_set_aside(folder, folder, "its first record is damaged: nothing of it is sent")])
+                return SendResult([_set_aside(folder, folder, "its first record is damaged: nothing of it is sent")])
             if not folder.name.endswith(head["key"][:8]):
-                return Sent([_set_aside(folder, folder, "holds the records of another run: nothing of it is sent")])
+                return SendResult(
+                    [_set_aside(folder, folder, "holds the records of another run: nothing of it is sent")]
+                )
             tracker = _patiently(connect, folder)
             run_id = _patiently(lambda: _open_run(tracker, head, folder.parent), folder)
             sent = _follow(tracker, run_id, file, folder, key)
@@ -99,18 +107,18 @@ def send(folder: Path) -> Sent | None:
 
 
 def _is_cut(folder: Path, file: BinaryIO) -> bool:
-    """Whether a run without a whole first record is over, and not only starting."""
-    if alive(folder):
+    """Return whether a run without a whole first record is over, and not only starting."""
+    if is_recording(folder):
         return False
-    time.sleep(POLL)  # between a new file and its lock
+    time.sleep(POLL)  # a new file is not locked at once
     file.seek(0)
-    over = not alive(folder) and not file.readline().endswith(b"\n")
+    over = not is_recording(folder) and not file.readline().endswith(b"\n")
     file.seek(0)
     return over
 
 
 def _set_aside(folder: Path, path: Path, why: str) -> str:
-    """Move a run's `folder`, or the file `path` in it, to the spool's `damaged`; the line that says so."""
+    """Move a run's `folder`, or the file `path` in it, to the spool's `damaged`; return a message."""
     place = folder.parent / DAMAGED / folder.name / path.relative_to(folder)
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.is_dir():
@@ -120,7 +128,7 @@ def _set_aside(folder: Path, path: Path, why: str) -> str:
 
 
 def _keep_line(folder: Path, line: bytes, why: str) -> str:
-    """Append a damaged line to a file in the spool's `damaged`; the line that says so."""
+    """Append a damaged line to a file in the spool's `damaged`; return a message."""
     place = folder.parent / DAMAGED / folder.name / "records.jsonl"
     place.parent.mkdir(parents=True, exist_ok=True)
     with open(place, "ab") as file:
@@ -128,10 +136,10 @@ def _keep_line(folder: Path, line: bytes, why: str) -> str:
     return f"{folder.name}: {why} and not sent; it is kept in {place}"
 
 
-def serve(spool: Path) -> None:
-    """Send the runs of this address, each in a thread, also those that begin meanwhile, until IDLE seconds had none.
+def serve_spool(spool: Path) -> None:
+    """Send all runs of this address, each in a thread, until no run has been active for IDLE seconds.
 
-    One process at a time does; a second one ends at once.
+    Only one process at a time does so; a second one ends at once.
     """
     ours = address()
     threads: dict[Path, Thread] = {}
@@ -139,12 +147,12 @@ def serve(spool: Path) -> None:
         while True:
             with _locked(spool / f"sender-{ours}.lock", wait=False):
                 busy = time.monotonic()
-                # asked after, not before, the look at what there is to do: between two looks the machine may have slept
+                # check the time after looking for work: the machine may have slept between two checks
                 while _begin(spool, ours, threads) or _at_work(threads) or time.monotonic() - busy < IDLE:
                     if _at_work(threads):
                         busy = time.monotonic()
                     time.sleep(POLL)
-            # a run that began just before the lock was free counts on this process
+            # a run that began just before the lock was released relies on this process
             if not _begin(spool, ours, threads):
                 return
 
@@ -154,11 +162,11 @@ def _at_work(threads: Mapping[Path, Thread]) -> bool:
 
 
 def _begin(spool: Path, ours: str, threads: dict[Path, Thread]) -> bool:
-    """Begin to send the runs that are new; whether there were any."""
+    """Start to send the runs that are new; return whether there were any."""
     new = []
     for records in spool.glob("*/records.jsonl"):
         folder = records.parent
-        with suppress(OSError, ValueError, KeyError):  # gone, or about to begin
+        with suppress(OSError, ValueError, KeyError):  # the run is already sent, or only starting
             if folder in threads or (folder / NOT_SENT).exists():
                 continue
             with open(records, "rb") as file:
@@ -175,16 +183,16 @@ def _send_or_say_why(folder: Path) -> None:
     try:
         for line in sent.damaged if (sent := send(folder)) else ():
             print(line, file=sys.stderr, flush=True)
-    except Exception as error:  # its records are safe in the spool; the other runs go on
+    except Exception as error:  # the records stay in the spool; other runs continue
         with suppress(OSError):
             write_atomically(folder / NOT_SENT, _line(error))
 
 
 def sync(spool: Path) -> int:
-    """Send the records of the runs that have ended, oldest first; 1 if some could not be sent, or were damaged."""
+    """Send the records of all finished runs, oldest first; return 1 if some were damaged or could not be sent."""
     status = 0
     for folder in sorted(records.parent for records in spool.glob("*/records.jsonl")):
-        if not folder.exists() or alive(folder):  # sent with its parent, or still running
+        if not folder.exists() or is_recording(folder):  # sent with its parent, or still running
             continue
         try:
             sent = send(folder)
@@ -192,16 +200,16 @@ def sync(spool: Path) -> int:
             for line in sent.damaged if sent else ():
                 print(line, file=sys.stderr)
                 status = 1
-        except Exception as error:  # the other runs come next
+        except Exception as error:  # continue with the other runs
             print(f"{folder.name}: not sent: {_line(error)}", file=sys.stderr)
             status = 1
     return status
 
 
 def connect() -> Tracker:
-    """The tracker that MLFLOW_TRACKING_URI names; database and experiment are made if they do not exist."""
+    """Return the tracker of MLFLOW_TRACKING_URI; database and experiment are created if they do not exist."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # we try again ourselves
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # `_patiently` retries
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
@@ -213,7 +221,7 @@ def connect() -> Tracker:
     lock = Path(f"{database}.lock").absolute() if database else None
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
     artifacts = None if uri.startswith(("http", "databricks")) else (root() / "mlartifacts").as_uri()
-    with _locked(lock):  # the first client creates the tables, which two cannot do at once
+    with _locked(lock):  # the first client creates the tables; two at once would fail
         client = MlflowClient(tracking_uri=uri)
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
@@ -229,12 +237,12 @@ def connect() -> Tracker:
 
 
 def _sqlite(path: Path) -> str:
-    """SQLAlchemy's address of a database: one of SQLite's own, with escapes, where the path has a `?`."""
+    """Return SQLAlchemy's address of a SQLite database; a path with a `?` needs SQLite's own escaped form."""
     return f"sqlite:///file:{quote(str(path))}?uri=true" if "?" in str(path) else f"sqlite:///{path}"
 
 
 def _move(database: Path, before: str, now: str) -> None:
-    """Let what lay below `before` lie below `now`: MLflow keeps absolute paths, and this is a copy of a repository."""
+    """Replace the path prefix `before` by `now`: MLflow keeps absolute paths, and this is a copy of a repository."""
     with closing(sqlite3.connect(database)) as connection, connection:
         for table, column in ARTIFACTS:
             connection.execute(
@@ -245,7 +253,7 @@ def _move(database: Path, before: str, now: str) -> None:
 
 
 def _open_run(tracker: Tracker, head: Mapping[str, Any], spool: Path) -> str:
-    """MLflow's id of the run, which an earlier attempt may have made."""
+    """Return MLflow's id of the run, which an earlier attempt may have created."""
     tags = {KEY: head["key"]}
     if head["parent"]:
         tags["mlflow.parentRunId"] = _parent(tracker, head["parent"], spool)
@@ -260,7 +268,7 @@ def _open_run(tracker: Tracker, head: Mapping[str, Any], spool: Path) -> str:
 
 
 def _parent(tracker: Tracker, key: str, spool: Path) -> str:
-    """MLflow's id of the run with this `key`, awaited while it is in the spool; else the `key`, taken for an id."""
+    """Return MLflow's id of the run with this `key`, awaited while it is in the spool; else the `key` as an id."""
     for _ in range(20):
         if (run_id := tracker.find(key)) or not any(spool.glob(f"*-{key[:8]}")):
             break
@@ -268,16 +276,16 @@ def _parent(tracker: Tracker, key: str, spool: Path) -> str:
     return run_id or key
 
 
-def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: str | None) -> Sent:
-    """Send what `file` holds, and while the run lasts what is added to it, then how it ended."""
-    monitor = _monitor(tracker.client, run_id) if alive(folder) else None
+def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: str | None) -> SendResult:
+    """Send the content of `file`, all later additions while the run lasts, and then its final status."""
+    monitor = _monitor(tracker.client, run_id) if is_recording(folder) else None
     end: Mapping[str, Any] | None = None
     damaged: list[str] = []
-    artifacts: dict[str, str | None] = {}  # those that are not sent yet, and their SHA-256
+    artifacts: dict[str, str | None] = {}  # artifacts that are not sent yet, and their SHA-256
     rest, over = b"", False
     while not over:
-        over = not alive(folder)  # checked before reading, so that nothing is missed
-        *lines, rest = (rest + file.read()).split(b"\n")  # `rest` is a line that is not, or never was, completed
+        over = not is_recording(folder)  # checked before reading, so that nothing is missed
+        *lines, rest = (rest + file.read()).split(b"\n")  # `rest` is an incomplete last line
         records = []
         for line in lines:
             try:
@@ -306,17 +314,17 @@ def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: st
         )
     if monitor:
         monitor.finish()
-        with suppress(Exception):  # so that also a run shorter than the monitor's interval has a sample
+        with suppress(Exception):  # a run shorter than the monitor's interval gets a sample, too
             monitor.collect_metrics()
             monitor.publish_metrics(monitor.aggregate_metrics())
             monitor.mlflow_logger.flush()
     ended = end or {"status": "KILLED", "time": now()}
     _patiently(lambda: tracker.client.set_terminated(run_id, ended["status"], ended["time"]), folder)
-    return Sent(damaged, end is not None, key is not None)
+    return SendResult(damaged, end is not None, key is not None)
 
 
 def _is_whole(path: Path, content: str | None) -> bool:
-    """Whether an artifact is there as it was written; one of an older version has no SHA-256 (None)."""
+    """Return whether an artifact is complete; artifacts of older versions have no SHA-256 (None)."""
     return path.is_file() and content in (None, sha256(path))
 
 
@@ -348,7 +356,7 @@ def _post(tracker: Tracker, run_id: str, records: Sequence[Mapping[str, Any]]) -
 def _log_data_and_models(
     client: MlflowClient, experiment: str, run_id: str, records: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Inputs as datasets, by path and digest, and weights that a run wrote as a model of its name; each once."""
+    """Log inputs as datasets by path and digest, and weights that the run wrote as a model of its name, each once."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, LoggedModelStatus
 
     for datasets in (record["datasets"] for record in records if record.get("datasets")):
@@ -356,9 +364,8 @@ def _log_data_and_models(
             run_id,
             [
                 DatasetInput(
-                    Dataset(
-                        path, content[:32], "local", json.dumps({"uri": path})
-                    ),  # a digest is 36 characters at most
+                    # a digest is 36 characters at most
+                    Dataset(path, content[:32], "local", json.dumps({"uri": path})),
                     [InputTag("mlflow.data.context", "input")],
                 )
                 for path, content in datasets.items()
@@ -376,7 +383,7 @@ def _log_data_and_models(
 
 
 def _monitor(client: MlflowClient, run_id: str) -> Any:
-    """MLflow's own monitor of processor, memory, disk, network and, where there is one, GPU."""
+    """Start MLflow's monitor of processor, memory, disk, network and any GPU; None where it is off or fails."""
     if os.environ.get("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "true").lower() in ("false", "0"):
         return None
     from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
@@ -391,7 +398,7 @@ def _monitor(client: MlflowClient, run_id: str) -> Any:
 
 
 def _patiently(action: Callable[[], Result], folder: Path) -> Result:
-    """The action's result; it is retried as long as the run lasts, and at least TRIES times."""
+    """Return the action's result, with retries as long as the run lasts, and at least TRIES attempts."""
     failures = 0
     while True:
         try:
@@ -400,12 +407,13 @@ def _patiently(action: Callable[[], Result], folder: Path) -> Result:
             raise
         except Exception as error:
             failures += 1
-            at_work = alive(folder)
+            at_work = is_recording(folder)
             if failures >= TRIES and not at_work:
                 raise
             print(_line(error), file=sys.stderr, flush=True)
         deadline = time.monotonic() + min(2.0 * failures, 30.0)
-        while time.monotonic() < deadline and alive(folder) == at_work:  # the end of the run is a reason to hurry
+        # stop waiting when the run ends
+        while time.monotonic() < deadline and is_recording(folder) == at_work:
             time.sleep(POLL)
             if not at_work:
                 break
@@ -413,7 +421,7 @@ def _patiently(action: Callable[[], Result], folder: Path) -> Result:
 
 @contextmanager
 def _locked(path: Path | None, wait: bool = True) -> Iterator[None]:
-    """Exclusive among processes; with wait=False, BlockingIOError where another one holds the lock."""
+    """Hold the lock exclusively among processes. With wait=False, raises BlockingIOError where another one holds it."""
     if path is None:
         yield
         return

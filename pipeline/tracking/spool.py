@@ -1,4 +1,4 @@
-"""The spool: the folder mlflow-spool, where records of runs wait until they have been sent.
+"""The spool: the folder mlflow-spool, which holds records of runs until they have been sent.
 
 A record is a line: JSON, a tab, and the first 16 digits of the SHA-256 of the run's key and that JSON. Lines of older
 versions have no digest.
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 SYNC = "python -m pipeline.tracking sync"
-DAMAGED = "damaged"  # the folder of the spool for what is damaged: it is kept, and not sent
-NOT_SENT = "not-sent"  # a file in the folder of a run that says why; such a run waits for `sync`
+DAMAGED = "damaged"  # the spool's folder for damaged records, which are kept and not sent
+NOT_SENT = "not-sent"  # a file in a run's folder with the error that prevented sending; the run waits for `sync`
 
 
 def line_of(record: Mapping[str, Any], key: str) -> str:
@@ -29,9 +29,9 @@ def line_of(record: Mapping[str, Any], key: str) -> str:
 
 
 def record_of(line: bytes, key: str | None) -> dict[str, Any]:
-    """Return the record of a line without its end, of the run with this key; None: of an older version, unchecked.
+    """Return the record of a line without its end, of the run with this key. None: an older version, unchecked.
 
-    ValueError where the line is not the one that was written.
+    Raises ValueError where the line has changed.
     """
     text, tab, said = line.decode().partition("\t")
     found = json.loads(text)
@@ -43,7 +43,7 @@ def record_of(line: bytes, key: str | None) -> dict[str, Any]:
 def head_of(line: bytes) -> tuple[dict[str, Any], str | None]:
     """Return the first record of a run, and the key that checks the others; None for records of an older version.
 
-    ValueError where it is damaged.
+    Raises ValueError where it is damaged.
     """
     text, tab, _ = line.decode().partition("\t")
     found = json.loads(text)
@@ -57,13 +57,13 @@ def _digest(key: str, text: str) -> str:
     return hashlib.sha256(f"{key}\t{text}".encode()).hexdigest()[:16]
 
 
-def alive(folder: Path) -> bool:
-    """Whether the process that records to `folder` still does: it holds the lock of the records."""
-    return held(folder / "records.jsonl")
+def is_recording(folder: Path) -> bool:
+    """Return whether the process that records to `folder` is alive: it holds the lock of the records."""
+    return is_locked(folder / "records.jsonl")
 
 
-def held(lock: Path) -> bool:
-    """Whether a process holds the lock of this file; FileNotFoundError where there is none."""
+def is_locked(lock: Path) -> bool:
+    """Return whether a process holds the lock of this file. Raises FileNotFoundError where there is none."""
     with open(lock, encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -73,18 +73,18 @@ def held(lock: Path) -> bool:
 
 
 def address() -> str:
-    """Names the sender of a run: one for each machine and each setting of MLflow."""
+    """Return the address of a run's sender: one for each machine and each setting of MLflow."""
     settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("MLFLOW_"))
     return hashlib.sha256(json.dumps([socket.gethostname(), settings]).encode()).hexdigest()[:8]
 
 
 def root() -> Path:
-    """The working folder, which is the repository's; in the copies that `dvc exp run --queue` makes, the original's."""
+    """Return the working folder, which is the repository's; for copies by `dvc exp run --queue`, the original's."""
     return Path(os.environ.get("DVC_ROOT") or Path.cwd()).absolute()
 
 
 def without_secrets(text: str) -> str:
-    """`text` without what addresses have before their @, and without the values of MLflow's passwords and tokens."""
+    """Return `text` without the credentials before the @ of addresses, and without MLflow's passwords and tokens."""
     hidden = re.sub(r"://[^/\s'\"]*@", "://***@", text)
     for name, value in os.environ.items():
         if value and name.startswith("MLFLOW_") and name.endswith(("PASSWORD", "TOKEN", "SECRET", "KEY")):
@@ -93,5 +93,5 @@ def without_secrets(text: str) -> str:
 
 
 def now() -> int:
-    """Milliseconds since 1970."""
+    """Return milliseconds since 1970."""
     return time.time_ns() // 1_000_000

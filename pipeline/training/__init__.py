@@ -1,1 +1,1 @@
-"""The machinery that trains any method: it knows Method, and no method's name."""
+"""Training of any method: the loop, optimisation and checkpoints, which depend on Method and on no single method."""

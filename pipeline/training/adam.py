@@ -1,4 +1,4 @@
-"""Adam as torch.optim has it, without torch's compiler, which the classes there import and which takes seconds."""
+"""Adam of torch.optim without the import of torch's compiler, which takes seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.optim.adam import adam
 
 
 class Adam:
-    """torch.optim.Adam with its defaults (β .9 and .999, ε 1e-8), to the bit; fused: one pass over the weights."""
+    """Fused torch.optim.Adam with its defaults (β .9 and .999, ε 1e-8), equal to the bit; one pass over the weights."""
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters = dict(model.named_parameters())
@@ -18,7 +18,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """Move the parameters that have a gradient, and take it away from them."""
+        """Update the parameters that have a gradient, and clear their gradients."""
         held = {name: p for name, p in self._parameters.items() if p.grad is not None}
         for name in held.keys() - self._memory.keys():
             self._memory[name] = _fresh(held[name])
@@ -43,11 +43,11 @@ class Adam:
             parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """What it remembers of the model's parameters, as `<parameter>:<quantity>`."""
+        """Return the optimiser's state by `<parameter>:<quantity>`."""
         return {f"{name}:{quantity}": t for name, memory in self._memory.items() for quantity, t in memory.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Give back what `tensors` took. ValueError: they are of parameters that the model does not have."""
+        """Load the state that `tensors` returned. Raises ValueError for parameters that the model lacks."""
         self._memory = {}
         for key, value in tensors.items():
             name, _, quantity = key.rpartition(":")

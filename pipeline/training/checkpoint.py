@@ -1,4 +1,4 @@
-"""Checkpoints: what a training run needs to go on as if it had not stopped, in files that are whole or are not used."""
+"""Checkpoints, from which a training run resumes as if uninterrupted; incomplete files are not used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.runtime.files import clear_parts, write_atomically
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run was after `step` steps; `state` is what JSON can hold."""
+    """Tensors and JSON-serialisable `state` of a run after `step` steps."""
 
     step: int
     tensors: dict[str, Tensor]  # on the CPU
@@ -29,10 +29,10 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The newest `keep` checkpoints of one run, in a folder of their own.
+    """The newest `keep` checkpoints of one run, in a separate folder.
 
-    A file is `step-<number>-<first 16 digits of the SHA-256 of its bytes>.safetensors`, the state in its metadata, and
-    the folder's name, which stands for what the run depends on, its seed among that.
+    File names are `step-<number>-<first 16 digits of the SHA-256 of its bytes>.safetensors`. The metadata hold the
+    state and the folder's name, which is a key of the run's dependencies and seed.
     """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
@@ -40,20 +40,21 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
-        """Write a checkpoint, then remove those that are too many.
+        """Write a checkpoint, then remove surplus older ones; return its path.
 
-        An OSError (a full disk) leaves the older ones as they were; TypeError: `state` holds what JSON cannot.
+        Raises OSError, such as for a full disk, with older checkpoints unchanged. Raises TypeError for a `state` that
+        JSON cannot hold.
         """
         metadata = {
             "state": json.dumps({"step": step, "of": self.folder.name, "state": state})
-        }  # one entry: their order is not kept
+        }  # one entry, since the order of several is not kept
         # copies: safetensors refuses tensors that share memory
         content = safetensors.torch.save(
             {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}, metadata
         )
         path = self.folder / f"step-{step:09d}-{_prefix(content)}.safetensors"
         write_atomically(path, content)
-        # a checkpoint of this step or a later one that is not the one just written was not good enough to go on from
+        # other checkpoints of this step or later were damaged, since the run resumed from an earlier one
         older = [file for at, file in self._files() if at < step]
         for _, file in self._files():
             if file != path and file not in older[: self.keep - 1]:
@@ -62,7 +63,7 @@ class Checkpoints:
         return path
 
     def latest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; each one that is not is reported on stderr and passed over."""
+        """Return the newest undamaged checkpoint; report each damaged one on stderr and skip it."""
         for step, path in self._files():
             try:
                 return self._read(path)
@@ -83,14 +84,14 @@ class Checkpoints:
         return Checkpoint(saved["step"], safetensors.torch.load(content), saved["state"])
 
     def clear(self) -> None:
-        """Remove all checkpoints: the run is over and its outputs are written."""
+        """Remove all checkpoints, once the run's outputs are written."""
         for _, path in self._files():
             path.unlink(missing_ok=True)
         with suppress(OSError):
             self.folder.rmdir()
 
     def _files(self) -> Iterator[tuple[int, Path]]:
-        """Steps and files, newest step first."""
+        """Yield steps and files, newest step first."""
         found = [
             (re.fullmatch(r"step-(\d+)-[0-9a-f]{16}", path.stem), path)
             for path in self.folder.glob("step-*.safetensors")

@@ -1,4 +1,4 @@
-"""One training run from its checkpoint, if it has one, to its outputs."""
+"""One training run, from its latest checkpoint, if any, to its outputs."""
 
 from __future__ import annotations
 
@@ -6,48 +6,48 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.models.weights import Agent, save_agents
-from pipeline.runtime import products, ranks
+from pipeline.models.agent_files import Agent, save_agents
+from pipeline.runtime import matmul_precision, ranks
 from pipeline.runtime.files import write_atomically
-from pipeline.runtime.locks import alone
+from pipeline.runtime.locks import exclusive
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 
 if TYPE_CHECKING:
-    from pipeline.tracking.recorder import Record
+    from pipeline.tracking.recorder import RunRecord
 
 
-def fit(
+def run_training(
     training: Training,
     out: Path,
     checkpoints: Path,
-    record: Record,
+    record: RunRecord,
     seconds: float,
     roles: frozenset[str] | None = None,
 ) -> None:
-    """Train, and write `out`: weights.safetensors, history.jsonl (a line an epoch) and metrics.json (its last line).
+    """Train, and write to `out`: weights.safetensors, history.jsonl (a line per epoch) and metrics.json.
 
-    `checkpoints` is where a killed run of the same work left them, `seconds` how often one is written; when all
-    outputs are on disk they are removed.
+    metrics.json holds the history entry of the kept weights. `checkpoints` is the folder of this work's checkpoints;
+    one is written every `seconds` seconds, and all are removed when the outputs are on disk.
 
-    `roles`: whose weights are written; None: everybody's. Of several ranks the first writes.
+    `roles` are the roles whose weights are written; None: all. With several ranks, only rank 0 writes.
     """
     training.record = record.metrics
-    record.tags({"products": products.chosen()})
+    record.tags({"products": matmul_precision.current_precision()})
     kept = Checkpoints(checkpoints)
     if ranks.rank():
         training.run(kept, seconds)
         return
-    with alone(checkpoints.with_name(f"{checkpoints.name}.lock"), str(out)):
+    with exclusive(checkpoints.with_name(f"{checkpoints.name}.lock"), str(out)):
         _train_and_write(training, out, kept, record, seconds, roles)
 
 
 def _train_and_write(
-    training: Training, out: Path, kept: Checkpoints, record: Record, seconds: float, roles: frozenset[str] | None
+    training: Training, out: Path, kept: Checkpoints, record: RunRecord, seconds: float, roles: frozenset[str] | None
 ) -> None:
     history = training.run(kept, seconds)
     agents: dict[str, Agent] = {}
-    for role, agent in training.method.trained().items():
+    for role, agent in training.method.final_agents().items():
         assert isinstance(agent, Agent)
         if roles is None or role in roles:
             agents[role] = agent

@@ -1,4 +1,4 @@
-"""The one training loop. It knows what a Method is, and no method's name."""
+"""The one training loop, for any Method."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tqdm import tqdm
 from pipeline.composition.method import Method
 from pipeline.errors import UserError
 from pipeline.runtime import ranks
-from pipeline.runtime.notice import postponed
+from pipeline.runtime.signals import postponing_requests
 from pipeline.training.adam import Adam
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch, Losses, Report
 
-LOG_EVERY = 25  # steps between two looks at the losses: each makes the device wait
+LOG_EVERY = 25  # steps between two reads of the losses, each of which synchronises with the device
 
-EXPLODED = 100  # times the greatest gradient of the steps before is worth a warning
+EXPLODED = 100  # factor over the largest earlier gradient norm from which a warning is printed
 
 Record = Callable[[dict[str, float], int], None]
 
 
 class EpochBatches(Protocol):
-    """Shuffled batches whose order depends on the seed and the epoch only."""
+    """Shuffled batches whose order depends only on the seed and the epoch."""
 
     def __len__(self) -> int: ...
 
@@ -40,8 +40,8 @@ class EpochBatches(Protocol):
 
 
 @dataclass
-class Means:
-    """Running means of what was reported since the last look, kept on the device."""
+class RunningMeans:
+    """Running means of reports since the last `take`, kept on the device."""
 
     sums: dict[str, Tensor] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Means:
             self.counts[name] = self.counts.get(name, 0) + 1
 
     def take(self) -> dict[str, float]:
-        """The means, and start again."""
+        """Return the means and reset them."""
         sums = torch.stack([v.float() for v in self.sums.values()]).tolist()
         taken = {name: value / self.counts[name] for name, value in zip(self.sums, sums, strict=True)}
         self.sums, self.counts = {}, {}
@@ -60,7 +60,7 @@ class Means:
 
 
 class Training:
-    """One run of one method: everything that a checkpoint must hold, and how to go on from it."""
+    """One run of one method, with all state that a checkpoint must hold."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class Training:
         self.modules = method.modules()
         for module in self.modules.values():
             module.to(device)
-        learning = method.turns.everybody
+        learning = method.schedule.all_roles
         self.adams = {role: Adam(agent) for role, agent in method.agents.items() if role in learning}
         self.step = 0
         self.history: list[dict[str, float]] = []
-        self.means = Means()
+        self.means = RunningMeans()
         self.best: dict[str, Tensor] = {}
         self.best_value = -float("inf")
         self.latest: dict[str, float] = {}
@@ -90,19 +90,20 @@ class Training:
         self.warned: set[str] = set()
 
     def run(self, checkpoints: Checkpoints | None = None, every_seconds: float = 60.0) -> list[dict[str, float]]:
-        """Train to the end, from the latest checkpoint if there is one; returns a record for each epoch.
+        """Train to the end, from the latest checkpoint if one exists; return the history entries.
 
-        The weights in `method` are then those of the last epoch, or of the best one by `settings.select`.
+        The weights in `method` are then those of the last epoch, or of the best one by `settings.select`. On a request
+        to end, a checkpoint is saved and training stops early. Raises UserError where training diverges.
         """
         if checkpoints is not None:
             self._resume(checkpoints)
         total = len(self.batches)
         saved = time.monotonic()
-        silent = True if ranks.rank() else None  # None: where nobody looks
+        silent = True if ranks.rank() else None  # None: no bar where stderr is not a terminal
         if self.settings.parts > 1 and not self.step:
             self.history.append({"epoch": 0, "step": 0, **self._validated()})
         with (
-            postponed() as asked_to_end,
+            postponing_requests() as asked_to_end,
             tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=silent) as bar,
         ):
             for epoch in range(self.step // total, self.settings.epochs):
@@ -133,15 +134,15 @@ class Training:
         return self.history
 
     def result(self) -> dict[str, float]:
-        """The record of the epoch whose weights were kept."""
+        """Return the history entry of the epoch whose weights were kept."""
         scored = [entry for entry in self.history if f"val/{self.settings.select}" in entry]
         if not scored:
             return self.history[-1] if self.history else {"epoch": 0, "step": 0}
         return max(scored, key=lambda entry: entry[f"val/{self.settings.select}"])
 
     def _learn(self, batch: Batch) -> None:
-        # dropout draws from the global stream: keyed by the step, a resumed run draws the same
-        # hashed, because the generator of a CPU reads only the low 32 bits of a seed
+        # dropout draws from the global generator; seeded by the step, a resumed run draws the same numbers
+        # the seed is hashed, since a CPU generator uses only its low 32 bits
         torch.manual_seed(zlib.crc32(f"{self.seed} {self.step}".encode()))
         learners = self.method.freeze(self.step)
         agents = self.method.agents
@@ -153,7 +154,9 @@ class Training:
                 _normalised_backward(losses, self.method.weights, [agents[role] for role in sorted(now)])
             elif losses:
                 torch.stack(list(losses.values())).sum().backward()
-                ranks.add_up([p.grad for agent in agents.values() for p in agent.parameters() if p.grad is not None])
+                ranks.all_reduce_sum(
+                    [p.grad for agent in agents.values() for p in agent.parameters() if p.grad is not None]
+                )
             report = _of_all_ranks(seen)
             for role in sorted(now):
                 norm = _norm(agents[role])
@@ -174,7 +177,7 @@ class Training:
         bar.set_postfix({name.split("/")[0][:6]: f"{v:.3f}" for name, v in means.items() if name.endswith("/loss")})
 
     def _check_finite(self) -> None:
-        """Refuse to keep weights from which nothing can go on: the checkpoints that are there stay the newest."""
+        """Raise UserError for weights that are not finite, so that earlier checkpoints stay the newest."""
         for name, module in self.modules.items():
             finite = [weights.isfinite().all() for weights in module.parameters()]
             if finite and not torch.stack(finite).all():
@@ -187,7 +190,7 @@ class Training:
         )
 
     def _warn_of_growth(self, means: Mapping[str, float]) -> None:
-        """Say it once where a gradient is suddenly EXPLODED times what it was: the loss will follow."""
+        """Warn once where a gradient norm exceeds EXPLODED times its largest earlier value: the loss will diverge."""
         for name, norm in means.items():
             if name.endswith("/gradient_norm") and norm:
                 usual = self.usual_norms.setdefault(name, [])
@@ -206,7 +209,7 @@ class Training:
         self.history.append(entry)
 
     def _validated(self) -> dict[str, float]:
-        """What is seen of the validation split now; nothing where nobody looks."""
+        """Compute and record validation metrics; return an empty dictionary without a validation function."""
         if self.validate is None:
             return {}
         for agent in self.method.agents.values():
@@ -272,11 +275,11 @@ class Training:
         self.best_value = checkpoint.state["best_value"]
         self.history = checkpoint.state["history"]
         counts = checkpoint.state["counts"]
-        self.means = Means({name: parts["mean"][name] for name in counts}, counts)
+        self.means = RunningMeans({name: parts["mean"][name] for name in counts}, counts)
 
 
 def _normalised_backward(losses: Losses, weights: Mapping[str, float], learners: Sequence[nn.Module]) -> None:
-    """Give `learners` the weighted sum of the losses' gradients, each scaled to norm 1 on each learner."""
+    """Accumulate the weighted sum of the losses' gradients on `learners`, each scaled to norm 1 per learner."""
     for name, loss in losses.items():
         for learner in learners:
             parameters = list(learner.parameters())
@@ -284,7 +287,7 @@ def _normalised_backward(losses: Losses, weights: Mapping[str, float], learners:
             reached = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
             if not reached:
                 continue
-            ranks.add_up([g for _, g in reached])
+            ranks.all_reduce_sum([g for _, g in reached])
             norm = nn.utils.get_total_norm([g for _, g in reached])
             scale = weights[name] / norm.clamp(min=torch.finfo(norm.dtype).tiny)
             for parameter, gradient in reached:
@@ -293,10 +296,10 @@ def _normalised_backward(losses: Losses, weights: Mapping[str, float], learners:
 
 
 def _of_all_ranks(report: Report) -> Report:
-    """Means over the ranks."""
+    """Return the report averaged over the ranks."""
     if ranks.size() == 1 or not report:
         return report
-    values = ranks.total(torch.stack([value.float() for value in report.values()])) / ranks.size()
+    values = ranks.all_sum(torch.stack([value.float() for value in report.values()])) / ranks.size()
     return dict(zip(report, values, strict=True))
 
 

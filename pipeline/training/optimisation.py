@@ -1,4 +1,4 @@
-"""How weights move: the learning-rate schedules and clippings of the papers."""
+"""Settings of optimisation: the learning-rate schedules and gradient clipping of the papers."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ class Optimisation:
     epochs: Natural
     batch: Count = 128
     captions: Literal["one", "all"] = "one"
-    """How many of its captions an epoch shows of each image: one at random, or all, one after the other."""
+    """Captions per image and epoch: one at random, or all, one after the other."""
     order: Literal["random", "neighbourhoods"] = "random"
-    """`neighbourhoods`: drawn scenes of a neighbourhood follow each other, so that a batch is hard to tell apart."""
+    """`neighbourhoods`: drawn scenes of a neighbourhood are consecutive, so that a batch has hard negatives."""
     learning_rate: Positive = 5e-4
     schedule: Literal["step", "cosine", "constant"] = "constant"
     decay: Share | None = None
-    """Of `step`: the factor after each `decay_every` epochs."""
+    """Factor of the schedule `step` after each `decay_every` epochs."""
     decay_every: Count | None = None
     start_epoch: Natural = 0
-    """Of `step`: the epochs of an earlier training, which the decay counts as well (DiscCaptioning, PSST)."""
+    """Epochs of an earlier training that the decay of `step` counts too (DiscCaptioning, PSST)."""
     clip_value: Positive | None = None
-    """Every element of a gradient is clamped to ± this (DiscCaptioning)."""
+    """Limit to which every element of a gradient is clamped, ± (DiscCaptioning)."""
     clip_norm: Positive | None = None
-    """The norm of an agent's whole gradient is scaled down to this (VSE++)."""
+    """Maximum norm of an agent's whole gradient (VSE++)."""
     select: str = "last"
     """`last`, or the validation metric whose best epoch is kept."""
     validate_every: Natural = 1
     """Epochs between validations; 0 for none."""
     parts: Count = 1
-    """Of an epoch: above 1, there is a validation before the first step, too, and after each part."""
+    """Validations per epoch; above 1, there is one before the first step too."""
     patience: Count | None = None
-    """Validations without a better `select` after which training ends; None: it goes on to the last epoch."""
+    """Validations without a better `select` after which training ends; None: training runs to the last epoch."""
     min_steps: Natural = 0
-    """Where `epochs` are fewer steps than this, of few images, they and all lengths in epochs here are multiplied."""
+    """Minimum number of steps; where `epochs` give fewer, all lengths in epochs here are multiplied."""
 
     def lengthened(self, steps_an_epoch: int) -> Optimisation:
-        """With `epochs`, `validate_every` and `decay_every` times the least whole number that gives `min_steps`.
+        """Return settings whose lengths in epochs are multiplied by the smallest integer that gives `min_steps` steps.
 
-        No epochs stay none.
+        These are `epochs`, `validate_every`, `decay_every` and `start_epoch`. Zero epochs stay zero.
         """
         steps = self.epochs * steps_an_epoch
         times = max(1, math.ceil(self.min_steps / steps)) if steps else 1
@@ -61,12 +61,12 @@ class Optimisation:
         )
 
     def ends_part(self, step: int, steps_an_epoch: int) -> bool:
-        """Whether a part of an epoch, but not the epoch, ends with `step` (from 1)."""
+        """Return whether `step` (from 1) ends a part of an epoch, but not the epoch."""
         ended = step * self.parts // steps_an_epoch
         return step % steps_an_epoch > 0 and ended > (step - 1) * self.parts // steps_an_epoch
 
     def rate(self, step: int, steps_an_epoch: int) -> float:
-        """The learning rate of `step` (from 0)."""
+        """Return the learning rate of `step` (from 0)."""
         if self.schedule == "cosine":
             return self.learning_rate * 0.5 * (1 + math.cos(math.pi * step / (self.epochs * steps_an_epoch)))
         if self.schedule == "step":
@@ -77,16 +77,17 @@ class Optimisation:
         return self.learning_rate
 
     def has_saturated(self, history: Sequence[Mapping[str, float]]) -> bool:
-        """Whether the last `patience` validations of `history` brought nothing better than the one before them."""
+        """Return whether the last `patience` validations of `history` did not improve on the best one before them."""
         values = [entry[f"val/{self.select}"] for entry in history if f"val/{self.select}" in entry]
         return bool(self.patience and values and len(values) - 1 - values.index(max(values)) >= self.patience)
 
     def clip(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Limit gradients in place."""
-        from torch.nn.utils import clip_grad_norm_, clip_grad_value_  # settings are checked before torch is there
+        """Clip gradients in place by `clip_norm` and `clip_value`."""
+        # imported here: settings are checked without torch
+        from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
         parameters = [p for p in parameters if p.grad is not None]
-        if not parameters:  # whose turn it is has nothing to learn
+        if not parameters:  # no parameter of this role received a gradient
             return
         if self.clip_norm is not None:
             clip_grad_norm_(parameters, self.clip_norm)

@@ -1,1 +1,1 @@
-"""From params.yaml and files to runs: stages, the grid, and what they are built of."""
+"""The path from params.yaml and files to runs: stages, the grid, and the constructors of their parts."""

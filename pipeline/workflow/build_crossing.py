@@ -1,4 +1,4 @@
-"""Cross-play of trained agents, from the results that were chosen."""
+"""Cross-play of trained agents, from the selected results."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from pipeline.analysis.captions import texts
+from pipeline.analysis.caption_files import read_texts
 from pipeline.analysis.results import Point, Run
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.cross_play import cross_play
-from pipeline.evaluation.judges import spoken
-from pipeline.workflow.build_judges import ADAPTED, OWN, judge_in, judges_of
+from pipeline.evaluation.judges import judged_captions
+from pipeline.workflow.build_judges import ADAPTED, OWN, build_judges, load_judge
 
 
 def crossing(
@@ -23,10 +23,11 @@ def crossing(
     root: Path,
     device: torch.device,
 ) -> dict[str, Any]:
-    """R@10 of each chosen method's test captions by each one's listener, by the pretrained ones of `judges`, and by the
-    listener that got used to that speaker (`adapted`), if that is among them.
+    """Return R@10 of each chosen method's test captions by each method's listener and by the other judges of `judges`.
 
-    There is a value for each seed that all of the methods were run with, or one for the first run of each.
+    `judges` maps names to pretrained listeners. Where `adapted` is among them, the listener adapted to each speaker is
+    evaluated on that speaker's captions only. The matrix has one value per seed that all methods share, or one value
+    for the first run of each method where they share none.
     """
     runs = {method: {run.settings.get("seed"): run for run in point.runs} for method, point in chosen.items()}
     shared = [seed for seed in next(iter(runs.values()), {}) if all(seed in by_seed for by_seed in runs.values())]
@@ -35,20 +36,20 @@ def crossing(
     rows = prepared.rows("test")
     gallery = torch.from_numpy(rows)
     pretrained = {name: which for name, which in judges.items() if which not in (OWN, ADAPTED)}
-    common = judges_of(pretrained, root, root, prepared, device)
+    common = build_judges(pretrained, root, root, prepared, device)
     adapts = [name for name, which in judges.items() if which == ADAPTED]
     readers = [*common, *runs, *adapts]
     matrix: list[list[list[float]]] = [[[] for _ in readers] for _ in runs]
     for by_method in rounds:
         said = {
-            method: spoken(texts(run, rows.tolist()), prepared.vocabulary, prepared.max_words)
+            method: judged_captions(read_texts(run, rows.tolist()), prepared.vocabulary, prepared.max_words)
             for method, run in by_method.items()
         }
         found = cross_play(said, common, gallery)
         for reader, run in by_method.items():
             folder = root / "cells" / run.method / run.cell if run.cell else root / "models" / run.method
-            own = cross_play(said, {reader: judge_in(folder, root, prepared, device)}, gallery)
-            used_to_it = {name: judge_in(folder / "adapted", root, prepared, device) for name in adapts}
+            own = cross_play(said, {reader: load_judge(folder, root, prepared, device)}, gallery)
+            used_to_it = {name: load_judge(folder / "adapted", root, prepared, device) for name in adapts}
             for method in by_method:
                 found[method] |= own[method]
             found[reader] |= cross_play({reader: said[reader]}, used_to_it, gallery)[reader]

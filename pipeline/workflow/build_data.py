@@ -1,4 +1,4 @@
-"""What stages work on: the prepared data set, its features, and metrics against its human captions."""
+"""The inputs of stages: the prepared data set, its features, and CIDEr-D against its human captions."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pathlib import Path
 
 from pipeline.config.data_schema import MAIN
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared, numbers, read_columns
+from pipeline.data.prepared import Prepared, column_array, read_columns
 from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
 
 
-def data(root: Path, features: str = MAIN) -> tuple[Prepared, FeatureStore]:
-    """The prepared data set and one of its sets of features below `root`."""
+def load_data(root: Path, features: str = MAIN) -> tuple[Prepared, FeatureStore]:
+    """Return the prepared data set and one of its sets of features below `root`."""
     prepared = Prepared.load(root / "prepared")
-    return prepared, store_of(root, features, prepared)
+    return prepared, open_store(root, features, prepared)
 
 
-def store_of(root: Path, features: str, prepared: Prepared) -> FeatureStore:
-    """The set of features of this name, of all prepared images."""
+def open_store(root: Path, features: str, prepared: Prepared) -> FeatureStore:
+    """Return the set of features of this name, which must cover all prepared images; else raises UserError."""
     store = FeatureStore(root / "features" / features)
     if len(prepared) != len(store):
         raise UserError(
@@ -28,13 +28,13 @@ def store_of(root: Path, features: str, prepared: Prepared) -> FeatureStore:
 
 
 def cider(prepared: Prepared, eos: bool = True, frequencies: str = "train") -> CiderD:
-    """CIDEr-D against all human captions; document frequencies as the prepare stage counted them."""
+    """Return CIDEr-D against all human captions, with the document frequencies that the prepare stage counted."""
     counted = read_columns(prepared.folder / "document_frequencies.parquet", ["key", "count"])
     references = [prepared.captions(image) for image in range(len(prepared))]
     return CiderD.build(
         references,
-        numbers(counted["key"]),
-        numbers(counted["count"]),
+        column_array(counted["key"]),
+        column_array(counted["count"]),
         len(prepared.rows("train")),
         max_words=prepared.max_words,
         eos=eos,

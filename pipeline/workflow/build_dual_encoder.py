@@ -1,4 +1,4 @@
-"""A judge that was trained elsewhere, for features that its other tower saw."""
+"""A judge that was trained elsewhere, for features from the image tower of the same network."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from pipeline.features.extractor import NetworkSettings
 from pipeline.models.dual_encoder import DualEncoder
 
 if TYPE_CHECKING:
-    from pipeline.config.views import Node
+    from pipeline.config.views import ParameterNode
 
 
-def dual_encoder(section: Node, store: FeatureStore, device: torch.device) -> DualEncoder:
-    """The text tower of the network that the section names; UserError where `store` is not what its images gave."""
+def dual_encoder(section: ParameterNode, store: FeatureStore, device: torch.device) -> DualEncoder:
+    """Return the text tower of the network that the section names.
+
+    Raises UserError where the features in `store` are not from that network's own image tower.
+    """
     network, seen = section.network, store.manifest["network"]
     if network != seen:
         raise UserError(f"features.{section.features}.network: {seen}, but who looks at them is of {network}")

@@ -1,4 +1,4 @@
-"""What is known of prepared images beside captions: the facts of drawn scenes and films, for a detector and batches."""
+"""Facts of drawn scenes and films besides captions: annotated objects for a detector, neighbourhoods for batches."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
-from pipeline.features.object_detector import Annotated
-from pipeline.films.facts import FACTS as FILM_FACTS
-from pipeline.films.facts import Known, Seen, read_films
-from pipeline.runtime.films import places
-from pipeline.scenes.facts import FACTS, Scene, Thing, atmosphere, read_facts
+from pipeline.features.object_detector import AnnotatedImage
+from pipeline.films.film_facts import FACTS as FILM_FACTS
+from pipeline.films.film_facts import ActorView, FilmRecord, read_films
+from pipeline.runtime.film_decoding import frames_to_take
+from pipeline.scenes.scene_facts import FACTS, Scene, Thing, atmosphere, read_facts
 
-LABELS = ("category", "colour", "pose", "pattern", "size", "count")  # of an object in a scene
-OF_ACTORS = ("category", "colour", "pattern", "size")  # in a film; pose and facing are a frame's
-THIRDS = ("left", "middle", "right")  # of a frame, by an actor's middle
+LABELS = ("category", "colour", "pose", "pattern", "size", "count")  # labels of an object in a scene
+OF_ACTORS = ("category", "colour", "pattern", "size")  # labels of an actor in a film; pose and facing differ by frame
+THIRDS = ("left", "middle", "right")  # horizontal thirds of a frame, by the centre of an actor's box
 
 
-def objects(prepared: Prepared, frames: int | None = None) -> list[Annotated]:
-    """The annotations of all images, in order; of films those of so many frames each, one film after the other.
+def annotated_objects(prepared: Prepared, frames: int | None = None) -> list[AnnotatedImage]:
+    """Return the annotations of all images, in order; with `frames`, of that many frames of each film, film by film.
 
     Raises UserError for images that were not drawn.
     """
@@ -37,8 +37,11 @@ def objects(prepared: Prepared, frames: int | None = None) -> list[Annotated]:
     return [each for name in prepared.ids.to_pylist() for each in _annotated_frames(films[name], frames)]
 
 
-def neighbourhoods(prepared: Prepared) -> np.ndarray:
-    """(M,) the number of each image's neighbourhood; UserError for images that were not drawn in neighbourhoods."""
+def neighbourhood_numbers(prepared: Prepared) -> np.ndarray:
+    """Return (M,) the number of each image's neighbourhood.
+
+    Raises UserError for images that were not drawn in neighbourhoods.
+    """
     path, drawn = prepared.folder / FACTS, prepared.folder / FILM_FACTS
     if drawn.exists():
         scenes = {name: known.film.scene for name, known in read_films(drawn).items()}
@@ -50,25 +53,25 @@ def neighbourhoods(prepared: Prepared) -> np.ndarray:
     return numbers
 
 
-def _annotated_frames(known: Known, frames: int) -> list[Annotated]:
-    """Of the frames that features are extracted of; where an actor is stands in the labels of the whole frame."""
+def _annotated_frames(known: FilmRecord, frames: int) -> list[AnnotatedImage]:
+    """Return the annotations of a film's extracted frames. The labels of the whole frame include each actor's third."""
     scene = known.film.scene
     seen = {frame: list(some) for frame, some in groupby(known.seen, key=lambda each: each.frame)}
     found = []
-    for frame in places([1.0] * known.frames, frames):
+    for frame in frames_to_take([1.0] * known.frames, frames):
         there = seen.get(frame, [])
         where = (f"{scene.things[each.actor].category} {_third(each)}" for each in there)
         boxes = [(each.box, _labels(scene.things[each.actor], each)) for each in there]
-        found.append(Annotated((*_of_scene(scene), *where), tuple(boxes)))
+        found.append(AnnotatedImage((*_of_scene(scene), *where), tuple(boxes)))
     return found
 
 
-def _labels(thing: Thing, seen: Seen) -> tuple[str, ...]:
+def _labels(thing: Thing, seen: ActorView) -> tuple[str, ...]:
     looks = (f"{label} {getattr(thing, label)}" for label in OF_ACTORS)
     return (*looks, f"pose {seen.pose}", f"facing {seen.facing}")
 
 
-def _third(seen: Seen) -> str:
+def _third(seen: ActorView) -> str:
     left, _, right, _ = seen.box
     return THIRDS[min(2, int((left + right) / 2 * 3))]
 
@@ -77,10 +80,10 @@ def _of_scene(scene: Scene) -> tuple[str, str]:
     return f"setting {scene.setting}", f"air {atmosphere(scene)}"
 
 
-def _annotated(scene: Scene) -> Annotated:
+def _annotated(scene: Scene) -> AnnotatedImage:
     objects = [
         (box, tuple(f"{label} {getattr(thing, label)}" for label in LABELS))
         for thing in scene.things
         for box in thing.boxes
     ]
-    return Annotated(_of_scene(scene), tuple(objects))
+    return AnnotatedImage(_of_scene(scene), tuple(objects))

@@ -7,20 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, get_type_hints
 
-from pipeline.composition.dialog import Interlocutors
+from pipeline.composition.dialog import DialogAgents
 from pipeline.composition.joint import Agents
 from pipeline.composition.method import Method
-from pipeline.composition.relaxed import relaxed
+from pipeline.composition.relax_controls import with_relax
 from pipeline.data.corpus import tokenise
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
-from pipeline.metrics.texts import Texts
-from pipeline.models.answering import Answering
+from pipeline.metrics.text_rewards import TextScorer
+from pipeline.models.agent_files import load_agent
 from pipeline.models.decoder import Decoder
+from pipeline.models.dialog_decoder import DialogDecoder
 from pipeline.models.discriminator import Discriminator
 from pipeline.models.listener import Listener
-from pipeline.models.weights import load_agent
 from pipeline.workflow.build_data import cider
 from pipeline.workflow.build_retriever import reward_models
 
@@ -30,42 +30,42 @@ if TYPE_CHECKING:
     from pipeline.config.load import MethodSettings
 
 
-def method_of(
+def build_method(
     settings: MethodSettings, root: Path, prepared: Prepared, device: torch.device
 ) -> tuple[Method, CiderD | None]:
-    """A method of joint training, from the pretrained speaker and listener below `root`, and the CIDEr-D of captions.
+    """Build a method of joint training from the pretrained agents below `root`, and the CIDEr-D of captions.
 
-    Raises UserError for a method of captioning where the listener is a discriminator of dialogs, and the other way.
+    Raises UserError for a captioning method where the listener is a dialog discriminator, and for the reverse.
     """
     objective = settings.objective
     speaker = load_agent(root / "pretrained" / settings.speaker / "weights.safetensors", "speaker")
     listener = load_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
-    agents: Agents | Interlocutors
+    agents: Agents | DialogAgents
     scorer = None
-    if isinstance(speaker, Answering) and isinstance(listener, Discriminator):
-        agents = Interlocutors(speaker, listener)
+    if isinstance(speaker, DialogDecoder) and isinstance(listener, Discriminator):
+        agents = DialogAgents(speaker, listener)
     else:
         assert isinstance(speaker, Decoder)
         assert isinstance(listener, Listener)
         scorer = cider(prepared, objective.eos_in_reward, objective.document_frequencies).to(device)
-        agents = Agents(speaker, listener, scorer, texts(prepared))
+        agents = Agents(speaker, listener, scorer, text_scorer(prepared))
     wanted = get_type_hints(settings.composition)["agents"]
     if not isinstance(agents, wanted):
-        name, what = settings.composition.__name__, "dialogs" if wanted is Interlocutors else "captions"
+        name, what = settings.composition.__name__, "dialogs" if wanted is DialogAgents else "captions"
         raise UserError(f"{name}: a method for {what}, which pretrain.listener in params.yaml does not listen to")
     rewards = {"rewards": reward_models(root, prepared, device)} if settings.rewarded else {}
     composed = settings.composition(agents, objective, **rewards, **settings.arguments)
     if objective.control == "relax":
-        composed = relaxed(composed)
+        composed = with_relax(composed)
     return replace(composed, gamma=settings.gamma), scorer
 
 
-def texts(prepared: Prepared) -> Texts:
-    """Metrics that read text, against all human captions, unclipped."""
+def text_scorer(prepared: Prepared) -> TextScorer:
+    """Return metrics that score text against all human captions, unclipped."""
     vocabulary = prepared.vocabulary
 
     def decode(tokens: Sequence[int]) -> str:
         said = vocabulary.decode(tokens)
         return " ".join(tokenise(said)) if vocabulary.reads_text else said
 
-    return Texts(decode, lambda image: [" ".join(words) for words in prepared.words(image)])
+    return TextScorer(decode, lambda image: [" ".join(words) for words in prepared.words(image)])

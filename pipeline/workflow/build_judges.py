@@ -10,75 +10,75 @@ import torch
 
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import Judge, ListenerJudge, TextJudge, judge_of
-from pipeline.evaluation.symbolic import SymbolicJudge, Truths, facts_of
-from pipeline.films.claims import FilmClaims
-from pipeline.films.facts import FACTS as FILM_FACTS
-from pipeline.films.facts import read_films
+from pipeline.evaluation.judges import Judge, ListenerJudge, TextJudge, make_judge
+from pipeline.evaluation.symbolic import ClaimChecker, SymbolicJudge, require_facts
+from pipeline.films.film_claims import FilmClaims
+from pipeline.films.film_facts import FACTS as FILM_FACTS
+from pipeline.films.film_facts import read_films
+from pipeline.models.agent_files import load_agent
 from pipeline.models.discriminator import Discriminator
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
-from pipeline.models.weights import load_agent
-from pipeline.scenes.claims import Claims
-from pipeline.scenes.facts import FACTS, Scene, read_facts
-from pipeline.workflow.build_data import store_of
+from pipeline.scenes.scene_claims import SceneClaims
+from pipeline.scenes.scene_facts import FACTS, Scene, read_facts
+from pipeline.workflow.build_data import open_store
 
-OWN, ADAPTED = "own", "adapted"  # judges that a method trains
-SYMBOLIC = "symbolic"  # nobody trains it; all others are pretrained
+OWN, ADAPTED = "own", "adapted"  # judges that are trained with, or adapted to, a method's speaker
+SYMBOLIC = "symbolic"  # not trained; all other names are pretrained models
 
 
-def judges_of(
+def build_judges(
     chosen: Mapping[str, str], model: Path, root: Path, prepared: Prepared, device: torch.device
 ) -> dict[str, Judge]:
-    """Judges by name, as `evaluate.judges` has them.
+    """Build the judges of `evaluate.judges` by name.
 
-    own: the listener that was trained with the speaker in the folder `model`; adapted: the pretrained one after it got
-    used to this speaker; symbolic: the judge that reads the facts of what was drawn; any other word: the pretrained
+    own: the listener trained with the speaker in the folder `model`; adapted: the pretrained listener adapted to this
+    speaker; symbolic: the judge that checks captions against the facts of drawn images; any other word: the pretrained
     model of that name.
     """
 
     def judge(which: str) -> Judge:
         if which == SYMBOLIC:
             return SymbolicJudge(_claims(prepared), prepared.rows("train"))
-        return judge_in(folder_of(which, model, root), root, prepared, device)
+        return load_judge(judge_folder(which, model, root), root, prepared, device)
 
     return {name: judge(which) for name, which in chosen.items()}
 
 
-def folder_of(which: str, model: Path, root: Path) -> Path:
-    """Where a judge's weights are: with those of the speaker, or among the pretrained ones."""
+def judge_folder(which: str, model: Path, root: Path) -> Path:
+    """Return the folder of a judge's weights: that of the speaker's model, or one of the pretrained models."""
     return {OWN: model, ADAPTED: model / "adapted"}.get(which, root / "pretrained" / which)
 
 
 def known_facts(prepared: Prepared) -> dict[str, Scene]:
-    """The facts of drawn scenes by the images' ids; of other images none."""
+    """Return the facts of drawn scenes by image id; empty for other images."""
     path = prepared.folder / FACTS
     return read_facts(path) if path.exists() else {}
 
 
-def _claims(prepared: Prepared) -> Truths:
-    """What is known of all images, for captions' claims: drawn films or scenes."""
+def _claims(prepared: Prepared) -> ClaimChecker:
+    """Return the checker of captions' claims against the facts of all images: drawn films or scenes."""
     every, films = np.arange(len(prepared)), prepared.folder / FILM_FACTS
     if films.exists():
-        return FilmClaims([known.film for known in facts_of(prepared, read_films(films), every)])
-    return Claims(facts_of(prepared, known_facts(prepared), every))
+        return FilmClaims([known.film for known in require_facts(prepared, read_films(films), every)])
+    return SceneClaims(require_facts(prepared, known_facts(prepared), every))
 
 
-def judge_in(folder: Path, root: Path, prepared: Prepared, device: torch.device) -> ListenerJudge | TextJudge:
-    """The judge whose weights are in `folder`, with the features below `root` that it sees.
+def load_judge(folder: Path, root: Path, prepared: Prepared, device: torch.device) -> ListenerJudge | TextJudge:
+    """Return the judge whose weights are in `folder`, with the features below `root` that it encodes.
 
-    UserError where what is there can judge nobody.
+    Raises UserError where the agent is neither a `Listener` nor a `DualEncoder`.
     """
     agent = load_agent(folder / "weights.safetensors", "listener")
     if isinstance(agent, Listener | DualEncoder):
-        return judge_of(agent, store_of(root, agent.features, prepared), device)
+        return make_judge(agent, open_store(root, agent.features, prepared), device)
     raise UserError(
         f"{folder}: a {type(agent).__name__} is no judge: it must have hear and look (evaluation/judges.py)"
     )
 
 
-def discriminator_in(folder: Path) -> Discriminator:
-    """The discriminator whose weights are in `folder`."""
+def load_discriminator(folder: Path) -> Discriminator:
+    """Return the discriminator whose weights are in `folder`."""
     found = load_agent(folder / "weights.safetensors", "listener")
     assert isinstance(found, Discriminator)
     return found

@@ -1,32 +1,32 @@
-"""The world of a trained speaker: the pretrained agents of a run, and a batch of its images."""
+"""The gradient world of a run: its pretrained agents and a batch of its images."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from pipeline.config.load import load
-from pipeline.data.batches import everything
+from pipeline.data.batches import sequential_batches
+from pipeline.models.agent_files import load_agent
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
-from pipeline.models.weights import load_agent
-from pipeline.observatory.world import World
-from pipeline.workflow.build_data import data
+from pipeline.observatory.gradient_world import GradientWorld
+from pipeline.workflow.build_data import load_data
 
 IMAGES = 32
 
 
-def trained_world(root: Path) -> tuple[World, str, float]:
-    """What joint training of the run below `root` begins with, without dropout, and the first images of validation.
+def trained_world(root: Path) -> tuple[GradientWorld, str, float]:
+    """Return the pretrained agents below `root` without dropout and the first validation images, as a `GradientWorld`.
 
-    Also the data set's name, and the margin of the run's hinge.
+    Also return the data set's name, and the margin of the run's hinge.
     """
-    prepared, store = data(root)
+    prepared, store = load_data(root)
     speaker, listener = (
         load_agent(root / "pretrained" / role / "weights.safetensors", role) for role in ("speaker", "listener")
     )
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
     listener.requires_grad_(False)
-    batch = next(everything(prepared, store, prepared.rows("val")[:IMAGES], IMAGES))
+    batch = next(sequential_batches(prepared, store, prepared.rows("val")[:IMAGES], IMAGES))
     margin = load(root.parent / "params.yaml").train.objective.margin
-    return World(speaker.requires_grad_(True), listener, batch), prepared.manifest["dataset"], margin
+    return GradientWorld(speaker.requires_grad_(True), listener, batch), prepared.manifest["dataset"], margin

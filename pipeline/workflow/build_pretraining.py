@@ -1,4 +1,4 @@
-"""Who learns alone: the pretraining of a speaker or a listener, and a listener that gets used to a speaker."""
+"""Pretraining of a speaker or a listener, and adaptation of a listener to a frozen speaker."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.channels.forced import ScheduledSampling
+from pipeline.channels.teacher_forcing import ScheduledSampling
 from pipeline.composition.method import Method
-from pipeline.composition.pretraining import frozen_speaker, matching, teacher_forcing
+from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
 from pipeline.data.batches import showings
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
-from pipeline.data.tokens import Tokens
+from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
 from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
+from pipeline.models.agent_files import load_agent
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
 from pipeline.models.discriminator import Discriminator
-from pipeline.models.hub import Hub
+from pipeline.models.hub_captioner import HubDecoder
 from pipeline.models.listener import Listener
 from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
-from pipeline.models.weights import load_agent
 from pipeline.protocols import Score
-from pipeline.scores.answers import Preferred
-from pipeline.scores.discriminability import Dropping, Hinge, InfoNCE, Recovering
+from pipeline.scores.answer_preference import PairwiseScore
+from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout
 from pipeline.workflow.build_data import cider
 from pipeline.workflow.build_dialog import dialog_pretraining
 
@@ -34,15 +34,15 @@ ARCHITECTURES: dict[str, type[Decoder]] = {"att2in": Att2in, "lstm": PooledLstm,
 if TYPE_CHECKING:
     import torch
 
-    from pipeline.config.views import Node
+    from pipeline.config.views import ParameterNode
 
 
-def pretraining(
-    section: Node, prepared: Prepared, store: FeatureStore, device: torch.device
+def build_pretraining(
+    section: ParameterNode, prepared: Prepared, store: FeatureStore, device: torch.device
 ) -> tuple[Method, CiderD | None]:
-    """The method that pretrains a speaker or a listener with the settings of its section.
+    """Return the method that pretrains a speaker or a listener with the settings of its section.
 
-    And the metric of its captions on the validation split, if it says any.
+    Also return CIDEr-D for captions of the validation split; None for listeners and dialogs.
     """
     words = len(prepared.vocabulary)
     if "decoder" in section or "answer" in section:
@@ -61,20 +61,20 @@ def pretraining(
         unk = prepared.vocabulary.unk
         if section.word_dropout and unk < 0:
             raise UserError("word_dropout makes words UNK, which this vocabulary does not have: set it to 0")
-        score = Dropping(score, section.vector_dropout, section.word_dropout, unk)
-    return matching(listener, score, section.reduction), None
+        score = InputDropout(score, section.vector_dropout, section.word_dropout, unk)
+    return listener_matching(listener, score, section.reduction), None
 
 
-def _speaker(section: Node, prepared: Prepared, store: FeatureStore) -> Decoder:
+def _speaker(section: ParameterNode, prepared: Prepared, store: FeatureStore) -> Decoder:
     vocabulary, size = prepared.vocabulary, store.regions_shape[1]
     if section.architecture != "hub":
         kind = ARCHITECTURES[section.architecture]
         own = {name: section[name] for name in inspect.signature(kind).parameters if name in section}
         return kind(len(vocabulary), size, max_words=prepared.max_words, **own)
-    if not isinstance(vocabulary, Tokens):
+    if not isinstance(vocabulary, TokenizerVocabulary):
         raise UserError("architecture hub speaks its tokenizer's tokens: set prepare.tokenizer, run the prepare stage")
     lora = section.lora.plain() if section.lora else None
-    speaker = Hub.pretrained(section.model, vocabulary.numbers, prepared.max_words, section.dropout, lora)
+    speaker = HubDecoder.pretrained(section.model, vocabulary.numbers, prepared.max_words, section.dropout, lora)
     if speaker.region_size != size:
         raise UserError(
             f"{section.model} sees regions of {speaker.region_size} numbers, and the features have {size}: set "
@@ -83,32 +83,32 @@ def _speaker(section: Node, prepared: Prepared, store: FeatureStore) -> Decoder:
     return speaker
 
 
-def _matching_score(section: Node, listener: Listener, steps_an_epoch: int) -> Score:
+def _matching_score(section: ParameterNode, listener: Listener, steps_an_epoch: int) -> Score:
     score = _plain_score(section, listener)
     if isinstance(score, InfoNCE) or score.negatives == "all" or section.recover is None:
         return score
     recover = section.recover
-    return Recovering(score, section.warmup_epochs * steps_an_epoch, recover.patience, recover.steps)
+    return CollapseRecovery(score, section.warmup_epochs * steps_an_epoch, recover.patience, recover.steps)
 
 
-def _plain_score(section: Node, listener: Listener) -> InfoNCE | Hinge:
+def _plain_score(section: ParameterNode, listener: Listener) -> InfoNCE | Hinge:
     if section.objective == "infonce":
         return InfoNCE(listener, section.temperature)
     return Hinge(listener, section.margin, section.negatives)
 
 
-def adaptation(
-    section: Node, model: Path, root: Path, prepared: Prepared, device: torch.device
+def build_adaptation(
+    section: ParameterNode, model: Path, root: Path, prepared: Prepared, device: torch.device
 ) -> tuple[Method, CiderD | None]:
-    """The pretrained listener below `root` gets used to the speaker in the folder `model`.
+    """Return the method that adapts the pretrained listener below `root` to the frozen speaker in the folder `model`.
 
-    A discriminator of dialogs learns to tell its answers from people's.
+    A dialog discriminator learns to rank human answers above the speaker's. Its metric is None.
     """
     speaker = load_agent(model / "weights.safetensors", "speaker")
     listener = load_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
     assert isinstance(speaker, Decoder)
     if isinstance(listener, Discriminator):
-        return frozen_speaker(speaker, listener, Preferred(listener, reverse=True)), None
+        return listener_adaptation(speaker, listener, PairwiseScore(listener, reverse=True)), None
     assert isinstance(listener, Listener)
-    method = frozen_speaker(speaker, listener, _plain_score(section, listener), section.reduction)
+    method = listener_adaptation(speaker, listener, _plain_score(section, listener), section.reduction)
     return method, cider(prepared).to(device)

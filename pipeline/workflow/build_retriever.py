@@ -1,4 +1,4 @@
-"""What rewards captions, in the folder `retriever`: the vectors of all images, those like each one, and two heads."""
+"""Reward models of captions in the folder `retriever`: image vectors, the nearest images of each, and two heads."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pipeline.channels.searched import unrepeated
-from pipeline.channels.words import Beam
+from pipeline.channels.hard import Beam
+from pipeline.channels.search import without_repeated_ngrams
 from pipeline.composition.method import Method
-from pipeline.composition.rewarding import RewardModels, heads
+from pipeline.composition.retrieval_rewards import RewardModels, pretrain_heads
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import judge_of
-from pipeline.metrics.retrieval import nearest
+from pipeline.evaluation.judges import make_judge
+from pipeline.metrics.retrieval import nearest_images
+from pipeline.models.agent_files import load_agent
 from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.decoder import Decoder
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
-from pipeline.models.weights import load_agent
 from pipeline.protocols import Channel
+from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.files import sha256, write_atomically
-from pipeline.runtime.seal import check_seal
-from pipeline.workflow.build_data import store_of
+from pipeline.workflow.build_data import open_store
 
 if TYPE_CHECKING:
-    from pipeline.config.views import Node
+    from pipeline.config.views import ParameterNode
 
 FOLDER, IMAGES, SETTINGS, WEIGHTS = "retriever", "images.safetensors", "settings.json", "weights.safetensors"
 AGAIN = "run the retriever stage again"
@@ -38,11 +38,11 @@ AGAIN = "run the retriever stage again"
 
 @dataclass(frozen=True)
 class Settings:
-    """What the reward models were made with."""
+    """The settings and inputs that the reward models were made with."""
 
-    models: dict[str, str]  # the retriever, and a judge if there is one, by their names in `pretrain`
-    weights: dict[str, str]  # the digest of the weights of each one
-    features: dict[str, int]  # the checksum of the features that it saw
+    models: dict[str, str]  # names in `pretrain` of the retriever and, if there is one, the judge
+    weights: dict[str, str]  # the SHA-256 of each model's weights
+    features: dict[str, int]  # the checksum of each model's features
     temperature: float
     beam: int
     no_repeat: int | None
@@ -50,19 +50,21 @@ class Settings:
 
     @property
     def search(self) -> Channel:
-        return unrepeated(Beam(self.beam), self.no_repeat)
+        return without_repeated_ngrams(Beam(self.beam), self.no_repeat)
 
 
-def files(root: Path) -> list[Path]:
-    """List what reward models are read from below `root`. UserError where there are none, or damaged ones."""
+def retriever_files(root: Path) -> list[Path]:
+    """List the files that reward models are read from. Raises UserError where they are missing or damaged."""
     return [root / FOLDER, *(_weights(root, name) for name in _settings(root).models.values())]
 
 
-def make(section: Node, root: Path, prepared: Prepared, device: torch.device) -> tuple[Method, RewardModels, Settings]:
-    """The reward models that the section names, with fresh heads, and the method by which the heads learn."""
+def make_rewards(
+    section: ParameterNode, root: Path, prepared: Prepared, device: torch.device
+) -> tuple[Method, RewardModels, Settings]:
+    """Build the reward models that the section names, with fresh heads, and the method that pretrains the heads."""
     models = {"retriever": section.model} | ({"judge": section.judge} if section.judge else {})
     encoders = {who: _encoder(root, name).to(device) for who, name in models.items()}
-    stores = {who: store_of(root, encoder.features, prepared) for who, encoder in encoders.items()}
+    stores = {who: open_store(root, encoder.features, prepared) for who, encoder in encoders.items()}
     settings = Settings(
         models,
         {who: sha256(_weights(root, name)) for who, name in models.items()},
@@ -76,20 +78,21 @@ def make(section: Node, root: Path, prepared: Prepared, device: torch.device) ->
     for who, encoder in encoders.items():
         if isinstance(encoder, DualEncoder):
             _check_lengths(encoder, prepared)
-        vectors = judge_of(encoder, stores[who], device).look(torch.arange(len(prepared)))  # as evaluation sees them
+        # the same embeddings as in evaluation
+        vectors = make_judge(encoder, stores[who], device).encode_image(torch.arange(len(prepared)))
         found[who] = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode)
     retriever, rows = found["retriever"], torch.from_numpy(prepared.rows("train")).to(device)
-    retriever.neighbours = nearest(retriever.vectors, rows, section.mined) if section.mined else None
+    retriever.neighbours = nearest_images(retriever.vectors, rows, section.mined) if section.mined else None
     size, hidden = retriever.vectors.shape[1], section.hidden
     judges = CaptionClassifier(size, hidden).to(device), CaptionClassifier(size, hidden, looks=False).to(device)
     rewards = RewardModels(retriever, *judges, settings.search, settings.rate, found.get("judge"))
     speaker = load_agent(root / "pretrained" / section.speaker / WEIGHTS, "speaker")
     assert isinstance(speaker, Decoder)
-    return heads(rewards, speaker), rewards, settings
+    return pretrain_heads(rewards, speaker), rewards, settings
 
 
-def save(out: Path, rewards: RewardModels, settings: Settings) -> None:
-    """Write what is known of the images, and the settings; the heads are a training's own output."""
+def save_rewards(out: Path, rewards: RewardModels, settings: Settings) -> None:
+    """Write the image vectors, neighbours and settings. The heads' weights are the training's own output."""
     from safetensors.torch import save as as_bytes
 
     retriever = rewards.retriever
@@ -103,7 +106,7 @@ def save(out: Path, rewards: RewardModels, settings: Settings) -> None:
 
 
 def reward_models(root: Path, prepared: Prepared, device: torch.device) -> RewardModels:
-    """The reward models below `root`, on `device`. UserError where they are of other data or of another retriever."""
+    """Load the reward models below `root` onto `device`. Raises UserError where data or retriever have changed."""
     from safetensors.torch import load_file
 
     folder, settings = root / FOLDER, _settings(root)
@@ -129,7 +132,7 @@ def _settings(root: Path) -> Settings:
     path = root / FOLDER / SETTINGS
     if not path.parent.is_dir():
         raise UserError(f"{path}: there is no retriever; run the retriever stage")
-    check_seal(path.parent, AGAIN, required=True)
+    check_checksums(path.parent, AGAIN, required=True)
     made: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8"))
     if made is None:
         raise UserError(f"{path}: made without a retriever; add that section to params.yaml and run its stage again")
@@ -141,10 +144,10 @@ def _weights(root: Path, model: str) -> Path:
 
 
 def _same_encoder(root: Path, settings: Settings, who: str, prepared: Prepared) -> Listener | DualEncoder:
-    """The one with which the reward models were made. UserError where it is another now, or sees otherwise."""
+    """Return the encoder behind the reward models. Raises UserError where its weights or features have changed."""
     folder, name = root / FOLDER, settings.models[who]
     encoder = _encoder(root, name)
-    store = store_of(root, encoder.features, prepared)
+    store = open_store(root, encoder.features, prepared)
     if settings.features[who] != store.manifest["crc"]:
         raise UserError(f"{folder}: its images are of other features than {store.path}; {AGAIN}")
     if settings.weights[who] != sha256(_weights(root, name)):
@@ -161,10 +164,11 @@ def _encoder(root: Path, model: str) -> Listener | DualEncoder:
 def _check_lengths(encoder: DualEncoder, prepared: Prepared) -> None:
     """Refuse a text encoder that would cut off human captions."""
     read = prepared.vocabulary.decode
-    texts = sorted({read(row) for row in prepared.tokens.tolist()}, key=len, reverse=True)[:1000]  # longest in letters
+    # the 1000 longest by characters
+    texts = sorted({read(row) for row in prepared.tokens.tolist()}, key=len, reverse=True)[:1000]
     most, place = encoder.lengths(texts).max(0)
-    if most > encoder.most:
+    if most > encoder.max_tokens:
         raise UserError(
-            f"{prepared.folder}: a caption has {most} tokens, and the text encoder takes {encoder.most}: "
+            f"{prepared.folder}: a caption has {most} tokens, and the text encoder takes {encoder.max_tokens}: "
             f"“{texts[place][:80]}”; lower prepare.max_words"
         )

@@ -8,24 +8,24 @@ from collections.abc import Iterable
 import torch
 
 from pipeline.composition.method import Method
-from pipeline.data.batches import Batches, everything
+from pipeline.data.batches import Batches, sequential_batches
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.validation import Validation
 from pipeline.metrics.cider import CiderD
 from pipeline.models.listener import Listener
-from pipeline.runtime import products, ranks
+from pipeline.runtime import matmul_precision, ranks
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
 from pipeline.workflow.build_dialog import dialog_batches, is_dialog, ranking_validation
-from pipeline.workflow.build_facts import neighbourhoods
+from pipeline.workflow.build_facts import neighbourhood_numbers
 
 VALIDATION_BATCH = 256
 
 
-def training_of(
+def build_training(
     method: Method,
     scorer: CiderD | None,
     settings: Optimisation,
@@ -34,17 +34,17 @@ def training_of(
     seed: int,
     device: torch.device,
 ) -> Training:
-    """The run that trains `method` on the training split and looks at the validation split.
+    """Build the run that trains `method` on the training split and validates it on the validation split.
 
-    `scorer` is for the speaker's captions there.
+    `scorer` scores the speaker's captions of the validation split. With SAYWHICH_VALIDATION=bfloat16, they are
+    generated with matrix products in bfloat16; raises UserError for any value but float32 and bfloat16.
 
-    SAYWHICH_VALIDATION=bfloat16: captions for validation are generated with products in bfloat16.
-
-    Small models get one thread (scenes: half the time of two), by their size alone, so that a seed gives the same bits.
+    Small models run on one thread, which takes half the time of two on the scenes. The choice depends on the model's
+    size alone, so that a seed gives the same bits on every machine.
     """
-    if products.small(method.agents.values()):
+    if matmul_precision.is_small(method.agents.values()):
         torch.set_num_threads(1)
-    products.choose(method.agents.values(), device)
+    matmul_precision.choose_precision(method.agents.values(), device)
     part, pinned, rows = (ranks.rank(), ranks.size()), device.type == "cuda", prepared.rows("train")
     if is_dialog(method.agents.values()):
         rounds = dialog_batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part)
@@ -60,19 +60,19 @@ def training_of(
         part=part,
         image_dropout=method.image_dropout,
         captions=settings.captions,
-        groups=neighbourhoods(prepared) if settings.order == "neighbourhoods" else None,
+        groups=neighbourhood_numbers(prepared) if settings.order == "neighbourhoods" else None,
     )
     held_out = prepared.rows("val")
     listener = method.agents.get("listener")
     assert listener is None or isinstance(listener, Listener)
 
     def looked_at() -> Iterable[Batch]:
-        return everything(prepared, store, held_out, VALIDATION_BATCH)
+        return sequential_batches(prepared, store, held_out, VALIDATION_BATCH)
 
     wanted = os.environ.get("SAYWHICH_VALIDATION", "float32")
     if wanted not in ("float32", "bfloat16"):
         raise UserError(f"SAYWHICH_VALIDATION={wanted}: one of float32, bfloat16")
     dtype = torch.bfloat16 if wanted == "bfloat16" else None
     unk = prepared.vocabulary.unk
-    validate = Validation(method.speaker, listener, scorer, looked_at, device, unk, dtype, method.watching)
+    validate = Validation(method.speaker, listener, scorer, looked_at, device, unk, dtype, method.validation_judge)
     return Training(method, batches, settings, seed, device, validate)

@@ -1,7 +1,8 @@
-"""What each stage of dvc.yaml depends on: the code that it imports.
+"""Dependencies of each stage in dvc.yaml: the code that the stage imports.
 
-python -m pipeline.workflow.dependencies writes the code under `deps:` of every stage: a folder where all of it is
-imported, else files. A method's own module stands there as pipeline/methods/${item.from}.py.
+python -m pipeline.workflow.dependencies writes the code under `deps:` of every stage. A folder is listed where all
+of its modules are imported, single files elsewhere. A method's own module is listed as
+pipeline/methods/${item.from}.py.
 """
 
 from __future__ import annotations
@@ -15,30 +16,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config.reading import read_mapping
-from pipeline.runtime.command import finish
+from pipeline.runtime.command import run_command
 from pipeline.runtime.files import write_atomically
 
 if TYPE_CHECKING:
     from grimp import ImportGraph
 
 ROOT = Path(__file__).parents[2]
-# They decide no results: parameters are listed themselves, records are only written, and a mistake ends a run.
+# These change no results: parameters are listed themselves, records are only written, and an error ends a run.
 DECIDES_NOTHING = (
     "pipeline.config",
     "pipeline.tracking",
     "pipeline.errors",
     "pipeline.workflow.stage",
-    "pipeline.workflow.finished",
+    "pipeline.workflow.reuse",
 )
-# Any method may use all of these, so a new method that does changes no list.
+# Every method depends on all of these, so that a new method changes no list.
 SHARED_BY_METHODS = ("pipeline.channels", "pipeline.estimators", "pipeline.scores", "pipeline.composition")
-CELL_STAGES = ("train", "adapt", "evaluate")  # what the stage `sweep` lets Snakemake run for each cell
-SWEEP = ("stages.sweep", "pipeline.workflow.sweep")
+CELL_STAGES = ("train", "adapt", "evaluate")  # stages that Snakemake runs for each cell of `sweep`
+SWEEP = ("stages.sweep", "pipeline.workflow.grid_cells")
 
 
 @cache
 def graph() -> ImportGraph:
-    """Who imports whom, imports within functions included, without what decides nothing."""
+    """Return the import graph, imports within functions included, without the modules of DECIDES_NOTHING."""
     import grimp
 
     found = grimp.build_graph("pipeline", "stages", exclude_type_checking_imports=True, cache_dir=None)
@@ -48,7 +49,7 @@ def graph() -> ImportGraph:
 
 
 def needed(stage: str) -> set[str]:
-    """The modules with code that decide the results of `stage`; those of all methods are not among them."""
+    """Return the modules with code that decide the results of `stage`, without the methods' own modules."""
     begin = {*SWEEP, *below("pipeline.methods")} if stage == "sweep" else {f"stages.{stage}"}
     if stage == "train":
         begin = begin.union(
@@ -57,17 +58,17 @@ def needed(stage: str) -> set[str]:
     found = begin.union(*map(graph().find_upstream_modules, begin))
     if stage == "sweep":
         found = found.union(*map(needed, CELL_STAGES))
-    packages = {m.rpartition(".")[0] for m in found}  # Python runs them on the way
+    packages = {m.rpartition(".")[0] for m in found}  # importing a module runs its packages' code
     return {module for module in found | packages if _has_code(module)}
 
 
 def below(room: str) -> set[str]:
-    """The modules with code in `room` and the rooms within."""
+    """Return the modules with code in `room` and its subfolders."""
     return {m for m in graph().modules if m.startswith(f"{room}.") and _has_code(m)}
 
 
 def listed(stage: str, block: dict) -> set[str]:
-    """The modules with code among the `deps` of a stage's `block` in dvc.yaml."""
+    """Return the modules with code among the `deps` of a stage's `block` in dvc.yaml."""
     paths = [ROOT / dep for dep in block.get("do", block)["deps"] if _is_code(dep)]
     files = [file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])]
     names = {re.sub(r"/__init__$", "", str(file.relative_to(ROOT).with_suffix(""))).replace("/", ".") for file in files}
@@ -75,7 +76,7 @@ def listed(stage: str, block: dict) -> set[str]:
 
 
 def lines(stage: str) -> list[str]:
-    """The paths to be listed for `stage`."""
+    """Return the paths to be listed for `stage`."""
     modules, found = needed(stage), set()
     for module in modules:
         parts = module.split(".")
@@ -86,7 +87,7 @@ def lines(stage: str) -> list[str]:
 
 
 def rewritten(text: str) -> str:
-    """dvc.yaml's `text` with the code that its stages depend on as `lines` has it."""
+    """Return dvc.yaml's `text` with each stage's code dependencies replaced by `lines`."""
     stage, out, done = "", [], set()
     for line in text.splitlines():
         if match := re.match(r"  (\w+):", line):
@@ -112,12 +113,12 @@ def _file(module: str) -> Path:
 
 @cache
 def _has_code(module: str) -> bool:
-    """Whether there is more than a docstring."""
+    """Return whether the module has more than a docstring."""
     return any(not isinstance(node, ast.Expr) for node in ast.parse(_file(module).read_text(encoding="utf-8")).body)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write dvc.yaml; the exit status."""
+    """Write dvc.yaml; return the exit status."""
     path = ROOT / "dvc.yaml"
     assert read_mapping(path)["stages"]
     write_atomically(path, rewritten(path.read_text(encoding="utf-8")))
@@ -125,4 +126,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(finish("dependencies", lambda: main(sys.argv[1:])))
+    sys.exit(run_command("dependencies", lambda: main(sys.argv[1:])))

@@ -1,10 +1,10 @@
-"""All of DVC's stages that are out of date, those that do not wait for each other side by side: `make repro`.
+"""Execution of all outdated DVC stages, independent ones in parallel: `make repro`.
 
-python -m pipeline.workflow.repro does what `dvc repro` does, with the same results, but for the ninth digit of a few
-figures: PyTorch adds in another order with another number of threads. Each stage is one
-`dvc repro --single-item`, which waits for the lock of DVC's repository and holds it only before and after the stage's
-command. Instances of a foreach, and what they need, begin as soon as what they wait for is done; what comes behind
-them, first of all the grid, which fills all cores by itself, is left to a plain `dvc repro`.
+python -m pipeline.workflow.repro gives the results of `dvc repro`, except for the ninth digit of a few figures:
+PyTorch sums in another order with another number of threads. Each stage is one `dvc repro --single-item`, which waits
+for the lock of DVC's repository. DVC holds that lock only before and after the stage's command. Instances of a foreach
+and their dependencies start as soon as what they depend on is done. A plain `dvc repro` runs the later stages, first of
+all the grid, which uses all cores itself.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from contextlib import suppress
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from pipeline.config.names import named_mapping
+from pipeline.config.name_checks import read_checked_names
 from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
 from pipeline.metrics import shared_meteor
-from pipeline.runtime import notice
-from pipeline.runtime.command import fail
-from pipeline.workflow.sweep import cores, gpus
+from pipeline.runtime import signals
+from pipeline.runtime.command import report_failure
+from pipeline.workflow.grid_cells import cores, gpus
 
 LOCK, RWLOCK = Path("dvc.lock"), Path(".dvc/tmp/rwlock")
 EVALUATION = Path("data/evaluation")
 
 
-def stale() -> dict[str, set[str]] | None:
-    """The stages that are out of date or behind one that is, each with those of them whose outputs it reads; None where
-    DVC cannot say.
+def stale_stages() -> dict[str, set[str]] | None:
+    """Return the outdated stages and all stages that depend on them, each with its inputs among these stages.
+
+    None where DVC cannot read the repository.
     """
     import networkx as nx
     from dvc.exceptions import DvcException
@@ -42,7 +43,8 @@ def stale() -> dict[str, set[str]] | None:
 
     try:
         with Repo() as repo:
-            graph = nx.relabel_nodes(repo.index.graph, lambda stage: stage.addressing)  # from a stage to what it reads
+            # edges go from a stage to its inputs
+            graph = nx.relabel_nodes(repo.index.graph, lambda stage: stage.addressing)
             changed = set(repo.status()) & set(graph)
     except DvcException:
         return None
@@ -51,14 +53,12 @@ def stale() -> dict[str, set[str]] | None:
 
 
 def check_annotations(params: Path = Path("params.yaml")) -> None:
-    """Raise UserError where a file of captions is missing: sooner than DVC, which first hashes all images; and for
-    a name that DVC is not to see.
-    """
-    settings = named_mapping(params)
+    """Raise UserError where a file of captions is missing, or a name is not allowed, before DVC hashes all images."""
+    settings = read_checked_names(params)
     prepare = settings.get("prepare") or {}
     named = prepare.get("annotations") or ()
     files = [named] if isinstance(named, str) else list(named.values() if isinstance(named, Mapping) else named)
-    if settings.get("draw"):  # they are written by the first stage
+    if settings.get("draw"):  # the draw stage writes the annotations
         return
     for file in (*files, *filter(None, [prepare.get("splits")])):
         if not (path := Path(prepare["root"], file)).is_file():
@@ -69,7 +69,7 @@ def check_annotations(params: Path = Path("params.yaml")) -> None:
 
 
 def instances(waits: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Of these stages the instances of a foreach, and all that those wait for."""
+    """Return the instances of a foreach among these stages, and all stages that they depend on."""
     found: set[str] = set()
     new = {stage for stage in waits if "@" in stage}
     while new:
@@ -78,29 +78,29 @@ def instances(waits: Mapping[str, set[str]]) -> dict[str, set[str]]:
     return {stage: before for stage, before in waits.items() if stage in found}
 
 
-class Jobs:
-    """Processes of DVC, and what they share."""
+class DvcJobs:
+    """DVC processes and the METEOR server that they share."""
 
     def __init__(self, asked: Callable[[], signal.Signals | None]) -> None:
-        """`asked`: the request to end that this process has had, or None."""
+        """Store `asked`, which returns the request to end that this process received, or None."""
         self._asked = asked
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._meteor: subprocess.Popen[str] | None = None
 
     def share_meteor(self) -> None:
-        """Let all of them have one METEOR, which ends with this process."""
-        self._meteor = shared_meteor.share(os.environ)
+        """Start one METEOR server for all processes. It ends with this process."""
+        self._meteor = shared_meteor.start_server(os.environ)
 
     def run(self, threads: int, *command: str) -> int:
-        """The exit status of a `dvc` command, whose stages use so many threads, if nobody said otherwise."""
+        """Run a `dvc` command and return its exit status. Its stages use `threads` threads, or OMP_NUM_THREADS."""
         name = f"dvc {' '.join(command)}"
         self._begin(name, threads, *command)
         return self._next()[name]
 
     def stages(self, waits: Mapping[str, set[str]], cores: int, at_once: int) -> bool:
-        """Run stages, each when those that it waits for are done; whether all succeeded.
+        """Run each stage once its dependencies are done; return whether all succeeded.
 
-        What is at work beside one that fails is let end, and no other begins.
+        After a failure the running stages finish, and no other stage starts.
         """
         order = TopologicalSorter(waits)
         order.prepare()
@@ -117,8 +117,8 @@ class Jobs:
         return not failed
 
     def end(self) -> list[str]:
-        """End all that is at work, and return its names."""
-        notice.end_below()
+        """End all running processes, and return their names."""
+        signals.end_descendants()
         return sorted(self._running)
 
     def _begin(self, name: str, threads: int, *command: str) -> None:
@@ -127,12 +127,12 @@ class Jobs:
         self._running[name] = subprocess.Popen(words, env=environment, process_group=0)
 
     def _next(self) -> dict[str, int]:
-        """The exit statuses of what has ended, which is waited for; raises Stopped for a request to end."""
+        """Wait until a process ends, and return the exit statuses by name. Raises Stopped for a request to end."""
         while True:
             found = {name: status for name, process in self._running.items() if (status := process.poll()) is not None}
-            request = self._asked() or next(filter(None, map(notice.request_of, found.values())), None)
+            request = self._asked() or next(filter(None, map(signals.request_of, found.values())), None)
             if request:
-                raise notice.Stopped(request)
+                raise signals.Stopped(request)
             if found:
                 for name in found:
                     del self._running[name]
@@ -141,13 +141,13 @@ class Jobs:
 
 
 def keep_private(folder: Path = RWLOCK.parent) -> None:
-    """Close DVC's folder to other users: DVC unpickles what lies in its caches there, and lets everybody write."""
+    """Close DVC's folder to other users: DVC unpickles the caches there, and makes them writable by everybody."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
 
 
-def heal() -> None:
-    """Remove files of DVC that a kill left half written: DVC would refuse to read them ever after."""
+def remove_partial_files() -> None:
+    """Remove DVC files that a kill left half written, which DVC would refuse to read."""
     from dvc.rwlock import SCHEMA
     from dvc.schema import COMPILED_LOCKFILE_SCHEMA
     from voluptuous import Invalid
@@ -165,12 +165,12 @@ def heal() -> None:
         path.unlink(missing_ok=True)
 
 
-def repeat(jobs: Jobs) -> int:
-    """Run all stages that are out of date; DVC's exit status."""
-    with notice.heeded():  # DVC hashes all data in this process
+def run_stale(jobs: DvcJobs) -> int:
+    """Run all outdated stages; return DVC's exit status."""
+    with signals.raising_requests():  # DVC hashes all data in this process
         check_annotations()
-        waits = stale()
-    if waits is None:  # dvc repro has words for it
+        waits = stale_stages()
+    if waits is None:  # dvc repro reports the error itself
         return jobs.run(cores(), "repro")
     if not waits:
         print("Data and pipelines are up to date.")
@@ -181,18 +181,18 @@ def repeat(jobs: Jobs) -> int:
     return jobs.run(cores(), "--wait-for-lock", "repro")
 
 
-def compare(jobs: Jobs) -> int:
-    """Run the grid, and what is made of it alone: evaluations of single runs are set aside meanwhile."""
+def run_grid(jobs: DvcJobs) -> int:
+    """Run the grid and the stages that depend on it. Evaluations of single runs are set aside meanwhile."""
     check_annotations()
     aside = EVALUATION.with_suffix(".aside")
-    _put_back(aside)  # a kill left it there
+    _put_back(aside)  # after a kill, the folder is still set aside
     if EVALUATION.exists():
         EVALUATION.rename(aside)
     try:
         EVALUATION.mkdir(parents=True)
         Path("data/models").mkdir(exist_ok=True)
         return jobs.run(cores(), "repro", "sweep") or jobs.run(cores(), "repro", "--single-item", "cross", "report")
-    except notice.Stopped:
+    except signals.Stopped:
         jobs.end()
         raise
     finally:
@@ -206,24 +206,24 @@ def _put_back(aside: Path) -> None:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """The exit status: 0, DVC's own, 2 for a mistake of the user, or 128 + signal after a request to end."""
+    """Return the exit status: 0, DVC's own, 2 for a user error, or 128 + signal after a request to end."""
     if list(arguments) not in ([], ["--grid"]):
         print("usage: python -m pipeline.workflow.repro [--grid]", file=sys.stderr)
         return 2
-    notice.adopt()
-    with notice.noted() as asked:
-        jobs = Jobs(asked)
+    signals.adopt_orphans()
+    with signals.noting_requests() as asked:
+        jobs = DvcJobs(asked)
         try:
             keep_private()
-            heal()
-            return compare(jobs) if arguments else repeat(jobs)
-        except notice.Stopped as stopped:
+            remove_partial_files()
+            return run_grid(jobs) if arguments else run_stale(jobs)
+        except signals.Stopped as stopped:
             ended = ", ".join(jobs.end()) or "nothing was at work"
             print(f"repro: ended by {stopped} ({ended}); the same command goes on from here", file=sys.stderr)
             return 128 + stopped.request
         except (UserError, OSError) as error:
             jobs.end()
-            return fail("repro", error)
+            return report_failure("repro", error)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""`dvc` for `make repro`: every request to end ends it at once, and its exit status tells of one that ended a stage.
+"""`dvc` for `make repro`: it ends at once on a request, and its exit status tells which signal ended a stage.
 
 python -m pipeline.workflow.run_dvc repro --single-item prepare
 
-DVC ignores SIGINT while a stage is at work, and says only that a stage has failed, whatever ended it.
+DVC itself ignores SIGINT while a stage runs, and reports only that a stage failed, whatever ended it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from pipeline.runtime import notice
+from pipeline.runtime import signals
 
 
 class StageStatus(logging.Handler):
-    """The exit status of a stage's command, from the error that DVC logs."""
+    """Log handler that keeps the exit status of a stage's command, from the error that DVC logs."""
 
     status = 0
 
@@ -34,7 +34,7 @@ class StageStatus(logging.Handler):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """DVC's exit status, or 128 + signal where a request ended the command of a stage."""
+    """Return DVC's exit status, or 128 + signal where a request ended the command of a stage."""
     from dvc.cli import main as dvc
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     thread = threading.Thread(target=lambda: statuses.append(dvc(list(arguments))))  # DVC's handlers need the main one
     thread.start()
     thread.join()
-    request = notice.request_of(stage.status)
+    request = signals.request_of(stage.status)
     return 128 + request if request else statuses[-1]
 
 

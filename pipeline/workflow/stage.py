@@ -1,4 +1,4 @@
-"""What every stage begins with: its command line, its parameters, its folders and the key of its checkpoints.
+"""The common part of every stage: its command line, parameters, folders and checkpoint key.
 
 python -m stages.train --method psst_multinomial --set train.optimisation.epochs=2 --seed 3 --out DIR
 """
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from pipeline.config.data_schema import MAIN
 from pipeline.config.load import load
 from pipeline.config.reading import read_mapping
-from pipeline.config.views import View, listed_deps
+from pipeline.config.views import StageParameters, listed_deps
 from pipeline.errors import UserError
-from pipeline.runtime.command import finish
+from pipeline.runtime.command import run_command
 from pipeline.runtime.files import clear_parts, digest
 from pipeline.runtime.memory import keep_freed
 
@@ -44,7 +44,7 @@ OUT = {
     "cross": "crossed",
     "report": "report",
 }
-TRAINS = ("pretrain", "retriever", "train", "adapt")  # may run as several processes
+TRAINS = ("pretrain", "retriever", "train", "adapt")  # stages that may run as several processes
 INSTANCE = {
     "draw": "dataset",
     "features": "features",
@@ -60,17 +60,17 @@ class Stage:
     """One execution of a stage."""
 
     name: str
-    instance: str | None  # which method, role or data set; None where there is one only
-    params: View
+    instance: str | None  # the method, role or data set; None for stages without instances
+    params: StageParameters
     out: Path  # the folder to write to
     model: Path  # adapt, evaluate: the folder of the trained model
     root: Path = DATA
-    shard: tuple[int, int] | None = None  # features: the k-th of n parts; None: what is missing, and the whole
+    shard: tuple[int, int] | None = None  # features: the k-th of n parts; None: all missing parts, then joined
     _digests: dict[Path, str] = field(default_factory=dict, repr=False)
 
     @property
     def title(self) -> str:
-        """As DVC calls it: train@psst_multinomial."""
+        """Return DVC's name of the stage, such as train@psst_multinomial."""
         return self.params.stage
 
     @property
@@ -79,12 +79,12 @@ class Stage:
 
     @property
     def checkpoint_seconds(self) -> float:
-        """How often a training writes a checkpoint: SAYWHICH_CHECKPOINT_SECONDS, a minute by default; 0: each step."""
+        """Return the seconds between checkpoints: SAYWHICH_CHECKPOINT_SECONDS, 60 by default; 0: every step."""
         return float(os.environ.get("SAYWHICH_CHECKPOINT_SECONDS", "60"))
 
     @cached_property
     def device(self) -> torch.device:
-        """The accelerator, if there is one; of several processes each has its own, and they meet here."""
+        """Return the accelerator, or the CPU. Each of several processes has its own device and joins the group here."""
         import torch
 
         from pipeline.runtime import ranks
@@ -94,7 +94,7 @@ class Stage:
         return device
 
     def digests(self, inputs: Sequence[Path]) -> dict[str, str]:
-        """SHA-256 of each input file or folder, as it was when first asked for."""
+        """Return the SHA-256 of each input file or folder, as of its first use. Raises UserError for a missing one."""
         for path in inputs:
             try:
                 self._digests[path] = self._digests.get(path) or digest(path)
@@ -104,13 +104,14 @@ class Stage:
         return {str(path): self._digests[path] for path in inputs}
 
     def key(self, inputs: Sequence[Path]) -> str:
-        """Names this work: a digest of the stage's parameters, its input files (folders: all in them) and the code that
-        it imports, as dvc.yaml lists it. Where its model lies, and where its outputs will, does not matter.
+        """Return a digest of the stage's parameters, the content of its inputs, and the code that dvc.yaml lists.
+
+        The paths of the model and of the outputs do not change the key.
         """
         own, params = f"methods.{self.instance}.", self.params.flat()
         item = {key.removeprefix(own): value for key, value in params.items()}
         title = self.title
-        if self.name in ("train", "adapt"):  # what a method is called, and how it is evaluated, changes no weights
+        if self.name in ("train", "adapt"):  # a method's name and its evaluation change no weights
             decides = (key for key in params if not key.startswith(f"{own}rerank"))
             title, params = self.name, {key.replace(own, "methods.*."): params[key] for key in decides}
         listed = listed_deps(read_mapping(Path("dvc.yaml")), self.name, item)
@@ -124,11 +125,11 @@ class Stage:
 
 
 def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | None = None) -> int:
-    """Read the command line of stage `name`, check params.yaml, and run; the exit status of `finish`.
+    """Read the command line of stage `name`, check params.yaml, and run it; return the exit status of `run_command`.
 
-    A training that is asked to end has saved a checkpoint. Threads are as many as OMP_NUM_THREADS says, or as there are
-    cores to run on. With SAYWHICH_PROCESSES=n a training runs as n processes by torchrun, each with its own
-    accelerator, if there are any, and its part of each batch.
+    A training saves a checkpoint on a request to end. OMP_NUM_THREADS sets the number of threads, by default the number
+    of available cores. With SAYWHICH_PROCESSES=n a training runs as n processes under torchrun. Each process has its
+    own accelerator, if there are any, and its part of each batch.
     """
     options = _options(name, arguments)
 
@@ -142,20 +143,20 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
         run(stage)
 
     try:
-        return finish(name, work)
+        return run_command(name, work)
     finally:
         if ranks := sys.modules.get("pipeline.runtime.ranks"):
             ranks.leave()
 
 
-def opened(name: str, arguments: Sequence[str]) -> Stage:
-    """The stage `name` with the options of a command line."""
+def open_stage(name: str, arguments: Sequence[str]) -> Stage:
+    """Return the stage `name` with the options of a command line."""
     return _opened(name, _options(name, arguments))
 
 
 def _opened(name: str, options: argparse.Namespace) -> Stage:
     overrides = [*options.set, *([] if options.seed is None else [f"seed={options.seed}"])]
-    # DVC hands over its own name of an instance, train@psst_multinomial
+    # DVC passes its own name of an instance, such as train@psst_multinomial
     instance = getattr(options, INSTANCE[name]).rpartition("@")[2] if name in INSTANCE else None
     view = load(options.params, overrides).for_stage(name, instance)
     return Stage(
@@ -194,7 +195,7 @@ def _options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _become_several(name: str, arguments: Sequence[str]) -> None:
-    """Let torchrun take this process's place where SAYWHICH_PROCESSES asks for several and it has not done so yet."""
+    """Replace this process by torchrun where SAYWHICH_PROCESSES asks for several and torchrun has not started it."""
     given = os.environ.get("SAYWHICH_PROCESSES", "1")
     if not re.fullmatch(r"[1-9]\d*", given):
         raise UserError(f"SAYWHICH_PROCESSES={given}: must be a number of processes, 1 or more")

@@ -1,7 +1,7 @@
-"""`make verify`: every output of DVC's stages, its copy in DVC's cache, and every cell of the grid is what was written.
+"""`make verify`: a check that every DVC output, its cached copy, and every grid cell is unchanged since it was written.
 
-All bytes are read. `dvc status` trusts a file's size and time, and does not look into its cache. dvc.lock is compared
-with dvc.yaml: a stage whose outputs are there has a digest of each of them.
+All bytes are read. `dvc status` trusts a file's size and time, and does not check its cache. dvc.lock is compared with
+dvc.yaml: every existing output must have a digest.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 
 from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
-from pipeline.runtime.command import finish
+from pipeline.runtime.command import run_command
 from pipeline.runtime.files import sha256
-from pipeline.workflow.finished import read_note
+from pipeline.workflow.reuse import read_note
 
 LOCK, CACHE = Path("dvc.lock"), Path(".dvc/cache/files/md5")
-NOTES = Path("data/checkpoints/finished")  # of cells: pipeline/workflow/finished.py
+NOTES = Path("data/checkpoints/finished")  # notes of cells, written by pipeline/workflow/reuse.py
 CELLS = "data/cells/"
 
 
 def main() -> int:
-    """The exit status: 0; 1 where a file is not what was written, each named on a line; 2 where nothing was."""
+    """Return the exit status: 0 all match; 1 where a file has changed, a line each; 2 where DVC has written nothing."""
     try:
         checked, wrong = 0, 0
         for problem in _problems():
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _problems() -> Iterator[str]:
-    """Of each file what is wrong with it; nothing where it is as it was written."""
+    """Yield the problem of each checked file; an empty text where it is unchanged."""
     if not LOCK.exists():
         raise UserError(f"{LOCK}: there is none, so DVC has written nothing here; `make repro` does")
     stages = read_mapping(LOCK).get("stages")
@@ -69,7 +69,7 @@ def _problems() -> Iterator[str]:
 
 
 def _lacking(locked: dict[str, Any]) -> Iterator[str]:
-    """Name each output that is there, of a stage in dvc.yaml, and has no digest in dvc.lock."""
+    """Yield a line for each existing output of a stage in dvc.yaml that has no digest in dvc.lock."""
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
@@ -84,7 +84,7 @@ def _lacking(locked: dict[str, Any]) -> Iterator[str]:
 
 
 def _outs(stage: Any) -> list[dict[str, Any]]:
-    """The outputs of a stage in dvc.lock that are there whole; a lock that was cut has others."""
+    """Return the complete output entries of a stage in dvc.lock; a truncated lock has incomplete ones."""
     outs = [out for out in (stage.get("outs") if isinstance(stage, dict) else None) or [] if isinstance(out, dict)]
     wanted = {"path", "md5", "size"}
     return [out for out in outs if wanted | ({"nfiles"} if _is_folder(out) else set()) <= out.keys()]
@@ -95,7 +95,7 @@ def _is_folder(out: dict[str, Any]) -> bool:
 
 
 def _files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
-    """The files of an output in dvc.lock, each with its MD5."""
+    """Yield the files of an output in dvc.lock, each with its MD5."""
     path, digest = Path(out["path"]), str(out["md5"])
     if not _is_folder(out):
         yield path, digest
@@ -123,7 +123,7 @@ def _md5(path: Path) -> str:
 
 
 def _newest_notes() -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Of each cell's folder the note of who wrote it last, and of each damaged note what is wrong."""
+    """Return the newest note of each cell's folder, and a line for each damaged note."""
     found: dict[str, dict[str, Any]] = {}
     damaged = []
     for path in sorted(NOTES.glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
@@ -139,4 +139,4 @@ def _newest_notes() -> tuple[dict[str, dict[str, Any]], list[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(finish("verify", main))
+    sys.exit(run_command("verify", main))

@@ -1,4 +1,4 @@
-"""The commands of `saywhich`, a module each: `add` gives its options to a parser, `run` takes them."""
+"""The commands of `saywhich`, one module each: `add` adds its options to a parser, `run` takes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MODEL = "data/models/psst_multinomial"
 
 
 def model_option(parser: argparse.ArgumentParser) -> None:
-    """`--model`, of all commands that use one."""
+    """Add `--model` to a command's parser."""
     parser.add_argument(
         "--model",
         default=MODEL,

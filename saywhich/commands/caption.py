@@ -1,4 +1,4 @@
-"""saywhich caption PHOTO|FOLDER…: a caption of each photo; with --among, one that says which of those photos it is."""
+"""saywhich caption PHOTO|FOLDER…: caption each photo; --among selects the caption that identifies it among those."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, TextIO
 from pipeline.errors import one_line
 from pipeline.runtime.escaping import csv_cell
 from saywhich.commands import model_option
-from saywhich.outputs import output
+from saywhich.outputs import open_output
 
 if TYPE_CHECKING:
     from saywhich.model import Caption
 
-CANDIDATES = 20  # samples that are ranked where nothing else is asked for
+CANDIDATES = 20  # default number of ranked samples
 COLUMNS = ("file", "caption", "rank", "of", "margin")
 Write = Callable[[Path, "Caption"], None]
 
 
 def add(parser: ArgumentParser) -> None:
-    """The options."""
+    """Add the options."""
     parser.add_argument("photos", nargs="+", metavar="PHOTO|FOLDER", help="photos, or folders of them")
     model_option(parser)
     parser.add_argument(
@@ -46,28 +46,28 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Caption the photos as they come; 1 where one could not be read."""
+    """Caption the photos in batches; return 1 where one could not be read, else 0."""
     import torch
     from tqdm import tqdm
 
     import saywhich
-    from saywhich.looking import Photos
-    from saywhich.model import BEAM, Others
-    from saywhich.photos import files
+    from saywhich.model import BEAM, Distractors
+    from saywhich.photos import photo_files
+    from saywhich.streaming import PhotoStream
 
-    photos = files(options.photos)
-    gallery = files(options.among) if options.among else []
+    photos = photo_files(options.photos)
+    gallery = photo_files(options.among) if options.among else []
     model = saywhich.load(options.model)
-    looking = Photos(model)
+    looking = PhotoStream(model)
     among = None
     if gallery:
         others = looking.gallery(gallery)
-        among = Others(torch.from_numpy(others.vectors), others.contents)
+        among = Distractors(torch.from_numpy(others.vectors), others.contents)
     samples = options.samples or (CANDIDATES if gallery and options.beam is None else None)
     how: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
     with _out(options) as write, tqdm(total=len(photos), desc="photos", unit="", disable=None) as bar:
-        for there, sight in looking.seen(photos):
-            said = model.say(sight, **how, among=among, seed=options.seed)
+        for there, sight in looking.features(photos):
+            said = model.caption_features(sight, **how, among=among, seed=options.seed)
             for file, caption in zip(there, said, strict=True):
                 write(file, caption)
             bar.update(len(there))
@@ -76,11 +76,11 @@ def run(options: Namespace) -> int:
 
 @contextmanager
 def _out(options: Namespace) -> Iterator[Write]:
-    """Where captions go, one after the other."""
+    """Yield a function that writes one caption to the chosen output."""
     if not options.csv and not options.jsonl:
         yield _print
         return
-    with output(Path(options.csv or options.jsonl)) as file:
+    with open_output(Path(options.csv or options.jsonl)) as file:
         yield _table(file, bool(options.among)) if options.csv else _lines(file)
 
 

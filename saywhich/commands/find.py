@@ -1,4 +1,4 @@
-"""saywhich find TEXT FOLDER…: the photos that fit the words best, by the listener's scores."""
+"""saywhich find TEXT FOLDER…: the photos with the highest listener scores for a text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pipeline.errors import UserError, one_line
 from saywhich.commands import model_option
 
 if TYPE_CHECKING:
-    from saywhich.vectors import Looked
+    from saywhich.vector_cache import Looked
 
 
 def add(parser: ArgumentParser) -> None:
-    """The options."""
+    """Add the options."""
     parser.add_argument("text", metavar="TEXT", help="what the photo shows, in a sentence")
     parser.add_argument("photos", nargs="+", metavar="FOLDER", help="folders of photos, or photos")
     model_option(parser)
@@ -25,38 +25,41 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print the photos that were found, the best first, with their scores; 1 where a photo could not be read."""
+    """Print the retrieved photos with their scores, best first; return 1 where a photo could not be read, else 0.
+
+    Raises UserError for a `--top` below 1.
+    """
     import numpy as np
 
-    from saywhich.hearing import Ear
-    from saywhich.photos import files
-    from saywhich.places import place_of
-    from saywhich.vectors import gallery
+    from saywhich.model_files import locate_model
+    from saywhich.photos import photo_files
+    from saywhich.text_encoder import TextEncoder
+    from saywhich.vector_cache import gallery_vectors
 
     if options.top < 1:
         raise UserError(f"--top {options.top}: give 1 or more")
-    places, place = files(options.photos), place_of(Path(options.model))
-    ear, broken = Ear.of(place), 0
+    places, place = photo_files(options.photos), locate_model(Path(options.model))
+    ear, broken = TextEncoder.of(place), 0
     if unknown := ear.unknown(options.text):
         note = f"note: words that {options.model} has never heard: {', '.join(unknown)}"
         print(one_line(note), file=sys.stderr)
 
     def look(paths: Sequence[str]) -> Iterator[Looked]:
         nonlocal broken
-        from saywhich.folders import load
-        from saywhich.looking import Photos
+        from saywhich.loading import load_model
+        from saywhich.streaming import PhotoStream
 
-        photos = Photos(load(place.folder))
-        yield from photos.look(paths)
+        photos = PhotoStream(load_model(place.folder))
+        yield from photos.embed(paths)
         broken = photos.broken
 
-    seen = gallery(places, place.digest, ear.size, look)
+    seen = gallery_vectors(places, place.digest, ear.size, look)
     scores = seen.vectors @ ear(options.text)
     found = [(seen.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
     for file, score in found:
         print(f"{score:.3f}\t{one_line(str(file))}")
     if options.html:
-        from saywhich.found_page import write_page
+        from saywhich.search_page import write_page
 
         write_page(Path(options.html), options.text, found)
     return int(broken > 0)

@@ -1,4 +1,4 @@
-"""saywhich serve: a page for photos of one's own, and an HTTP API, on this machine alone unless told otherwise."""
+"""saywhich serve: a page for one's own photos, and an HTTP API, by default for this machine only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLES = 60  # photos to try the page with
 
 
 def add(parser: ArgumentParser) -> None:
-    """The options."""
+    """Add the options."""
     parser.add_argument(
         "--model", action="append", metavar="DIR", help=f"a model; as often as need be; default: all in {MODELS}"
     )
@@ -25,13 +25,13 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Serve until it is interrupted."""
+    """Serve until interrupted; raises UserError where there is no trained model."""
     import uvicorn
     from PIL import Image
 
     import saywhich
-    from saywhich.page import app_of
-    from saywhich.photos import files
+    from saywhich.photos import photo_files
+    from saywhich.server import make_app
 
     folders = [Path(model) for model in options.model or []]
     folders = folders or sorted(path for path in MODELS.glob("*") if path.is_dir())
@@ -39,23 +39,23 @@ def run(options: Namespace) -> int:
         raise UserError(f"{MODELS}: no trained model; train one (make repro), or name one with --model")
     bound = bind(options.host, options.port)
     models = {name: saywhich.load(folder) for name, folder in distinct_names(folders).items()}
-    for model in models.values():  # numba compiles at first use: not in the first request
+    for model in models.values():  # numba compiles at first use, which the first request must not wait for
         model.caption([Image.new("RGB", (64, 64))], samples=2)
         model.caption([Image.new("RGB", (64, 64))])
-    photos = files([options.photos]) if options.photos else []
+    photos = photo_files([options.photos]) if options.photos else []
     photos = random.Random(0).sample(photos, min(SAMPLES, len(photos)))
     hosts = [] if options.host in ("127.0.0.1", "localhost", "::1") else ["*"]
-    app = app_of(models, photos, hosts=hosts)
+    app = make_app(models, photos, hosts=hosts)
     host = f"[{options.host}]" if ":" in options.host else options.host
     print(one_line(f"http://{host}:{bound.getsockname()[1]}: {', '.join(models)}"), flush=True)
-    # h11 bounds the headers of a request, which httptools does not
+    # h11 limits the size of a request's headers; httptools does not
     config = uvicorn.Config(app, http="h11", ws="none", log_level="warning", timeout_graceful_shutdown=5)
     uvicorn.Server(config).run(sockets=[bound])
     return 0
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Bind a socket, which does not listen yet; UserError where the system refuses the host or the port."""
+    """Bind a socket without listening; raises UserError where the system refuses the host or the port."""
     if not 0 <= port <= 65_535:
         raise UserError(f"--port {port}: give a number from 0 to 65535")
     try:
@@ -70,7 +70,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def distinct_names(folders: Sequence[Path]) -> dict[str, Path]:
-    """Name each model by its folder, and by folders above it where several have the same name."""
+    """Name each model by its folder, with parent folders where several have the same name."""
     places = {folder.resolve(): folder for folder in folders}
 
     def ending(place: Path, length: int) -> str:

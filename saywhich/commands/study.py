@@ -1,8 +1,8 @@
-"""saywhich study: people judge captions, by the protocol of the PSST paper.
+"""saywhich study: human evaluation of captions, by the protocol of the PSST paper.
 
 saywhich study                     write a page for each rater, a key, and files for Label Studio and Prolific
-saywhich study read ANSWERS…       what the answers say
-saywhich study raters 75 72        how many raters and pairs tell two accuracies apart
+saywhich study read ANSWERS…       print the results of the answers
+saywhich study raters 75 72        print how many raters and pairs distinguish two accuracies
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import fields
 from pathlib import Path
 
 from pipeline.errors import UserError, one_line
-from pipeline.study.design import Design
+from pipeline.study.design import StudyDesign
 
 OUT = Path("data/study")
 
 
 def add(parser: ArgumentParser) -> None:
-    """The options: those of making a study, and of the two other things that can be done."""
-    default = Design()
+    """Add the options of making a study, and of the steps `read` and `raters`."""
+    default = StudyDesign()
     parser.add_argument("--data", type=Path, default=Path("data"), metavar="DIR", help="of a finished run")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="of that run")
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="default: %(default)s")
@@ -50,7 +50,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Make a study, or do the step that was asked for."""
+    """Make a study, or run the given step; return 0."""
     {None: _make, "read": _read, "raters": _raters}[options.step](options)
     return 0
 
@@ -80,7 +80,7 @@ def _make(options: Namespace) -> None:
         store,
         Path(params.prepare.root) / params.prepare.images,
         options.out,
-        Design(**{each.name: getattr(options, each.name) for each in fields(Design)}),
+        StudyDesign(**{each.name: getattr(options, each.name) for each in fields(StudyDesign)}),
         params.report.control,
         options.send,
     )
@@ -93,7 +93,7 @@ def _make(options: Namespace) -> None:
 
 
 def _read(options: Namespace) -> None:
-    from pipeline.report.export import markdown
+    from pipeline.report.number_files import markdown
     from pipeline.report.study_tables import study_tables
 
     tables = study_tables(options.study, options.answers)
@@ -103,7 +103,7 @@ def _read(options: Namespace) -> None:
 
 
 def _raters(options: Namespace) -> None:
-    from pipeline.report.tables import aligned
+    from pipeline.report.tables import markdown_table
     from pipeline.study.planning import LEVEL, POWER, plans, power
 
     left, right = options.accuracies
@@ -114,7 +114,7 @@ def _raters(options: Namespace) -> None:
         [str(plan.raters), *(f"{100 * accuracy:.1f}" for accuracy in plan.accuracies), str(plan.pairs), str(plan.votes)]
         for plan in plans(left, right, options.of, options.alike)
     ]
-    print(aligned(head, rows, [True] * len(head)))
+    print(markdown_table(head, rows, [True] * len(head)))
     print(f"\nWith so many pairs McNemar's test (p < {LEVEL}) finds the difference in {POWER:.0%} of studies,")
     print(f"with {options.pairs} pairs of {options.of} raters in {power(left, right, options.pairs):.0%}.")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.runtime.seal import sealed_json
+from pipeline.runtime.checksums import checksummed_json
 
 SIGNATURE = "gallery test 40|decode beam 2|EOS in reward yes|df train"
 
@@ -106,7 +106,7 @@ class World:
         for entry in evaluations:
             folder = self.root / "evaluation" / entry["method"]
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "metrics.json").write_text(sealed_json(_without_captions(entry)))
+            (folder / "metrics.json").write_text(checksummed_json(_without_captions(entry)))
             _parquet(folder / "captions.parquet", captions(entry))
 
 

@@ -19,10 +19,10 @@ def repository(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def exported(repository, tmp_path_factory) -> Path:
     """The exported model of that repository; not to be changed."""
-    from saywhich.export import export
+    from saywhich.exporting import export_model
 
     folder = tmp_path_factory.mktemp("exported") / "model"
-    export(repository / "models/psst_multinomial", folder)
+    export_model(repository / "models/psst_multinomial", folder)
     return folder
 
 
@@ -52,15 +52,15 @@ def server(repository, tmp_path_factory):
     import uvicorn
 
     import saywhich
-    from saywhich.page import app_of
-    from saywhich.uploads import Limits
+    from saywhich.server import make_app
+    from saywhich.uploads import UploadLimits
 
     make_model(repository, "other", 1)
     models = {name: saywhich.load(repository / "models" / name) for name in ("psst_multinomial", "other")}
     for model in models.values():  # what is compiled at first use
         model.caption([repository / "images/0.png"])
     samples = sorted((repository / "images").iterdir())
-    app = app_of(models, samples, Limits(megabytes=1, megapixels=1, photos=12, seconds=600))
+    app = make_app(models, samples, UploadLimits(megabytes=1, megapixels=1, photos=12, seconds=600))
     running = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()

@@ -18,10 +18,10 @@ from PIL import Image
 
 import saywhich
 from pipeline.errors import UserError
-from saywhich.attention import attention
+from saywhich.attention import caption_attention
 from saywhich.model import Model, batch_of
-from saywhich.page import app_of
-from saywhich.uploads import Limits, decoded
+from saywhich.server import make_app
+from saywhich.uploads import UploadLimits, decode_upload
 
 
 def sent(address, body=None, **headers):
@@ -59,11 +59,11 @@ def test_captions_are_those_of_the_models(server, three, model, repository, phot
 
 def test_attention_is_what_the_speaker_used(model, photos):
     """A speaker that is made to see the attended region alone goes on as it did."""
-    sight = model.see(["a.jpg"])
+    sight = model.extract_features(["a.jpg"])
     tokens = torch.tensor([[1, 2, 0, 0, 0, 0]])
-    shares = attention(model.speaker, batch_of(sight, tokens))
+    shares = caption_attention(model.speaker, batch_of(sight, tokens))
     assert shares.shape == (1, 6, 4)
-    seen = model.speaker.see(batch_of(sight))
+    seen = model.speaker.encode_image(batch_of(sight))
     keys = model.speaker.key(seen)
     scores = torch.tanh(keys + model.speaker.query(torch.zeros(1, 8)).unsqueeze(1)) @ model.speaker.weight.weight[0]
     torch.testing.assert_close(shares[:, 0], scores.softmax(-1).detach())
@@ -131,7 +131,7 @@ def test_a_photo_of_too_many_pixels_is_not_decoded():
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 10_000, 9_000, 8, 2, 0, 0, 0))
     with pytest.raises(UserError, match="more than 50 megapixels"):
-        decoded(b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", b""), Limits())
+        decode_upload(b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", b""), UploadLimits())
 
 
 def test_what_a_photo_says_of_itself_is_not_kept(server):
@@ -140,7 +140,7 @@ def test_what_a_photo_says_of_itself_is_not_kept(server):
     content = io.BytesIO()
     Image.new("RGB", (30, 20), "red").save(content, "JPEG", exif=exif)
     assert b"taken at home" in content.getvalue()
-    image = decoded(content.getvalue(), Limits())
+    image = decode_upload(content.getvalue(), UploadLimits())
     assert (image.size, image.info, dict(image.getexif())) == ((30, 20), {}, {})
     assert b"tEXt" not in sent(f"{server}/samples/0")[1]
 
@@ -154,7 +154,7 @@ def test_work_that_takes_too_long_is_given_up(model, photos, three, monkeypatch)
         done.set()
         raise UserError("late")
 
-    monkeypatch.setattr(Model, "see", slow)
+    monkeypatch.setattr(Model, "extract_features", slow)
     said = []
 
     async def call(app):
@@ -173,5 +173,5 @@ def test_work_that_takes_too_long_is_given_up(model, photos, three, monkeypatch)
         await app({**scope, "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http"}, receive, send)
         go.set()
 
-    asyncio.run(call(app_of({"model": model}, limits=Limits(seconds=0.05))))
+    asyncio.run(call(make_app({"model": model}, limits=UploadLimits(seconds=0.05))))
     assert said[0]["status"] == 504

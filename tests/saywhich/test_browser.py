@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipeline.study.played import read_played
+from pipeline.study.game import read_game
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
 
@@ -106,7 +106,7 @@ def test_the_game_is_played_by_keyboard_and_its_rounds_are_saved(open_page, tmp_
     assert all(each["model"] == "psst_multinomial" and len(each["shown"]) == 10 for each in rounds)
     saved = tmp_path / "rounds.jsonl"
     download.value.save_as(saved)
-    (played,) = read_played([saved])  # as saywhich study read does
+    (played,) = read_game([saved])  # as saywhich study read does
     assert f"You: {sum(played.person)} of 2; the listener: {sum(played.listener)} of 2" in score
 
 

@@ -82,10 +82,10 @@ def test_found_photos_come_best_first_and_on_a_page(photos, named, model, capsys
 
 
 def test_a_second_search_looks_at_what_is_new_or_changed_alone(photos, named, monkeypatch, capsys):
-    from saywhich import looking
+    from saywhich import streaming
 
     looked = []
-    own = looking.Photos.look
+    own = streaming.PhotoStream.embed
 
     def watched(self, paths):
         looked.extend(Path(path).name for path in paths)
@@ -96,7 +96,7 @@ def test_a_second_search_looks_at_what_is_new_or_changed_alone(photos, named, mo
         assert main(["find", "a dog", ".", *named]) == 0
         return sorted(line.split("\t")[1] for line in capsys.readouterr().out.splitlines()), sorted(looked)
 
-    monkeypatch.setattr(looking.Photos, "look", watched)
+    monkeypatch.setattr(streaming.PhotoStream, "embed", watched)
     assert found() == (["a.jpg", "b.jpg", "c.jpg"], ["a.jpg", "b.jpg", "c.jpg"])
     assert found() == (["a.jpg", "b.jpg", "c.jpg"], [])
     paint(photos / "d.jpg", 5)

@@ -9,8 +9,8 @@ from hostile_exports import model_files
 
 import saywhich
 from pipeline.errors import UserError
+from pipeline.runtime.checksums import checksummed_json
 from pipeline.runtime.files import sha256
-from pipeline.runtime.seal import sealed_json
 
 DAMAGES = 24
 
@@ -37,7 +37,7 @@ def test_other_words_and_another_size_of_images_are_named(repository, tmp_path):
     changed = json.loads(whole)
     changed["preprocessing"]["input_size"] = [3, 16, 16]
     del changed["sha256"]
-    features.write_text(sealed_json(changed))
+    features.write_text(checksummed_json(changed))
     with pytest.raises(UserError, match=r"manifest\.json: its network gives 1 regions .* have 4"):
         saywhich.load(model)
     features.write_text(whole)

@@ -11,11 +11,11 @@ from saywhich_world import film, make_repository
 
 import saywhich
 from pipeline.errors import UserError
-from saywhich.attention import attention
+from saywhich.attention import caption_attention
 from saywhich.cli import main
-from saywhich.export import export
+from saywhich.exporting import export_model
 from saywhich.model import batch_of
-from saywhich.page import ToCaption, _said
+from saywhich.server import CaptionRequest, _said
 
 
 @pytest.fixture(scope="module")
@@ -47,15 +47,17 @@ def test_films_and_photos_are_captioned_and_order_counts(trained, films, capsys)
     assert [name for name, _ in lines] == ["a.gif", "a.jpg", "a.mkv", "b.gif", "b.jpg", "c.jpg"]
     assert all(caption for _, caption in lines)
     model = saywhich.load(trained)
-    there, back = model.see(["a.gif", "b.gif"]).vectors
+    there, back = model.extract_features(["a.gif", "b.gif"]).vectors
     assert not torch.allclose(there, back, atol=1e-3)
-    assert model.see(["a.jpg"]).contents == model.see([Image.open("a.jpg")]).contents
+    assert model.extract_features(["a.jpg"]).contents == model.extract_features([Image.open("a.jpg")]).contents
 
 
 def test_an_exported_model_still_sees_films(trained, films, tmp_path):
-    copy = export(trained, tmp_path / "out")
-    assert json.loads((copy.place.eyes / "manifest.json").read_text())["frames"] == 3
-    torch.testing.assert_close(copy.see(["a.gif"]).vectors, saywhich.load(trained).see(["a.gif"]).vectors)
+    copy = export_model(trained, tmp_path / "out")
+    assert json.loads((copy.place.feature_extractor / "manifest.json").read_text())["frames"] == 3
+    torch.testing.assert_close(
+        copy.extract_features(["a.gif"]).vectors, saywhich.load(trained).extract_features(["a.gif"]).vectors
+    )
 
 
 def test_what_is_found_moves_but_for_who_prefers_less_motion(trained, films, capsys):
@@ -68,10 +70,10 @@ def test_what_is_found_moves_but_for_who_prefers_less_motion(trained, films, cap
 
 def test_a_page_of_photos_has_attention_to_places_summed_over_time(trained, films):
     model = saywhich.load(trained)
-    sight = model.see(["a.jpg", "b.jpg"])
-    said = _said("it", model, sight, ToCaption(photos=[base64.b64encode(b"-").decode()]))
+    sight = model.extract_features(["a.jpg", "b.jpg"])
+    said = _said("it", model, sight, CaptionRequest(photos=[base64.b64encode(b"-").decode()]))
     tokens = torch.tensor([model.vocabulary.encode(each.words) + [0] * (6 - len(each.words)) for each in said])
-    shares = attention(model.speaker, batch_of(sight, tokens))
+    shares = caption_attention(model.speaker, batch_of(sight, tokens))
     assert shares.shape[2] == 12
     for i, each in enumerate(said):
         wanted = shares[i, : len(each.words)].reshape(-1, 3, 4).sum(1)
@@ -80,9 +82,9 @@ def test_a_page_of_photos_has_attention_to_places_summed_over_time(trained, film
 
 def test_a_model_of_still_images_says_that_a_film_is_none_and_sees_a_gif_s_first_frame(model, films):
     with pytest.raises(UserError, match=r"a.mkv: a film, of which nothing here sees more than one image"):
-        model.see(["a.mkv"])
+        model.extract_features(["a.mkv"])
     with Image.open("a.gif") as image:
-        assert model.see(["a.gif"]).contents == model.see([image.convert("RGB")]).contents
+        assert model.extract_features(["a.gif"]).contents == model.extract_features([image.convert("RGB")]).contents
 
 
 def test_a_film_that_is_missing_or_broken_is_one_line(trained, films):
@@ -90,5 +92,5 @@ def test_a_film_that_is_missing_or_broken_is_one_line(trained, films):
     Path("broken.gif").write_bytes(Path("a.gif").read_bytes()[:200])
     for name, words in (("no.gif", "no.gif: no such photo"), ("broken.gif", "broken.gif: the film cannot be decoded")):
         with pytest.raises(UserError, match=words) as error:
-            model.see([name])
+            model.extract_features([name])
         assert "\n" not in str(error.value)

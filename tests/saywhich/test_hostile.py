@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 import saywhich
 from pipeline.errors import UserError
-from pipeline.runtime.seal import sealed_json
+from pipeline.runtime.checksums import checksummed_json
 
 DRAWN = 6
 
@@ -55,7 +55,7 @@ def test_a_manifest_out_of_range_names_its_entry(folder, entry, value):
     for name in above:
         inner = inner[name]
     inner[key] = value
-    path.write_text(sealed_json(manifest))
+    path.write_text(checksummed_json(manifest))
     refreshed(folder, path)
     assert told(folder).startswith(f"{path}: {entry}")
 
@@ -100,7 +100,7 @@ def test_numbers_that_are_none_are_refused_in_every_file(folder, name, number):
     manifest["weights" if name == "network" else name]["sha256"] = json.loads((folder / "saywhich.json").read_text())[
         "files"
     ][f"features/{name}.safetensors"]
-    listed.write_text(sealed_json(manifest))
+    listed.write_text(checksummed_json(manifest))
     refreshed(folder, listed)
     assert f"{path}: {first} is not a number, or infinite" in told(folder)
 
@@ -109,8 +109,8 @@ def test_digests_are_of_files_in_the_folder_and_of_all_that_is_read(folder):
     index = folder / "saywhich.json"
     whole = json.loads(index.read_text())
     (folder.parent / "secret").write_text("x")
-    index.write_text(sealed_json(whole | {"files": whole["files"] | {"../secret": "0" * 63 + "1"}}))
+    index.write_text(checksummed_json(whole | {"files": whole["files"] | {"../secret": "0" * 63 + "1"}}))
     assert "leads outside" in told(folder)
     unlisted = {name: digest for name, digest in whole["files"].items() if name != "vocabulary.json"}
-    index.write_text(sealed_json(whole | {"files": unlisted}))
+    index.write_text(checksummed_json(whole | {"files": unlisted}))
     assert told(folder).startswith(f"{index}: has no digest of vocabulary.json")

@@ -11,8 +11,8 @@ import hostile_requests as hostile
 import pytest
 
 from saywhich.model import Model
-from saywhich.page import app_of
-from saywhich.uploads import Limits
+from saywhich.server import make_app
+from saywhich.uploads import UploadLimits
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ async def nothing():
 
 
 def test_a_request_that_stops_coming_is_ended(model):
-    said = asked(app_of({"model": model}, limits=Limits(idle=0.05)), b"{", nothing, length=1000)
+    said = asked(make_app({"model": model}, limits=UploadLimits(idle=0.05)), b"{", nothing, length=1000)
     assert said[0]["status"] == 408
 
 
@@ -89,7 +89,7 @@ def test_a_request_that_stops_coming_is_ended(model):
 def test_work_ends_soon_after_nobody_waits_for_it(model, monkeypatch, left):
     """A client that leaves, or a limit of seconds that is over, ends the work at the next photo."""
     began, captioned = threading.Event(), []
-    own = Model.say
+    own = Model.caption_features
 
     def watched(self, *given, **options):
         captioned.append(began.set())
@@ -101,10 +101,10 @@ def test_work_ends_soon_after_nobody_waits_for_it(model, monkeypatch, left):
             await asyncio.sleep(0.01)
         return {"type": "http.disconnect"}
 
-    monkeypatch.setattr(Model, "say", watched)
+    monkeypatch.setattr(Model, "caption_features", watched)
     photo = base64.b64encode(hostile.encoded((60, 40), "PNG")).decode()
     body = json.dumps({"photos": [photo] * 30, "among": True, "samples": 1}).encode()
-    app = app_of({"model": model}, limits=Limits() if left else Limits(seconds=1))
+    app = make_app({"model": model}, limits=UploadLimits() if left else UploadLimits(seconds=1))
     asked(app, body, gone if left else nothing)
     before = len(captioned)
     assert asked(app, hostile.honest(), nothing)[0]["status"] == 200
@@ -115,11 +115,11 @@ def test_work_ends_soon_after_nobody_waits_for_it(model, monkeypatch, left):
 @pytest.mark.parametrize(
     ("limits", "line"),
     [
-        (Limits(captions=9), "2 photos, 1 models and 5 candidates are 10 captions; at most 9 at once"),
-        (Limits(megapixels_together=0), "the photos have more than 0 megapixels together; send fewer"),
+        (UploadLimits(captions=9), "2 photos, 1 models and 5 candidates are 10 captions; at most 9 at once"),
+        (UploadLimits(megapixels_together=0), "the photos have more than 0 megapixels together; send fewer"),
     ],
 )
 def test_photos_times_models_times_candidates_and_pixels_together_are_bounded(model, limits, line):
     body = hostile.captioning([hostile.encoded((60, 40), "PNG")] * 2)
-    said = asked(app_of({"model": model}, limits=limits), body, nothing)
+    said = asked(make_app({"model": model}, limits=limits), body, nothing)
     assert (said[0]["status"], json.loads(said[1]["body"])["detail"]) == (422, line)

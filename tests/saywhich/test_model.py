@@ -10,9 +10,9 @@ import saywhich
 import saywhich.model
 from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import judge_of, spoken
-from pipeline.models.weights import load_agent
-from pipeline.runtime.seal import sealed_json
+from pipeline.evaluation.judges import judged_captions, make_judge
+from pipeline.models.agent_files import load_agent
+from pipeline.runtime.checksums import checksummed_json
 
 FILMS = {"project": 5, "vector": "times", "frames": 3}
 SEEN = [{}, {"project": 5, "vector": "mean_and_max", "mirrored": True}, FILMS, {"frames": 3, "rate": 4.0}]
@@ -22,14 +22,16 @@ SEEN = [{}, {"project": 5, "vector": "mean_and_max", "mirrored": True}, FILMS, {
 def test_a_photo_is_seen_as_the_features_stage_saw_it(tmp_path, options):
     data = make_repository(tmp_path, **options)
     model = saywhich.load(data / "models/psst_multinomial")
-    sight = model.see([data / "images" / f"{i}.png" for i in range(12)])
+    sight = model.extract_features([data / "images" / f"{i}.png" for i in range(12)])
     store = FeatureStore(data / "features/main")
     pooled, regions, mask = store.read(np.arange(12))
     np.testing.assert_allclose(sight.pooled.numpy(), pooled, atol=2e-3)
     np.testing.assert_allclose(sight.regions.numpy(), regions, atol=2e-3)
     assert (sight.mask.numpy() == mask).all()
-    judge = judge_of(load_agent(data / "models/psst_multinomial/weights.safetensors", "listener"), store, model.device)
-    torch.testing.assert_close(sight.vectors, judge.look(torch.arange(12)).cpu(), atol=2e-3, rtol=0)
+    judge = make_judge(
+        load_agent(data / "models/psst_multinomial/weights.safetensors", "listener"), store, model.device
+    )
+    torch.testing.assert_close(sight.vectors, judge.encode_image(torch.arange(12)).cpu(), atol=2e-3, rtol=0)
 
 
 def test_a_path_an_image_and_an_array_are_the_same_photo(model, photos):
@@ -40,7 +42,7 @@ def test_a_path_an_image_and_an_array_are_the_same_photo(model, photos):
     assert texts[0].split()
     assert set(texts[0].split()) < set(Images.vocabulary.words) - {"UNK"}
     grey = np.asarray(Image.open("a.jpg").convert("L"))
-    assert model.see([grey]).contents != model.see(["a.jpg"]).contents
+    assert model.extract_features([grey]).contents != model.extract_features(["a.jpg"]).contents
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((4, 4, 3)), np.zeros((4, 4, 2), np.uint8), np.zeros(4, np.uint8)])
@@ -53,8 +55,8 @@ def test_scores_are_the_listener_s_and_find_sorts_by_them(model, photos):
     names = ["a.jpg", "b.jpg", "c.jpg"]
     scores = model.score(["a dog", "the red boat on the beach"], names)
     judge = model._judge()
-    heard = judge.hear(spoken(["a dog", "the red boat on the beach"], model.vocabulary, 6))
-    np.testing.assert_allclose(scores, (heard @ model.see(names).vectors.T).numpy(), atol=1e-6)
+    heard = judge.encode_text(judged_captions(["a dog", "the red boat on the beach"], model.vocabulary, 6))
+    np.testing.assert_allclose(scores, (heard @ model.extract_features(names).vectors.T).numpy(), atol=1e-6)
     found = model.find("A dog!", names, top=2)
     assert [each.index for each in found] == (-scores[0]).argsort()[:2].tolist()
     assert found[0].score == pytest.approx(scores[0].max())
@@ -120,19 +122,19 @@ def test_a_network_s_file_that_is_another_one_is_told(tmp_path):
 
 def test_imported_features_have_no_eyes(tmp_path):
     data = make_repository(tmp_path)
-    (data / "features/main/manifest.json").write_text(sealed_json({"imported": "x", "shape": {"P": 3}}))
+    (data / "features/main/manifest.json").write_text(checksummed_json({"imported": "x", "shape": {"P": 3}}))
     with pytest.raises(UserError, match="these features were imported"):
         saywhich.load(data / "models/psst_multinomial")
 
 
 @pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
 def test_an_ear_without_pytorch_hears_what_the_listener_hears(tmp_path, encoder):
-    from saywhich.hearing import Ear
-    from saywhich.places import place_of
+    from saywhich.model_files import locate_model
+    from saywhich.text_encoder import TextEncoder
 
     data = make_repository(tmp_path)
     folder = make_model(data, encoder, 3, encoder)
-    model, ear = saywhich.load(folder), Ear.of(place_of(folder))
+    model, ear = saywhich.load(folder), TextEncoder.of(locate_model(folder))
     texts = ["a dog", "", "Red boat, on THE beach", "zebra", "a a a a a a", "a a a a a a a a dog"]
-    np.testing.assert_allclose(np.stack([ear(text) for text in texts]), model.hear(texts).numpy(), atol=1e-6)
+    np.testing.assert_allclose(np.stack([ear(text) for text in texts]), model.encode_text(texts).numpy(), atol=1e-6)
     assert ear.unknown("a Zebra on the moon") == ["zebra", "moon"]

@@ -18,7 +18,7 @@ from pipeline.runtime.escaping import csv_cell, markdown_code, markdown_text
 from saywhich.cli import main
 from saywhich.commands import caption
 from saywhich.model import Caption, Model
-from saywhich.model_card import card
+from saywhich.model_card import model_card
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = ("=1+1.png", "a\nb\x1b[31m\u202egpj.png", os.fsdecode(b"caf\xe9.png"), "<b>&.png", "@x.png")
@@ -39,17 +39,17 @@ def named(repository):
 @pytest.mark.parametrize("option", ["--csv", "--jsonl"])
 def test_an_older_table_stays_until_the_new_one_is_whole(photos, named, monkeypatch, option):
     Path("said").write_text("old")
-    own, captioned = Model.say, []
+    own, captioned = Model.caption_features, []
 
     def stopped(self, *given, **how):
         captioned.append(Path("said").read_text())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Model, "say", stopped)
+    monkeypatch.setattr(Model, "caption_features", stopped)
     assert main(["caption", "a.jpg", option, "said", *named]) == 130
     assert (captioned, Path("said").read_text()) == (["old"], "old")
     assert [path.name for path in Path().glob(".*")] == []
-    monkeypatch.setattr(Model, "say", own)
+    monkeypatch.setattr(Model, "caption_features", own)
     assert main(["caption", "a.jpg", option, "said", *named]) == 0
     assert "a.jpg" in Path("said").read_text()
 
@@ -151,13 +151,13 @@ def structure(text):
 
 @pytest.mark.parametrize("text", MARKUP)
 def test_a_model_card_shows_texts_of_strangers_as_they_are_written(text):
-    _, front, body = card(described(text)).split("---\n", 2)
+    _, front, body = model_card(described(text)).split("---\n", 2)
     plain = one_line(text)
     said, (result,) = yaml.safe_load(front), yaml.safe_load(front)["model-index"][0]["results"]
-    assert sorted(said) == sorted(yaml.safe_load(card(described("x")).split("---\n")[1]))
+    assert sorted(said) == sorted(yaml.safe_load(model_card(described("x")).split("---\n")[1]))
     assert (said["license"], said["license_name"], said["datasets"]) == ("other", plain, [plain])
     assert result["metrics"] == [{"type": plain, "name": plain, "value": 0.7351}]
-    assert structure(body) == structure(card(described("x")).split("---\n", 2)[2])
+    assert structure(body) == structure(model_card(described("x")).split("---\n", 2)[2])
 
 
 @pytest.mark.parametrize("text", MARKUP)

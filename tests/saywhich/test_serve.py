@@ -10,7 +10,7 @@ from saywhich_world import paint
 
 from saywhich.cli import main
 from saywhich.commands.serve import bind, distinct_names
-from saywhich.page import sample_copies
+from saywhich.server import sample_copies
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Data cards: what each corpus is, its licence and where its files come from; one TOML file per corpus."""
+"""Data cards: a description of each corpus, its licence and the sources of its files; one TOML file per corpus."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ CARDS = Path(__file__).parent
 
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
-Below = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$")]  # a path below the corpus' folder
+Below = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$")]  # a path below the corpus's folder
 
 
-class Entry(BaseModel):
+class CardEntry(BaseModel):
     """A table without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Source(Entry):
-    """Something that a corpus is made of. Of sources with the same `choice` one is enough, for its `profile`."""
+class CardSource(CardEntry):
+    """One source of a corpus's files. Of sources with the same `choice` one is enough, for its `profile`."""
 
     optional: bool = False
     choice: Text = ""
     profile: Text = ""
 
 
-class Archive(Source):
-    """A zip or tar and the one folder of it that is used; without a url the user has to download it."""
+class ArchiveSource(CardSource):
+    """A zip or tar archive and its one folder that is used; without a url the user must download it."""
 
     file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.(zip|tar|tar\.gz|tgz)$")]
     url: Annotated[str, Field(pattern=r"^https?://")] = ""
     bytes: Count = 0
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = ""
-    where: Text = ""  # by hand: who has it and what it takes to get it
-    members: Text  # which files of the archive: a folder and a pattern, train2014/*
-    to: Below  # the folder for them, below the corpus' own
-    files: Count  # how many they are
-    needed: Count = 0  # how many of them the splits use; 0: all
-    missing: Annotated[float, Field(ge=0, lt=1)] = 0.0  # the share of them that may be gone
-    unpacked: Count  # bytes that they take on disk, at most
+    where: Text = ""  # without a url: the publisher, and how to get the archive
+    members: Text  # files of the archive: a folder and a pattern, train2014/*
+    to: Below  # their folder, below the corpus's own
+    files: Count  # number of these files
+    needed: Count = 0  # number of files that the splits use; 0: all
+    missing: Annotated[float, Field(ge=0, lt=1)] = 0.0  # largest share of files that may be missing
+    unpacked: Count  # largest size on disk, in bytes
 
     @model_validator(mode="after")
     def _checkable(self) -> Self:
@@ -55,22 +55,22 @@ class Archive(Source):
         return self
 
 
-class ByHand(Source):
-    """A file that the user has to download, as there is no link with a digest."""
+class ManualSource(CardSource):
+    """A file that the user must download, because no link with a digest exists."""
 
     file: Below
     where: Text
 
 
-class Broken(Entry):
-    """A source that is cited but no longer works, and what to use instead."""
+class BrokenSource(CardEntry):
+    """A source that is cited but no longer works, and its replacement."""
 
     what: Text
     instead: Text
 
 
-class Card(Entry):
-    """One corpus."""
+class DataCard(CardEntry):
+    """A corpus: its size, splits, licence, citation and sources."""
 
     name: Text  # the card's file and the profile
     title: Text
@@ -80,28 +80,28 @@ class Card(Entry):
     home: Text
     licence: Text
     citation: Text
-    archives: tuple[Archive, ...] = Field(default=(), strict=False)
-    by_hand: tuple[ByHand, ...] = Field(default=(), strict=False)
-    broken: tuple[Broken, ...] = Field(default=(), strict=False)
+    archives: tuple[ArchiveSource, ...] = Field(default=(), strict=False)
+    by_hand: tuple[ManualSource, ...] = Field(default=(), strict=False)
+    broken: tuple[BrokenSource, ...] = Field(default=(), strict=False)
 
 
-def names() -> list[str]:
-    """The corpora that have a card."""
+def card_names() -> list[str]:
+    """Return the names of the corpora that have a card."""
     return sorted(path.stem for path in CARDS.glob("*.toml"))
 
 
-def load(name: str) -> Card:
-    """The card of the corpus `name`; raises UserError where there is none."""
-    if name not in names():
-        raise UserError(f"DATASET={name}: no such data card; there are: {', '.join(names())}")
-    return read(CARDS / f"{name}.toml")
+def load_card(name: str) -> DataCard:
+    """Return the card of the corpus `name`. Raises UserError where there is none."""
+    if name not in card_names():
+        raise UserError(f"DATASET={name}: no such data card; there are: {', '.join(card_names())}")
+    return read_card(CARDS / f"{name}.toml")
 
 
-def read(path: Path) -> Card:
-    """The card at `path`; raises UserError for a mistake in it."""
+def read_card(path: Path) -> DataCard:
+    """Return the card at `path`. Raises UserError for an error in it."""
     try:
         with open(path, "rb") as file:
-            return Card.model_validate({"name": path.stem, **tomllib.load(file)})
+            return DataCard.model_validate({"name": path.stem, **tomllib.load(file)})
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path}: not TOML ({error})") from None
     except ValidationError as error:

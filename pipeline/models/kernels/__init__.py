@@ -1,1 +1,1 @@
-"""Fast forms of what models compute, each held to the plain form by tests."""
+"""Fast forms of the models' computations, each compared with the plain form by tests."""

@@ -1,4 +1,4 @@
-"""A GRU over captions of different lengths, of which only the last states are wanted; for the CPU."""
+"""The last states of a GRU over captions of different lengths, on the CPU."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 
-def last_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
-    """(N, H): the state of `gru` after the first `lengths` (N,) ≥ 1 of `words` (N, T, E).
+def last_gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
+    """Compute the states (N, H) of `gru` after the first `lengths` (N,) ≥ 1 inputs of `words` (N, T, E).
 
-    What `gru` gives, but captions that have ended cost nothing, and the gradient of the recurrent weight is made in one
-    product of all time steps, not one per step.
+    The result is that of `gru`, but ended captions cost nothing. The gradient of the recurrent weight is one product
+    over all time steps, not one per step.
     """
     order = lengths.argsort(descending=True)
     going = (lengths > torch.arange(int(lengths.max())).unsqueeze(1)).sum(1).tolist()
@@ -27,7 +27,7 @@ def last_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
 
 
 class _LastStates(Function):
-    """From gate inputs (M, 3H), time step by time step, of the first `going[t]` of N captions."""
+    """Last states of N captions from gate inputs (M, 3H); step t has the first `going[t]` captions."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, going: list[int]) -> Tensor:
@@ -38,7 +38,7 @@ class _LastStates(Function):
         for x in inputs.split(going):
             before = states[: len(x)].clone()
             gates, new = torch.addmm(bias, before, weight.T), torch.empty_like(before)
-            loops.renew(*(each.detach().numpy() for each in (gates, x, before, new, states)))
+            loops.gru_forward(*(each.detach().numpy() for each in (gates, x, before, new, states)))
             saved.append((gates, before, new))
         ctx.saved, ctx.going = saved, going
         ctx.save_for_backward(weight)
@@ -55,7 +55,7 @@ class _LastStates(Function):
         parts = zip(ctx.saved, of_gates.split(ctx.going), of_inputs.split(ctx.going), strict=True)
         for (gates, before, new), of_gate, of_x in reversed(list(parts)):
             of_state = d[: len(gates)]
-            loops.renew_back(*(each.numpy() for each in (gates, before, new, of_state, of_gate, of_x)))
+            loops.gru_backward(*(each.numpy() for each in (gates, before, new, of_state, of_gate, of_x)))
             of_state.addmm_(of_gate, weight)
         states = torch.cat([before for _, before, _ in ctx.saved])
         return of_inputs, of_gates.T @ states, of_gates.sum(0), None

@@ -1,9 +1,9 @@
-"""Loops over numbers that numba compiles: what a step of Att2in2 does between its products, in one pass each.
+"""Loops compiled by numba: the element-wise parts of Att2in2 and of the GRU, between the matrix products.
 
-What they compute stands in plain torch in models/att2in.py. `rows` are the first and the one behind the last caption
-that a call works on; rows of one image lie in one call, so that calls may run in parallel. A loop of few arrays
-becomes vector instructions, one of many does not: what is computed of one row is several loops. Numbers are of the
-arrays' precision: a whole number or 0.5 between single ones would make them double.
+models/att2in.py has the same computation in plain torch. `rows` are the first caption of a call and the one after its
+last. All rows of one image belong to one call, so calls may run in parallel. The compiler vectorises loops over few
+arrays only, so the computation of one row is several loops. Constants have the arrays' precision; a Python number
+would promote single precision to double.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -14,8 +14,8 @@ from pipeline.runtime.compiled import compiled, exp, tanh
 
 
 @compiled
-def attend(rows, keys, regions, mask, weight, query, images, shares, attended):
-    """Additive attention: `shares` (n, R) and `attended` (n, H) of `query` (n, A), to regions (B, R, H) of `images`."""
+def attention_forward(rows, keys, regions, mask, weight, query, images, shares, attended):
+    """Compute additive attention of `query` (n, A) to `regions` (B, R, H): `shares` (n, R) and `attended` (n, H)."""
     zero = weight.dtype.type(0)
     for n in range(rows[0], rows[1]):
         image = images[n]
@@ -40,9 +40,12 @@ def attend(rows, keys, regions, mask, weight, query, images, shares, attended):
 
 
 @compiled
-def attend_back(rows, keys, regions, weight, query, images, shares, d, of_query, of_keys, of_weight):
-    """From `d` (n, H), the gradient of what was attended to: that of the query (n, A); those of the keys, without the
-    factor `weight`, and of the weight are added to `of_keys` (B, R, A) and `of_weight` (A,)."""
+def attention_backward(rows, keys, regions, weight, query, images, shares, d, of_query, of_keys, of_weight):
+    """Compute gradients of attention from `d` (n, H), the gradient of the attended regions.
+
+    The query's gradient is written to `of_query` (n, A). The weight's is added to `of_weight` (A,), and the keys',
+    without the factor `weight`, to `of_keys` (B, R, A).
+    """
     zero, one = weight.dtype.type(0), weight.dtype.type(1)
     scores = np.empty(keys.shape[1], query.dtype)
     for n in range(rows[0], rows[1]):
@@ -68,11 +71,12 @@ def attend_back(rows, keys, regions, weight, query, images, shares, d, of_query,
 
 
 @compiled
-def remember(rows, gates, chosen, c, after, h):
-    """The LSTM's step from `gates` (n, 5H), in, forget, out and two candidates, and cells `c` (n, H).
+def lstm_forward(rows, gates, chosen, c, after, h):
+    """Compute an LSTM step from `gates` (n, 5H), in, forget, out and two candidates, and cells `c` (n, H).
 
-    `gates` become what they open, the larger candidate and which that was (1: the first; 0; ½: both); new cells are
-    written to `after`, hidden states to `h`. Of the candidates, what was attended to adds `chosen` (n, 2H).
+    The attended regions add `chosen` (n, 2H) to the candidates. `gates` is overwritten with the activated gates, the
+    larger candidate, and its index (1: the first; 0: the second; ½: equal). Cells are written to `after`, hidden states
+    to `h`.
     """
     size = c.shape[1]
     half = gates.dtype.type(0.5)
@@ -93,8 +97,8 @@ def remember(rows, gates, chosen, c, after, h):
 
 
 @compiled
-def remember_back(rows, gates, c, after, of_h, of_after, of_gates, of_c):
-    """From gradients of `remember`'s hidden states and cells: those of what came in (n, 5H) and of the cells before."""
+def lstm_backward(rows, gates, c, after, of_h, of_after, of_gates, of_c):
+    """Compute the gradients `of_gates` (n, 5H) and `of_c` (n, H) of `lstm_forward` from those of its outputs."""
     size, one = c.shape[1], c.dtype.type(1)
     for n in range(rows[0], rows[1]):
         for j in range(size):
@@ -111,10 +115,11 @@ def remember_back(rows, gates, c, after, of_h, of_after, of_gates, of_c):
 
 
 @compiled
-def renew(gates, x, before, new, after):
-    """A GRU's step from the state's part of its `gates` (n, 3H), reset, update and candidate, and the input's, `x`.
+def gru_forward(gates, x, before, new, after):
+    """Compute a GRU step from the state's part `gates` (n, 3H), reset, update and candidate, and the input's part `x`.
 
-    `gates` become the reset and update gate, the candidate's part is left; `new` (n, H) is the candidate.
+    `gates` is overwritten with the activated reset and update gates; its candidate part is kept. The candidate is
+    written to `new` (n, H), the state to `after`.
     """
     size = before.shape[1]
     half = gates.dtype.type(0.5)
@@ -130,10 +135,10 @@ def renew(gates, x, before, new, after):
 
 
 @compiled
-def renew_back(gates, before, new, d, of_gates, of_x):
-    """From the gradient `d` (n, H) of `renew`'s states: of the state's part of the gates and of the input's (n, 3H).
+def gru_backward(gates, before, new, d, of_gates, of_x):
+    """Compute the gradients `of_gates` and `of_x` (n, 3H) of `gru_forward` from `d` (n, H), that of its states.
 
-    `d` becomes what goes to the state before without passing a gate's weights.
+    `d` is overwritten with the direct part of the previous state's gradient, which passes no weights.
     """
     size, one = before.shape[1], before.dtype.type(1)
     for n in range(len(gates)):
@@ -153,8 +158,11 @@ def renew_back(gates, before, new, d, of_gates, of_x):
 
 
 @compiled
-def slope(logits, index, total, d, found, of_bias):
-    """Gradients of `logits` (n, V) whose words `index` have log-probabilities with gradients `d`, after `log_total`."""
+def log_prob_backward(logits, index, total, d, found, of_bias):
+    """Compute the gradients `found` (n, V) of `logits` from those of the tokens' log-probabilities, `d` (n,).
+
+    `total` (n,) is the log-sum-exp of each row. The sum over rows is added to `of_bias` (V,).
+    """
     for n in range(len(logits)):
         for v in range(logits.shape[1]):
             found[n, v] = -d[n] * exp(logits[n, v] - total[n])

@@ -1,6 +1,6 @@
-"""The recurrence of Att2in2 as one operation a step: products, and what lies between them compiled (loops.py).
+"""The recurrence of Att2in2 as one autograd operation per step: matrix products and compiled loops (loops.py).
 
-The gradients of its weights and of the regions are made once, of all steps, as in shared_weight.py.
+The gradients of weights and regions are computed once for all steps, as in shared_weight.py.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pipeline.models.kernels import loops
 Part = TypeVar("Part")
 
 
-class Weights(NamedTuple):
-    """Of a step, and what it attends to."""
+class StepWeights(NamedTuple):
+    """Weights of a step, and the attention's keys and regions."""
 
     keys: Tensor  # (B, R, A)
     regions: Tensor  # (B, R, H)
@@ -32,30 +32,30 @@ class Weights(NamedTuple):
     state: Tensor  # (5H, H)
     query: Tensor  # (A, H)
     attended: Tensor  # (2H, H)
-    bias: Tensor  # (5H,): all of a step's
+    bias: Tensor  # (5H,): the sum of a step's biases
 
 
-class Recurrence:
-    """One unroll's steps of captions of B images, whose regions are seen by `mask` (B, R)."""
+class FusedRecurrence:
+    """Steps of one unroll for captions of B images, whose existing regions are in `mask` (B, R)."""
 
-    def __init__(self, weights: Weights, mask: Tensor) -> None:
-        self.steps = Steps(Weights(*(weight.detach() for weight in weights)), mask)
+    def __init__(self, weights: StepWeights, mask: Tensor) -> None:
+        self.steps = StepTape(StepWeights(*(weight.detach() for weight in weights)), mask)
         self._ticket: Tensor = _Shared.apply(self.steps, *weights)
 
     def entering(self, heard: Tensor) -> Tensor:
-        """(n, 5H): what the gates get of `heard` (n, E) and of the bias."""
+        """Compute the contribution (n, 5H) of the inputs `heard` (n, E) and of the bias to the gates."""
         return _Enter.apply(self._ticket, self.steps, heard)
 
     def __call__(self, entering: Tensor, h: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden states and cells (n, H) after those before; `entering` (n, 5H) goes to captions of `images` (n,).
+        """Compute the next hidden states and cells (n, H) from `h`, `c` and the gate inputs `entering` (n, 5H).
 
-        Captions of one image lie side by side.
+        `images` (n,) are the captions' images; captions of one image must be consecutive.
         """
         return _Step.apply(self._ticket, self.steps, entering, h, c, images)
 
 
 class _Noted(NamedTuple):
-    """What the gradients of one step are made of; n captions."""
+    """Tensors of one step of n captions, from which the gradients of weights and regions are computed."""
 
     images: Tensor
     shares: Tensor  # (n, R)
@@ -66,43 +66,42 @@ class _Noted(NamedTuple):
     of_query: Tensor
 
 
-class Steps:
-    """Steps without a graph, and what is noted of their gradients."""
+class StepTape:
+    """Steps without a graph, and the tensors recorded for their gradients."""
 
-    def __init__(self, weights: Weights, mask: Tensor) -> None:
+    def __init__(self, weights: StepWeights, mask: Tensor) -> None:
         self.weights, self.mask = weights, mask.numpy()
         self.keys, self.regions, self.attention = (x.contiguous().numpy() for x in weights[:3])
         self.forget()
 
     def forget(self) -> None:
         self.noted: list[_Noted] = []
-        self.entered: list[
-            tuple[Tensor, Tensor]
-        ] = []  # what was heard (n, E), and the gradient of what it gave (n, 5H)
-        self.of_keys: Tensor | None = None  # (B, R, A), but for the factor `attention`
+        # inputs (n, E), and the gradient of their gate inputs (n, 5H)
+        self.entered: list[tuple[Tensor, Tensor]] = []
+        self.of_keys: Tensor | None = None  # (B, R, A), without the factor `attention`
         self.of_attention = torch.zeros_like(self.weights.attention)
 
     def step(self, gates: Tensor, query: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Hidden states and cells (n, H), shares and what is attended to, from cells and products of the states before.
+        """Compute hidden states, cells (n, H), attention weights and attended regions of one step.
 
-        `gates` (n, 5H) become what loops.py says.
+        `gates` (n, 5H) and `query` (n, A) are products of the previous states; `gates` is overwritten (loops.py).
         """
         shares, attended = self.shares(query, images)
         chosen, after, h = attended @ self.weights.attended.T, torch.empty_like(c), torch.empty_like(c)
         given = _arrays(gates, chosen, c, after, h)
-        _beside(images, lambda rows: loops.remember(rows, *given))
+        _beside(images, lambda rows: loops.lstm_forward(rows, *given))
         return h, after, shares, attended
 
     def shares(self, query: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the regions, (n, R), and what is attended to, (n, H)."""
+        """Compute the attention weights (n, R) and the attended regions (n, H)."""
         n, (_, regions, hidden) = len(query), self.regions.shape
         shares, attended = query.new_empty(n, regions), query.new_empty(n, hidden)
         given = (self.keys, self.regions, self.mask, self.attention, *_arrays(query, images, shares, attended))
-        _beside(images, lambda rows: loops.attend(rows, *given))
+        _beside(images, lambda rows: loops.attention_forward(rows, *given))
         return shares, attended
 
     def shares_back(self, query: Tensor, images: Tensor, shares: Tensor, d: Tensor) -> Tensor:
-        """(n, A): the gradient of `query` from that of what is attended to, `d` (n, H); those of keys are noted."""
+        """Compute the gradient (n, A) of `query` from `d` (n, H), that of the attended regions; record the keys'."""
         if self.of_keys is None:
             self.of_keys = torch.zeros_like(self.weights.keys, memory_format=torch.contiguous_format)
         found = torch.empty_like(query)
@@ -110,15 +109,15 @@ class Steps:
 
         def back(rows: tuple[int, int]) -> Tensor:
             of_attention = torch.zeros_like(self.of_attention)
-            loops.attend_back(rows, *given, of_attention.numpy())
+            loops.attention_backward(rows, *given, of_attention.numpy())
             return of_attention
 
         for part in _beside(images, back):
             self.of_attention += part
         return found
 
-    def gradients(self) -> Weights:
-        """Of all weights, from all steps; they are forgotten."""
+    def gradients(self) -> StepWeights:
+        """Return the gradients of all weights over all steps, and clear the recorded steps."""
         noted = _Noted(*(torch.cat(parts) for parts in zip(*self.noted, strict=True)))
         order = noted.images.argsort(stable=True)
         counts = noted.images.bincount(minlength=len(self.keys)).tolist()
@@ -127,7 +126,7 @@ class Steps:
         )
         assert self.of_keys is not None
         heard, entered = (torch.cat(parts) for parts in zip(*self.entered, strict=True))
-        found = Weights(
+        found = StepWeights(
             keys=self.of_keys.mul_(self.weights.attention),
             regions=torch.bmm(shares.transpose(1, 2), of_attended),
             attention=self.of_attention,
@@ -142,10 +141,10 @@ class Steps:
 
 
 class _Shared(Function):
-    """What all steps use, as they know it: an empty tensor."""
+    """An empty tensor that stands for the shared weights in the graph of every step."""
 
     @staticmethod
-    def forward(ctx: Any, steps: Steps, *weights: Tensor) -> Tensor:
+    def forward(ctx: Any, steps: StepTape, *weights: Tensor) -> Tensor:
         ctx.steps = steps
         return weights[0].new_empty(0)
 
@@ -157,7 +156,7 @@ class _Shared(Function):
 
 class _Enter(Function):
     @staticmethod
-    def forward(ctx: Any, ticket: Tensor, steps: Steps, heard: Tensor) -> Tensor:
+    def forward(ctx: Any, ticket: Tensor, steps: StepTape, heard: Tensor) -> Tensor:
         ctx.steps = steps
         ctx.save_for_backward(heard)
         return torch.addmm(steps.weights.bias, heard, steps.weights.word.T)
@@ -173,7 +172,7 @@ class _Enter(Function):
 class _Step(Function):
     @staticmethod
     def forward(
-        ctx: Any, ticket: Tensor, steps: Steps, entering: Tensor, h: Tensor, c: Tensor, images: Tensor
+        ctx: Any, ticket: Tensor, steps: StepTape, entering: Tensor, h: Tensor, c: Tensor, images: Tensor
     ) -> tuple[Tensor, Tensor]:
         weights = steps.weights
         query = h @ weights.query.T
@@ -190,7 +189,7 @@ class _Step(Function):
         steps, weights = ctx.steps, ctx.steps.weights
         of_gates, of_c = torch.empty_like(gates), torch.empty_like(c)
         given = _arrays(gates, c, after, of_h.contiguous(), of_after.contiguous(), of_gates, of_c)
-        _beside(images, lambda rows: loops.remember_back(rows, *given))
+        _beside(images, lambda rows: loops.lstm_backward(rows, *given))
         of_attended = of_gates[:, 3 * h.shape[1] :] @ weights.attended
         of_query = steps.shares_back(query, images, shares, of_attended)
         steps.noted.append(_Noted(images, shares, h, attended, of_attended, of_gates, of_query))
@@ -203,7 +202,7 @@ def _arrays(*tensors: Tensor) -> tuple[Any, ...]:
 
 
 def _beside(images: Tensor, call: Callable[[tuple[int, int]], Part]) -> list[Part]:
-    """What `call` gives for parts of the captions of `images` (n,), one for each of torch's threads."""
+    """Return the results of `call` on parts of the captions of `images` (n,), one part per thread of torch."""
     threads, n = min(torch.get_num_threads(), len(images)), len(images)
     if threads == 1:
         return [call((0, n))]
@@ -212,7 +211,7 @@ def _beside(images: Tensor, call: Callable[[tuple[int, int]], Part]) -> list[Par
 
 
 def _cut(images: Tensor, at: int) -> int:
-    """Where captions may be parted: before `at`, or as many behind as are of the same image."""
+    """Return the first index from `at` on at which captions may be split without splitting an image."""
     while at < len(images) and images[at] == images[at - 1]:
         at += 1
     return at

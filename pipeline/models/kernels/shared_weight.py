@@ -1,10 +1,10 @@
-"""What an unroll uses at every time step, its gradients made once.
+"""Weights used at every step of an unroll, with gradients computed once.
 
-Autograd would make, at each step, a gradient as large as the weight (the vocabulary) or the images' regions, and add it
-up: most of a step's memory traffic. Here each use notes what its gradient is made of, and when all uses have theirs,
-that of the shared tensor is made in one product. What comes out is what autograd computes, up to the order of sums.
+Autograd would compute a gradient of the weight's size (the vocabulary) at each step and add it up, which is most of a
+step's memory traffic. Here each use records the factors of its gradient. When all uses have been differentiated, the
+weight's gradient is one product. The result equals autograd's, up to the order of sums.
 
-A graph with these in it is differentiated for all parameters of its module at once, as a training step does.
+Such a graph must be differentiated for all parameters of its module at once, as a training step does.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from pipeline.channels.words import log_total
+from pipeline.channels.hard import log_partition
 from pipeline.runtime import devices
 
-ROWS = 256  # of the vocabulary's size at a time
+ROWS = 256  # rows of the vocabulary's size that are processed at a time
 
 
 class SharedWeight:
-    """A weight (V, E): its rows for words, mixtures of its rows, and products with all of them."""
+    """A weight (V, E): its rows for tokens, mixtures of its rows, and products with all of them."""
 
     def __init__(self, weight: Tensor) -> None:
         self._uses = _Uses(weight.detach())
         self._ticket: Tensor = _Weight.apply(weight, self._uses)
 
     def rows(self, ids: Tensor) -> Tensor:
-        """(N, E): the rows of `ids` (N,)."""
+        """Return the rows (N, E) of `ids` (N,)."""
         return _Rows.apply(self._ticket, self._uses, ids)
 
     def mixture(self, shares: Tensor) -> Tensor:
-        """(N, E): sums of the first V' rows, each `shares` (N, V') times."""
+        """Compute mixtures (N, E) of the first V' rows with the weights `shares` (N, V')."""
         return _Mixture.apply(self._ticket, self._uses, shares)
 
     def straight_through(self, shares: Tensor) -> Tensor:
-        """Zeros (N, E), to be added to rows: backward, `shares` (N, V') get what a mixture's would."""
+        """Return zeros (N, E), to be added to rows; their gradient for `shares` (N, V') is that of a mixture."""
         return _Unheard.apply(shares, self._uses.weight[: shares.shape[1]])
 
     def product(self, x: Tensor, bias: Tensor, value: Tensor) -> Tensor:
-        """(N, V): `x` (N, E) times the transposed weight, plus `bias` (V,): known to be `value`, and not computed."""
+        """Return `value` (N, V), the known product of `x` (N, E) and the transposed weight plus `bias` (V,)."""
         return _Product.apply(self._ticket, self._uses, x, bias, value)
 
     def log_prob(self, x: Tensor, bias: Tensor, value: Tensor, index: Tensor) -> Tensor:
-        """(N,): log-probabilities of the words `index` (N,) where `product` gives the logits."""
+        """Compute the log-probabilities (N,) of the tokens `index` (N,) with the logits of `product`."""
         return _LogProb.apply(self._ticket, self._uses, x, bias, value, index, False)[0]
 
     def log_prob_and_entropy(self, x: Tensor, bias: Tensor, value: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-        """(N,) each: what `log_prob` gives, and the entropies of those distributions in nats."""
+        """Compute the result of `log_prob` (N,) and the entropies (N,) of the distributions, in nats."""
         return _LogProb.apply(self._ticket, self._uses, x, bias, value, index, True)
 
 
@@ -59,11 +59,13 @@ class _Uses:
         self.weight = weight
         self.words: list[tuple[Tensor, Tensor]] = []  # ids (N,), gradients (N, E)
         self.mixtures: list[tuple[Tensor, Tensor]] = []  # shares (N, V'), gradients (N, E)
-        self.products: Tensor | None = None  # (V, E): the gradient of all products so far, but for
-        self.thin: list[tuple[Tensor, Tensor]] = []  # gradients (n, V) and x (n, E) of few rows, to be one product
+        self.products: Tensor | None = None  # (V, E): the gradient of all products so far, without
+        self.thin: list[
+            tuple[Tensor, Tensor]
+        ] = []  # gradients (n, V) and x (n, E) of few rows, merged into one product
 
     def add_product(self, d: Tensor, x: Tensor) -> None:
-        """Note a product of `x` (N, E), from its gradient `d` (N, V)."""
+        """Record a product of `x` (N, E) with the gradient `d` (N, V)."""
         if len(d) < ROWS:
             self.thin.append((d, x))
             if sum(len(part) for part, _ in self.thin) < ROWS:
@@ -80,7 +82,7 @@ class _Uses:
         return d, x
 
     def gradient(self) -> Tensor:
-        """Of the weight, from all uses; they are forgotten."""
+        """Return the gradient of the weight over all uses, and clear the recorded uses."""
         if self.thin:
             d, x = self._together()
             self.products = d.T @ x if self.products is None else self.products.addmm_(d.T, x)
@@ -96,7 +98,7 @@ class _Uses:
 
 
 class _Weight(Function):
-    """The weight as its uses know it: an empty tensor, so that nothing of its size is handed around."""
+    """An empty tensor that stands for the weight in the graph, so that no gradient of its size is passed on."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, uses: _Uses) -> Tensor:
@@ -157,7 +159,7 @@ class _Product(Function):
 
 
 class _Unheard(Function):
-    """Nothing forward; backward, as if a mixture of the table's rows had been heard instead of one of them."""
+    """Zeros forward; the gradient of a mixture of the weight's rows backward."""
 
     @staticmethod
     def forward(ctx: Any, shares: Tensor, weight: Tensor) -> Tensor:
@@ -171,13 +173,13 @@ class _Unheard(Function):
 
 
 class _LogProb(Function):
-    """Log-probabilities, and entropies if asked for, else zeros."""
+    """Log-probabilities, and entropies or, if not requested, zeros."""
 
     @staticmethod
     def forward(
         ctx: Any, ticket: Tensor, uses: _Uses, x: Tensor, bias: Tensor, logits: Tensor, index: Tensor, entropies: bool
     ) -> tuple[Tensor, Tensor]:
-        total = log_total(logits)
+        total = log_partition(logits)
         entropy = torch.zeros_like(total)
         if entropies:
             parts = zip(logits.split(ROWS), total.split(ROWS), strict=True)
@@ -190,7 +192,7 @@ class _LogProb(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d: Tensor, of_entropy: Tensor) -> tuple[Tensor | None, ...]:
-        # some captions' words at a time: what is as large as the vocabulary stays in the cache
+        # ROWS tokens at a time, so that tensors of the vocabulary's size stay in the cache
         back, of_bias = [], d.new_zeros(ctx.saved_tensors[1].shape[1])
         saved = (t.split(ROWS) for t in (*ctx.saved_tensors, d, of_entropy))
         for x, logits, index, total, entropy, part, rise in zip(*saved, strict=True):
@@ -204,15 +206,17 @@ class _LogProb(Function):
 def _slope(
     logits: Tensor, index: Tensor, total: Tensor, d: Tensor, entropy: Tensor, rise: Tensor | None, of_bias: Tensor
 ) -> Tensor:
-    """(n, V): the gradient of logits whose words' log-probabilities have `d`, and entropies H `rise`.
+    """Compute the logits' gradient (n, V) from `d`, that of the log-probabilities, and `rise`, that of entropies H.
 
-    That of an entropy is −p (log p + H). Its sum is added to `of_bias` (V,).
+    An entropy's gradient is −p (log p + H). The sum over rows is added to `of_bias` (V,).
     """
-    if rise is None and devices.synchronous(logits.device):
-        from pipeline.models.kernels import loops  # here: numba takes a second to import
+    if rise is None and devices.is_synchronous(logits.device):
+        from pipeline.models.kernels import loops  # imported here: numba takes a second
 
         slope = torch.empty_like(logits)
-        loops.slope(*(each.contiguous().numpy() for each in (logits, index, total, d)), slope.numpy(), of_bias.numpy())
+        loops.log_prob_backward(
+            *(each.contiguous().numpy() for each in (logits, index, total, d)), slope.numpy(), of_bias.numpy()
+        )
         return slope
     log_p = logits - total.unsqueeze(1)
     slope = log_p.exp().mul_(-d.unsqueeze(1))

@@ -1,1 +1,1 @@
-"""Drawn dialogs: a questioner who has read one caption asks ten questions, and an answerer sees the scene's facts."""
+"""Drawn dialogs: a simulated questioner who knows one caption asks ten questions; an answerer knows the facts."""

@@ -1,4 +1,4 @@
-"""A dialog: questions that go on from what has been said, in pronouns and half sentences, and one person's answers."""
+"""Dialogs of a simulated questioner and one answerer; questions refer to earlier rounds by pronoun and ellipsis."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.scenes import words as w
-from pipeline.scenes.captions import Description
-from pipeline.scenes.dialogs.answerer import Person, Question, meaning, of_kind, say
-from pipeline.scenes.dialogs.words import (
+from pipeline.scenes import scene_words as w
+from pipeline.scenes.dialogs.answerer import AnswererStyle, SceneQuestion, give_answer, of_kind, true_answers
+from pipeline.scenes.dialogs.dialog_words import (
     AGAIN,
     ATMOSPHERES,
     BLIND,
@@ -21,21 +20,22 @@ from pipeline.scenes.dialogs.words import (
     OTHER,
     SCENERY,
     WHICH,
-    article,
     be,
     doing,
     garment,
+    indefinite_article,
     is_worn,
     noun,
     plural,
     pronoun,
 )
-from pipeline.scenes.facts import Scene, atmosphere, pick, stream
-from pipeline.scenes.world import CATEGORIES, SETTINGS
+from pipeline.scenes.scene_captions import SceneCaption
+from pipeline.scenes.scene_facts import Scene, atmosphere, pick, stream
+from pipeline.scenes.scene_world import CATEGORIES, SETTINGS
 
 ROUNDS = 10
-STREAM = 11  # of random numbers; drawing and captions have their own
-ABOUT_A_THING = 0.68  # the share of questions, once one has been named
+STREAM = 11  # random stream; drawing and captions have their own
+ABOUT_A_THING = 0.68  # share of questions about a thing, once one has been named
 TOLD = {
     "colour": "colour",
     "is_colour": "colour",
@@ -53,34 +53,35 @@ OF_THE_SCENE = {
     **{"exist": 1.8, "exist_kind": 1.4, "else": 1.2, "total": 0.7, "weather": 0.8, "is_weather": 0.9, "light": 0.7},
     **{"setting": 0.5, "is_setting": 0.7, "scenery": 1.0, "outdoors": 0.2, "time": 0.2, "good": 0.2},
 }
-DULL = 0.6  # the share of questions for what is not there that are not asked
-REPEATED = ("colour", "count", "pose", "size", "facing", "side")  # "and the dog" asks the same of another thing
+DULL = 0.6  # share of questions about absent things that are skipped
+REPEATED = ("colour", "count", "pose", "size", "facing", "side")  # kinds that "and the dog" repeats for another thing
 
 
-class Round(NamedTuple):
-    question: Question
+class DialogRound(NamedTuple):
+    question: SceneQuestion
     answer: str
 
 
-def converse(scene: Scene, caption: Description, seed: int, index: int) -> list[Round]:
-    """Ten questions and answers about `scene`, which is image `index`, between one who has read `caption` and one who
-    sees it; they depend on the arguments alone.
+def generate_dialog(scene: Scene, caption: SceneCaption, seed: int, index: int) -> list[DialogRound]:
+    """Return ten questions and answers about `scene`, image `index`; they depend on the arguments alone.
+
+    The questioner knows `caption`, the answerer knows the scene.
     """
     rng = stream(seed, index, STREAM)
-    talk, person = _Talk(scene, caption, rng), Person.draw(rng)
-    rounds: list[Round] = []
+    talk, person = _Talk(scene, caption, rng), AnswererStyle.draw(rng)
+    rounds: list[DialogRound] = []
     while len(rounds) < ROUNDS:
         question = talk.ask()
-        answer = say(rng, scene, question, person)
-        talk.hear(question, answer)
-        rounds.append(Round(question, answer))
+        answer = give_answer(rng, scene, question, person)
+        talk.update_knowledge(question, answer)
+        rounds.append(DialogRound(question, answer))
     return rounds
 
 
 class _Talk:
-    """What both know so far; things are indices into `Scene.things`."""
+    """Common knowledge of a dialog so far; things are indices into `Scene.things`."""
 
-    def __init__(self, scene: Scene, caption: Description, rng: np.random.Generator) -> None:
+    def __init__(self, scene: Scene, caption: SceneCaption, rng: np.random.Generator) -> None:
         self.scene, self.rng = scene, rng
         named = [thing for claim in caption.claims for thing in (claim.of, claim.to) if thing >= 0]
         self.known = list(dict.fromkeys(named))  # things that have been named
@@ -90,12 +91,12 @@ class _Talk:
             self.asked |= {("weather", -1, ""), ("light", -1, "")}
         if any(claim.what == "setting" for claim in caption.claims):
             self.asked |= {("setting", -1, ""), ("is_setting", -1, "")}
-        self.focus = self.known[0] if self.known else -1  # what a pronoun means
-        self.last: Question | None = None
-        self.vague = -1  # a thing of a kind that is there, and that has not been named
+        self.focus = self.known[0] if self.known else -1  # the referent of a pronoun
+        self.last: SceneQuestion | None = None
+        self.vague = -1  # an unnamed thing of a kind that is known to be in the scene
 
-    def ask(self) -> Question:
-        """The next question; nothing is asked twice, and nothing that has been told."""
+    def ask(self) -> SceneQuestion:
+        """Return the next question; it repeats no question and asks for no known fact."""
         for _ in range(1000):
             question = self._propose()
             if question is not None and self._key(question) not in self.asked and not self._dull(question):
@@ -103,14 +104,14 @@ class _Talk:
                 return question
         raise RuntimeError("nothing left to ask")
 
-    def _dull(self, question: Question) -> bool:
-        """Whether it is left out because the answer would be no: else most answers were."""
+    def _dull(self, question: SceneQuestion) -> bool:
+        """Return whether to skip the question because its answer is no; otherwise most answers would be no."""
         if question.kind not in ("exist", "exist_kind", "scenery", "total", "near", "else"):
             return False
-        return meaning(self.scene, question).short in ("no", "none", "nothing") and self.rng.random() < DULL
+        return true_answers(self.scene, question).short in ("no", "none", "nothing") and self.rng.random() < DULL
 
-    def hear(self, question: Question, answer: str) -> None:
-        """Learn from an answer."""
+    def update_knowledge(self, question: SceneQuestion, answer: str) -> None:
+        """Update the common knowledge with an answer."""
         things, words = self.scene.things, set(answer.split())
         if question.of >= 0:
             self.focus = question.of
@@ -131,16 +132,16 @@ class _Talk:
             self.known.append(i)
         self.focus = i
 
-    def _key(self, question: Question) -> tuple[str, int, str]:
+    def _key(self, question: SceneQuestion) -> tuple[str, int, str]:
         return question.kind, question.of, "" if question.kind == "is_setting" else question.asked
 
-    def _propose(self) -> Question | None:
-        """A question that comes to mind; None where it makes no sense."""
+    def _propose(self) -> SceneQuestion | None:
+        """Return a random question; None if it makes no sense."""
         rng, last = self.rng, self.last
         if self.vague >= 0:
             i, self.vague = self.vague, -1
             self._learn(i)
-            return Question("which", pick(rng, WHICH), i, refers="ellipsis")
+            return SceneQuestion("which", pick(rng, WHICH), i, refers="ellipsis")
         if last is not None and last.of >= 0 and last.kind in REPEATED and rng.random() < 0.4:
             return self._again(last)
         if self.known and rng.random() < ABOUT_A_THING:
@@ -148,16 +149,16 @@ class _Talk:
             return self._of_thing(i, pick(rng, tuple(OF_A_THING), tuple(OF_A_THING.values())))
         return self._of_scene(pick(rng, tuple(OF_THE_SCENE), tuple(OF_THE_SCENE.values())))
 
-    def _again(self, last: Question) -> Question | None:
+    def _again(self, last: SceneQuestion) -> SceneQuestion | None:
         others = [i for i in self.known if i != last.of and (TOLD.get(last.kind, last.kind), i) not in self.told]
         if not others or not self._fits(others[0], last.kind):
             return None
         texts = OTHER if len(self.known) == 2 and self.rng.random() < 0.4 else AGAIN
         text = pick(self.rng, texts).format(noun=noun(self.scene.things[others[0]], self.rng.random() < 0.15))
-        return Question(last.kind, text, others[0], refers="ellipsis")
+        return SceneQuestion(last.kind, text, others[0], refers="ellipsis")
 
     def _fits(self, i: int, kind: str) -> bool:
-        """Whether one may ask that of thing `i`."""
+        """Return whether a question of this kind applies to thing `i`."""
         category = CATEGORIES[self.scene.things[i].category]
         needs = {"pose": MOVING, "facing": MOVING, **dict.fromkeys(BLIND, ())}.get(kind)
         if needs is not None and category.kind not in needs:
@@ -166,7 +167,7 @@ class _Talk:
             return len(category.poses) > 1
         return category.patterned > 0 if kind == "pattern" else True
 
-    def _of_thing(self, i: int, kind: str) -> Question | None:
+    def _of_thing(self, i: int, kind: str) -> SceneQuestion | None:
         rng, thing = self.rng, self.scene.things[i]
         category = CATEGORIES[thing.category]
         if (TOLD.get(kind, kind), i) in self.told or not self._fits(i, kind):
@@ -190,7 +191,7 @@ class _Talk:
             texts = OF_THINGS["count:group"]
         shown = {"asked": doing(thing.category, asked) if kind == "is_pose" else asked, "marks": MARKS.get(asked, "")}
         text = pick(rng, texts).format(**self._names(i, by_pronoun), **shown)
-        return Question(kind, text, i, asked, "pronoun" if by_pronoun else "name")
+        return SceneQuestion(kind, text, i, asked, "pronoun" if by_pronoun else "name")
 
     def _names(self, i: int, by_pronoun: bool) -> Mapping[str, str]:
         thing = self.scene.things[i]
@@ -207,7 +208,7 @@ class _Talk:
             "plural": plural(thing.category),
         }
 
-    def _of_scene(self, kind: str) -> Question | None:
+    def _of_scene(self, kind: str) -> SceneQuestion | None:
         rng, scene = self.rng, self.scene
         unknown = [i for i in range(len(scene.things)) if i not in self.known]
         asked, shown = "", ""
@@ -233,6 +234,6 @@ class _Talk:
             asked = pick(rng, tuple(SCENERY))
             shown = SCENERY[asked]
         category = plural(asked) if kind == "exist" else ""
-        a_asked = article(asked) if kind == "exist" else ""
+        a_asked = indefinite_article(asked) if kind == "exist" else ""
         text = pick(rng, OF_SCENE[kind]).format(asked=shown or asked, a_asked=a_asked, plural=category)
-        return Question(kind, text, -1, asked, "ellipsis" if kind == "else" else "none", unmentioned)
+        return SceneQuestion(kind, text, -1, asked, "ellipsis" if kind == "else" else "none", unmentioned)

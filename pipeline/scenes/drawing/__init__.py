@@ -1,1 +1,1 @@
-"""Drawing of scenes."""
+"""Drawing of scenes as images."""

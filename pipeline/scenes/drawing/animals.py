@@ -10,7 +10,7 @@ BEAK: Colour = (250, 170, 40)
 
 
 def _eye(pen: Pen, x: float, y: float, r: float) -> None:
-    """A dark eye with a highlight and a bright rim, so that it also shows on black."""
+    """Draw a dark eye with a highlight and a bright rim, so that it also shows on black."""
     pen = pen.at(x, y, r)
     pen.ellipse(0, 0, 1.35, 1.45, mix(pen.main, WHITE, 0.72))
     pen.ellipse(0, 0, 1, 1.1, INK)
@@ -18,7 +18,7 @@ def _eye(pen: Pen, x: float, y: float, r: float) -> None:
 
 
 def _legs(pen: Pen, far: tuple[str, str], near: tuple[str, str], hoof: bool = False) -> None:
-    """Hind and fore leg of each side through their joints (x, y, width), the far ones darker."""
+    """Draw the hind and fore leg of each side through their joints (x, y, width), the far ones darker."""
     for limbs, colour in ((far, pen.dark), (near, pen.plain)):
         for joints in limbs:
             pen.limb(joints, colour)

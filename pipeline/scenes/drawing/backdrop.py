@@ -1,4 +1,4 @@
-"""What is behind the objects: the sky, the ground, and the landmarks of each setting that the facts name."""
+"""Backdrops of scenes: the sky, the ground, and the landmarks of each setting that the facts name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from pipeline.scenes.drawing.pen import Colour, Point, mix, points
-from pipeline.scenes.facts import Scene, atmosphere, pick
+from pipeline.scenes.scene_facts import Scene, atmosphere, pick
 
 SKY: dict[str, tuple[Colour, Colour, Colour]] = {  # above, between, at the horizon
     "sunny": ((74, 156, 236), (138, 198, 246), (214, 238, 250)),
@@ -18,7 +18,7 @@ SKY: dict[str, tuple[Colour, Colour, Colour]] = {  # above, between, at the hori
     "sunset": ((92, 82, 158), (232, 122, 122), (255, 198, 112)),
     "night": ((18, 24, 66), (34, 44, 102), (66, 78, 140)),
 }
-AIR: dict[str, tuple[Colour, float]] = {  # the colour of the light, and its share in the colours of the ground
+AIR: dict[str, tuple[Colour, float]] = {  # colour of the light, and its share in the ground's colours
     "sunny": ((255, 250, 230), 0.0),
     "cloudy": ((150, 160, 172), 0.18),
     "rainy": ((104, 118, 138), 0.34),
@@ -37,7 +37,7 @@ GROUND: dict[str, tuple[Colour, Colour]] = {  # far, near
 
 
 class Backdrop:
-    """A square picture, `side` pixels wide, with sky and ground; positions are fractions of it, y downwards."""
+    """Square image, `side` pixels wide, with sky and ground; positions are fractions of it, y downwards."""
 
     def __init__(self, scene: Scene, side: int, rng: np.random.Generator) -> None:
         self.scene, self.side, self.rng = scene, side, rng
@@ -51,7 +51,7 @@ class Backdrop:
         self.gradient(scene.shore, 1.0, (self.tone(far), self.tone(near)))
 
     def tone(self, colour: Colour) -> Colour:
-        """`colour` in this light."""
+        """Return `colour` in the scene's light."""
         other, share = AIR[self.air]
         return mix(colour, other, share)
 
@@ -75,7 +75,7 @@ class Backdrop:
         self._draw.line([(x * self.side, y * self.side) for x, y in points], fill, max(1, round(width * self.side)))
 
     def hills(self, base: float, height: float, waves: float, fill: Colour) -> None:
-        """A rolling line across the picture, filled down to `base`."""
+        """Draw a rolling line across the image, filled down to `base`."""
         phase = self.rng.random(2) * 6.28
         x = np.linspace(0, 1, 25)
         rise = 0.62 + 0.25 * np.sin(waves * x * 6.28 + phase[0]) + 0.13 * np.sin(2.3 * waves * x * 6.28 + phase[1])
@@ -87,7 +87,7 @@ class Backdrop:
         self.picture.paste(colour, (round(x * self.side) - pixels // 2, round(y * self.side) - pixels // 2), mask)
 
     def spots(self, number: int, top: float) -> list[Point]:
-        """Random places on the ground below `top`."""
+        """Return random places on the ground below `top`."""
         return [(float(x), float(top + (0.99 - top) * y)) for x, y in self.rng.random((number, 2))]
 
     def _lights(self) -> None:
@@ -130,13 +130,13 @@ class Backdrop:
 
 
 def curve(x: np.ndarray, y: np.ndarray) -> list[Point]:
-    """The points (x, y) of a curve."""
+    """Return the points (x, y) of a curve."""
     return list(zip(x.tolist(), y.tolist(), strict=True))
 
 
 @lru_cache(maxsize=1024)
 def _strip(colours: tuple[Colour, ...], height: int) -> Image.Image:
-    """One column of a vertical gradient through `colours`."""
+    """Return one column of a vertical gradient through `colours`."""
     stops = np.linspace(0, 1, len(colours))
     t = np.linspace(0, 1, height)
     bands = [np.interp(t, stops, band) for band in zip(*colours, strict=True)]
@@ -145,7 +145,7 @@ def _strip(colours: tuple[Colour, ...], height: int) -> Image.Image:
 
 @lru_cache(maxsize=64)
 def _glow(pixels: int) -> Image.Image:
-    """A soft round mask."""
+    """Return a soft round mask."""
     axis = np.linspace(-1, 1, pixels)
     r = np.hypot(axis[:, None], axis[None])
     return Image.fromarray(np.round(220 * np.clip(1 - r, 0, 1) ** 1.8).astype(np.uint8))

@@ -1,4 +1,4 @@
-"""A pen that draws one object on a transparent layer, in the object's own units: x to the right, y up from its base."""
+"""Pen that draws one object on a transparent layer, in the object's own units: x to the right, y up from its base."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from itertools import pairwise
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw
 
-from pipeline.scenes.world import PALETTE, Extent
+from pipeline.scenes.scene_world import PALETTE, Extent
 
 Colour = tuple[int, int, int]
 Point = tuple[float, float]
 Shape = str | Sequence[tuple[float, ...]]
-"""Points in units; also as SVG writes them, "x,y x,y …"."""
+"""Points in units, as numbers or in SVG's notation "x,y x,y …"."""
 INK: Colour = (40, 38, 46)
 WHITE: Colour = (250, 250, 246)
 PAD = 4  # pixels of margin on each side of a layer
@@ -23,20 +23,20 @@ PAD = 4  # pixels of margin on each side of a layer
 
 @lru_cache(maxsize=1024)
 def mix(a: Colour, b: Colour, share: float) -> Colour:
-    """`a` moved towards `b` by `share`."""
+    """Return `a` moved towards `b` by `share`."""
     red, green, blue = (round(x + (y - x) * share) for x, y in zip(a, b, strict=True))
     return red, green, blue
 
 
 @cache
 def points(shape: str) -> tuple[tuple[float, ...], ...]:
-    """The points of a shape that is written as a text."""
+    """Return the points of a shape that is written as text."""
     return tuple(tuple(map(float, point.split(","))) for point in shape.split())
 
 
 @lru_cache(maxsize=512)
 def spline(through: tuple[tuple[float, ...], ...], closed: bool) -> tuple[Point, ...]:
-    """A Catmull-Rom curve through points, as many short straight lines."""
+    """Return a Catmull-Rom curve through points, as short straight lines."""
     p = np.array(through)
     ends = (p[-1:], p[:2]) if closed else (2 * p[:1] - p[1:2], 2 * p[-1:] - p[-2:-1])
     p = np.concatenate([ends[0], p, ends[1]])
@@ -50,7 +50,7 @@ def spline(through: tuple[tuple[float, ...], ...], closed: bool) -> tuple[Point,
 
 
 class Pen:
-    """Draws within `extent` units at `scale` pixels per unit; `main` is the object's own colour."""
+    """Pen for a layer of `extent` units at `scale` pixels per unit; `main` is the object's own colour."""
 
     def __init__(self, extent: Extent, scale: float, colour: str, glow: bool) -> None:
         left, right, top = extent
@@ -67,7 +67,7 @@ class Pen:
         self._x, self._y, self._unit = 0.0, 0.0, 1.0
 
     def at(self, x: float, y: float, unit: float = 1.0) -> Pen:
-        """A pen for the same layer with its origin at (x, y) and units `unit` times as long."""
+        """Return a pen for the same layer with its origin at (x, y) and units `unit` times as long."""
         moved = copy(self)
         moved._x, moved._y, moved._unit = self._x + x * self._unit, self._y + y * self._unit, self._unit * unit
         return moved
@@ -76,22 +76,22 @@ class Pen:
         self._draw.ellipse(self._around(x, y, rx, ry), fill=fill)
 
     def box(self, x0: float, y0: float, x1: float, y1: float, fill: Colour, radius: float = 0.0) -> None:
-        """A box from its lower left to its upper right corner."""
+        """Draw a box from its lower left to its upper right corner."""
         corners = self._pixels(self._placed([(x0, y1), (x1, y0)]))
         if radius:
             self._draw.rounded_rectangle(corners, radius * self._unit * self.scale, fill=fill)
-        else:  # which rounds the corners otherwise
+        else:  # rounded_rectangle would round the corners
             self._draw.rectangle(corners, fill=fill)
 
     def polygon(self, shape: Shape, fill: Colour) -> None:
         self._draw.polygon(self._pixels(self._placed(shape)), fill=fill)
 
     def blob(self, shape: Shape, fill: Colour) -> None:
-        """A smooth closed shape through the points of `shape`."""
+        """Draw a smooth closed shape through the points of `shape`."""
         self._draw.polygon(self._pixels(spline(tuple(self._placed(shape)), True)), fill=fill)
 
     def stroke(self, shape: Shape, width: float, fill: Colour, smooth: bool = False) -> None:
-        """A line with round ends."""
+        """Draw a line with round ends."""
         placed = self._placed(shape)
         path = self._pixels(spline(tuple(placed), False) if smooth else placed)
         pixels = self._width(width)
@@ -101,7 +101,7 @@ class Pen:
             self._draw.ellipse([x - r, y - r, x + r, y + r], fill=fill)
 
     def limb(self, joints: Shape, fill: Colour) -> None:
-        """A leg or an arm through (x, y, width) joints, thinner where the widths say so."""
+        """Draw a leg or an arm through (x, y, width) joints."""
         joints = points(joints) if isinstance(joints, str) else joints
         for (x0, y0, w0), (x1, y1, w1) in pairwise(joints):
             length = max(1e-6, ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5)
@@ -116,11 +116,11 @@ class Pen:
         self._draw.ellipse(self._around(x, y, r, r), outline=fill, width=self._width(width))
 
     def arc(self, x: float, y: float, r: float, start: float, end: float, width: float, fill: Colour) -> None:
-        """Part of a circle, clockwise from `start` to `end` degrees, 0 to the right."""
+        """Draw part of a circle, clockwise from `start` to `end` degrees, 0 to the right."""
         self._draw.arc(self._around(x, y, r, r), start, end, fill=fill, width=self._width(width))
 
     def finish(self, pattern: str, slant: bool) -> Image.Image:
-        """The layer with its pattern laid on all that has the main colour, lit from above."""
+        """Return the layer with its pattern on all pixels of the main colour, lit from above."""
         if pattern != "plain":
             self._lay(pattern, slant)
         *colours, alpha = self.layer.split()
@@ -129,7 +129,7 @@ class Pen:
         return Image.merge("RGBA", (*colours, alpha))
 
     def _placed(self, shape: Shape) -> Sequence[tuple[float, ...]]:
-        """The points of a shape in the units of the whole layer."""
+        """Return the points of a shape in the units of the whole layer."""
         shape = points(shape) if isinstance(shape, str) else shape
         if self._unit == 1.0 and not (self._x or self._y):
             return shape
@@ -140,7 +140,7 @@ class Pen:
         return [(x0 + x * s, y0 - y * s) for x, y in placed]
 
     def _around(self, x: float, y: float, rx: float, ry: float) -> list[Point]:
-        """The corners of the box around an ellipse, in pixels."""
+        """Return the corners of the box around an ellipse, in pixels."""
         x, y, rx, ry = self._x + x * self._unit, self._y + y * self._unit, rx * self._unit, ry * self._unit
         return self._pixels([(x - rx, y + ry), (x + rx, y - ry)])
 
@@ -154,7 +154,7 @@ class Pen:
         columns = np.flatnonzero(mine.any(0))
         if not len(rows):
             return
-        # the pattern keeps its scale on the picture's scale of the object, not below what 128 pixels can show
+        # the pattern scales with the object, but not below what an image of 128 pixels can show
         extent = max(rows[-1] - rows[0], columns[-1] - columns[0]) + 1
         step = max(9.0, 0.20 * extent)
         y, x = np.ogrid[: pixels.shape[0], : pixels.shape[1]]
@@ -171,6 +171,6 @@ class Pen:
 
 @lru_cache(maxsize=1)
 def _shade() -> Image.Image:
-    """Brightness of an object from its top to its foot, a little less towards one side."""
+    """Return an object's brightness from its top to its foot, a little less towards one side."""
     y, x = np.mgrid[0:1:16j, 0:1:16j]
     return Image.fromarray(np.round(255 * (1 - 0.15 * y**1.5 - 0.04 * x)).astype(np.uint8))

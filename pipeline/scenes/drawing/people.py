@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.scenes.drawing.pen import INK, Colour, Pen, Point, mix
-from pipeline.scenes.facts import pick
+from pipeline.scenes.scene_facts import pick
 
 SKIN: tuple[Colour, ...] = ((250, 214, 182), (228, 178, 136), (176, 120, 82), (128, 84, 58))
 HAIR: tuple[Colour, ...] = ((46, 34, 30), (96, 58, 34), (206, 150, 66), (160, 74, 36))
@@ -31,7 +31,7 @@ ARMS = {
 
 
 def person(pen: Pen, category: str, pose: str, rng: np.random.Generator) -> None:
-    """One person of height 1; the main colour is the shirt's, of women and girls the dress's."""
+    """Draw one person of height 1; the main colour is the shirt's, for women and girls the dress's."""
     child, dressed = category in ("boy", "girl"), category in ("woman", "girl")
     skin, hair, trousers = pick(rng, SKIN), pick(rng, HAIR), pick(rng, TROUSERS)
     lift = {"jumping": 0.10, "running": 0.02}.get(pose, 0.0)
@@ -63,7 +63,7 @@ def person(pen: Pen, category: str, pose: str, rng: np.random.Generator) -> None
         else:
             pen.limb([(x, hip, 0.135), (*knee, 0.112), (foot[0], foot[1] + 0.025, 0.092)], colour)
     pen.box(lean - 0.035, shoulder - 0.03, lean + 0.035, chin + 0.03, mix(skin, INK, 0.15))
-    # the garment, from its top to its bottom: (middle, half its width, y)
+    # the garment from top to bottom: (middle, half its width, y)
     if dressed:
         hem, bottom = (0.215, hip - 0.19) if child else (0.225, hip - 0.21)
         levels = [(lean, half, shoulder - 0.06), (lean * 0.6, half * 0.72, hip + 0.11)]
@@ -89,7 +89,7 @@ def _arm(pen: Pen, shoulder: Point, arm: tuple[float, ...], reach: float, sleeve
 
 
 def _face(head: Pen, short: bool, skin: Colour, hair: Colour) -> None:
-    """Face and hair (`short` or long) in units of half the head's height."""
+    """Draw face and hair (`short` or long) in units of half the head's height."""
     head.ellipse(0, 0, 0.94, 1, skin)
     if short:
         head.ellipse(-0.90, -0.06, 0.13, 0.2, skin)

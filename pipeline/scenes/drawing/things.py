@@ -17,7 +17,7 @@ def _wheel(pen: Pen, x: float, r: float) -> None:
 
 
 def _speed(pen: Pen, heights: tuple[float, ...], back: float) -> None:
-    """Lines and dust behind what moves."""
+    """Draw speed lines and dust behind a moving vehicle."""
     for i, y in enumerate(heights):
         pen.stroke([(-0.53, y), (back + 0.03 * i, y)], 0.022, (236, 240, 246))
     for i, (dx, r) in enumerate(((-0.55, 0.045), (-0.60, 0.055), (-0.66, 0.04))):

@@ -2,8 +2,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.analysis.bootstrap import bleu, draw, interval, resample
-from pipeline.analysis.judges import recall_by
+from pipeline.analysis.bootstrap import bleu_from_counts, draw_resamples, interval, resample
+from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.errors import UserError
 
@@ -23,11 +23,11 @@ def run_of(results, method, **settings):
 
 
 def test_every_resample_has_as_many_images_and_the_same_seed_draws_the_same():
-    drawn = draw(40, 300, seed=3)
+    drawn = draw_resamples(40, 300, seed=3)
     assert drawn.shape == (300, 40)
     assert (drawn.sum(1) == 40).all()
-    assert (drawn == draw(40, 300, seed=3)).all()
-    assert (drawn != draw(40, 300, seed=4)).any()
+    assert (drawn == draw_resamples(40, 300, seed=3)).all()
+    assert (drawn != draw_resamples(40, 300, seed=4)).any()
     assert drawn.mean() == pytest.approx(1)
     assert drawn.var() == pytest.approx(1 - 1 / 40, rel=0.05)  # binomial: n · 1/n · (1 − 1/n)
 
@@ -44,17 +44,17 @@ def test_bleu_of_summed_counts_is_that_of_pycocoevalcap():
         closest = min((abs(length - found["testlen"]), length) for length in found["reflen"])[1]
         counts.append([found["testlen"], closest, *found["guess"], *found["correct"]])
     expected, _ = scorer.compute_score(option="closest", verbose=0)
-    assert bleu(np.array(counts).sum(0)) == pytest.approx(expected)
+    assert bleu_from_counts(np.array(counts).sum(0)) == pytest.approx(expected)
 
 
 def test_bleu_by_hand():
     # 10 words of 10: no penalty; 9/10 unigrams, 5/8 bigrams
-    assert bleu(COUNTS.sum(0))[:2] == pytest.approx([0.9, (0.9 * 5 / 8) ** 0.5])
+    assert bleu_from_counts(COUNTS.sum(0))[:2] == pytest.approx([0.9, (0.9 * 5 / 8) ** 0.5])
     # 4 words of 5: penalty e^(1 − 5/4)
-    assert bleu(COUNTS[0])[0] == pytest.approx(0.75 * np.exp(-0.25))
+    assert bleu_from_counts(COUNTS[0])[0] == pytest.approx(0.75 * np.exp(-0.25))
     # 6 words of 5: longer than the reference is no gain
-    assert bleu(COUNTS[1])[0] == pytest.approx(1.0)
-    assert bleu(np.stack([COUNTS[0], COUNTS.sum(0)]))[1, 0] == pytest.approx(0.9)
+    assert bleu_from_counts(COUNTS[1])[0] == pytest.approx(1.0)
+    assert bleu_from_counts(np.stack([COUNTS[0], COUNTS.sum(0)]))[1, 0] == pytest.approx(0.9)
 
 
 def test_resampled_numbers_are_those_of_the_images_drawn(full_world):
@@ -63,26 +63,26 @@ def test_resampled_numbers_are_those_of_the_images_drawn(full_world):
     run = run_of(results, "luo", **{"lambda": 0.8, "seed": 2})
     rows = [row for row in pq.read_table(run.captions).to_pylist()
             if (row["method"], row["cell"], row["split"]) == ("luo", run.cell, "test")]  # fmt: skip
-    chosen = draw(len(rows), 50, seed=1)[7].astype(int)
+    chosen = draw_resamples(len(rows), 50, seed=1)[7].astype(int)
     picked = [row for row, times in zip(rows, chosen, strict=True) for _ in range(times)]
     assert len(picked) == len(rows)
     expected = np.mean([row["CIDEr"] for row in picked])
     assert samples.of(run, "language", "CIDEr")[7] == pytest.approx(expected)
     expected = 100 * np.mean([row["rank_judge"] <= 5 for row in picked])
-    assert samples.of(run, *recall_by("judge", "R@5"))[7] == pytest.approx(expected)
-    expected = bleu(np.sum([row["bleu"] for row in picked], axis=0))[3]
+    assert samples.of(run, *recall_keys("judge", "R@5"))[7] == pytest.approx(expected)
+    expected = bleu_from_counts(np.sum([row["bleu"] for row in picked], axis=0))[3]
     assert samples.of(run, "language", "BLEU-4")[7] == pytest.approx(expected)
 
 
 def test_all_images_once_give_what_was_measured(full_world, monkeypatch):
     from pipeline.analysis import bootstrap
 
-    monkeypatch.setattr(bootstrap, "draw", lambda images, resamples, seed: np.ones((resamples, images)))
+    monkeypatch.setattr(bootstrap, "draw_resamples", lambda images, resamples, seed: np.ones((resamples, images)))
     results = with_frozen_speakers(read(full_world), ("luo",))
     samples = resample(results, 1)
     for run in results.runs:
         wanted = [("language", name) for name in ("CIDEr", "METEOR", "ROUGE-L", "BLEU-1", "BLEU-4")]
-        wanted += [recall_by(judge, f"R@{k}") for judge in results.judges for k in (1, 5, 10)]
+        wanted += [recall_keys(judge, f"R@{k}") for judge in results.judges for k in (1, 5, 10)]
         for keys in wanted:
             assert samples.of(run, *keys) == pytest.approx([run.value("test", *keys)]), (run.method, keys)
             found = samples.numbers[run.place]
@@ -118,9 +118,9 @@ def test_a_frozen_speakers_own_listener_is_the_adapted_one_in_every_resample(ful
     results = with_frozen_speakers(read(full_world), ("mle",))
     samples = resample(results, 20)
     frozen, mle = run_of(results, "frozen_mle"), run_of(results, "mle")
-    own = samples.of(frozen, *recall_by("own"))
-    assert own == pytest.approx(samples.of(mle, *recall_by("adapted")))
-    assert (own != samples.of(mle, *recall_by("own"))).any()
+    own = samples.of(frozen, *recall_keys("own"))
+    assert own == pytest.approx(samples.of(mle, *recall_keys("adapted")))
+    assert (own != samples.of(mle, *recall_keys("own"))).any()
     assert samples.of(frozen, "language", "CIDEr") == pytest.approx(samples.of(mle, "language", "CIDEr"))
 
 
@@ -149,8 +149,8 @@ def test_ranks_that_are_missing_have_no_resamples(full_world, make_full_cell):
     full_world.write([], [entry])
     results = read(full_world)
     samples = resample(results, 10)
-    assert samples.of(results.runs[0], *recall_by("judge")) is None
-    assert samples.of(results.runs[0], *recall_by("own")) is not None
+    assert samples.of(results.runs[0], *recall_keys("judge")) is None
+    assert samples.of(results.runs[0], *recall_keys("own")) is not None
     assert samples.of(results.runs[0], "language", "SPICE") is None
 
 

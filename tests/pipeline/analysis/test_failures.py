@@ -1,4 +1,4 @@
-from pipeline.analysis.failures import failures
+from pipeline.analysis.failures import training_failures
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 
@@ -8,7 +8,7 @@ def failed(world, cells, control, alter=lambda test: None):
         alter(entry["test"])
     world.write(cells, [control])
     results = read_results(world.sweep, world.evaluations)
-    return failures(results, choose_all(results, ReportSettings()))
+    return training_failures(results, choose_all(results, ReportSettings()))
 
 
 def test_captions_of_which_ninety_in_a_hundred_differ_are_no_failure(world, cells, control):

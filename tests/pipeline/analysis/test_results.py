@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from pipeline.analysis.judges import recall_by
-from pipeline.analysis.results import _same, named, read_results, with_frozen_speakers
+from pipeline.analysis.judge_titles import recall_keys
+from pipeline.analysis.results import _same, named_setting, read_results, with_frozen_speakers
 from pipeline.errors import UserError
+from pipeline.runtime.checksums import CAPTIONS, checksummed_json, write_checksums
 from pipeline.runtime.files import sha256
-from pipeline.runtime.seal import CAPTIONS, seal, sealed_json
 
 
 def test_missing_null_and_nan_are_none_and_zero_is_a_number(world, make_cell):
@@ -18,7 +18,7 @@ def test_missing_null_and_nan_are_none_and_zero_is_a_number(world, make_cell):
     assert run.value("val", "language", "CIDEr") == 0.0
     assert run.value("test", "language", "METEOR") is None
     assert run.value("test", "language", "BLEU-4") is None
-    assert run.value("test", *recall_by("judge")) is None
+    assert run.value("test", *recall_keys("judge")) is None
 
 
 def test_seeds_make_one_point_with_mean_and_sample_deviation(world, make_cell):
@@ -34,7 +34,7 @@ def test_a_seed_without_the_number_leaves_no_mean(world, make_cell):
     world.write([make_cell("luo", c, 50.0, **{"lambda": 0.5, "seed": n}) for n, c in enumerate((0.8, None))], [])
     (point,) = read_results(world.sweep, []).points
     assert point.mean("val", "language", "CIDEr") is None
-    assert point.mean("val", *recall_by("own")) == 50.0
+    assert point.mean("val", *recall_keys("own")) == 50.0
 
 
 def test_order_is_first_named_then_as_met_and_along_lambda(world, control, cells):
@@ -51,7 +51,7 @@ def test_a_single_run_with_a_cells_settings_counts_once_and_a_difference_is_note
     assert len(same.runs) == 1
     assert same.notes == ()
     twin["test"]["language"]["CIDEr"] = 0.5
-    (world.root / "evaluation" / "luo" / "metrics.json").write_text(sealed_json(twin))
+    (world.root / "evaluation" / "luo" / "metrics.json").write_text(checksummed_json(twin))
     differing = read_results(world.sweep, [world.root / "evaluation" / "luo"])
     assert len(differing.runs) == 1
     assert "luo" in differing.notes[0]
@@ -84,7 +84,7 @@ def test_captions_that_a_listener_chose_are_a_curve_along_their_number(world, ma
     assert [point.settings["rerank"] for point in results.of("mle_rerank")] == [1, 5, 20]
     assert (results.dial("mle_rerank"), results.dial("mle")) == ("rerank", "lambda")
     assert results.varying("mle_rerank") == []
-    assert named(results.of("mle_rerank")[2], "rerank") == "n 20"
+    assert named_setting(results.of("mle_rerank")[2], "rerank") == "n 20"
     assert len({run.protocol for run in results.runs}) == 1
 
 
@@ -136,15 +136,15 @@ def test_a_frozen_speaker_has_its_methods_captions_and_the_adapted_listener(full
             assert run.value(split, *own, *keys) == source.value(split, *adapted, *keys)
             assert run.value(split, *own, "human", *keys) == source.value(split, *adapted, "human", *keys)
             assert run.value(split, "judges", "judge", *keys) == source.value(split, "judges", "judge", *keys)
-        assert run.value(split, *recall_by("own", "R@1", "galleries", "random100")) == source.value(
-            split, *recall_by("adapted", "R@1", "galleries", "random100")
+        assert run.value(split, *recall_keys("own", "R@1", "galleries", "random100")) == source.value(
+            split, *recall_keys("adapted", "R@1", "galleries", "random100")
         )
         assert run.value(split, "language", "CIDEr") == source.value(split, "language", "CIDEr")
     assert (run.speaker, run.cell, run.captions) == ("luo", source.cell, source.captions)
     assert (run.column("rank", "own"), run.column("rank", "judge")) == ("rank_adapted", "rank_judge")
     assert (run.column("retrieved", "own"), source.column("retrieved", "own")) == ("retrieved_adapted", "retrieved_own")
     assert (source.column("rank", "own"), source.speaker) == ("rank_own", "luo")
-    assert results.of("luo")[0].runs[1].value("test", *recall_by("own")) is not None
+    assert results.of("luo")[0].runs[1].value("test", *recall_keys("own")) is not None
 
 
 def test_without_an_adapted_listener_there_is_no_frozen_speaker_and_a_note(world):
@@ -170,8 +170,8 @@ def test_captions_that_were_swapped_or_damaged_are_named(world, make_cell):
     folders = [world.root / "evaluation" / method for method in ("luo", "mle")]
     for folder, entry in zip(folders, entries, strict=True):
         said = {CAPTIONS: sha256(folder / "captions.parquet")}
-        (folder / "metrics.json").write_text(sealed_json(entry | said))
-    seal(world.sweep)
+        (folder / "metrics.json").write_text(checksummed_json(entry | said))
+    write_checksums(world.sweep)
     read_results(world.sweep, folders)
     for place in (world.sweep, folders[0]):
         path = place / "captions.parquet"
@@ -187,7 +187,7 @@ def test_captions_that_were_swapped_or_damaged_are_named(world, make_cell):
 def test_numbers_that_are_not_those_that_were_written_are_named(world, make_cell, place):
     world.write([make_cell("luo", 0.8, 70.0, seed=2)], [make_cell("luo", 0.9, 70.0, seed=1)])
     (world.sweep / "history.jsonl").write_text('{"epoch": 1, "loss": 0.5}\n')
-    seal(world.sweep)
+    write_checksums(world.sweep)
     read_results(world.sweep, world.evaluations)
     path = world.root / place
     whole = path.read_bytes()

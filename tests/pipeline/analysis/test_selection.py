@@ -1,7 +1,14 @@
 import pytest
 
 from pipeline.analysis.results import read_results
-from pipeline.analysis.selection import Basis, ReportSettings, at_end, choose_all, naturalness_floor, rule
+from pipeline.analysis.selection import (
+    ReportSettings,
+    SelectionBasis,
+    at_grid_end,
+    choose_all,
+    describe_rule,
+    naturalness_floor,
+)
 
 SETTINGS = ReportSettings(min_cider_share=0.95)
 
@@ -20,9 +27,9 @@ def test_highest_recall_among_the_natural_enough(world, make_cell, control):
     results, choices = pick(world, cells, [control])
     assert naturalness_floor(results, SETTINGS) == pytest.approx(0.912)
     assert choices["luo"].point.settings["lambda"] == 0.005
-    assert choices["luo"].basis is Basis.MET
+    assert choices["luo"].basis is SelectionBasis.MET
     assert choices["luo"].of == 3
-    assert "0.912" in rule(results, SETTINGS)
+    assert "0.912" in describe_rule(results, SETTINGS)
 
 
 def test_the_test_split_has_no_say(world, make_cell, control):
@@ -36,7 +43,7 @@ def test_none_natural_enough_takes_the_most_natural_and_says_so(world, make_cell
     cells = [make_cell("luo", c, r, **{"lambda": c, "seed": 1}) for c, r in ((0.7, 90.0), (0.8, 80.0))]
     _, choices = pick(world, cells, [control])
     assert choices["luo"].point.settings["lambda"] == 0.8
-    assert choices["luo"].basis is Basis.BELOW
+    assert choices["luo"].basis is SelectionBasis.BELOW
 
 
 def test_exactly_the_floor_is_enough(world, make_cell):
@@ -49,8 +56,8 @@ def test_without_a_control_recall_alone_decides_and_the_rule_says_so(world, make
     cells = [make_cell("luo", c, r, **{"lambda": c, "seed": 1}) for c, r in ((0.3, 90.0), (0.9, 80.0))]
     results, choices = pick(world, cells)
     assert choices["luo"].point.settings["lambda"] == 0.3
-    assert choices["luo"].basis is Basis.NO_CONTROL
-    assert "no validation CIDEr of the control mle" in rule(results, SETTINGS)
+    assert choices["luo"].basis is SelectionBasis.NO_CONTROL
+    assert "no validation CIDEr of the control mle" in describe_rule(results, SETTINGS)
 
 
 def test_missing_validation_numbers_choose_nothing_unless_there_is_one_setting(world, make_cell, control):
@@ -59,7 +66,7 @@ def test_missing_validation_numbers_choose_nothing_unless_there_is_one_setting(w
     _, choices = pick(world, cells, [control])
     assert choices["luo"].point is None
     assert choices["st"].point.settings["lambda"] == 0.1
-    assert choices["luo"].basis is choices["st"].basis is Basis.UNMEASURED
+    assert choices["luo"].basis is choices["st"].basis is SelectionBasis.UNMEASURED
 
 
 def test_seeds_are_averaged_before_choosing(world, make_cell, control):
@@ -76,8 +83,8 @@ def test_a_chosen_lambda_at_an_end_of_its_grid(world, make_cell, control, best, 
     cells = [make_cell("luo", 0.95, 90.0 if lam == best else 70.0, **{"lambda": lam, "seed": seed})
              for lam in (0.1, 0.2, 0.3) for seed in (1, 2)]  # fmt: skip
     results, choices = pick(world, cells, [control])
-    assert at_end(results, choices["luo"]) == end
-    assert at_end(results, choices["mle"]) == "", "a single setting was not chosen"
+    assert at_grid_end(results, choices["luo"]) == end
+    assert at_grid_end(results, choices["mle"]) == "", "a single setting was not chosen"
 
 
 def test_the_grid_is_that_of_the_chosen_rho(world, make_cell, control):
@@ -86,7 +93,7 @@ def test_the_grid_is_that_of_the_chosen_rho(world, make_cell, control):
     cells = [make_cell("psst", 0.95, r, **{"lambda": lam, "rho": rho, "seed": 1}) for (lam, rho), r in found.items()]
     results, choices = pick(world, cells, [control])
     assert choices["psst"].point.settings["rho"] == 0.5
-    assert at_end(results, choices["psst"]) == "highest of 2"
+    assert at_grid_end(results, choices["psst"]) == "highest of 2"
 
 
 def test_recall_in_the_near_gallery_decides_where_it_is_measured_unless_another_score_is_set(world, make_cell, control):
@@ -98,7 +105,7 @@ def test_recall_in_the_near_gallery_decides_where_it_is_measured_unless_another_
     assert results.score == "R@1 near"
     assert results.scores == ["R@1 near", "R@10"]
     assert choices["luo"].point.settings["lambda"] == 70.0
-    assert "highest R@1 near (own listener)" in rule(results, SETTINGS)
+    assert "highest R@1 near (own listener)" in describe_rule(results, SETTINGS)
     other = read_results(world.sweep, [world.root / "evaluation" / "mle"], score="R@10")
     chosen = {choice.method: choice.point for choice in choose_all(other, SETTINGS)}
     assert (other.scores, chosen["luo"].settings["lambda"]) == (["R@10"], 80.0)

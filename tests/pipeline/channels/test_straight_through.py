@@ -7,7 +7,7 @@ import torch
 
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
-from pipeline.numbers import Numbers
+from pipeline.random import BatchRandom
 from pipeline.types import Batch
 
 WORDS, MANY = 4, 40_000
@@ -15,9 +15,9 @@ LOGITS = torch.tensor([0.3, -0.8, 1.1, 0.2], dtype=torch.float64)
 EACH = torch.eye(WORDS, dtype=torch.float64)
 
 
-def numbers(seed: int) -> Numbers:
+def numbers(seed: int) -> BatchRandom:
     nothing = torch.zeros(MANY, 1)
-    return Numbers(Batch(torch.arange(MANY), *[nothing] * 4), torch.Generator().manual_seed(seed))
+    return BatchRandom(Batch(torch.arange(MANY), *[nothing] * 4), torch.Generator().manual_seed(seed))
 
 
 def score(words: torch.Tensor, cubic: float = 0.0) -> torch.Tensor:
@@ -184,7 +184,7 @@ def test_what_is_drawn_for_a_caption_does_not_depend_on_which_others_go_on(toy, 
 
 
 def test_numbers_at_either_end_make_finite_shares():
-    class Ends(Numbers):
+    class Ends(BatchRandom):
         def like(self, x, rows=None, width=1):
             ends = torch.tensor([0.0, 1 - 2**-24, 0.5], dtype=x.dtype)
             return ends[torch.arange(x.numel()) % 3].view(x.shape).clone()

@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 import torch
 
-from pipeline.channels.forced import Annealed, Forced, Prompted, ScheduledSampling
+from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
-from pipeline.channels.words import Beam, Greedy, Multinomial
+from pipeline.channels.teacher_forcing import Forced, ForcedPrefix, PrefixSchedule, ScheduledSampling
 from pipeline.estimators.rollouts import StepRollouts
 
 CHANNELS = [
@@ -23,7 +23,7 @@ CHANNELS = [
     GumbelRao(k=3),
     PartialSampling(Gumbel(2), 0.5),
     Forced(ScheduledSampling(0, 1, 0.5, 0.5)),
-    Prompted(Annealed(2)),
+    ForcedPrefix(PrefixSchedule(2)),
 ]
 
 
@@ -45,6 +45,6 @@ def test_one_more_option_with_a_default_changes_no_caption(toy, channel):
 
 
 def test_channels_that_draw_otherwise_have_streams_of_their_own():
-    assert len({channel.stream for channel in CHANNELS}) == len(CHANNELS)
-    assert PartialSampling(Gumbel(2), 0.5).stream != PartialSampling(Gumbel(2), 0.25).stream
-    assert Multinomial(2, entropies=True).stream == Multinomial(2).stream
+    assert len({channel.rng_key for channel in CHANNELS}) == len(CHANNELS)
+    assert PartialSampling(Gumbel(2), 0.5).rng_key != PartialSampling(Gumbel(2), 0.25).rng_key
+    assert Multinomial(2, entropies=True).rng_key == Multinomial(2).rng_key

@@ -8,21 +8,21 @@ import pytest
 import torch
 from by_hand import assert_same_gradients, losses_of
 
-from pipeline.channels.forced import Forced, ScheduledSampling
-from pipeline.channels.words import Multinomial
-from pipeline.composition.pretraining import frozen_speaker, matching, teacher_forcing
-from pipeline.estimators.rollouts import StepRollouts, human
-from pipeline.models.unroll import read
+from pipeline.channels.hard import Multinomial
+from pipeline.channels.teacher_forcing import Forced, ScheduledSampling
+from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
+from pipeline.estimators.rollouts import StepRollouts, human_message
+from pipeline.models.unroll import teacher_force
 from pipeline.scores.discriminability import Hinge
 
 
 def test_teacher_forcing_is_the_cross_entropy_of_the_human_captions(toy, decoder):
     agents, batch = toy.agents(decoder=decoder), toy.batch()
     method = teacher_forcing(agents.roles)
-    losses, message = losses_of(method, batch), read(agents.speaker, batch)
+    losses, message = losses_of(method, batch), teacher_force(agents.speaker, batch)
     assert set(losses) == {"likelihood"}
     assert_same_gradients(losses["likelihood"], -message.log_probs[message.mask].mean(), agents.speaker)
-    assert [method.turns.learners(step) for step in range(3)] == [{"speaker"}] * 3
+    assert [method.schedule.learners(step) for step in range(3)] == [{"speaker"}] * 3
     assert method.image_dropout == 0
     assert agents.speaker.null is None
 
@@ -34,7 +34,7 @@ def test_scheduled_sampling_and_the_null_image_are_passed_on(toy):
     message = StepRollouts(agents.speaker.train(), batch, seed=1).of(Forced(schedule))
     losses = losses_of(method, batch)
     assert_same_gradients(losses["likelihood"], -message.log_probs[message.mask].mean(), agents.speaker)
-    plain = read(agents.speaker, batch).log_probs[:, : message.tokens.shape[1]]
+    plain = teacher_force(agents.speaker, batch).log_probs[:, : message.tokens.shape[1]]
     assert not torch.allclose(plain, message.log_probs), "scheduled sampling would go unnoticed here"
     assert method.image_dropout == 0.2
     assert agents.speaker.null is not None
@@ -42,23 +42,23 @@ def test_scheduled_sampling_and_the_null_image_are_passed_on(toy):
 
 def test_a_listener_alone_learns_human_captions(toy):
     agents, batch = toy.agents(), toy.batch()
-    method = matching(agents.listener, Hinge(agents.listener))
+    method = listener_matching(agents.listener, Hinge(agents.listener))
     assert set(method.agents) == {"listener"}
     losses = losses_of(method, batch)
-    wanted = -Hinge(agents.listener)(human(batch), batch).mean()
+    wanted = -Hinge(agents.listener)(human_message(batch), batch).mean()
     assert_same_gradients(losses["matching"], wanted, agents.listener)
-    assert [method.turns.learners(step) for step in range(3)] == [{"listener"}] * 3
+    assert [method.schedule.learners(step) for step in range(3)] == [{"listener"}] * 3
 
 
 @pytest.mark.parametrize("step", [0, 1, 5])
 def test_a_frozen_speaker_generates_without_dropout_and_without_a_gradient(toy, decoder, step):
     agents, batch = toy.agents(dropout=0.5, decoder=decoder), toy.batch(step)
-    method = frozen_speaker(agents.speaker, agents.listener, Hinge(agents.listener))
-    assert method.turns.everybody == {"listener"}
+    method = listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener))
+    assert method.schedule.all_roles == {"listener"}
     losses = losses_of(method, batch)
     assert [p.requires_grad for p in agents.speaker.parameters()] == [False] * len(list(agents.speaker.parameters()))
     assert not agents.speaker.training
     message = StepRollouts(agents.speaker.eval(), batch, seed=1).of(Multinomial())
     wanted = -Hinge(agents.listener)(message, batch).mean()
     assert_same_gradients(losses["matching"], wanted, agents.listener)
-    assert not torch.equal(message.tokens, human(batch).tokens[:, : message.tokens.shape[1]])
+    assert not torch.equal(message.tokens, human_message(batch).tokens[:, : message.tokens.shape[1]])

@@ -192,7 +192,7 @@ def test_the_cap_is_on_what_is_written_when_sizes_say_less(tmp_path, refused, mo
 
     def lying(archive, info):
         member = honest(archive, info)
-        return archives.Member(member.name, 10, member.kind, member.open)
+        return archives.ArchiveMember(member.name, 10, member.kind, member.open)
 
     monkeypatch.setattr(archives, "_zip_member", lying)
     bomb = pack(tmp_path / "a.zip", [("photos/1.jpg", bytes(10_000_000))])

@@ -25,9 +25,9 @@ unpacked = 100
 """
 
 
-@pytest.mark.parametrize("name", cards.names())
+@pytest.mark.parametrize("name", cards.card_names())
 def test_a_card_is_whole_and_its_numbers_agree(name):
-    card = cards.load(name)
+    card = cards.load_card(name)
     assert sum(card.splits.values()) == card.images
     images = [archive for archive in card.archives if archive.to.startswith("images")]
     assert sum(archive.needed or archive.files for archive in images) == card.images
@@ -37,10 +37,10 @@ def test_a_card_is_whole_and_its_numbers_agree(name):
             assert archive.unpacked >= archive.bytes // 2
 
 
-@pytest.mark.parametrize("name", cards.names())
+@pytest.mark.parametrize("name", cards.card_names())
 def test_a_card_brings_what_its_profile_reads(name):
     prepare = profile(name)["prepare"]
-    card = cards.load(name)
+    card = cards.load_card(name)
     assert prepare["root"] == f"data/external/{name}"
     named = prepare["annotations"]
     files = set(named.values()) if isinstance(named, dict) else {named}
@@ -52,7 +52,7 @@ def test_a_card_brings_what_its_profile_reads(name):
 
 
 def test_the_published_splits_are_these():
-    splits = {name: tuple(cards.load(name).splits.values()) for name in cards.names()}
+    splits = {name: tuple(cards.load_card(name).splits.values()) for name in cards.card_names()}
     assert splits == {
         "coco": (113_287, 5_000, 5_000),
         "flickr30k": (29_000, 1_014, 1_000),
@@ -64,9 +64,9 @@ def test_the_published_splits_are_these():
 
 def test_an_unknown_card_is_told_with_those_that_there_are():
     with pytest.raises(UserError, match="DATASET=coc: no such data card; there are: coco, flickr30k, flickr8k"):
-        cards.load("coc")
+        cards.load_card("coc")
     with pytest.raises(UserError, match="no such data card"):
-        cards.load("../cards/coco")
+        cards.load_card("../cards/coco")
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_an_unknown_card_is_told_with_those_that_there_are():
 def test_a_mistake_in_a_card_is_one_line(tmp_path, old, new, words):
     path = tmp_path / "balls.toml"
     path.write_text(WHOLE)
-    assert cards.read(path).name == "balls"
+    assert cards.read_card(path).name == "balls"
     assert old in WHOLE
     path.write_text(WHOLE.replace(old, new))
     with pytest.raises(UserError, match=words) as error:
-        cards.read(path)
+        cards.read_card(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data.batches import Batches, everything
+from pipeline.data.batches import Batches, sequential_batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared, write_prepared
 from pipeline.errors import UserError
@@ -170,7 +170,7 @@ def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_showing(world, 
     assert len(set(again)) > len(rows), "the showings of an image differ"
     straight = [batch.images.tolist() for batch in Batches(prepared, world[1], rows, 5, 3).epoch(4)]
     assert [b.images.tolist() for b in Batches(prepared, store, rows, 5, 3).epoch(4)] == straight
-    seen = next(everything(prepared, store, rows, 20))
+    seen = next(sequential_batches(prepared, store, rows, 20))
     assert torch.equal(seen.pooled[:, 0], seen.images.float()), "evaluation sees images as they are"
 
 
@@ -228,7 +228,7 @@ def test_reading_ahead_stops_with_its_consumer_and_hands_errors_on(world):
 def test_everything_goes_through_in_order_with_the_first_caption(world):
     prepared, store = world
     rows = prepared.rows("test")
-    batches = list(everything(prepared, store, rows, 4))
+    batches = list(sequential_batches(prepared, store, rows, 4))
     assert [len(batch) for batch in batches] == [4, 4, 2]
     assert torch.cat([batch.images for batch in batches]).tolist() == rows.tolist()
     captions = [[t for t in row if t] for batch in batches for row in batch.captions.tolist()]

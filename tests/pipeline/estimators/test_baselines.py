@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline.channels.words import Greedy, Multinomial
-from pipeline.estimators.baselines import ByBatch, ByGroup, Centred, GroupMean, LeaveOneOut, SelfCritical
+from pipeline.channels.hard import Greedy, Multinomial
+from pipeline.estimators.baselines import BatchStd, CenteredBaseline, GroupMean, GroupStd, LeaveOneOut, SelfCritical
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import NoBaseline, ScoreFunction
 
@@ -20,40 +20,40 @@ ROLLOUTS = SimpleNamespace(batch=[None, None])
 def test_every_sample_is_compared_with_the_others_of_its_image():
     found = LeaveOneOut()(VALUE, None, ROLLOUTS)
     torch.testing.assert_close(found, torch.tensor([4.0, 3.5, 1.5, 4.5, 3.0, -1.5]))
-    assert (LeaveOneOut.least, LeaveOneOut.by_word) == (2, False)
+    assert (LeaveOneOut.min_samples, LeaveOneOut.per_token) == (2, False)
 
 
 def test_the_group_s_mean_is_that_of_the_image():
     torch.testing.assert_close(GroupMean()(VALUE, None, ROLLOUTS), torch.tensor([3.0, 3, 3, 2, 2, 2]))
-    assert (GroupMean.least, GroupMean.by_word) == (2, False)
+    assert (GroupMean.min_samples, GroupMean.per_token) == (2, False)
 
 
 def test_centred_advantages_sum_to_zero_over_the_batch_and_keep_their_differences():
     inner = GroupMean()
-    found = Centred(inner)(VALUE + torch.tensor([0.0, 0, 0, 6, 0, 0]), None, ROLLOUTS)
+    found = CenteredBaseline(inner)(VALUE + torch.tensor([0.0, 0, 0, 6, 0, 0]), None, ROLLOUTS)
     plain = inner(VALUE + torch.tensor([0.0, 0, 0, 6, 0, 0]), None, ROLLOUTS)
     torch.testing.assert_close(found - plain, torch.zeros(6))  # the mean advantage over a group's own mean is 0
-    found = Centred(NoBaseline())(VALUE, None, ROLLOUTS)
+    found = CenteredBaseline(NoBaseline())(VALUE, None, ROLLOUTS)
     torch.testing.assert_close(found, torch.full((6,), 2.5))
-    assert Centred(LeaveOneOut()).least == 2
-    assert Centred().inner == SelfCritical(Greedy())
+    assert CenteredBaseline(LeaveOneOut()).min_samples == 2
+    assert CenteredBaseline().inner == SelfCritical(Greedy())
 
 
-@pytest.mark.parametrize(("scaling", "epsilon"), [(ByGroup(), 1e-4), (ByGroup(0.5), 0.5)])
+@pytest.mark.parametrize(("scaling", "epsilon"), [(GroupStd(), 1e-4), (GroupStd(0.5), 0.5)])
 def test_a_group_s_deviation_is_of_n_minus_1(scaling, epsilon):
     first = math.sqrt((4 + 1 + 9) / 2) + epsilon  # 1, 2, 6 around 3
     second = math.sqrt((25 + 4 + 49) / 2) + epsilon  # −3, 0, 9 around 2
     expected = [v / (first if n < 3 else second) for n, v in enumerate(VALUE.tolist())]
     assert scaling(VALUE, ROLLOUTS).tolist() == pytest.approx(expected)
-    assert scaling.least == 2
+    assert scaling.min_samples == 2
 
 
-@pytest.mark.parametrize(("scaling", "epsilon"), [(ByBatch(), 1e-4), (ByBatch(0.5), 0.5)])
+@pytest.mark.parametrize(("scaling", "epsilon"), [(BatchStd(), 1e-4), (BatchStd(0.5), 0.5)])
 def test_the_batch_s_deviation_is_of_n_and_the_mean_stays(scaling, epsilon):
     variance = sum((v - 2.5) ** 2 for v in VALUE.tolist()) / 6
     expected = [v / (math.sqrt(variance) + epsilon) for v in VALUE.tolist()]
     assert scaling(VALUE, ROLLOUTS).tolist() == pytest.approx(expected)
-    assert scaling.least == 1
+    assert scaling.min_samples == 1
 
 
 def test_the_greedy_caption_s_score_stands_for_all_samples_of_its_image(toy):
@@ -70,21 +70,21 @@ def test_the_greedy_caption_s_score_stands_for_all_samples_of_its_image(toy):
     greedy = rollouts.of(Greedy()).tokens[:, 0].float()
     found = SelfCritical()(torch.zeros(24), First(), rollouts)
     assert found.tolist() == [float(v) for v in greedy for _ in range(3)]
-    assert (SelfCritical.least, SelfCritical.by_word) == (1, False)
+    assert (SelfCritical.min_samples, SelfCritical.per_token) == (1, False)
 
 
 @pytest.mark.parametrize(
-    ("baseline", "scaling"), [(LeaveOneOut(), None), (GroupMean(), ByGroup()), (SelfCritical(), ByBatch())]
+    ("baseline", "scaling"), [(LeaveOneOut(), None), (GroupMean(), GroupStd()), (SelfCritical(), BatchStd())]
 )
 def test_an_advantage_is_the_score_minus_the_baseline_and_then_scaled(toy, baseline, scaling):
-    from pipeline.estimators.surrogate import Raw
-    from pipeline.scores.naturalness import Cider
+    from pipeline.estimators.surrogate import NoScaling
+    from pipeline.scores.naturalness import CiderScore
 
-    rollouts, score = StepRollouts(toy.agents().speaker, toy.batch(), seed=1), Cider(toy.cider)
+    rollouts, score = StepRollouts(toy.agents().speaker, toy.batch(), seed=1), CiderScore(toy.cider)
     message = rollouts.of(Multinomial(4))
     value = score(message, rollouts.batch)
     wanted = value - baseline(value, score, rollouts)
     wanted = wanted if scaling is None else scaling(wanted, rollouts)
-    estimator = ScoreFunction(Multinomial(4), baseline, scaling=scaling or Raw())
+    estimator = ScoreFunction(Multinomial(4), baseline, scaling=scaling or NoScaling())
     torch.testing.assert_close(estimator.advantage(value, score, rollouts), wanted)
     assert wanted.std() > 0.1

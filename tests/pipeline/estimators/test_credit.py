@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.channels.words import Multinomial
+from pipeline.channels.hard import Multinomial
 from pipeline.errors import UserError
 from pipeline.estimators import rollouts as rolling
-from pipeline.estimators.baselines import ByBatch
-from pipeline.estimators.credit import Continuations
-from pipeline.estimators.learned import Learned, Regression
+from pipeline.estimators.baselines import BatchStd
+from pipeline.estimators.credit import MonteCarloCredit
+from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss
 from pipeline.estimators.rollouts import StepRollouts
-from pipeline.estimators.surrogate import ScoreFunction, WholeCaption
+from pipeline.estimators.surrogate import CaptionCredit, ScoreFunction
 from pipeline.models.critic import Critic
 from pipeline.scores.discriminability import Hinge
 from pipeline.types import Message, caption_mask
@@ -40,7 +40,7 @@ def rollouts(toy) -> StepRollouts:
 
 
 def test_continuations_begin_with_the_caption_s_words_and_end_otherwise(rollouts):
-    message, found = rollouts.of(CHANNEL), rollouts.continued(CHANNEL, SAMPLES)
+    message, found = rollouts.of(CHANNEL), rollouts.continue_prefixes(CHANNEL, SAMPLES)
     n, steps = message.tokens.shape
     said = found.tokens.view(n, steps - 1, SAMPLES, -1)
     other = 0
@@ -63,22 +63,22 @@ def test_continuations_begin_with_the_caption_s_words_and_end_otherwise(rollouts
 
 @pytest.mark.parametrize("together", [1, 40, 10**6])
 def test_what_continuations_say_does_not_depend_on_how_they_are_cut(rollouts, toy, monkeypatch, together):
-    whole = rollouts.continued(CHANNEL, SAMPLES)
+    whole = rollouts.continue_prefixes(CHANNEL, SAMPLES)
     monkeypatch.setattr(rolling, "TOGETHER", together)
-    cut = StepRollouts(rollouts.speaker, rollouts.batch, seed=1).continued(CHANNEL, SAMPLES)
+    cut = StepRollouts(rollouts.speaker, rollouts.batch, seed=1).continue_prefixes(CHANNEL, SAMPLES)
     assert torch.equal(cut.tokens, whole.tokens)
 
 
 def test_the_word_that_ends_a_caption_is_worth_what_the_caption_scores(rollouts):
     score, message = Counting(), rollouts.of(CHANNEL)
     value = score(message, rollouts.batch)
-    worth = Continuations(SAMPLES)(value, score, CHANNEL, rollouts)
+    worth = MonteCarloCredit(SAMPLES)(value, score, CHANNEL, rollouts)
     assert worth.shape == message.tokens.shape
     assert torch.equal(worth.gather(1, message.mask.sum(1, keepdim=True) - 1).squeeze(1), value)
-    continued = rollouts.continued(CHANNEL, SAMPLES).mask.sum(1).float().view(len(message), -1, SAMPLES).mean(2)
+    continued = rollouts.continue_prefixes(CHANNEL, SAMPLES).mask.sum(1).float().view(len(message), -1, SAMPLES).mean(2)
     inner = message.mask[:, 1:]
     torch.testing.assert_close(worth[:, :-1][inner], continued[inner])
-    assert torch.equal(WholeCaption()(value, score, CHANNEL, rollouts), value)
+    assert torch.equal(CaptionCredit()(value, score, CHANNEL, rollouts), value)
 
 
 def test_captions_that_are_all_empty_are_worth_their_score(toy):
@@ -87,26 +87,26 @@ def test_captions_that_are_all_empty_are_worth_their_score(toy):
         agents.speaker.logit.bias[0] = 100.0
     rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), Counting()
     value = score(rollouts.of(CHANNEL), rollouts.batch)
-    assert torch.equal(Continuations(2)(value, score, CHANNEL, rollouts), value.unsqueeze(1))
+    assert torch.equal(MonteCarloCredit(2)(value, score, CHANNEL, rollouts), value.unsqueeze(1))
 
 
 def test_speaker_and_critic_learn_from_the_same_continuations(rollouts):
-    score, credit, critic = Counting(), Continuations(SAMPLES), Critic(8, 4)
-    ScoreFunction(CHANNEL, Learned(critic, CHANNEL), credit=credit).surrogate(score, rollouts)
+    score, credit, critic = Counting(), MonteCarloCredit(SAMPLES), Critic(8, 4)
+    ScoreFunction(CHANNEL, CriticBaseline(critic, CHANNEL), credit=credit).surrogate(score, rollouts)
     asked = score.asked
-    Regression(CHANNEL, critic, credit).surrogate(score, rollouts)
+    CriticLoss(CHANNEL, critic, credit).surrogate(score, rollouts)
     assert score.asked == asked + 1  # the captions themselves
 
 
 def test_neither_teaches_the_other(toy):
     agents, critic = toy.agents(), Critic(8, 4)
     rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), Counting()
-    ScoreFunction(CHANNEL, Learned(critic, CHANNEL)).surrogate(score, rollouts)[0].backward()
+    ScoreFunction(CHANNEL, CriticBaseline(critic, CHANNEL)).surrogate(score, rollouts)[0].backward()
     assert all(p.grad is None for p in critic.parameters())
     assert agents.speaker.logit.weight.grad.any()
     agents.speaker.zero_grad()
     rollouts = StepRollouts(agents.speaker, toy.batch(), seed=1)
-    Regression(CHANNEL, critic).surrogate(score, rollouts)[0].backward()
+    CriticLoss(CHANNEL, critic).surrogate(score, rollouts)[0].backward()
     assert all(p.grad is None for p in agents.speaker.parameters())
     assert critic.inner.weight.grad.any()
 
@@ -115,7 +115,7 @@ def test_a_batch_s_hinge_can_be_continued(toy):
     """Each continuation meets the other captions that were continued at the same place."""
     agents = toy.agents()
     rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), Hinge(agents.listener)
-    loss, report = ScoreFunction(Multinomial(), credit=Continuations(2)).surrogate(score, rollouts)
+    loss, report = ScoreFunction(Multinomial(), credit=MonteCarloCredit(2)).surrogate(score, rollouts)
     assert torch.isfinite(loss)
     assert set(report) == {"score", "words", "advantage", "log_prob"}
 
@@ -134,11 +134,11 @@ def test_the_surrogate_with_an_advantage_for_each_word_by_hand():
     assert surrogate(value, begun, advantage, words="drawn")[0].item() == pytest.approx((4 + 1) / 4)
 
 
-@pytest.mark.parametrize("by_word", [{"credit": Continuations(2)}, {"baseline": "learned"}])
+@pytest.mark.parametrize("by_word", [{"credit": MonteCarloCredit(2)}, {"baseline": "learned"}])
 def test_advantages_by_the_word_are_not_scaled(by_word, toy):
     channel = Multinomial(2)
     if "baseline" in by_word:
-        by_word = {"baseline": Learned(Critic(toy.agents().speaker.hidden, 4), channel)}
+        by_word = {"baseline": CriticBaseline(Critic(toy.agents().speaker.hidden, 4), channel)}
     ScoreFunction(channel, **by_word)
-    with pytest.raises(UserError, match=r"ByBatch scales one number per caption, .*: set scaling to none$"):
-        ScoreFunction(channel, **by_word, scaling=ByBatch())
+    with pytest.raises(UserError, match=r"BatchStd scales one number per caption, .*: set scaling to none$"):
+        ScoreFunction(channel, **by_word, scaling=BatchStd())

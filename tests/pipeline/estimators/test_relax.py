@@ -8,13 +8,13 @@ import pytest
 import torch
 from by_hand import gradients
 
-from pipeline.channels.words import Multinomial
+from pipeline.channels.hard import Multinomial
 from pipeline.estimators.baselines import LeaveOneOut
-from pipeline.estimators.relax import Relax
+from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import NoBaseline, ScoreFunction
-from pipeline.models.critic import Control
-from pipeline.scores.naturalness import Cider
+from pipeline.models.critic import ControlVariate
+from pipeline.scores.naturalness import CiderScore
 
 
 @pytest.fixture
@@ -29,16 +29,16 @@ def speaker(toy):
 
 
 @pytest.fixture
-def control(speaker) -> Control:
+def control(speaker) -> ControlVariate:
     """A control that is far from the score."""
     torch.manual_seed(2)
-    made = Control(speaker.hidden, speaker.vocabulary + 1, 8).double()
+    made = ControlVariate(speaker.hidden, speaker.vocabulary + 1, 8).double()
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter)
     return made
 
 
-def by_hand(score, rollouts: StepRollouts, samples: int, control: Control, baseline) -> tuple:
+def by_hand(score, rollouts: StepRollouts, samples: int, control: ControlVariate, baseline) -> tuple:
     """The speaker's loss, the control's loss, and the mean of the control over words."""
     message = rollouts.of(Multinomial(samples))
     value = score(message, rollouts.batch)
@@ -46,12 +46,12 @@ def by_hand(score, rollouts: StepRollouts, samples: int, control: Control, basel
     expected = {"none": 0 * groups, "others": (groups.sum(1, keepdim=True) - groups) / max(1, samples - 1)}[baseline]
     advantage = (groups - expected).flatten()
     count, words = int(message.mask.sum()), rollouts.speaker.vocabulary + 1
-    numbers = rollouts.numbers(f"noise of {Multinomial(samples).stream}")
+    numbers = rollouts.random(f"noise of {Multinomial(samples).rng_key}")
     step = torch.zeros(len(message), words, dtype=torch.float64)
     uniform = torch.stack([numbers.like(step, width=samples) for _ in range(message.tokens.shape[1])], 1)
     said, states = message.logits(), message.states()
     logits = torch.zeros(message.tokens.numel(), words, dtype=torch.float64)
-    logits = logits.index_copy(0, said.at, said.soft).view(*message.tokens.shape, words)
+    logits = logits.index_copy(0, said.positions, said.probabilities).view(*message.tokens.shape, words)
     speaking, learning, mean = torch.zeros(()), torch.zeros(()), 0.0
     for n, t in message.mask.nonzero().tolist():
         word = int(message.tokens[n, t])
@@ -75,8 +75,8 @@ def by_hand(score, rollouts: StepRollouts, samples: int, control: Control, basel
 @pytest.mark.parametrize(("samples", "baseline"), [(1, "none"), (3, "others")])
 def test_the_speaker_s_and_the_control_s_gradient_word_by_word(toy, batch, speaker, control, samples, baseline):
     expected = NoBaseline() if baseline == "none" else LeaveOneOut()
-    relax = Relax(ScoreFunction(Multinomial(samples), expected), control)
-    score, rollouts = Cider(toy.cider), StepRollouts(speaker, batch, seed=5)
+    relax = RelaxEstimator(ScoreFunction(Multinomial(samples), expected), control)
+    score, rollouts = CiderScore(toy.cider), StepRollouts(speaker, batch, seed=5)
     loss, report = relax.surrogate(score, rollouts)
     speaking, learning, mean = by_hand(score, StepRollouts(speaker, batch, seed=5), samples, control, baseline)
     assert float(learning.detach()) > 0.1
@@ -90,12 +90,12 @@ def test_the_speaker_s_and_the_control_s_gradient_word_by_word(toy, batch, speak
 
 
 def test_the_control_sees_the_state_before_a_word_and_other_noise_at_every_word(toy, batch, speaker, control):
-    relax, rollouts = Relax(ScoreFunction(Multinomial(2)), control), StepRollouts(speaker, batch, seed=5)
+    relax, rollouts = RelaxEstimator(ScoreFunction(Multinomial(2)), control), StepRollouts(speaker, batch, seed=5)
     assert relax.channel == Multinomial(2)
     message = rollouts.of(Multinomial(2))
     said = message.logits()
-    index = message.tokens.flatten()[said.at]
-    perturbed, times = relax._perturbed(said.soft.detach(), said.at, index, message, rollouts)
+    index = message.tokens.flatten()[said.positions]
+    perturbed, times = relax._perturbed(said.probabilities.detach(), said.positions, index, message, rollouts)
     assert torch.equal(perturbed.argmax(1), index)
     torch.testing.assert_close(perturbed, -times.log())
     shortest = times.gather(1, index.unsqueeze(1)).flatten()

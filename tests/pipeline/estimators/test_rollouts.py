@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch.nn.functional import pad
 
-from pipeline.channels.forced import Annealed, Continued, Prompted
+from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import StraightThrough
-from pipeline.channels.words import Greedy, Multinomial
-from pipeline.estimators.credit import Continuations
+from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixRollouts, PrefixSchedule
+from pipeline.estimators.credit import MonteCarloCredit
+from pipeline.estimators.discrimination import BinaryDiscrimination
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import Detached, ScoreFunction, surrogate
-from pipeline.estimators.telling_apart import TellingApart
-from pipeline.models.unroll import speak
+from pipeline.models.unroll import generate
 from pipeline.scores.discriminability import Hinge
-from pipeline.scores.naturalness import Cider
+from pipeline.scores.naturalness import CiderScore
 from pipeline.types import Message, caption_mask
 
 
@@ -42,9 +42,11 @@ def test_a_discriminator_of_relaxed_captions_teaches_no_speaker(toy):
         differentiable = True
 
         def __call__(self, message, batch):
-            return agents.listener.hear(message).sum(1)
+            return agents.listener.encode_text(message).sum(1)
 
-    TellingApart(PartialSampling(rho=0.5)).surrogate(Odds(), StepRollouts(agents.speaker, toy.batch(), 1))[0].backward()
+    BinaryDiscrimination(PartialSampling(rho=0.5)).surrogate(Odds(), StepRollouts(agents.speaker, toy.batch(), 1))[
+        0
+    ].backward()
     assert untouched(agents.speaker)
     assert not untouched(agents.listener)
 
@@ -65,7 +67,7 @@ def test_every_parameter_of_the_speaker_learns_also_where_a_baseline_looked_firs
         if first:
             with torch.no_grad():
                 rollouts.of(Greedy())
-        ScoreFunction(Multinomial()).surrogate(Cider(toy.cider), rollouts)[0].backward()
+        ScoreFunction(Multinomial()).surrogate(CiderScore(toy.cider), rollouts)[0].backward()
         assert speaker.region.weight.grad is not None, "the regions are embedded with a graph"
         assert [name for name, p in speaker.named_parameters() if p.grad is None] == []
 
@@ -75,7 +77,7 @@ def test_a_speaker_that_does_not_learn_has_no_dropout_and_stays_as_it_was(toy):
     for dropout in (0.0, 0.9):
         speaker = toy.agents(dropout=dropout).speaker.eval()
         rollouts = StepRollouts(speaker, toy.batch(), 1)
-        found.append((rollouts.of(Multinomial(5)).tokens, rollouts.continued(Multinomial(5), 2).tokens))
+        found.append((rollouts.of(Multinomial(5)).tokens, rollouts.continue_prefixes(Multinomial(5), 2).tokens))
         assert not speaker.training
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
@@ -85,15 +87,15 @@ def test_continuations_have_a_stream_of_their_own_for_every_channel(toy):
     batch, speaker = toy.batch(), toy.agents().speaker
     rollouts = StepRollouts(speaker, batch, 1)
     message = rollouts.of(Multinomial())
-    channels = (Multinomial(), Prompted(Annealed(0)))
+    channels = (Multinomial(), ForcedPrefix(PrefixSchedule(0)))
     rollouts._spoken[channels[1]] = message
-    found = [rollouts.continued(channel, 6).tokens for channel in channels]
+    found = [rollouts.continue_prefixes(channel, 6).tokens for channel in channels]
     assert not torch.equal(*found)
     steps = message.tokens.shape[1]
-    ends = Continued(6, steps - 1)
+    ends = PrefixRollouts(6, steps - 1)
     for channel, tokens in zip(channels, found, strict=True):
-        rng = rollouts._rng(f"{ends.stream} of {channel.stream}")
-        alone = speak(speaker, replace(batch, captions=message.tokens), ends, rng).tokens
+        rng = rollouts._rng(f"{ends.rng_key} of {channel.rng_key}")
+        alone = generate(speaker, replace(batch, captions=message.tokens), ends, rng).tokens
         alone = pad(alone, (0, tokens.shape[1] - alone.shape[1]))
         spoken = ~((message.tokens[:, :-1] == 0).repeat_interleave(6, 1).flatten())
         assert torch.equal(tokens[spoken], alone[spoken])
@@ -109,7 +111,7 @@ def test_a_part_of_a_batch_has_the_captions_and_continuations_that_it_has_in_the
     width = min(said.shape[1], all_said.shape[1])
     assert torch.equal(said[:, :width], all_said[:, :width])
     steps = [max(2, tokens.shape[1]) - 1 for tokens in (said, whole.of(channel).tokens)]
-    found, expected = here.continued(channel, 3).tokens, whole.continued(channel, 3).tokens
+    found, expected = here.continue_prefixes(channel, 3).tokens, whole.continue_prefixes(channel, 3).tokens
     found, expected = (t.view(-1, n, 3, t.shape[1]) for t, n in zip((found, expected), steps, strict=True))
     assert steps[0] == steps[1], "this seed's longest caption is in the second half"
     assert torch.equal(found, expected[8:])
@@ -117,7 +119,7 @@ def test_a_part_of_a_batch_has_the_captions_and_continuations_that_it_has_in_the
 
 def test_every_score_has_a_credit_of_its_own(toy):
     """Two scores of the same captions are continued once, and credited apart."""
-    rollouts, credit, channel = StepRollouts(toy.agents().speaker, toy.batch(), 1), Continuations(2), Multinomial()
+    rollouts, credit, channel = StepRollouts(toy.agents().speaker, toy.batch(), 1), MonteCarloCredit(2), Multinomial()
 
     class Length:
         differentiable = False
@@ -126,7 +128,7 @@ def test_every_score_has_a_credit_of_its_own(toy):
             return message.mask.sum(1).float()
 
     found = []
-    for score in (Cider(toy.cider), Length()):
+    for score in (CiderScore(toy.cider), Length()):
         value = score(rollouts.of(channel), rollouts.batch)
         found.append(credit(value, score, channel, rollouts))
     assert not torch.equal(*found)
@@ -139,7 +141,7 @@ def test_advantages_and_credits_have_no_graph(toy):
     value = hinge(rollouts.of(Multinomial()), rollouts.batch)
     assert value.requires_grad
     assert not ScoreFunction(Multinomial()).advantage(value, hinge, rollouts).requires_grad
-    assert not Continuations(2)(value, hinge, Multinomial(), rollouts).requires_grad
+    assert not MonteCarloCredit(2)(value, hinge, Multinomial(), rollouts).requires_grad
 
 
 def test_even_odds_are_taken_for_no_human_caption(toy):
@@ -149,5 +151,7 @@ def test_even_odds_are_taken_for_no_human_caption(toy):
         def __call__(self, message, batch):
             return torch.zeros(len(message))
 
-    _, report = TellingApart(Multinomial()).surrogate(Even(), StepRollouts(toy.agents().speaker, toy.batch(), 1))
+    _, report = BinaryDiscrimination(Multinomial()).surrogate(
+        Even(), StepRollouts(toy.agents().speaker, toy.batch(), 1)
+    )
     assert float(report["accuracy"]) == 0.5

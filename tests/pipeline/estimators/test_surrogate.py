@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.channels.forced import Forced
-from pipeline.channels.words import Multinomial
-from pipeline.estimators.baselines import Centred, GroupMean, SelfCritical
-from pipeline.estimators.rollouts import StepRollouts, human
+from pipeline.channels.hard import Multinomial
+from pipeline.channels.teacher_forcing import Forced
+from pipeline.estimators.baselines import CenteredBaseline, GroupMean, SelfCritical
+from pipeline.estimators.rollouts import StepRollouts, human_message
 from pipeline.estimators.surrogate import Detached, NoBaseline, ScoreFunction, surrogate
-from pipeline.models.unroll import speak
+from pipeline.models.unroll import generate
 from pipeline.scores.discriminability import Hinge
 from pipeline.types import Message, caption_mask
 
@@ -76,11 +76,11 @@ def test_a_caption_first_asked_for_by_a_baseline_still_carries_a_gradient(toy):
     with torch.no_grad():
         first = rollouts.of(Forced())
     assert first.log_probs.requires_grad
-    assert not rollouts.of(Forced(learns=False)).log_probs
+    assert not rollouts.of(Forced(requires_grad=False)).log_probs
 
 
 def test_greedy_speaks_without_dropout_and_the_speaker_goes_on_training(toy):
-    from pipeline.channels.words import Greedy
+    from pipeline.channels.hard import Greedy
 
     agents = toy.agents(dropout=0.9)
     agents.speaker.train()
@@ -89,7 +89,7 @@ def test_greedy_speaks_without_dropout_and_the_speaker_goes_on_training(toy):
     greedy = rollouts.of(Greedy())
     assert agents.speaker.training
     agents.speaker.eval()
-    expected = speak(agents.speaker, toy.batch(), Greedy(), torch.Generator())
+    expected = generate(agents.speaker, toy.batch(), Greedy(), torch.Generator())
     assert torch.equal(greedy.tokens, expected.tokens)
     assert greedy.log_probs is None
 
@@ -102,9 +102,9 @@ def test_baselines_by_hand(toy):
     assert not NoBaseline()(value, score, rollouts).any()
     greedy = score(rollouts.of(SelfCritical().channel), rollouts.batch)
     torch.testing.assert_close(SelfCritical()(value, score, rollouts), greedy.repeat_interleave(2))
-    truth = score(human(rollouts.batch), rollouts.batch)
-    torch.testing.assert_close(SelfCritical(Forced(learns=False))(value[:8], score, rollouts), truth)
-    centred = Centred(SelfCritical())(value, score, rollouts)
+    truth = score(human_message(rollouts.batch), rollouts.batch)
+    torch.testing.assert_close(SelfCritical(Forced(requires_grad=False))(value[:8], score, rollouts), truth)
+    centred = CenteredBaseline(SelfCritical())(value, score, rollouts)
     assert (value - centred).sum().abs() < 1e-4
     sets = torch.stack([torch.tensor([0.5, 0.5]) + 2 * image for image in range(8)]).flatten()
     torch.testing.assert_close(GroupMean()(value, score, rollouts), sets)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from pipeline.evaluation.cross_play import cross_play
-from pipeline.evaluation.judges import ListenerJudge, Spoken
+from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge
 
 CPU = torch.device("cpu")
 
@@ -15,17 +15,17 @@ class Shifted(torch.nn.Module):
         super().__init__()
         self.by = by
 
-    def see(self, pooled):
+    def encode_image(self, pooled):
         return torch.eye(30)
 
-    def hear(self, message):
+    def encode_text(self, message):
         return torch.eye(30)[(message.tokens[:, 0] + self.by) % 30]
 
 
 def test_every_listener_reads_every_speaker():
     numbers = torch.arange(30)
     captions = {"plain": numbers[:, None], "shifted": ((numbers - 4) % 30)[:, None]}
-    said = {name: Spoken(tokens, ()) for name, tokens in captions.items()}
+    said = {name: JudgedCaptions(tokens, ()) for name, tokens in captions.items()}
     judges = {
         name: ListenerJudge(Shifted(by), lambda rows: torch.zeros(30, 1), CPU)
         for name, by in (("naive", 0), ("used to it", 4))

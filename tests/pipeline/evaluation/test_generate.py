@@ -3,22 +3,22 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.channels.words import Beam, Greedy, Multinomial
-from pipeline.evaluation.generate import captions
-from pipeline.models.decoding import decoding
-from pipeline.models.guided import Guided
-from pipeline.models.unroll import speak
+from pipeline.channels.hard import Beam, Greedy, Multinomial
+from pipeline.evaluation.generate import generate_captions
+from pipeline.models.guided import GuidedDecoder
+from pipeline.models.inference import optimize_for_decoding
+from pipeline.models.unroll import generate
 
 CPU, UNK = torch.device("cpu"), 12
-CHANNELS = [Greedy(), Beam(3), Beam(3, 3), Multinomial(3, learns=False)]
+CHANNELS = [Greedy(), Beam(3), Beam(3, 3), Multinomial(3, requires_grad=False)]
 
 
 @pytest.mark.parametrize("channel", CHANNELS, ids=repr)
 def test_a_speaker_left_in_training_mode_speaks_without_dropout(toy, decoder, channel):
     speaker = toy.agents(dropout=0.5, decoder=decoder).speaker
-    with_dropout = speak(speaker.train(), toy.batch(), channel, torch.Generator().manual_seed(0)).tokens
-    expected = captions(speaker.eval(), [toy.batch()], channel, CPU, UNK).tokens
-    assert torch.equal(captions(speaker.train(), [toy.batch()], channel, CPU, UNK).tokens, expected)
+    with_dropout = generate(speaker.train(), toy.batch(), channel, torch.Generator().manual_seed(0)).tokens
+    expected = generate_captions(speaker.eval(), [toy.batch()], channel, CPU, UNK).tokens
+    assert torch.equal(generate_captions(speaker.train(), [toy.batch()], channel, CPU, UNK).tokens, expected)
     assert expected.shape == (8, channel.samples, 6)
     steps = with_dropout.shape[1]
     assert not torch.equal(with_dropout, expected[..., :steps].flatten(0, 1)), "dropout would go unnoticed here"
@@ -32,10 +32,10 @@ def test_unk_is_never_said_however_likely_it_is(toy, decoder, channel, guided):
     speaker.add_null_image()
     with torch.no_grad():
         speaker.logit.bias[UNK] += 5
-    speaker = Guided(speaker, 2.0) if guided else speaker
-    with_it = captions(speaker, [toy.batch()], channel, CPU, -1).tokens
+    speaker = GuidedDecoder(speaker, 2.0) if guided else speaker
+    with_it = generate_captions(speaker, [toy.batch()], channel, CPU, -1).tokens
     assert (with_it == UNK).float().mean() > 0.5
-    tokens = captions(speaker, [toy.batch()], channel, CPU, UNK).tokens
+    tokens = generate_captions(speaker, [toy.batch()], channel, CPU, UNK).tokens
     assert tokens.shape == with_it.shape
     assert not (tokens == UNK).any()
     assert tokens.any()
@@ -47,27 +47,31 @@ def test_without_unk_the_other_words_are_chosen_as_if_there_were_none(toy):
     with torch.no_grad():
         speaker.logit.bias[UNK] = -torch.inf
     for channel in CHANNELS:
-        plain, without = (captions(speaker, [toy.batch()], channel, CPU, unk).tokens for unk in (-1, UNK))
+        plain, without = (generate_captions(speaker, [toy.batch()], channel, CPU, unk).tokens for unk in (-1, UNK))
         assert torch.equal(plain, without)
 
 
 def test_what_is_drawn_follows_the_number_of_the_batch_and_every_image_keeps_its_place(toy):
-    speaker, channel = toy.agents().speaker, Multinomial(3, learns=False)
-    found = captions(speaker, [toy.batch(5), toy.batch(6)], channel, CPU, -1)
-    alone = [captions(speaker, [toy.batch(step)], channel, CPU, -1).tokens for step in (5, 6)]
+    speaker, channel = toy.agents().speaker, Multinomial(3, requires_grad=False)
+    found = generate_captions(speaker, [toy.batch(5), toy.batch(6)], channel, CPU, -1)
+    alone = [generate_captions(speaker, [toy.batch(step)], channel, CPU, -1).tokens for step in (5, 6)]
     assert torch.equal(found.tokens, torch.cat(alone))
     assert not torch.equal(*alone)
     assert found.images.tolist() == 2 * list(range(8))
     assert torch.equal(found.pooled, torch.cat([toy.pooled, toy.pooled]))
-    said = speak(speaker.eval(), toy.batch(5), channel, torch.Generator().manual_seed(5)).tokens
+    said = generate(speaker.eval(), toy.batch(5), channel, torch.Generator().manual_seed(5)).tokens
     assert torch.equal(alone[0].flatten(0, 1)[:, : said.shape[1]], said)
     assert not alone[0].flatten(0, 1)[:, said.shape[1] :].any()
 
 
 def test_products_of_another_precision_are_used_where_they_are_asked_for(toy):
-    speaker, channel = toy.agents().speaker.eval(), Multinomial(300, learns=False)
-    exact, nearly = (captions(speaker, [toy.batch()], channel, CPU, -1, dtype) for dtype in (None, torch.bfloat16))
-    said = speak(decoding(speaker, torch.bfloat16), toy.batch(), channel, torch.Generator().manual_seed(0)).tokens
+    speaker, channel = toy.agents().speaker.eval(), Multinomial(300, requires_grad=False)
+    exact, nearly = (
+        generate_captions(speaker, [toy.batch()], channel, CPU, -1, dtype) for dtype in (None, torch.bfloat16)
+    )
+    said = generate(
+        optimize_for_decoding(speaker, torch.bfloat16), toy.batch(), channel, torch.Generator().manual_seed(0)
+    ).tokens
     assert torch.equal(nearly.tokens.flatten(0, 1)[:, : said.shape[1]], said)
     differs = (exact.tokens != nearly.tokens).any(2).float().mean()
     assert 0 < differs < 0.2

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.channels.words import Beam, Greedy
-from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import ListenerJudge, Spoken, TextJudge, galleries, verdict
+from pipeline.channels.hard import Beam, Greedy
+from pipeline.evaluation.generate import generate_captions
+from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, TextJudge, judge_retrieval, sample_galleries
 from pipeline.evaluation.validation import Validation
 
 CPU = torch.device("cpu")
@@ -14,16 +14,16 @@ CPU = torch.device("cpu")
 def found_by(listener, tokens, owners, distractors=None):
     """How a listener judges captions (N, T) of eight images."""
     judge = ListenerJudge(listener, lambda rows: torch.zeros(len(rows), 1), CPU)
-    return verdict(judge, Spoken(tokens, ()), owners, torch.arange(8), distractors)
+    return judge_retrieval(judge, JudgedCaptions(tokens, ()), owners, torch.arange(8), distractors)
 
 
 class Reader(torch.nn.Module):
     """A listener that hears the first word as the number of the image."""
 
-    def see(self, pooled):
+    def encode_image(self, pooled):
         return torch.eye(len(pooled))
 
-    def hear(self, message):
+    def encode_text(self, message):
         return torch.eye(8)[message.tokens[:, 0]]
 
 
@@ -55,7 +55,7 @@ def test_smaller_galleries_and_what_comes_first():
 
 
 def test_galleries_are_there_where_there_are_images_enough():
-    few, some, many = (galleries(torch.randn(count, 3)) for count in (100, 101, 1001))
+    few, some, many = (sample_galleries(torch.randn(count, 3)) for count in (100, 101, 1001))
     assert few == {}
     assert {name: tuple(rows.shape) for name, rows in some.items()} == {
         "random100": (101, 99),
@@ -66,10 +66,10 @@ def test_galleries_are_there_where_there_are_images_enough():
 
 def test_a_listener_to_whom_everything_is_alike_ranks_last(toy):
     class Deaf(Reader):
-        def see(self, pooled):
+        def encode_image(self, pooled):
             return torch.ones(len(pooled), 4)
 
-        def hear(self, message):
+        def encode_text(self, message):
             return torch.ones(len(message), 4)
 
     found = found_by(Deaf(), torch.ones(8, 2, dtype=torch.int64), torch.arange(8))
@@ -87,8 +87,8 @@ def test_captions_come_in_the_order_of_the_images_whatever_the_batches(toy):
         return dataclasses.replace(whole, **{name: getattr(whole, name)[rows] for name in fields})
 
     for channel in (Greedy(), Beam(3)):
-        together = captions(speaker, [whole], channel, CPU, 12)
-        apart = captions(speaker, [part(slice(0, 3)), part(slice(3, 8))], channel, CPU, 12)
+        together = generate_captions(speaker, [whole], channel, CPU, 12)
+        apart = generate_captions(speaker, [part(slice(0, 3)), part(slice(3, 8))], channel, CPU, 12)
         assert together.tokens.shape == (8, 1, 6)
         for name in ("tokens", "images", "pooled"):
             assert torch.equal(getattr(together, name), getattr(apart, name))
@@ -100,7 +100,7 @@ def test_what_is_looked_at_depends_on_who_learns(toy):
         agents.speaker.logit.bias[12] += 5  # UNK, which is not said
     both = Validation(agents.speaker, agents.listener, toy.cider, lambda: [toy.batch()], CPU, 12)()
     assert set(both) == {"cider", "recall@1", "recall@5", "recall@10"}
-    said = captions(agents.speaker, [toy.batch()], Greedy(), CPU, 12)
+    said = generate_captions(agents.speaker, [toy.batch()], Greedy(), CPU, 12)
     assert both["cider"] == pytest.approx(float(toy.cider(said.tokens[:, 0], torch.arange(8)).mean()))
     assert set(Validation(agents.speaker, None, toy.cider, lambda: [toy.batch()], CPU, 12)()) == {"cider"}
     alone = Validation(None, agents.listener, None, lambda: [toy.batch()], CPU, 12)()
@@ -111,13 +111,13 @@ def test_what_is_looked_at_depends_on_who_learns(toy):
 class Restless(torch.nn.Module):
     """A listener to whom a caption sounds a little different at each place of a batch, as rounding has it."""
 
-    def hear(self, message):
+    def encode_text(self, message):
         return torch.eye(8)[message.tokens[:, 0]] + 1e-6 * torch.arange(len(message)).unsqueeze(1)
 
 
 def test_equal_captions_are_heard_once_and_come_back_in_their_places():
     tokens = torch.tensor([[5, 0], [2, 0], [5, 0], [7, 0], [2, 0]])
-    heard = ListenerJudge(Restless(), None, CPU).hear(Spoken(tokens, ()))
+    heard = ListenerJudge(Restless(), None, CPU).encode_text(JudgedCaptions(tokens, ()))
     assert torch.equal(heard[0], heard[2])
     assert torch.equal(heard[1], heard[4])
     assert heard.argmax(1).tolist() == tokens[:, 0].tolist()
@@ -125,28 +125,28 @@ def test_equal_captions_are_heard_once_and_come_back_in_their_places():
 
 def test_a_judge_that_reads_text_hears_what_was_said_and_not_its_ids():
     class Encoder(torch.nn.Module):
-        def hear(self, texts):
+        def encode_text(self, texts):
             return torch.eye(8)[[int(text.split()[-1]) for text in texts]]
 
-        def see(self, pooled):
+        def encode_image(self, pooled):
             return pooled
 
     texts = [f"number {i}" for i in (0, 1, 2, 3, 4, 6, 5, 7)]
     judge = TextJudge(Encoder(), lambda rows: torch.eye(8)[rows], CPU)
-    found = verdict(judge, Spoken(torch.zeros(8, 2), texts), torch.arange(8), torch.arange(8))
+    found = judge_retrieval(judge, JudgedCaptions(torch.zeros(8, 2), texts), torch.arange(8), torch.arange(8))
     assert found.text_to_image["R@1"] == pytest.approx(75.0)
     some = torch.tensor([2, 0])  # a gallery of its own, and captions that are alike
-    found = verdict(judge, Spoken(torch.zeros(3, 2), ["0", "2", "0"]), torch.tensor([1, 0, 1]), some)
+    found = judge_retrieval(judge, JudgedCaptions(torch.zeros(3, 2), ["0", "2", "0"]), torch.tensor([1, 0, 1]), some)
     assert found.by_caption.tolist() == [1, 1, 1]
     assert found.retrieved[:, 0].tolist() == [1, 0, 1]
 
 
 def test_an_image_lies_between_itself_and_its_mirror_image():
     class Looking(torch.nn.Module):
-        def see(self, pooled):
+        def encode_image(self, pooled):
             return torch.nn.functional.normalize(pooled, dim=-1)
 
     straight, turned = torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([[0.0, 5.0], [0.0, 1.0]])
     judge = ListenerJudge(Looking(), lambda rows: straight[rows], CPU, lambda rows: turned[rows])
     half = 0.5**0.5
-    torch.testing.assert_close(judge.look(torch.tensor([1, 0])), torch.tensor([[0.0, 1.0], [half, half]]))
+    torch.testing.assert_close(judge.encode_image(torch.tensor([1, 0])), torch.tensor([[0.0, 1.0], [half, half]]))

@@ -10,12 +10,12 @@ import small_dialogs
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from pipeline.channels.words import Greedy, Multinomial
-from pipeline.evaluation.answering import answer
-from pipeline.evaluation.generate import captions
-from pipeline.evaluation.judges import ListenerJudge, Spoken, TextJudge
-from pipeline.evaluation.likelihood import human_log_likelihood
-from pipeline.evaluation.ranking import judged, likelihoods
+from pipeline.channels.hard import Greedy, Multinomial
+from pipeline.evaluation.answer_question import answer_question
+from pipeline.evaluation.answer_ranking import candidate_likelihoods, discriminator_scores
+from pipeline.evaluation.generate import generate_captions
+from pipeline.evaluation.human_likelihood import human_log_likelihood
+from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, TextJudge
 from pipeline.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")
@@ -36,10 +36,10 @@ class TextEncoder(torch.nn.Module):
         super().__init__()
         self.layer = torch.nn.Linear(3, 2)
 
-    def hear(self, texts):
+    def encode_text(self, texts):
         return self.layer(torch.ones(len(texts), 3))
 
-    def see(self, pooled):
+    def encode_image(self, pooled):
         return self.layer(pooled)
 
 
@@ -62,18 +62,26 @@ def _listener(toy):
 
 def _answer(toy):
     given, speaker = small_dialogs.batch(dialogs=1), small_dialogs.generator(dropout=0.5).train()
-    answer(speaker, VOCABULARY, given.regions[0], ["w1"], [(["w2"], ["w3"])], ["w4"], beam=2)
+    answer_question(speaker, VOCABULARY, given.regions[0], ["w1"], [(["w2"], ["w3"])], ["w4"], beam=2)
 
 
 EVALUATIONS = {
-    "captions": lambda toy: captions(_speaker(toy, "transformer"), [toy.batch()], Greedy(), CPU, 12),
-    "drawn captions": lambda toy: captions(_speaker(toy, "transformer"), [toy.batch()], Multinomial(2), CPU, 12),
+    "captions": lambda toy: generate_captions(_speaker(toy, "transformer"), [toy.batch()], Greedy(), CPU, 12),
+    "drawn captions": lambda toy: generate_captions(
+        _speaker(toy, "transformer"), [toy.batch()], Multinomial(2), CPU, 12
+    ),
     "likelihood": lambda toy: human_log_likelihood(_speaker(toy, "att2in"), [toy.batch()], Prepared(), CPU),
-    "listener, images": lambda toy: _listener(toy).look(torch.arange(8)),
-    "text encoder": lambda toy: TextJudge(TextEncoder().train(), lambda rows: rows, CPU).hear(Spoken(None, ["a"])),
+    "listener, images": lambda toy: _listener(toy).encode_image(torch.arange(8)),
+    "text encoder": lambda toy: TextJudge(TextEncoder().train(), lambda rows: rows, CPU).encode_text(
+        JudgedCaptions(None, ["a"])
+    ),
     "answer": _answer,
-    "candidates": lambda toy: likelihoods(small_dialogs.generator(dropout=0.5).train(), small_dialogs.batch()),
-    "discriminator": lambda toy: judged(small_dialogs.discriminator(dropout=0.5).train(), small_dialogs.batch()),
+    "candidates": lambda toy: candidate_likelihoods(
+        small_dialogs.generator(dropout=0.5).train(), small_dialogs.batch()
+    ),
+    "discriminator": lambda toy: discriminator_scores(
+        small_dialogs.discriminator(dropout=0.5).train(), small_dialogs.batch()
+    ),
 }  # fmt: skip
 
 
@@ -87,5 +95,5 @@ def test_networks_run_without_dropout_and_without_a_graph(toy, name):
 
 def test_vectors_of_captions_have_no_graph_and_are_of_a_listener_that_does_not_train(toy):
     judge = _listener(toy)
-    assert not judge.hear(Spoken(toy.batch().captions, ())).requires_grad
+    assert not judge.encode_text(JudgedCaptions(toy.batch().captions, ())).requires_grad
     assert not judge.listener.training

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.data.prepared_dialogs import PreparedDialogs
-from pipeline.evaluation.priors import by_prior
+from pipeline.evaluation.priors import prior_scores
 
 YES, NO, TWO, RED = range(4)
 
@@ -23,18 +23,18 @@ def dialogs() -> PreparedDialogs:
 
 
 def test_answers_are_counted_where_they_may_be():
-    found = by_prior("prior", dialogs(), np.array([0, 1]), np.array([2]))
+    found = prior_scores("prior", dialogs(), np.array([0, 1]), np.array([2]))
     assert found.tolist() == [[1, 3, 2, 0]] * 3  # RED is of the dialog that is ranked
 
 
 def test_answers_are_counted_by_question_then_at_all():
-    found = by_prior("question_prior", dialogs(), np.array([0, 1]), np.array([2]))
+    found = prior_scores("question_prior", dialogs(), np.array([0, 1]), np.array([2]))
     assert found[0].tolist() == pytest.approx([1 + 1 / 7, 2 + 3 / 7, 0 + 2 / 7, 0])
     assert found[1].tolist() == pytest.approx([0 + 1 / 7, 1 + 3 / 7, 2 + 2 / 7, 0])
     assert found[2].tolist() == pytest.approx([1 / 7, 3 / 7, 2 / 7, 0])  # an unknown question
 
 
 def test_chance_is_the_same_again_and_another_each_round():
-    one, again = (by_prior("chance", dialogs(), np.array([0, 1]), np.array([2])) for _ in range(2))
+    one, again = (prior_scores("chance", dialogs(), np.array([0, 1]), np.array([2])) for _ in range(2))
     assert (one == again).all()
     assert len(np.unique(one)) == one.size

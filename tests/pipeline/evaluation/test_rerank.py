@@ -1,6 +1,6 @@
 import torch
 
-from pipeline.evaluation.rerank import Reranked, most_telling
+from pipeline.evaluation.rerank import Reranker, rank_candidates
 from pipeline.vocabulary import Vocabulary
 
 E = torch.eye(3)
@@ -10,7 +10,7 @@ def test_the_candidate_with_the_largest_margin_is_taken():
     # three images on the axes; of the first image's candidates the second is a little less like it, but unlike others
     heard = torch.tensor([[[0.9, 0.8, 0.0], [0.7, 0.1, 0.0], [0.7, 0.0, 0.1]]])
     others, same = E, torch.tensor([[True, False, False]])
-    chosen = most_telling(heard, E[:1], others, same)
+    chosen = rank_candidates(heard, E[:1], others, same)
     torch.testing.assert_close(chosen.margins, torch.tensor([[0.1, 0.6, 0.6]]))
     assert chosen.best.tolist() == [1], "of two that are equally good the first"
     assert chosen.ranks.tolist() == [[1, 1, 1]]
@@ -18,7 +18,7 @@ def test_the_candidate_with_the_largest_margin_is_taken():
 
 def test_a_tie_and_a_better_other_count_against_the_rank():
     heard = torch.tensor([[[0.5, 0.5, 0.6], [0.5, 0.5, 0.0], [0.2, 0.9, 0.9]]])
-    chosen = most_telling(heard, E[:1], E, torch.tensor([[True, False, False]]))
+    chosen = rank_candidates(heard, E[:1], E, torch.tensor([[True, False, False]]))
     assert chosen.ranks.tolist() == [[3, 2, 3]]
     torch.testing.assert_close(chosen.margins, torch.tensor([[-0.1, 0.0, -0.7]]))
     assert chosen.best.tolist() == [1]
@@ -28,16 +28,16 @@ def test_parts_give_what_the_whole_gives(monkeypatch):
     torch.manual_seed(0)
     heard, images = torch.randn(7, 4, 5), torch.randn(7, 5)
     same = torch.eye(7, dtype=torch.bool)
-    whole = most_telling(heard, images, images, same)
+    whole = rank_candidates(heard, images, images, same)
     monkeypatch.setattr("pipeline.evaluation.rerank.AT_ONCE", 1)
-    parts = most_telling(heard, images, images, same)
+    parts = rank_candidates(heard, images, images, same)
     assert parts.best.equal(whole.best)
     assert parts.ranks.equal(whole.ranks)
     assert parts.margins.equal(whole.margins)
 
 
 def test_without_others_any_caption_finds_the_image():
-    chosen = most_telling(
+    chosen = rank_candidates(
         torch.randn(2, 3, 5), torch.randn(2, 5), torch.zeros(0, 5), torch.zeros(2, 0, dtype=torch.bool)
     )
     assert chosen.ranks.eq(1).all()
@@ -47,7 +47,7 @@ def test_without_others_any_caption_finds_the_image():
 class Counting:
     """A judge to whom a caption means the image whose number is the caption's first word."""
 
-    def vectors(self, said, rows):
+    def embed(self, said, rows):
         first = [text.split()[:1] for text in said.texts]
         assert first == [[str(word)] if word else [] for word in said.tokens[:, 0].tolist()]
         return torch.eye(20)[said.tokens[:, 0] - 1], torch.eye(20)[rows]
@@ -59,7 +59,7 @@ def test_each_image_gets_the_caption_by_which_it_is_found(toy):
     words = Vocabulary((*map(str, range(1, 12)), "UNK"))
 
     def found(samples):
-        said = Reranked(samples, Counting()).captions(speaker, [toy.batch()], words, torch.device("cpu"))
+        said = Reranker(samples, Counting()).captions(speaker, [toy.batch()], words, torch.device("cpu"))
         assert said.tokens.shape == (8, 1, 6)
         return (said.tokens[:, 0, 0] == said.images + 1).float().mean()
 

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import torch
 
-from pipeline.evaluation.signature import signature
+from pipeline.evaluation.signature import protocol_signature
 
 PREPARED = SimpleNamespace(manifest={"dataset": "toy", "images": {"test": 8}}, max_words=6)
 OBJECTIVE = SimpleNamespace(eos_in_reward=True, document_frequencies="train")
@@ -12,16 +12,16 @@ def test_the_library_of_products_is_no_part_of_the_protocol():
     names = []
     for library in ("highest", "medium"):
         torch.set_float32_matmul_precision(library)
-        names.append(signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"]))
+        names.append(protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"]))
     torch.set_float32_matmul_precision("highest")
     assert names[0] == names[1]
 
 
 def test_guidance_is_said_where_there_is_some():
-    plain = signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"])
+    plain = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"])
     assert "guidance" not in plain
-    assert signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], gamma=1.0) == plain
-    guided = signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], gamma=1.5)
+    assert protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], gamma=1.0) == plain
+    guided = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], gamma=1.5)
     assert guided == plain.replace("|decode=beam:2|", "|decode=beam:2|guidance=1.5|")
-    near = signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], near="features:10")
+    near = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], near="features:10")
     assert near == plain.replace("|judges=own|", "|near=features:10|judges=own|")

@@ -1,5 +1,5 @@
-from pipeline.evaluation.near import NEAR
-from pipeline.evaluation.summary import summary
+from pipeline.evaluation.hard_gallery import NEAR
+from pipeline.evaluation.summary import summary_metrics
 
 
 def test_a_summary_is_one_line_of_a_table():
@@ -11,4 +11,4 @@ def test_a_summary_is_one_line_of_a_table():
         "language": {"CIDEr": 0.8, "BLEU-4": 0.3},
         "judges": {"own": judge(50.0, **{NEAR: {"R@1": 30.0, "R@10": None}}), "judge": judge(40.0)},
     }
-    assert summary(found) == {"CIDEr": 0.8, "R@10 own": 50.0, "R@10 judge": 40.0, "R@1 near own": 30.0}
+    assert summary_metrics(found) == {"CIDEr": 0.8, "R@10 own": 50.0, "R@10 judge": 40.0, "R@1 near own": 30.0}

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import Spoken, verdict
-from pipeline.evaluation.near import together
-from pipeline.evaluation.symbolic import SymbolicJudge, facts_of
-from pipeline.scenes.claims import Claims
-from pipeline.scenes.facts import Scene, Thing
+from pipeline.evaluation.hard_gallery import galleries_by_key
+from pipeline.evaluation.judges import JudgedCaptions, judge_retrieval
+from pipeline.evaluation.symbolic import SymbolicJudge, require_facts
+from pipeline.scenes.scene_claims import SceneClaims
+from pipeline.scenes.scene_facts import Scene, Thing
 
 BOX = (0.1, 0.5, 0.3, 0.8)
 
@@ -49,11 +49,11 @@ GALLERY = torch.arange(4, 8)
 
 @pytest.fixture
 def judge():
-    return SymbolicJudge(Claims(SCENES), PREPARED.rows("train"))
+    return SymbolicJudge(SceneClaims(SCENES), PREPARED.rows("train"))
 
 
 def scores(judge, *texts):
-    heard, seen = judge.vectors(Spoken(torch.zeros(len(texts), 1), texts), GALLERY)
+    heard, seen = judge.embed(JudgedCaptions(torch.zeros(len(texts), 1), texts), GALLERY)
     return (heard @ seen.T).numpy()
 
 
@@ -72,9 +72,9 @@ def test_claims_add_their_surprise_where_they_are_true_and_subtract_it_where_not
 
 
 def test_ties_count_against_the_caption_and_a_neighbourhood_is_what_place_leaves_open(judge):
-    said = Spoken(torch.zeros(4, 1), ["a brown dog", "a dog in the park", "a cat on the beach", "at the park"])
-    near = {"near": together([(s.setting, s.weather, s.light) for s in SCENES[4:]])}
-    found = verdict(judge, said, torch.arange(4), GALLERY, near)
+    said = JudgedCaptions(torch.zeros(4, 1), ["a brown dog", "a dog in the park", "a cat on the beach", "at the park"])
+    near = {"near": galleries_by_key([(s.setting, s.weather, s.light) for s in SCENES[4:]])}
+    found = judge_retrieval(judge, said, torch.arange(4), GALLERY, near)
     # the second dog ties with the first, the two cats with each other; the last caption is false of its image
     assert found.by_caption.tolist() == [1, 2, 2, 4]
     assert found.among["near"].tolist() == [1, 2, 2, 2]
@@ -88,4 +88,4 @@ def test_the_order_of_claims_makes_no_difference_to_the_bit(judge):
 
 def test_an_image_without_facts_is_told():
     with pytest.raises(UserError, match="prepared: no facts of image 7; run the prepare stage again"):
-        facts_of(Data(**vars(PREPARED)), {name: FACTS[name] for name in list(FACTS)[:7]}, np.arange(8))
+        require_facts(Data(**vars(PREPARED)), {name: FACTS[name] for name in list(FACTS)[:7]}, np.arange(8))

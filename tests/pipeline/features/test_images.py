@@ -10,7 +10,7 @@ from PIL import Image
 
 from pipeline.errors import UserError
 from pipeline.features import images
-from pipeline.features.images import decoded, open_image
+from pipeline.features.images import decode_within, open_image
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
@@ -189,7 +189,7 @@ def test_threads_share_the_memory_that_images_are_decoded_in(tmp_path, monkeypat
 
     def use(_):
         nonlocal at_once
-        with decoded(tmp_path / "a.png"):
+        with decode_within(tmp_path / "a.png"):
             with lock:
                 at_once += 1
                 most.append(at_once)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from pipeline.features.detector_training import train_detector
-from pipeline.features.object_detector import Annotated, ObjectDetector, Objects
+from pipeline.features.object_detector import AnnotatedImage, ObjectDetection, ObjectDetector
 
 SETTINGS = {"epochs": 6, "width": 8, "learning_rate": 0.01, "batch": 8, "seed": 1}
 TRAINED, SEEN = np.arange(100), np.arange(100, 128)
@@ -16,7 +16,7 @@ TRAINED, SEEN = np.arange(100), np.arange(100, 128)
 
 def cells(*objects, height=2, width=4):
     """Label → its cells, as rows of 0 and 1."""
-    lesson = Objects([Annotated((), objects)])
+    lesson = ObjectDetection([AnnotatedImage((), objects)])
     return dict(zip(lesson.labels, lesson.cells(lesson.images[0], height, width).tolist(), strict=True))
 
 
@@ -41,9 +41,9 @@ def test_several_objects_are_in_one_map_and_a_cell_may_have_two():
 
 
 def test_labels_are_numbered_by_name_over_all_images():
-    one = Annotated(("night",), (((0, 0, 1, 1), ("red", "ball")),))
-    other = Annotated(("day",), (((0, 0, 1, 1), ("cat",)), ((0, 0, 1, 1), ("red",))))
-    lesson = Objects([one, other])
+    one = AnnotatedImage(("night",), (((0, 0, 1, 1), ("red", "ball")),))
+    other = AnnotatedImage(("day",), (((0, 0, 1, 1), ("cat",)), ((0, 0, 1, 1), ("red",))))
+    lesson = ObjectDetection([one, other])
     assert lesson.labels == {"ball": 0, "cat": 1, "red": 2}
     assert lesson.scene == {"day": 0, "night": 1}
     detector = lesson.network(4)
@@ -63,7 +63,7 @@ class Saying(nn.Module):
 
 
 def test_the_loss_is_summed_and_targets_turn_with_their_images():
-    lesson = Objects([Annotated(("day",), (((0, 0, 0.5, 1), ("dog",)),)), Annotated(("night",), ())])
+    lesson = ObjectDetection([AnnotatedImage(("day",), (((0, 0, 0.5, 1), ("dog",)),)), AnnotatedImage(("night",), ())])
     detector = Saying([[[2.0, -1.0]]], [3.0, -3.0])  # a dog on the left; day
     miss = [math.log1p(math.exp(x)) for x in (2.0, -1.0, 3.0)]  # of a logit x whose target is 0; −x where it is 1
     hit = math.log1p(math.exp(-2.0))
@@ -95,7 +95,9 @@ class World:
         self.pixels = pixels.clip(0, 255).astype(np.uint8)
         boxes = {-1: ((left, ("square",)),), 0: (), 1: ((right, ("square",)),)}
         names = zip(self.side.tolist(), self.day.tolist(), strict=True)
-        self.objects = Objects([Annotated(("day" if day else "night",), boxes[side]) for side, day in names])
+        self.objects = ObjectDetection(
+            [AnnotatedImage(("day" if day else "night",), boxes[side]) for side, day in names]
+        )
 
 
 def train(world: World, **changed) -> ObjectDetector:

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
-from pipeline.features.projection import Projection, Scale
+from pipeline.features.projection import Projection, Standardisation
 
 
 def test_components_are_those_of_the_whole_in_float64():
@@ -34,7 +34,7 @@ def test_more_dimensions_than_there_are_is_told():
 
 def test_a_scale_takes_the_mean_away_and_divides_by_the_deviation_but_by_no_zero():
     vectors = torch.tensor([[1.0, 7.0, 100.0], [3.0, 7.0, 100.5], [5.0, 7.0, 101.0]])
-    scale = Scale.fit(vectors.split(2))
+    scale = Standardisation.fit(vectors.split(2))
     torch.testing.assert_close(scale.mean, torch.tensor([3.0, 7.0, 100.5]))
     torch.testing.assert_close(scale.deviation, torch.tensor([(8 / 3) ** 0.5, 1.0, (1 / 6) ** 0.5]))
     torch.testing.assert_close(scale(vectors[2]), torch.tensor([1.5**0.5, 0.0, 1.5**0.5]))

@@ -7,7 +7,13 @@ from PIL import Image
 
 from pipeline.features.detector_training import train_detector
 from pipeline.features.extractor import NetworkSettings
-from pipeline.features.word_detector import WordDetector, WordDetectorNetwork, Words, squashed, word_shares
+from pipeline.features.word_detector import (
+    WordDetector,
+    WordDetectorNetwork,
+    WordPrediction,
+    resize_square,
+    word_shares,
+)
 
 SETTINGS = {"epochs": 6, "width": 8, "learning_rate": 0.01, "batch": 8, "mirrored": False}
 
@@ -28,7 +34,7 @@ class Bright:
 
 def train(**changed):
     world = Bright()
-    return train_detector(world.pixels, Words(world, 2), np.arange(100), **{**SETTINGS, "seed": 1, **changed})
+    return train_detector(world.pixels, WordPrediction(world, 2), np.arange(100), **{**SETTINGS, "seed": 1, **changed})
 
 
 def test_word_shares_count_captions_not_words():
@@ -67,7 +73,7 @@ class Sided:
 def test_mirrored_images_teach_what_is_the_same_left_and_right(mirrored):
     world = Sided()
     settings = {**SETTINGS, "seed": 1, "mirrored": mirrored}
-    detector = train_detector(world.pixels, Words(world, 2), np.arange(100), **settings)
+    detector = train_detector(world.pixels, WordPrediction(world, 2), np.arange(100), **settings)
     with torch.inference_mode():
         left = detector(torch.from_numpy(world.pixels[100:]).float()).sigmoid()[:, 0].numpy()
     if mirrored:
@@ -122,7 +128,7 @@ def test_features_are_the_map_and_its_standardised_mean_and_maximum():
 def test_an_image_is_squashed_to_the_square_not_cropped():
     image = Image.new("RGB", (90, 30), (10, 20, 30))
     image.paste((200, 100, 50), (0, 0, 30, 30))
-    pixels = squashed(image, 12)
+    pixels = resize_square(image, 12)
     assert pixels.shape == (3, 12, 12)
     assert pixels.dtype == torch.uint8
     assert pixels[:, 6, 1].tolist() == [200, 100, 50]

@@ -7,29 +7,29 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pipeline.films.captions import describe
-from pipeline.films.draw import draw_film
-from pipeline.films.facts import Event, Film, Track
+from pipeline.films.draw_film import draw_film
+from pipeline.films.film_captions import describe_film
+from pipeline.films.film_facts import Event, Film, Track
+from pipeline.films.film_words import finite, participle
+from pipeline.films.film_world import GAITS, OTHER, inside_plans, outside_plans
 from pipeline.films.motion import moment, seen_in, times
-from pipeline.films.sample import sample_film, sample_neighbourhood
-from pipeline.films.words import finite, participle
-from pipeline.films.world import GAITS, OTHER, inside_plans, outside_plans
-from pipeline.scenes.captions import Claim, Description
-from pipeline.scenes.facts import Thing, atmosphere
-from pipeline.scenes.world import CATEGORIES, NEIGHBOURS
+from pipeline.films.sample_films import sample_film, sample_film_neighbourhood
+from pipeline.scenes.scene_captions import SceneCaption, SceneClaim
+from pipeline.scenes.scene_facts import Thing, atmosphere
+from pipeline.scenes.scene_world import CATEGORIES, NEIGHBOURS
 
 SEED, NUMBER, FRAMES = 1, 120, 16
 
 
 @pytest.fixture(scope="module")
 def neighbourhoods() -> list[tuple[Film, ...]]:
-    return [sample_neighbourhood(SEED, number) for number in range(NUMBER)]
+    return [sample_film_neighbourhood(SEED, number) for number in range(NUMBER)]
 
 
 @pytest.fixture(scope="module")
-def told(neighbourhoods: list[tuple[Film, ...]]) -> list[tuple[Film, Description]]:
+def told(neighbourhoods: list[tuple[Film, ...]]) -> list[tuple[Film, SceneCaption]]:
     films = [film for films in neighbourhoods for film in films]
-    return [(film, caption) for i, film in enumerate(films) for caption in describe(film, SEED, i)]
+    return [(film, caption) for i, film in enumerate(films) for caption in describe_film(film, SEED, i)]
 
 
 def happens(film: Film) -> tuple[object, ...]:
@@ -42,12 +42,12 @@ def looks(film: Film) -> tuple[str, ...]:
 
 
 def test_a_film_depends_on_seed_and_number_alone() -> None:
-    assert sample_film(SEED, 13) == sample_neighbourhood(SEED, 1)[5]
+    assert sample_film(SEED, 13) == sample_film_neighbourhood(SEED, 1)[5]
     assert sample_film(SEED, 13) != sample_film(SEED + 1, 13)
-    sample_neighbourhood.cache_clear()
+    sample_film_neighbourhood.cache_clear()
     again = sample_film(SEED, 13)
     assert again == sample_film(SEED, 13)
-    assert describe(again, SEED, 13) == describe(again, SEED, 13) != describe(again, SEED, 14)
+    assert describe_film(again, SEED, 13) == describe_film(again, SEED, 13) != describe_film(again, SEED, 14)
 
 
 def test_films_of_a_neighbourhood_share_setting_and_actors(neighbourhoods: list[tuple[Film, ...]]) -> None:
@@ -96,7 +96,7 @@ def test_the_middle_frame_does_not_tell_what_happens_either(neighbourhoods: list
     assert alike > 0.25 * NUMBER * NEIGHBOURS
 
 
-def holds(claim: Claim, film: Film) -> bool:
+def holds(claim: SceneClaim, film: Film) -> bool:
     """Whether a claim is true by the facts."""
     scene = film.scene
     if claim.what == "story":
@@ -125,13 +125,13 @@ def holds(claim: Claim, film: Film) -> bool:
     return str(getattr(thing, claim.what)) == claim.value
 
 
-def test_every_claim_is_true(told: list[tuple[Film, Description]]) -> None:
+def test_every_claim_is_true(told: list[tuple[Film, SceneCaption]]) -> None:
     assert [(caption.raw, claim) for film, caption in told for claim in caption.claims if not holds(claim, film)] == []
     kinds = Counter(claim.what for _, caption in told for claim in caption.claims)
     assert {"event", "side", "then", "order", "story", "colour", "category", "setting", "weather"} <= set(kinds)
 
 
-def test_the_words_of_a_side_are_those_of_the_facts(told: list[tuple[Film, Description]]) -> None:
+def test_the_words_of_a_side_are_those_of_the_facts(told: list[tuple[Film, SceneCaption]]) -> None:
     checked = 0
     for film, caption in told:
         if film.story != "solo":
@@ -148,7 +148,7 @@ def test_the_words_of_a_side_are_those_of_the_facts(told: list[tuple[Film, Descr
     assert checked > 300
 
 
-def test_captions_are_sentences_of_a_small_vocabulary(told: list[tuple[Film, Description]]) -> None:
+def test_captions_are_sentences_of_a_small_vocabulary(told: list[tuple[Film, SceneCaption]]) -> None:
     texts = [caption.raw for _, caption in told]
     assert [text for text in texts if not re.fullmatch(r"[A-Z][a-z]*(,? [a-z]+)*\.", text)] == []
     assert [text for text in texts if re.search(r"\b(a [aeiou]|an [^aeiou]|(\w+) \2\b)", text)] == []

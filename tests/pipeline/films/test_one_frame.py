@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.films.captions import describe
-from pipeline.films.facts import Film
+from pipeline.films.film_captions import describe_film
+from pipeline.films.film_facts import Film
 from pipeline.films.motion import seen_in
-from pipeline.films.sample import sample_neighbourhood
+from pipeline.films.sample_films import sample_film_neighbourhood
 from pipeline.models.listener import Listener
 from pipeline.scores.discriminability import InfoNCE
 from pipeline.types import Batch, Message, caption_mask
@@ -30,7 +30,7 @@ def seen(films: list[Film], frames: int) -> Tensor:
 
 def said(films: list[Film]) -> tuple[Tensor, int]:
     """A caption of each film, and how many words there are."""
-    captions = [describe(film, 1, i, captions=1)[0].raw.split() for i, film in enumerate(films)]
+    captions = [describe_film(film, 1, i, captions=1)[0].raw.split() for i, film in enumerate(films)]
     numbers = {word: n for n, word in enumerate(sorted({w for caption in captions for w in caption}), 1)}
     tokens = torch.zeros(len(films), 1 + max(map(len, captions)), dtype=torch.int64)
     for row, caption in zip(tokens, captions, strict=True):
@@ -62,13 +62,13 @@ def recall(vectors: Tensor, tokens: Tensor, words: int) -> float:
     with torch.no_grad():
         for first in range(TRAIN * NEAR, (TRAIN + VAL) * NEAR, NEAR):
             message, batch = shown(torch.arange(first, first + NEAR))
-            found = (listener.hear(message) @ listener.see(batch.pooled).T).argmax(1)
+            found = (listener.encode_text(message) @ listener.encode_image(batch.pooled).T).argmax(1)
             hits += int((found == torch.arange(NEAR)).sum())
     return hits / (VAL * NEAR)
 
 
 def test_a_listener_of_one_frame_is_worse_than_one_of_eight() -> None:
-    films = [film for number in range(TRAIN + VAL) for film in sample_neighbourhood(1, number)]
+    films = [film for number in range(TRAIN + VAL) for film in sample_film_neighbourhood(1, number)]
     tokens, words = said(films)
     one, eight = (recall(seen(films, frames), tokens, words) for frames in (1, FRAMES))
     assert eight > one + 0.05

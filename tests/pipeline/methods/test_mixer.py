@@ -8,8 +8,8 @@ import pytest
 import torch
 from by_hand import assert_same_gradients, losses_of
 
-from pipeline.channels.forced import Annealed, Prompted
-from pipeline.channels.words import Greedy, Multinomial
+from pipeline.channels.hard import Greedy, Multinomial
+from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixSchedule
 from pipeline.composition.joint import Objective
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.methods.guidance import guidance
@@ -33,7 +33,7 @@ def test_the_first_words_are_forced_and_the_others_rewarded(toy, epoch):
     method = mixer(agents, Objective(), LAM, "cider", forced=3, every=1, by=2, critic_hidden=4, critic_first=0)
     losses = losses_of(method, batch)
     rollouts = StepRollouts(agents.speaker, batch, seed=1)
-    message, forced = rollouts.of(Prompted(Annealed(3, 1, 2))), max(0, 3 - 2 * epoch)
+    message, forced = rollouts.of(ForcedPrefix(PrefixSchedule(3, 1, 2))), max(0, 3 - 2 * epoch)
     assert message.forced == forced
     count = int(message.mask.sum())
     given = -sum((message.log_probs[n, t] for n, t in words(message, 0, forced)), torch.zeros(())) / count
@@ -59,18 +59,18 @@ def test_all_words_are_forced_at_first_unless_a_number_is_given(toy):
     for forced, start in ((None, 6), (0, 0), (2, 2)):
         method = mixer(toy.agents(), Objective(), forced=forced)
         channel = next(term for term in method.terms if term.name == "naturalness").estimator.channel
-        assert channel == Prompted(Annealed(start, 1, 4))
+        assert channel == ForcedPrefix(PrefixSchedule(start, 1, 4))
         assert {term.estimator.channel for term in method.terms} == {channel}  # λ = 0: no hinge
 
 
 def test_critics_learn_alone_at_first_as_long_as_is_asked(toy):
     for make, steps in ((mixer, 0), (pg_spider, 50)):
         for options in ({}, {"critic_first": 3}):
-            turns = make(toy.agents(), Objective(), reward="cider", **options).turns
+            turns = make(toy.agents(), Objective(), reward="cider", **options).schedule
             alone = options.get("critic_first", steps)
             assert [turns.learners(step) for step in (0, alone)][1] == {"speaker", "critic"}
-            assert turns.alone == alone
-            assert turns.first == {"critic"}
+            assert turns.warmup_steps == alone
+            assert turns.warmup == {"critic"}
             if alone:
                 assert turns.learners(alone - 1) == {"critic"}
 
@@ -86,7 +86,7 @@ def test_critics_have_the_hidden_layer_that_is_asked_for(toy):
 def test_more_likelihood_is_cross_entropy_and_guidance_masks_images(toy, make):
     method = make(toy.agents(), Objective())
     assert [term.name for term in method.terms] == ["likelihood"]
-    assert method.turns.everybody == {"speaker"}
+    assert method.schedule.all_roles == {"speaker"}
     assert set(method.agents) == {"speaker", "listener"}
     assert method.image_dropout == (0.1 if make is guidance else 0.0)
     if make is guidance:

@@ -8,10 +8,10 @@ import pytest
 import torch
 from by_hand import assert_same_gradients, likelihood_loss, losses_of
 
-from pipeline.channels.forced import Forced
+from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
-from pipeline.channels.words import Greedy, Multinomial
+from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.joint import Objective
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
@@ -69,14 +69,14 @@ def test_the_hinge_crosses_the_channel_and_cider_goes_by_likelihood(toy, make, o
     advantage = toy.cider(message.tokens, message.images) - toy.cider(greedy.tokens, greedy.images)
     assert_same_gradients(losses["naturalness"], (1 - LAM) * likelihood_loss(advantage, message), agents.speaker)
     assert_same_gradients(losses["naturalness"], losses["naturalness"], agents.listener, zero=True)
-    assert [method.turns.learners(step) for step in range(3)] == [{"speaker", "listener"}] * 3
+    assert [method.schedule.learners(step) for step in range(3)] == [{"speaker", "listener"}] * 3
 
 
 @pytest.mark.parametrize(
     ("options", "channel"),
     [
-        ({}, Forced(learns=False)),
-        ({"baseline": "ground_truth"}, Forced(learns=False)),
+        ({}, Forced(requires_grad=False)),
+        ({"baseline": "ground_truth"}, Forced(requires_grad=False)),
         ({"baseline": "greedy"}, Greedy()),
         ({"baseline": "none"}, None),
     ],
@@ -86,7 +86,7 @@ def test_reinforce_subtracts_the_hinge_of_the_human_caption_unless_asked_otherwi
     """Speaker and listener take turns; CIDEr-D keeps its greedy baseline."""
     agents, batch = toy.agents(), toy.batch()
     method = reinforce(agents, Objective(), LAM, **options)
-    assert [method.turns.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
+    assert [method.schedule.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
     losses = losses_of(method, batch)
     assert set(losses) == {"discriminability", "naturalness"}
     rollouts, hinge = StepRollouts(agents.speaker, batch, seed=1), Hinge(agents.listener, 0.2)
@@ -113,7 +113,7 @@ def test_luo_s_speaker_learns_both_scores_of_the_same_samples_and_the_listener_s
     agents, batch = toy.agents(), toy.batch()
     method = luo(agents, Objective(samples=samples), LAM)
     losses = losses_of(method, batch)
-    assert [method.turns.learners(step) for step in range(3)] == [{"speaker"}] * 3
+    assert [method.schedule.learners(step) for step in range(3)] == [{"speaker"}] * 3
     rollouts, hinge = StepRollouts(agents.speaker, batch, seed=1), Hinge(agents.listener, 0.2)
     message, greedy = rollouts.of(Multinomial(samples)), rollouts.of(Greedy())
     for name, weight, score in (
@@ -153,6 +153,6 @@ def test_the_greedy_baseline_keeps_its_dropout_only_where_asked(toy, make):
 
 def test_the_hinge_through_words_teaches_both_and_likelihood_the_speaker(toy):
     for method, learners in ((psst_multinomial, {"speaker", "listener"}), (reinforce, {"speaker"})):
-        terms = {term.name: term.teaches for term in method(toy.agents(), Objective(), 0.3).terms}
+        terms = {term.name: term.updates for term in method(toy.agents(), Objective(), 0.3).terms}
         assert terms["discriminability"] == learners
         assert terms["naturalness"] == {"speaker"}

@@ -7,12 +7,12 @@ import torch
 from conftest import STEPS
 from pycocoevalcap.rouge.rouge import Rouge
 
-from pipeline.channels.words import Greedy, Multinomial
+from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.composition.joint import Objective
 from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.methods.sle import sll, sll_me, sll_sle
-from pipeline.scores.diversity import SetDistance
+from pipeline.scores.exploration import SetDistance
 
 
 def peaked(toy):

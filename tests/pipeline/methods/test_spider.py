@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from pipeline.channels.words import Multinomial
+from pipeline.channels.hard import Multinomial
 from pipeline.composition.joint import Objective
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.methods.spider import pg_spider
@@ -32,7 +32,7 @@ def test_a_word_of_pg_spider_has_the_credit_of_the_captions_that_go_on_from_it(t
     losses, _ = method.step(toy.batch(), seed=1)
     rollouts = StepRollouts(method.speaker, toy.batch(), seed=1)
     message = rollouts.of(CHANNEL)
-    worth, mask = credit(toy, message, rollouts.continued(CHANNEL, CONTINUATIONS)), message.mask
+    worth, mask = credit(toy, message, rollouts.continue_prefixes(CHANNEL, CONTINUATIONS)), message.mask
     expected = method.agents["critic"](message.states())
     speaking = -0.75 * ((worth - expected.detach()) * message.log_probs)[mask].mean()
     torch.testing.assert_close(losses["naturalness"], speaking)

@@ -8,11 +8,11 @@ from by_hand import assert_same_gradients, likelihood_loss, losses_of
 from small_dialogs import batch, discriminator, generator
 from torch.nn import functional as F
 
-from pipeline.channels.forced import Forced
+from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, ReinMax, StraightThrough
-from pipeline.channels.words import Multinomial
-from pipeline.composition.dialog import Interlocutors
+from pipeline.channels.teacher_forcing import Forced
+from pipeline.composition.dialog import DialogAgents
 from pipeline.composition.objective import Objective
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.methods.visual_dialog import g_dis, g_more, g_psst, g_reinmax, g_rloo, gan1, gan2
@@ -35,14 +35,14 @@ NAMES = [f"{method.__name__}-{len(options)}" for method, options, *_ in THROUGH]
 
 
 @pytest.fixture
-def agents() -> Interlocutors:
-    return Interlocutors(generator(), discriminator(hears_end=True))
+def agents() -> DialogAgents:
+    return DialogAgents(generator(), discriminator(hears_end=True))
 
 
 def gain(model, message, given) -> torch.Tensor:
     """(N,): by how much the discriminator prefers the answers of a message to the human ones."""
-    encoding = model.see(given)[message.images]
-    return (encoding * (model.hear(message) - model.read(given.captions)[message.images])).sum(1)
+    encoding = model.encode_question(given)[message.images]
+    return (encoding * (model.encode_text(message) - model.encode_answers(given.captions)[message.images])).sum(1)
 
 
 def cross_entropy(agents, spoken) -> torch.Tensor:
@@ -81,7 +81,7 @@ def test_g_dis_takes_off_the_size_of_what_was_said(agents):
     losses = losses_of(g_dis(agents, Objective(reduction="mean"), norms=0.3), given)
     message = StepRollouts(agents.speaker, given, seed=1).of(Gumbel(temperature=0.5))
     value = F.logsigmoid(gain(agents.listener, message, given))
-    size = agents.listener.hear(message).square().sum(1)
+    size = agents.listener.encode_text(message).square().sum(1)
     assert_same_gradients(losses["discriminability"], -(value - 0.3 * size).mean(), agents.speaker)
 
 
@@ -111,7 +111,7 @@ def test_gan1_s_discriminator_learns_to_prefer_the_human_answer(agents, temperat
     differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
     wanted = (torch.log1p(gain(agents.listener, message, given).exp()) * differs).mean()
     assert_same_gradients(losses["listening"], wanted, agents.listener)
-    assert [method.turns.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
+    assert [method.schedule.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
 
 
 @pytest.mark.parametrize("temperature", [0.5, 0.9])
@@ -123,12 +123,12 @@ def test_gan2_s_discriminator_learns_all_its_candidates_and_what_was_said(agents
     message = StepRollouts(agents.speaker.eval(), given, seed=1).of(Gumbel(temperature=temperature)).detached()
     model, width = agents.listener, message.tokens.shape[1]
     differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
-    encoding = model.see(given)
-    said = (encoding * model.hear(message)).sum(1).masked_fill(~differs, -torch.inf)
-    candidates = (encoding @ model.read(given.asked.answers).T).gather(1, given.asked.options)
+    encoding = model.encode_question(given)
+    said = (encoding * model.encode_text(message)).sum(1).masked_fill(~differs, -torch.inf)
+    candidates = (encoding @ model.encode_answers(given.asked.answers).T).gather(1, given.asked.options)
     wanted = F.cross_entropy(torch.cat([candidates, said.unsqueeze(1)], 1), given.asked.truth)
     assert_same_gradients(losses["listening"], wanted, model)
-    assert [method.turns.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
+    assert [method.schedule.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
 
 
 def test_the_control_learns_likelihood_alone(agents):
@@ -138,7 +138,7 @@ def test_the_control_learns_likelihood_alone(agents):
     assert set(losses) == {"likelihood"}
     spoken = StepRollouts(agents.speaker, given, seed=1)
     assert_same_gradients(losses["likelihood"], cross_entropy(agents, spoken), agents.speaker)
-    assert method.turns.everybody == {"speaker"}
+    assert method.schedule.all_roles == {"speaker"}
     assert method.agents == agents.roles
 
 

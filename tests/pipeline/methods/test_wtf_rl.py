@@ -10,10 +10,10 @@ import torch
 from by_hand import assert_same_gradients, gradients, likelihood_loss, losses_of
 from conftest import IMAGES, reward_models
 
-from pipeline.channels.forced import Forced
+from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import StraightThrough
-from pipeline.channels.words import Greedy, Multinomial
+from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.joint import Objective
 from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
@@ -36,12 +36,12 @@ def rollouts(toy, rewards) -> tuple:
 
 
 def cosine(rewards, message, n: int, image: int) -> float:
-    return float(rewards.retriever.hear(message)[n] @ rewards.retriever.vectors[image])
+    return float(rewards.retriever.encode_text(message)[n] @ rewards.retriever.vectors[image])
 
 
 def contrastive(rewards, spoken, message, directions: str = "both", combine: str = "sum", clamp=None) -> torch.Tensor:
     """Eq. 2: every caption of the batch, searched, greedy or human, and every image of it or mined, but the pair."""
-    captions = [spoken.of(rewards.search), spoken.of(Greedy()), spoken.of(Forced(learns=False))]
+    captions = [spoken.of(rewards.search), spoken.of(Greedy()), spoken.of(Forced(requires_grad=False))]
     found = []
     for n, image in enumerate(message.images.tolist()):
         others = [
@@ -65,7 +65,7 @@ def contrastive(rewards, spoken, message, directions: str = "both", combine: str
 
 def human(rewards, message, head: str = "discriminator") -> torch.Tensor:
     """The softmax of the second output of a head, on the image's vector beside the caption's, or on that alone."""
-    network, heard = getattr(rewards, head), rewards.retriever.hear(message)
+    network, heard = getattr(rewards, head), rewards.retriever.encode_text(message)
     seen = rewards.retriever.vectors[message.images]
     return network.layers(torch.cat([seen, heard], 1) if network.looks else heard).softmax(1)[:, 1].detach()
 
@@ -115,7 +115,10 @@ def test_alpha_weighs_the_retriever_against_the_discriminator(toy, rewards, make
 def equation_3(rewards, spoken, batch) -> torch.Tensor:
     """−[r(x_bs) log p(x_bs) + r(x_gt) log p(x_gt)], a mean over images."""
     total = torch.zeros(())
-    for channel, said in ((rewards.searched, spoken.of(rewards.search)), (Forced(), spoken.of(Forced(learns=False)))):
+    for channel, said in (
+        (rewards.searched, spoken.of(rewards.search)),
+        (Forced(), spoken.of(Forced(requires_grad=False))),
+    ):
         message = spoken.of(channel)
         reward = ALPHA * contrastive(rewards, spoken, said) + (1 - ALPHA) * human(rewards, said)
         for n in range(len(message)):
@@ -175,8 +178,8 @@ def test_scst_with_grammar_has_a_baseline_for_both_and_teaches_the_speaker_alone
     wanted = weights["grammar"] * likelihood_loss(grammar[0] - grammar[1], message)
     assert_same_gradients(losses["naturalness"], wanted, agents.speaker)
     assert set(losses) == {"discriminability", "naturalness"}
-    assert method.turns.everybody == {"speaker"}
-    assert method.watching == rewards.watching
+    assert method.schedule.all_roles == {"speaker"}
+    assert method.validation_judge == rewards.validation_judge
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
@@ -187,21 +190,21 @@ def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(r
     method = psst_wtf(agents, Objective(reduction=reduction), rewards, lam, alpha=ALPHA, **options)
     losses = losses_of(method, batch)
     message = spoken.of(PartialSampling(StraightThrough(), 0.6, "token", "sample"))
-    logits = agents.listener.hear(message) @ agents.listener.see(batch.pooled).T / TAU
+    logits = agents.listener.encode_text(message) @ agents.listener.encode_image(batch.pooled).T / TAU
     itself = torch.eye(len(batch), dtype=torch.bool)
     own, against = logits.diagonal(), logits.masked_fill(itself, -torch.inf)
     reward = TAU * (2 * own - against.logsumexp(0) - against.logsumexp(1))
     total = torch.sum if reduction == "sum" else torch.mean
     for agent in (agents.speaker, agents.listener):
         assert_same_gradients(losses["discriminability"], -lam * ALPHA * total(reward), agent)
-    vectors = rewards.retriever.vectors[message.images], rewards.retriever.encoder.hear(message)
+    vectors = rewards.retriever.vectors[message.images], rewards.retriever.encoder.encode_text(message)
     taken = rewards.discriminator.layers(torch.cat(vectors, 1)).softmax(1)[:, 1]
     assert_same_gradients(losses["human"], -lam * (1 - ALPHA) * total(taken), agents.speaker)
     assert_same_gradients(losses["human"], losses["human"], rewards.discriminator, zero=True)
     samples, greedy = spoken.of(Multinomial()), spoken.of(Greedy())
     advantage = toy.cider(samples.tokens, samples.images) - toy.cider(greedy.tokens, greedy.images)
     assert_same_gradients(losses["naturalness"], (1 - lam) * likelihood_loss(advantage, samples), agents.speaker)
-    assert method.turns.rounds(0) == (frozenset({"discriminator"}), frozenset({"speaker", "listener"}))
+    assert method.schedule.rounds(0) == (frozenset({"discriminator"}), frozenset({"speaker", "listener"}))
 
 
 def test_psst_refuses_a_retriever_that_reads_text(toy, rewards):

@@ -1,7 +1,7 @@
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.metrics.chair import LONGEST, chair, objects
+from pipeline.metrics.chair import LONGEST, chair, mentioned_objects
 from pipeline.metrics.object_words import OBJECTS, SYNONYMS
 
 
@@ -22,7 +22,7 @@ def words(*captions: str) -> list[list[str]]:
     ],
 )
 def test_objects_of_a_caption(caption, expected):
-    assert objects(caption.split()) == expected
+    assert mentioned_objects(caption.split()) == expected
 
 
 def test_chair_by_hand():
@@ -41,6 +41,6 @@ def test_captions_without_objects():
 def test_every_word_of_the_list_means_its_object():
     for phrase, name in OBJECTS.items():
         assert len(phrase.split()) <= LONGEST
-        assert objects(phrase.split()) == [name]
+        assert mentioned_objects(phrase.split()) == [name]
     assert sum(map(len, SYNONYMS)) == len(OBJECTS), "a word is listed twice"
     assert len(SYNONYMS) > 200

@@ -156,7 +156,7 @@ def test_length_is_the_number_of_bigrams():
 def test_every_key_is_found_at_one_of_its_two_places_and_no_other_is(amount):
     rng = np.random.default_rng(amount)
     ngrams = np.unique(rng.integers(0, 40, (2 * amount, 4)), axis=0)
-    keys = rng.permutation(cider.pack(ngrams))
+    keys = rng.permutation(cider.pack_ngrams(ngrams))
     mine, others = keys[:amount], keys[amount:]
     slots, values = cider._hash_table(mine, np.arange(amount) + 1.0)
     assert np.array_equal(np.sort(slots[slots >= 0]), np.sort(mine))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
-from pipeline.metrics.diversity import diversity, repeats, self_bleu, set_diversity
+from pipeline.metrics.diversity import caption_diversity, has_repetition, self_bleu, set_diversity
 
 
 def test_figures_by_hand():
@@ -22,13 +22,13 @@ def test_figures_by_hand():
         "unfinished": 1 / 4,
         "unknown": 2 / 4,
     }
-    assert diversity(captions, tokens, unk=2) == expected
-    assert diversity(captions, tokens.tolist(), unk=2) == expected
-    assert diversity(captions, tokens)["unknown"] == 0
+    assert caption_diversity(captions, tokens, unk=2) == expected
+    assert caption_diversity(captions, tokens.tolist(), unk=2) == expected
+    assert caption_diversity(captions, tokens)["unknown"] == 0
 
 
 def test_captions_without_words_have_no_diversity():
-    figures = diversity(["", ""], [[0], [0]])
+    figures = caption_diversity(["", ""], [[0], [0]])
     assert (figures["Div-1"], figures["Div-2"], figures["words_per_caption"]) == (0, 0, 0)
 
 
@@ -46,14 +46,14 @@ def test_captions_without_words_have_no_diversity():
     ],
 )
 def test_repetition(caption, expected):
-    assert repeats(caption.split()) is expected
+    assert has_repetition(caption.split()) is expected
 
 
 def test_mistakes_are_one_line():
     with pytest.raises(UserError, match="2 captions as text and 1 as ids"):
-        diversity(["a", "b"], [[1, 0]])
+        caption_diversity(["a", "b"], [[1, 0]])
     with pytest.raises(UserError, match="0 captions"):
-        diversity([], [])
+        caption_diversity([], [])
 
 
 def test_sets_of_captions_by_hand():

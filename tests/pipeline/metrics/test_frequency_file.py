@@ -13,7 +13,7 @@ import torch
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from pipeline.errors import UserError
-from pipeline.metrics.cider import CiderD, document_frequencies, pack
+from pipeline.metrics.cider import CiderD, document_frequencies, pack_ngrams
 from pipeline.metrics.frequency_file import read_document_frequencies
 from pipeline.vocabulary import Vocabulary
 
@@ -91,7 +91,7 @@ def test_the_counts_are_those_of_the_file(tmp_path, form):
     keys, counts = read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, clipped(images))
     assert (keys.dtype, counts.dtype) == (np.int64, np.int32)
     assert (np.diff(keys) > 0).all()
-    wanted = {int(pack(np.array([ngram], int))[0]): count for ngram, count in frequencies.items()}
+    wanted = {int(pack_ngrams(np.array([ngram], int))[0]): count for ngram, count in frequencies.items()}
     assert dict(zip(keys.tolist(), counts.tolist(), strict=True)) == wanted
 
 

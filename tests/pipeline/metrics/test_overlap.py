@@ -9,7 +9,7 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.rouge.rouge import Rouge
 
 from pipeline.metrics.cider import CiderD, document_frequencies
-from pipeline.metrics.overlap import bleu, rouge_l
+from pipeline.metrics.overlap import bleu_per_caption, rouge_l
 
 IMAGES, STEPS, VOCABULARY = 40, 9, 5
 
@@ -42,7 +42,7 @@ def world(request):
 def test_bleu_of_each_caption_equals_pycocoevalcap(world):
     scorer, tokens, said, human = world
     _, expected = Bleu(4).compute_score(human, said, verbose=0)
-    found = bleu(*scorer.side_by_side(tokens, torch.arange(IMAGES)))
+    found = bleu_per_caption(*scorer.side_by_side(tokens, torch.arange(IMAGES)))
     assert (found > 0.5).any()
     np.testing.assert_allclose(found.numpy(), np.array(expected), rtol=1e-9, atol=1e-30)
 
@@ -60,5 +60,5 @@ def test_captions_of_one_image_are_scored_each_by_itself(world):
     images = torch.full((IMAGES,), 4)
     both = scorer.side_by_side(tokens, images)
     alone = [scorer.side_by_side(row.unsqueeze(0), images[:1]) for row in tokens]
-    torch.testing.assert_close(bleu(*both), torch.cat([bleu(*one) for one in alone], 1))
+    torch.testing.assert_close(bleu_per_caption(*both), torch.cat([bleu_per_caption(*one) for one in alone], 1))
     torch.testing.assert_close(rouge_l(*both), torch.cat([rouge_l(*one) for one in alone]))

@@ -1,7 +1,7 @@
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.metrics.reader import leave_one_out, reader
+from pipeline.metrics.reader import leave_one_out, reader_statistics
 from pipeline.metrics.word_lists import COLOURS, FUNCTION_WORDS
 
 
@@ -12,13 +12,13 @@ def words(*captions: str) -> list[list[str]]:
 def test_figures_by_hand():
     captions = words("a gray dog on the red sofa", "a man and a man with his hat", "the")
     references = [words("a grey dog", "the dog on a couch"), words("a man in a red hat"), words("a cat")]
-    found = reader(captions, references)
+    found = reader_statistics(captions, references)
     # content: gray* dog red* sofa* | man man hat; "gray" is not the word "grey", but the same colour; red is nobody's
     assert found == {"repeated": 1 / 3, "content_words": 4 / 7, "colour_words": 1 / 2}
 
 
 def test_a_share_of_nothing_is_left_out():
-    assert reader(words("the"), [words("a dog")]) == {"repeated": 0}
+    assert reader_statistics(words("the"), [words("a dog")]) == {"repeated": 0}
 
 
 def test_a_caption_by_the_others_of_its_image():
@@ -31,7 +31,7 @@ def test_a_caption_by_the_others_of_its_image():
 def test_mistakes_are_one_line():
     for captions, references in (([], []), (words("a"), [])):
         with pytest.raises(UserError, match=f"reader: {len(captions)} captions and references of 0"):
-            reader(captions, references)
+            reader_statistics(captions, references)
 
 
 def test_no_colour_is_a_function_word():

@@ -9,7 +9,14 @@ import torch
 
 from pipeline.errors import UserError
 from pipeline.metrics import retrieval
-from pipeline.metrics.retrieval import nearest, random_distractors, recall, recall_among, search, similar_distractors
+from pipeline.metrics.retrieval import (
+    nearest_images,
+    random_distractors,
+    rank_gallery,
+    recall,
+    recall_among,
+    similar_distractors,
+)
 
 IMAGES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
 
@@ -36,7 +43,7 @@ def plain(captions, images, owners):
 def test_ranks_by_hand():
     captions = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     # scores: 1, 0, .6 for the first two; 0, 1, .8; -1, 0, -.6
-    found = search(captions, IMAGES, torch.tensor([0, 1, 2, 0]))
+    found = rank_gallery(captions, IMAGES, torch.tensor([0, 1, 2, 0]))
     assert found.by_caption.tolist() == [1, 3, 2, 3]
     # image 0: its own score 1, -1 and the other two 1, 0; image 1: 0 against 0, 1, 0; image 2: .8 against .6, .6, -.6
     assert found.by_image.tolist() == [2, 4, 1]
@@ -46,11 +53,11 @@ def test_ranks_by_hand():
 def test_equal_scores_count_against_the_caption_and_the_image():
     torch.manual_seed(0)
     collapsed = torch.randn(1, 300).expand(50, 300).contiguous()
-    found = search(collapsed, collapsed, torch.arange(50))
+    found = rank_gallery(collapsed, collapsed, torch.arange(50))
     assert found.by_caption.tolist() == found.by_image.tolist() == [50] * 50
     captions = torch.randn(50, 300)
-    assert search(captions, collapsed, torch.arange(50)).by_caption.tolist() == [50] * 50
-    assert search(collapsed, captions, torch.arange(50)).by_image.tolist() == [50] * 50
+    assert rank_gallery(captions, collapsed, torch.arange(50)).by_caption.tolist() == [50] * 50
+    assert rank_gallery(collapsed, captions, torch.arange(50)).by_image.tolist() == [50] * 50
 
 
 @pytest.mark.usefixtures("at_once")
@@ -62,7 +69,7 @@ def test_equals_the_plain_form_with_several_captions_an_image(tied):
     if tied:  # few different scores, so that many are equal
         captions, images = captions.sign(), images.sign()
     by_caption, by_image = plain(captions, images, owners)
-    found = search(captions, images, owners)
+    found = rank_gallery(captions, images, owners)
     assert found.by_caption.tolist() == by_caption
     assert found.by_image.tolist() == by_image
 
@@ -71,11 +78,11 @@ def test_memory_is_that_of_a_block():
     """All scores would be 1 GB, in single precision; a block and what is made of it are 100 MB."""
     code = """
 import resource, torch
-from pipeline.metrics.retrieval import search
+from pipeline.metrics.retrieval import rank_gallery
 vectors = torch.randn(16_000, 2)
-search(vectors[:100], vectors[:100], torch.arange(100), shown=5)
+rank_gallery(vectors[:100], vectors[:100], torch.arange(100), shown=5)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-search(vectors, vectors, torch.arange(16_000), shown=5)
+rank_gallery(vectors, vectors, torch.arange(16_000), shown=5)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -85,13 +92,13 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 def test_equal_captions_of_one_image_do_not_compete():
     captions = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])
     images = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    assert search(captions, images, torch.tensor([0, 0, 0, 1])).by_image.tolist() == [1, 1]
-    assert search(captions, images, torch.tensor([0, 0, 1, 1])).by_image.tolist() == [2, 1]
+    assert rank_gallery(captions, images, torch.tensor([0, 0, 0, 1])).by_image.tolist() == [1, 1]
+    assert rank_gallery(captions, images, torch.tensor([0, 0, 1, 1])).by_image.tolist() == [2, 1]
 
 
 def test_an_image_without_a_caption_is_told():
     with pytest.raises(UserError, match="image 1 of 3 has no caption"):
-        search(IMAGES, IMAGES, torch.tensor([0, 2, 2]))
+        rank_gallery(IMAGES, IMAGES, torch.tensor([0, 2, 2]))
 
 
 def test_recall_by_hand():
@@ -111,9 +118,9 @@ def test_a_diverged_model_has_no_ranks(bad):
     broken = IMAGES.clone()
     broken[1, 1] = bad
     with pytest.raises(UserError, match="vectors of images hold NaN"):
-        search(IMAGES, broken, torch.arange(3))
+        rank_gallery(IMAGES, broken, torch.arange(3))
     with pytest.raises(UserError, match="vectors of captions hold NaN"):
-        search(broken, IMAGES, torch.arange(3))
+        rank_gallery(broken, IMAGES, torch.arange(3))
 
 
 @pytest.mark.usefixtures("at_once")
@@ -121,13 +128,13 @@ def test_ranks_among_distractors_count_those_only():
     captions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.1]])
     images = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.1]])
     few = torch.tensor([[1, 2], [0, 2], [0, 1], [0, 1]])
-    found = search(captions, images, torch.tensor([0, 1, 2, 3]), among={"few": few})
+    found = rank_gallery(captions, images, torch.tensor([0, 1, 2, 3]), among={"few": few})
     assert found.by_caption.tolist() == [2, 1, 2, 1]
     assert found.among["few"].tolist() == [1, 1, 2, 1]
     everyone = torch.tensor([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
     torch.manual_seed(2)
     captions, images, owners = torch.randn(30, 5), torch.randn(4, 5), torch.arange(30) % 4
-    found = search(captions, images, owners, among={"all": everyone, "few": few})
+    found = rank_gallery(captions, images, owners, among={"all": everyone, "few": few})
     assert torch.equal(found.among["all"], found.by_caption)
     assert not torch.equal(found.among["few"], found.by_caption)
 
@@ -135,11 +142,11 @@ def test_ranks_among_distractors_count_those_only():
 @pytest.mark.usefixtures("at_once")
 def test_what_is_shown_is_what_scores_highest():
     captions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.7, 0.1]])
-    assert search(captions, IMAGES, torch.arange(3), shown=2).first.tolist() == [[0, 2], [1, 2], [0, 2]]
-    assert search(captions, IMAGES, torch.arange(3), shown=9).first.tolist() == [
+    assert rank_gallery(captions, IMAGES, torch.arange(3), shown=2).first.tolist() == [[0, 2], [1, 2], [0, 2]]
+    assert rank_gallery(captions, IMAGES, torch.arange(3), shown=9).first.tolist() == [
         [0, 2, 1], [1, 2, 0], [0, 2, 1],
     ]  # fmt: skip
-    assert search(captions, IMAGES, torch.arange(3)).first.shape == (3, 0)
+    assert rank_gallery(captions, IMAGES, torch.arange(3)).first.shape == (3, 0)
 
 
 def test_random_distractors_are_others_and_different():
@@ -179,7 +186,7 @@ def test_a_gallery_may_have_fewer_distractors_for_some_images():
     captions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.1]])
     images = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.1]])
     some = torch.tensor([[3, -1], [-1, -1], [1, 3], [-1, 0]])
-    found = search(captions, images, torch.arange(4), among={"some": some})
+    found = rank_gallery(captions, images, torch.arange(4), among={"some": some})
     assert found.among["some"].tolist() == [2, 1, 2, 1]  # image 3 ties with image 0, and image 1 is before image 2
 
 
@@ -198,16 +205,16 @@ def test_recall_among_few_leaves_out_where_it_cannot_be_missed():
 def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(at_once):
     vectors = torch.nn.functional.normalize(torch.randn(40, 5, generator=torch.Generator().manual_seed(0)), dim=1)
     gallery = torch.arange(3, 40, 2)
-    found = nearest(vectors, gallery, (1, 4))
+    found = nearest_images(vectors, gallery, (1, 4))
     for image in range(40):
         others = [row for row in gallery.tolist() if row != image]
         others.sort(key=lambda row: float(vectors[image] @ vectors[row]), reverse=True)
         assert found[image].tolist() == [others[0], others[3]]
     assert (found != torch.arange(40).unsqueeze(1)).all()
     vectors[5] = vectors[7]  # equal images are each other's nearest, and not their own
-    assert nearest(vectors, gallery, (1,))[[5, 7]].tolist() == [[7], [5]]
+    assert nearest_images(vectors, gallery, (1,))[[5, 7]].tolist() == [[7], [5]]
     with pytest.raises(UserError, match="mined: rank 19, but an image has only 18 others in the training split"):
-        nearest(vectors, gallery, (19,))
+        nearest_images(vectors, gallery, (19,))
 
 
 def test_a_gallery_is_drawn_in_its_own_memory():

@@ -45,7 +45,7 @@ class Shared:
 
     def __init__(self) -> None:
         environment: dict[str, str] = {}
-        server = shared_meteor.share(environment)
+        server = shared_meteor.start_server(environment)
         assert server is not None
         self.server, self.address = server, environment[shared_meteor.ADDRESS]
 
@@ -109,7 +109,7 @@ def test_clients_at_once_get_their_own_numbers_of_one_process(monkeypatch):
     def ask(step: int) -> list[np.ndarray]:
         said, human = zip(*golden["captions"][::step], strict=True)
         with LanguageScorer(["METEOR"]) as scorer:
-            assert isinstance(shared_meteor.meteor(1), shared_meteor.SharedMeteor)
+            assert isinstance(shared_meteor.connect_meteor(1), shared_meteor.SharedMeteor)
             return [scorer.score(said, human).per_caption["METEOR"][::step] for _ in range(5)]
 
     with ThreadPoolExecutor(4) as pool:
@@ -125,16 +125,16 @@ def test_clients_at_once_get_their_own_numbers_of_one_process(monkeypatch):
 
 
 def test_a_client_that_goes_away_or_is_late_harms_nobody(shared):
-    gone = shared_meteor.meteor(100)
+    gone = shared_meteor.connect_meteor(100)
     gone._server.send((100, SAID, HUMAN))
     gone.close()
-    late = shared_meteor.meteor(0.001)
+    late = shared_meteor.connect_meteor(0.001)
     many = [[texts[0]] * 200_000 for texts in (SAID, HUMAN)]
     for _ in range(2):  # and goes on failing at once
         with pytest.raises(NotComputedError, match=r"^METEOR: no answer within 0\.001 s; the longest .* 2 words$"):
             late.score(*many)
     late.close()
-    other = shared_meteor.meteor(100)
+    other = shared_meteor.connect_meteor(100)
     assert isinstance(other, shared_meteor.SharedMeteor)
     assert other.score(SAID, HUMAN) == SCORES, "METEOR was ended for the one who was late"
     meteor = shared.meteor()
@@ -146,12 +146,12 @@ def test_a_client_that_goes_away_or_is_late_harms_nobody(shared):
 
 
 def test_where_the_server_was_killed_everybody_has_a_meteor(shared):
-    before = shared_meteor.meteor(100)
+    before = shared_meteor.connect_meteor(100)
     meteor = shared.meteor()
     shared.server.kill()
     assert before.score(SAID, HUMAN) == SCORES
     before.close()
-    after = shared_meteor.meteor(100)
+    after = shared_meteor.connect_meteor(100)
     assert isinstance(after, Meteor)
     after.close()
     assert ended(meteor), "METEOR outlives the server that it answered"
@@ -159,7 +159,7 @@ def test_where_the_server_was_killed_everybody_has_a_meteor(shared):
 
 def test_a_meteor_of_another_installation_is_not_asked(shared, monkeypatch):
     monkeypatch.setattr(shared_meteor, "sha256", lambda _: "another")
-    client = shared_meteor.meteor(100)
+    client = shared_meteor.connect_meteor(100)
     assert isinstance(client, shared_meteor.SharedMeteor)
     assert client.score(SAID, HUMAN) == SCORES
     assert isinstance(client._own, Meteor)
@@ -169,9 +169,10 @@ def test_a_meteor_of_another_installation_is_not_asked(shared, monkeypatch):
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_nothing_outlives_the_process_that_shares(stand_in, by):
     code = (
-        "import os, signal, time; from pipeline.metrics import shared_meteor as s; server = s.share(os.environ);"
+        "import os, signal, time; from pipeline.metrics import shared_meteor as s; server = s.start_server(os.environ);"
         "signal.signal(signal.SIGINT, signal.default_int_handler);"  # a shell's background jobs inherit it ignored
-        "client = s.meteor(9); print(os.environ[s.ADDRESS], server.pid, s.share(os.environ), flush=True);"
+        "client = s.connect_meteor(9);"
+        "print(os.environ[s.ADDRESS], server.pid, s.start_server(os.environ), flush=True);"
         "time.sleep(600)"
     )
     owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL)

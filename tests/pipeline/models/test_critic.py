@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.models.critic import Control, Critic
+from pipeline.models.critic import ControlVariate, Critic
 
 
 def test_a_critic_is_an_mlp_with_one_hidden_layer():
@@ -20,7 +20,7 @@ def test_a_critic_is_an_mlp_with_one_hidden_layer():
 
 
 def test_a_control_begins_as_0_and_hears_the_softmax_of_each_row_at_its_temperature():
-    control = Control(2, 3, 4)
+    control = ControlVariate(2, 3, 4)
     states, perturbed = torch.randn(5, 2), torch.randn(5, 3)
     assert control(states, perturbed).tolist() == [0.0] * 5
     with torch.no_grad():

@@ -8,13 +8,13 @@ import pytest
 import torch
 from small_dialogs import HIDDEN, REGIONS, VOCABULARY, batch, discriminator, encoder, generator
 
+from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.straight_through import Gumbel
-from pipeline.channels.words import Beam, Greedy, Multinomial
-from pipeline.models.dialog_encoders import ENCODERS, last_states
-from pipeline.models.lstm import Lstm
-from pipeline.models.unroll import read, speak
-from pipeline.models.weights import load_agent, save_agents
-from pipeline.types import Message, Places, Said, caption_mask
+from pipeline.models.agent_files import load_agent, save_agents
+from pipeline.models.dialog_encoders import ENCODERS, last_lstm_states
+from pipeline.models.lstm import DialogLstm
+from pipeline.models.unroll import generate, teacher_force
+from pipeline.types import Message, RelaxedTokens, TokenDistributions, caption_mask
 
 ROUNDS = 4
 
@@ -52,15 +52,15 @@ def test_what_is_not_told_does_not_count(kind):
 def test_attention_of_hciae_by_hand():
     given, seeing = batch(dialogs=1, rounds=2), encoder("hciae").eval()
     word = torch.nn.Embedding(VOCABULARY + 2, 7)
-    from pipeline.models.decoder import Dropout
-    from pipeline.models.dialog_encoders import last_states
-    from pipeline.numbers import Numbers
+    from pipeline.models.decoder import RolloutDropout
+    from pipeline.models.dialog_encoders import last_lstm_states
+    from pipeline.random import BatchRandom
 
-    drop = Dropout(0.0, Numbers(given, None))
+    drop = RolloutDropout(0.0, BatchRandom(given, None))
     asked = given.asked
-    question, _ = last_states(seeing.question, word(asked.questions), asked.questions)
-    items, _ = last_states(seeing.rounds, word(asked.history[0]), asked.history[0])
-    history, shares = seeing.remember(asked, question, word, drop)
+    question, _ = last_lstm_states(seeing.question, word(asked.questions), asked.questions)
+    items, _ = last_lstm_states(seeing.rounds, word(asked.history[0]), asked.history[0])
+    history, shares = seeing.attend_history(asked, question, word, drop)
     torch.testing.assert_close(history[0], items[0])  # the caption is all that round 1 knows
     score = [
         seeing.history_weight(torch.tanh(seeing.history_key(item) + seeing.history_query(question[1])))
@@ -72,7 +72,7 @@ def test_attention_of_hciae_by_hand():
     query = torch.cat([question[1], history[1]])
     regions = torch.tanh(seeing.region(given.regions[1]))
     by_hand = seeing.region_weight(torch.tanh(seeing.region_key(regions) + seeing.region_query(query)))[:, 0].softmax(0)
-    image, shares = seeing.look(given, asked, torch.cat([question, history], 1))
+    image, shares = seeing.attend_image(given, asked, torch.cat([question, history], 1))
     torch.testing.assert_close(shares[1], by_hand)
     torch.testing.assert_close(image[1], by_hand @ regions)
 
@@ -114,10 +114,10 @@ def test_only_hciae_may_know_how_long_ago_a_round_was():
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_forced_answers_are_as_likely_when_read_as_when_spoken(kind, decoder):
     given, speaker = batch(), generator(kind, decoder).eval()
-    from pipeline.channels.forced import Forced
+    from pipeline.channels.teacher_forcing import Forced
 
-    reading = read(speaker, given)
-    speaking = speak(speaker, given, Forced(), torch.Generator().manual_seed(0))
+    reading = teacher_force(speaker, given)
+    speaking = generate(speaker, given, Forced(), torch.Generator().manual_seed(0))
     steps = speaking.tokens.shape[1]
     torch.testing.assert_close(reading.log_probs[:, :steps], speaking.log_probs)
     assert (reading.log_probs[0] != 0).sum() == reading.mask[0].sum()
@@ -126,9 +126,9 @@ def test_forced_answers_are_as_likely_when_read_as_when_spoken(kind, decoder):
 def test_an_empty_answer_is_its_end_alone():
     given, speaker = batch(), generator().eval()
     empty = replace(given, captions=torch.zeros_like(given.captions))
-    message = read(speaker, empty)
+    message = teacher_force(speaker, empty)
     assert message.mask.sum(1).tolist() == [1] * len(given)  # the EOS counts
-    state = speaker.begin(given, speaker.see(given), drop_nothing(given), 1)
+    state = speaker.begin(given, speaker.encode_image(given), drop_nothing(given), 1)
     begin = speaker.word(torch.full((len(given),), VOCABULARY + 1))
     at_once = speaker.logits(speaker.step(begin, state)[0]).log_softmax(-1)[:, 0]
     torch.testing.assert_close(message.log_probs[:, 0], at_once)
@@ -136,17 +136,17 @@ def test_an_empty_answer_is_its_end_alone():
 
 
 def drop_nothing(given):
-    from pipeline.models.decoder import Dropout
-    from pipeline.numbers import Numbers
+    from pipeline.models.decoder import RolloutDropout
+    from pipeline.random import BatchRandom
 
-    return Dropout(0.0, Numbers(given, None))
+    return RolloutDropout(0.0, BatchRandom(given, None))
 
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Multinomial(4), Gumbel(2, temperature=0.5)])
 @pytest.mark.parametrize("decoder", ["lstm", "transformer"])
 def test_any_channel_answers_and_says_no_padding(channel, decoder):
     given, speaker = batch(), generator(decoder=decoder).eval()
-    message = speak(speaker, given, channel, torch.Generator().manual_seed(0))
+    message = generate(speaker, given, channel, torch.Generator().manual_seed(0))
     assert len(message) == len(given) * channel.samples
     after = message.tokens[:, 1:] * (message.tokens[:, :-1] == 0)
     assert (after == 0).all()  # nothing is said after the end
@@ -155,8 +155,8 @@ def test_any_channel_answers_and_says_no_padding(channel, decoder):
 
 def test_an_answer_is_drawn_alike_whoever_else_is_asked():
     given, speaker = batch(), generator().eval()
-    sampled = speak(speaker, given, Multinomial(2), torch.Generator().manual_seed(3)).tokens
-    assert torch.equal(sampled, speak(speaker, given, Multinomial(2), torch.Generator().manual_seed(3)).tokens)
+    sampled = generate(speaker, given, Multinomial(2), torch.Generator().manual_seed(3)).tokens
+    assert torch.equal(sampled, generate(speaker, given, Multinomial(2), torch.Generator().manual_seed(3)).tokens)
 
 
 @pytest.mark.parametrize("answer", ["last", "attention"])
@@ -164,12 +164,18 @@ def test_an_answer_is_drawn_alike_whoever_else_is_asked():
 def test_a_discriminator_hears_words_and_what_stands_for_them_alike(answer, hears_end):
     given, model = batch(), discriminator(answer, hears_end=hears_end).eval()
     tokens = given.captions
-    plain = model.read(tokens)
+    plain = model.encode_answers(tokens)
     at = torch.arange(tokens.numel())
     soft = torch.nn.functional.one_hot(tokens.flatten(), VOCABULARY + 1).float().requires_grad_()
-    message = Message(tokens, caption_mask(tokens), torch.arange(len(tokens)), 1, said=Said(full=Places(at, soft)))
-    torch.testing.assert_close(model.hear(message), plain)
-    model.hear(message).sum().backward()
+    message = Message(
+        tokens,
+        caption_mask(tokens),
+        torch.arange(len(tokens)),
+        1,
+        relaxed=RelaxedTokens(full=TokenDistributions(at, soft)),
+    )
+    torch.testing.assert_close(model.encode_text(message), plain)
+    model.encode_text(message).sum().backward()
     touched = soft.grad.view(*tokens.shape, -1).abs().sum(-1) > 0
     heard = caption_mask(tokens) & (hears_end | (tokens > 0))
     assert torch.equal(touched & ~heard, torch.zeros_like(heard))  # no gradient from what is not heard
@@ -180,10 +186,10 @@ def test_padding_changes_no_answer_and_an_empty_one_has_no_words():
     model = discriminator().eval()
     short = torch.tensor([[3, 5, 0], [0, 0, 0], [2, 0, 0]])
     long = torch.nn.functional.pad(short, (0, 4))
-    torch.testing.assert_close(model.read(short), model.read(long))
-    torch.testing.assert_close(model.read(short)[1], torch.tanh(model.outer.bias))
+    torch.testing.assert_close(model.encode_answers(short), model.encode_answers(long))
+    torch.testing.assert_close(model.encode_answers(short)[1], torch.tanh(model.outer.bias))
     ended = discriminator(hears_end=True).eval()
-    assert not torch.allclose(ended.read(short)[1], torch.tanh(ended.outer.bias))
+    assert not torch.allclose(ended.encode_answers(short)[1], torch.tanh(ended.outer.bias))
 
 
 def test_models_come_back_as_they_were(tmp_path):
@@ -191,15 +197,17 @@ def test_models_come_back_as_they_were(tmp_path):
     agents = {"speaker": generator("lf"), "listener": discriminator("last", hears_end=True)}
     save_agents(tmp_path / "weights.safetensors", agents)
     speaker, listener = (load_agent(tmp_path / "weights.safetensors", name) for name in agents)
-    assert torch.equal(speaker.see(given), agents["speaker"].eval().see(given))
-    assert torch.equal(listener.read(given.captions), agents["listener"].eval().read(given.captions))
+    assert torch.equal(speaker.encode_image(given), agents["speaker"].eval().encode_image(given))
+    assert torch.equal(
+        listener.encode_answers(given.captions), agents["listener"].eval().encode_answers(given.captions)
+    )
     assert speaker.arguments == agents["speaker"].arguments
 
 
 def test_dropout_is_another_each_time_and_none_while_judging():
     given, model = batch(), discriminator(dropout=0.5)
-    assert not torch.equal(model.train().see(given), model.see(given))
-    assert torch.equal(model.eval().see(given), model.see(given))
+    assert not torch.equal(model.train().encode_question(given), model.encode_question(given))
+    assert torch.equal(model.eval().encode_question(given), model.encode_question(given))
 
 
 def last_state(lstm: torch.nn.LSTM, word: torch.nn.Embedding, tokens: list[int]) -> torch.Tensor:
@@ -250,7 +258,7 @@ def test_a_generator_begins_from_the_question_s_states_after_it_has_heard_the_en
     given, speaker = batch(), generator().eval()
     encoding, h, c = speaker.encoder(given, speaker.word).unbind(1)
     inner = speaker.inner
-    found = read(speaker, given)
+    found = teacher_force(speaker, given)
     for n in range(len(given)):
         state = (h[n].view(1, 1, -1), c[n].view(1, 1, -1))
         _, state = inner.lstm(inner.region(encoding[n]).view(1, 1, -1), state)
@@ -266,17 +274,17 @@ def test_a_generator_begins_from_the_question_s_states_after_it_has_heard_the_en
 
 def test_a_generator_goes_on_the_same_word_by_word_and_in_several_answers():
     given, speaker = batch(), generator().eval()
-    message = speak(speaker, given, Multinomial(3), torch.Generator().manual_seed(1))
+    message = generate(speaker, given, Multinomial(3), torch.Generator().manual_seed(1))
     for k in range(3):
         tokens = message.tokens[k::3]
-        again = read(speaker, replace(given, captions=tokens))
+        again = teacher_force(speaker, replace(given, captions=tokens))
         torch.testing.assert_close(again.log_probs, message.log_probs[k::3])
 
 
 def test_an_empty_text_leaves_the_state_of_one_step():
     torch.manual_seed(1)
     lstm, heard = torch.nn.LSTM(3, 4, batch_first=True), torch.randn(2, 5, 3)
-    h, c = last_states(lstm, heard, torch.tensor([[0] * 5, [1, 2, 3, 0, 0]]))
+    h, c = last_lstm_states(lstm, heard, torch.tensor([[0] * 5, [1, 2, 3, 0, 0]]))
     for n, steps in ((0, 1), (1, 3)):
         _, (wanted, cells) = lstm(heard[n : n + 1, :steps])
         torch.testing.assert_close((h[n], c[n]), (wanted[0, 0], cells[0, 0]))
@@ -293,5 +301,5 @@ def test_sizes_that_are_not_given_are_the_paper_s(kind):
         True,
         0,
     )
-    made = Lstm(5, 7).arguments
+    made = DialogLstm(5, 7).arguments
     assert (made["words"], made["dropout"]) == (300, 0.5)

@@ -11,15 +11,15 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch.nn.functional import normalize
 
-from pipeline.config.views import View
+from pipeline.config.views import StageParameters
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import Spoken, TextJudge
+from pipeline.evaluation.judges import JudgedCaptions, TextJudge
 from pipeline.features.clip import ClipNetwork
 from pipeline.features.extractor import NetworkSettings
+from pipeline.models.agent_files import load_agent, save_agents
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.retriever import Retriever
-from pipeline.models.weights import load_agent, save_agents
 from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.types import Message, caption_mask
 from pipeline.workflow.build_dual_encoder import dual_encoder
@@ -50,7 +50,12 @@ def clip(tmp_path_factory):
         store.manifest.update(network.description)
         store.write(np.arange(3), seen.pooled.numpy(), seen.regions.numpy())
     section["features"] = "clip"
-    return View({"clip": section}, ("clip",), "pretrain@clip").clip, FeatureStore(folder), network, seen.pooled
+    return (
+        StageParameters({"clip": section}, ("clip",), "pretrain@clip").clip,
+        FeatureStore(folder),
+        network,
+        seen.pooled,
+    )
 
 
 def test_texts_and_images_are_clips_own_also_once_they_were_written(clip, tmp_path):
@@ -62,9 +67,9 @@ def test_texts_and_images_are_clips_own_also_once_they_were_written(clip, tmp_pa
     assert written.features == "clip"
     for each in (encoder, written):
         with torch.no_grad():
-            torch.testing.assert_close(each.hear(texts), normalize(network.text(texts), dim=-1))
+            torch.testing.assert_close(each.encode_text(texts), normalize(network.text(texts), dim=-1))
         judge = TextJudge(each, lambda rows: torch.from_numpy(store.pooled(rows.numpy())), CPU)
-        seen = judge.vectors(Spoken(torch.zeros(2, 1), texts), torch.tensor([2, 0]))[1]
+        seen = judge.embed(JudgedCaptions(torch.zeros(2, 1), texts), torch.tensor([2, 0]))[1]
         torch.testing.assert_close(seen, normalize(pooled[[2, 0]], dim=-1), atol=1e-3, rtol=1e-3)
     assert not any(name.startswith("text.visual") for name in written.state_dict())
 
@@ -83,24 +88,26 @@ def test_equal_texts_are_heard_alike_to_the_bit(clip):
     encoder = dual_encoder(*clip[:2], CPU)
     assert not encoder.training
     texts = ["a red ball", "two dogs", "a red ball", "a cat"]
-    heard = TextJudge(encoder, None, CPU).hear(Spoken(torch.zeros(4, 1), texts))
+    heard = TextJudge(encoder, None, CPU).encode_text(JudgedCaptions(torch.zeros(4, 1), texts))
     assert torch.equal(heard[0], heard[2])
     with torch.no_grad():
-        torch.testing.assert_close(heard, encoder.hear(texts))
+        torch.testing.assert_close(heard, encoder.encode_text(texts))
 
 
 def test_as_a_retriever_it_hears_what_the_speaker_s_words_spell_once_a_step(clip, monkeypatch):
     encoder, words = dual_encoder(*clip[:2], CPU), ("", "a", "red", "ball")
-    retriever = Retriever(encoder, encoder.see(clip[3]), 0.01, lambda row: " ".join(words[w] for w in row if w))
+    retriever = Retriever(
+        encoder, encoder.encode_image(clip[3]), 0.01, lambda row: " ".join(words[w] for w in row if w)
+    )
     tokens = torch.tensor([[1, 3, 0], [1, 2, 3], [1, 3, 0]])
     message = Message(tokens, caption_mask(tokens), torch.arange(3), samples=1)
     asked = []
-    hear = encoder.hear
-    monkeypatch.setattr(encoder, "hear", lambda texts: asked.append(texts) or hear(texts))
-    found = retriever.hear(message)
+    hear = encoder.encode_text
+    monkeypatch.setattr(encoder, "encode_text", lambda texts: asked.append(texts) or hear(texts))
+    found = retriever.encode_text(message)
     torch.testing.assert_close(found, hear(["a ball", "a red ball", "a ball"]))
     assert torch.equal(found[0], found[2])
-    assert retriever.hear(message.detached()) is found
+    assert retriever.encode_text(message.detached()) is found
     assert asked == [["a ball", "a red ball"]]
     assert not found.requires_grad
     assert not retriever.differentiable

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.straight_through import StraightThrough
-from pipeline.channels.words import Beam, Greedy, Multinomial
-from pipeline.models.guided import Guided
-from pipeline.models.unroll import read, speak
+from pipeline.models.guided import GuidedDecoder
+from pipeline.models.unroll import generate, teacher_force
 
 CHANNELS = [Greedy(), Multinomial(3), Beam(3), Beam(4, samples=2)]
 
@@ -36,34 +36,42 @@ def batch(toy):
 
 @pytest.mark.parametrize("channel", CHANNELS, ids=repr)
 def test_gamma_1_is_the_speaker_itself_to_the_bit(speaker, batch, channel):
-    wanted, found = speak(speaker, batch, channel, rng()), speak(Guided(speaker, 1.0), batch, channel, rng())
+    wanted, found = (
+        generate(speaker, batch, channel, rng()),
+        generate(GuidedDecoder(speaker, 1.0), batch, channel, rng()),
+    )
     assert torch.equal(found.tokens, wanted.tokens)
-    if channel.learns:
+    if channel.requires_grad:
         assert torch.equal(found.log_probs, wanted.log_probs)
-    assert torch.equal(read(Guided(speaker, 1.0), batch).log_probs, read(speaker, batch).log_probs)
+    assert torch.equal(
+        teacher_force(GuidedDecoder(speaker, 1.0), batch).log_probs, teacher_force(speaker, batch).log_probs
+    )
 
 
 @pytest.mark.parametrize("channel", CHANNELS, ids=repr)
 def test_gamma_0_speaks_of_the_null_image(speaker, batch, channel):
     unseen = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
-    wanted, found = speak(speaker, unseen, channel, rng()), speak(Guided(speaker, 0.0), batch, channel, rng())
+    wanted, found = (
+        generate(speaker, unseen, channel, rng()),
+        generate(GuidedDecoder(speaker, 0.0), batch, channel, rng()),
+    )
     assert torch.equal(found.tokens, wanted.tokens)
     if isinstance(channel, Greedy):
         assert len(found.tokens.unique(dim=0)) == 1
-        assert len(speak(speaker, batch, channel, rng()).tokens.unique(dim=0)) > 1
+        assert len(generate(speaker, batch, channel, rng()).tokens.unique(dim=0)) > 1
 
 
 def test_no_regions_are_one_region_that_is_the_null_image(speaker, batch):
     """Whatever else the regions hold; an image with a region is not concerned."""
     batch.region_mask[2] = False
-    before = read(speaker, batch).log_probs
+    before = teacher_force(speaker, batch).log_probs
     other = replace(batch, regions=batch.regions.clone())
     other.regions[2] = 7.0
-    assert torch.equal(read(speaker, other).log_probs, before)
-    assert not torch.equal(read(speaker, toy_seen(batch)).log_probs[2], before[2])
+    assert torch.equal(teacher_force(speaker, other).log_probs, before)
+    assert not torch.equal(teacher_force(speaker, toy_seen(batch)).log_probs[2], before[2])
     with torch.no_grad():
         speaker.null += 1
-    changed = (read(speaker, batch).log_probs != before).any(1)
+    changed = (teacher_force(speaker, batch).log_probs != before).any(1)
     assert changed.tolist() == [image == 2 for image in range(len(batch))]
 
 
@@ -77,9 +85,11 @@ def test_guidance_makes_the_words_likelier_that_the_image_calls_for(speaker, bat
     logits = {}
     for name, seen in (("image", batch), ("nothing", unseen)):
         words = torch.arange(1, speaker.vocabulary + 1)
-        logits[name] = torch.stack([read(speaker, _saying(seen, int(word))).log_probs[:, 0] for word in words], 1)
-    guided = Guided(speaker, 2.5)
-    found = torch.stack([read(guided, _saying(batch, int(w))).log_probs[:, 0] for w in words], 1)
+        logits[name] = torch.stack(
+            [teacher_force(speaker, _saying(seen, int(word))).log_probs[:, 0] for word in words], 1
+        )
+    guided = GuidedDecoder(speaker, 2.5)
+    found = torch.stack([teacher_force(guided, _saying(batch, int(w))).log_probs[:, 0] for w in words], 1)
     wanted = 2.5 * logits["image"] - 1.5 * logits["nothing"]
     apart = found - wanted  # the normaliser, one per image
     torch.testing.assert_close(apart, apart[:, :1].expand_as(apart), atol=1e-4, rtol=1e-4)
@@ -93,6 +103,6 @@ def _saying(batch, word):
 
 @pytest.mark.parametrize("channel", [Multinomial(), StraightThrough()], ids=repr)
 def test_what_is_said_under_guidance_has_no_gradient(speaker, batch, channel):
-    message = speak(Guided(speaker, 2.0), batch, channel, rng())
-    said = message.log_probs if message.said is None else message.said.words.soft
+    message = generate(GuidedDecoder(speaker, 2.0), batch, channel, rng())
+    said = message.log_probs if message.relaxed is None else message.relaxed.words.probabilities
     assert not said.requires_grad

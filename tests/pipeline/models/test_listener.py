@@ -5,13 +5,17 @@ import torch
 from torch.nn import functional as F
 
 from pipeline.models.listener import Listener
-from pipeline.types import Message, Places, Said, caption_mask
+from pipeline.types import Message, RelaxedTokens, TokenDistributions, caption_mask
 
 
 def message(rows: list[list[int]], said: torch.Tensor | None = None) -> Message:
     tokens = torch.tensor(rows)
-    whole = None if said is None else Said(full=Places(torch.arange(tokens.numel()), said.flatten(0, 1)))
-    return Message(tokens, caption_mask(tokens), torch.arange(len(rows)), 1, said=whole)
+    whole = (
+        None
+        if said is None
+        else RelaxedTokens(full=TokenDistributions(torch.arange(tokens.numel()), said.flatten(0, 1)))
+    )
+    return Message(tokens, caption_mask(tokens), torch.arange(len(rows)), 1, relaxed=whole)
 
 
 @pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
@@ -21,16 +25,16 @@ def test_words_and_their_one_hot_rows_are_heard_alike(encoder):
     rows = [[1, 2, 0, 0], [5, 0, 0, 0], [3, 3, 4, 1]]
     words = message(rows)
     rows_of_words = message(rows, F.one_hot(words.tokens, 6).float())
-    torch.testing.assert_close(listener.hear(words), listener.hear(rows_of_words))
+    torch.testing.assert_close(listener.encode_text(words), listener.encode_text(rows_of_words))
 
 
 @pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
 def test_padding_is_not_heard_and_eos_is(encoder):
     torch.manual_seed(0)
     listener = Listener(5, 4, words=3, hidden=6, encoder=encoder)
-    short, padded = listener.hear(message([[1, 2, 0]])), listener.hear(message([[1, 2, 0, 0, 0, 0]]))
+    short, padded = listener.encode_text(message([[1, 2, 0]])), listener.encode_text(message([[1, 2, 0, 0, 0, 0]]))
     torch.testing.assert_close(short, padded)
-    assert not torch.allclose(short, listener.hear(message([[1, 2]])), atol=1e-3)
+    assert not torch.allclose(short, listener.encode_text(message([[1, 2]])), atol=1e-3)
 
 
 def test_the_gru_hears_bos_first():
@@ -43,7 +47,7 @@ def test_the_gru_hears_bos_first():
     state = torch.zeros(1, 6)
     for word in (6, 4, 2, 0):
         state = cell(listener.word.weight[word : word + 1], state)
-    torch.testing.assert_close(listener.hear(message([[4, 2, 0, 0]])), F.normalize(state, dim=-1))
+    torch.testing.assert_close(listener.encode_text(message([[4, 2, 0, 0]])), F.normalize(state, dim=-1))
 
 
 def test_the_cosine_of_a_pair_is_the_mean_of_its_parts():
@@ -59,13 +63,13 @@ def test_the_cosine_of_a_pair_is_the_mean_of_its_parts():
         own = {name: value for name, value in state.items() if name in part.state_dict()}
         own |= {name: state[name][half] for name in ("image.weight", "image.bias")}
         part.load_state_dict(own | {"word.weight": state["word.weight"][:, 3 * place : 3 * place + 3]})
-        cosines.append(part.hear(said) @ part.see(images).T)
-    torch.testing.assert_close(pair.hear(said) @ pair.see(images).T, (cosines[0] + cosines[1]) / 2)
+        cosines.append(part.encode_text(said) @ part.encode_image(images).T)
+    torch.testing.assert_close(pair.encode_text(said) @ pair.encode_image(images).T, (cosines[0] + cosines[1]) / 2)
     assert not torch.allclose(*cosines)
 
 
 def test_images_and_captions_lie_on_one_sphere():
     listener = Listener(5, 4, words=3, hidden=6)
-    torch.testing.assert_close(listener.see(torch.randn(7, 4)).norm(dim=-1), torch.ones(7))
-    torch.testing.assert_close(listener.hear(message([[4, 2, 0, 0]])).norm(dim=-1), torch.ones(1))
-    assert listener.see(torch.randn(7, 4)).shape == (7, 6)
+    torch.testing.assert_close(listener.encode_image(torch.randn(7, 4)).norm(dim=-1), torch.ones(7))
+    torch.testing.assert_close(listener.encode_text(message([[4, 2, 0, 0]])).norm(dim=-1), torch.ones(1))
+    assert listener.encode_image(torch.randn(7, 4)).shape == (7, 6)

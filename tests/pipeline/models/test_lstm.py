@@ -9,10 +9,10 @@ import pytest
 import torch
 from conftest import STEPS, WORDS
 
-from pipeline.models.decoder import Dropout
+from pipeline.models.decoder import RolloutDropout
 from pipeline.models.lstm import PooledLstm
-from pipeline.models.unroll import read
-from pipeline.numbers import Numbers
+from pipeline.models.unroll import teacher_force
+from pipeline.random import BatchRandom
 
 
 def sigmoid(x):
@@ -46,11 +46,11 @@ def by_equations(speaker, batch, drop_words, drop_states):
 def test_teacher_forcing_is_the_lstm_s_equations(toy, dropout):
     speaker, batch = toy.agents(dropout=dropout, decoder="lstm").speaker.double().train(), toy.batch()
     batch = replace(batch, regions=batch.regions.double())
-    drop = Dropout(dropout, Numbers(batch, torch.Generator().manual_seed(5)))
+    drop = RolloutDropout(dropout, BatchRandom(batch, torch.Generator().manual_seed(5)))
     size = batch.captions.numel()
     of_words = drop(torch.ones(len(batch), STEPS, 6, dtype=torch.float64))
     of_states = drop(torch.ones(size, 8, dtype=torch.float64), torch.arange(size), STEPS).view(len(batch), STEPS, 8)
-    message = read(speaker, batch, torch.Generator().manual_seed(5))
+    message = teacher_force(speaker, batch, torch.Generator().manual_seed(5))
     torch.testing.assert_close(message.log_probs, by_equations(speaker, batch, of_words, of_states))
     assert dropout == float((of_words == 0).any()) * dropout
 
@@ -59,9 +59,11 @@ def test_an_image_is_the_mean_of_the_regions_that_it_has(toy):
     speaker, batch = toy.agents(decoder="lstm").speaker.eval(), toy.batch()
     mean = torch.stack([regions[mask].mean(0) for regions, mask in zip(batch.regions, batch.region_mask, strict=True)])
     pooled = replace(batch, regions=mean.unsqueeze(1), region_mask=torch.ones(len(batch), 1, dtype=torch.bool))
-    torch.testing.assert_close(speaker.see(pooled), speaker.see(batch))
-    assert not torch.allclose(speaker.see(batch)[0, 0], speaker.region(batch.regions[0].mean(0)))  # one is masked
-    state = speaker.begin(batch, speaker.see(batch), Dropout(0.0, Numbers(batch, None)), 2)
+    torch.testing.assert_close(speaker.encode_image(pooled), speaker.encode_image(batch))
+    assert not torch.allclose(
+        speaker.encode_image(batch)[0, 0], speaker.region(batch.regions[0].mean(0))
+    )  # one is masked
+    state = speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 2)
     assert torch.equal(state.h, state.c)
     assert torch.equal(state.h[0::2], state.h[1::2])
 
@@ -72,17 +74,17 @@ def test_an_image_without_regions_is_the_null_image(toy):
     with torch.no_grad():
         speaker.null.copy_(torch.arange(8.0))
     batch.region_mask[2] = False
-    seen = speaker.see(batch)
+    seen = speaker.encode_image(batch)
     assert seen[2, 0].tolist() == list(range(8))
     torch.testing.assert_close(seen[3, 0], speaker.region(batch.regions[3].mean(0)))
     again = PooledLstm(**speaker.arguments)
     again.load_state_dict(speaker.state_dict())
-    assert torch.equal(again.see(batch), seen)
+    assert torch.equal(again.encode_image(batch), seen)
 
 
 def test_an_image_with_some_of_its_regions_is_no_null_image(toy):
     speaker, batch = toy.agents(decoder="lstm").speaker.eval(), toy.batch()
-    without = speaker.see(batch)
+    without = speaker.encode_image(batch)
     assert not batch.region_mask.all()
     speaker.add_null_image()
-    torch.testing.assert_close(speaker.see(batch), without)
+    torch.testing.assert_close(speaker.encode_image(batch), without)

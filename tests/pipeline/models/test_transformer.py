@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from pipeline.models.decoder import Dropout
-from pipeline.models.transformer import Layer, Transformer
-from pipeline.numbers import Numbers
+from pipeline.models.decoder import RolloutDropout
+from pipeline.models.transformer import Transformer, TransformerLayer
+from pipeline.random import BatchRandom
 
 HIDDEN, HEADS = 8, 2
 
@@ -21,7 +21,7 @@ def copy_attention(ours: list[nn.Linear], out: nn.Linear, theirs: nn.MultiheadAt
         theirs.out_proj.load_state_dict(out.state_dict())
 
 
-def torchs(layer: Layer, regions: bool) -> nn.Module:
+def torchs(layer: TransformerLayer, regions: bool) -> nn.Module:
     """torch's layer with the weights of `layer`."""
     kind = nn.TransformerDecoderLayer if regions else nn.TransformerEncoderLayer
     made = kind(HIDDEN, HEADS, 2 * HIDDEN, dropout=0.0, batch_first=True, norm_first=True).eval()
@@ -47,7 +47,7 @@ def test_encoder_and_decoder_are_torchs(toy):
     for layer in encoder:
         x = layer(x, src_key_padding_mask=absent)
     memory = speaker.seen_norm(x)
-    torch.testing.assert_close(speaker.see(batch)[batch.region_mask], memory[batch.region_mask])
+    torch.testing.assert_close(speaker.encode_image(batch)[batch.region_mask], memory[batch.region_mask])
     steps = batch.captions.shape[1]
     words = torch.cat([torch.full_like(batch.captions[:, :1], speaker.vocabulary + 1), batch.captions[:, :-1]], 1)
     y = speaker.word(words) + speaker.position.weight[:steps]
@@ -55,14 +55,16 @@ def test_encoder_and_decoder_are_torchs(toy):
         causal = nn.Transformer.generate_square_subsequent_mask(steps)
         y = layer(y, memory, tgt_mask=causal, memory_key_padding_mask=absent, tgt_is_causal=True)
     expected = speaker.norm(y).flatten(0, 1)
-    hidden, places = speaker.read(batch, speaker.see(batch), Dropout(0.0, Numbers(batch, None)))
+    hidden, places = speaker.teacher_force(
+        batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None))
+    )
     torch.testing.assert_close(hidden, expected[places])
     assert 0 < len(places) < len(expected)
 
 
 def test_regions_are_kept_once_per_image_as_long_as_captions_stay_together(toy):
     speaker, batch = toy.agents(decoder="transformer").speaker.eval(), toy.batch()
-    state = speaker.begin(batch, speaker.see(batch), Dropout(0.0, Numbers(batch, None)), 3)
+    state = speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 3)
     heard = torch.randn(24, HIDDEN)
     wanted, _ = speaker.step(heard, state)
     assert len(state.seen[0]) == 8
@@ -81,6 +83,6 @@ def test_a_dropped_image_is_one_region(toy):
     speaker.add_null_image()
     nothing = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
     other = replace(nothing, regions=batch.regions + 1)
-    seen = speaker.see(nothing)[:, 0]
+    seen = speaker.encode_image(nothing)[:, 0]
     torch.testing.assert_close(seen, seen[:1].expand_as(seen))
-    assert torch.equal(speaker.see(other)[:, 0], seen)
+    assert torch.equal(speaker.encode_image(other)[:, 0], seen)

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from pipeline.channels.words import Beam, Multinomial
+from pipeline.channels.hard import Beam, Multinomial
 from pipeline.models.att2in import Att2in
-from pipeline.models.decoder import Dropout
+from pipeline.models.decoder import RolloutDropout
 from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
-from pipeline.models.unroll import read, speak
-from pipeline.numbers import Numbers
+from pipeline.models.unroll import generate, teacher_force
+from pipeline.random import BatchRandom
 from pipeline.types import Batch
 
 
@@ -34,7 +34,9 @@ def test_one_step_by_hand():
         captions=torch.zeros(1, 4, dtype=torch.int64),
     )
     h, c = torch.tensor([[0.3, -0.4]]), torch.tensor([[0.1, 0.2]])
-    state = replace(speaker.begin(batch, speaker.see(batch), Dropout(0.0, Numbers(batch, None)), 1), h=h, c=c)
+    state = replace(
+        speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 1), h=h, c=c
+    )
     new_h, after = speaker.step(speaker.word(torch.tensor([2])), state)
     new_c = after.c
 
@@ -55,7 +57,7 @@ def test_one_step_by_hand():
 
 def test_log_probs_of_a_message_are_those_of_its_words(toy, decoder):
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
-    message = speak(speaker, batch, Multinomial(samples=3), rng())
+    message = generate(speaker, batch, Multinomial(samples=3), rng())
     assert len(message) == 24
     assert message.images.tolist() == [i for i in range(8) for _ in range(3)]
     for row in (0, 7, 23):
@@ -63,14 +65,14 @@ def test_log_probs_of_a_message_are_those_of_its_words(toy, decoder):
         image = int(message.images[row])
         told.captions[image] = 0
         told.captions[image, : message.tokens.shape[1]] = message.tokens[row]
-        forced = read(speaker, told)
+        forced = teacher_force(speaker, told)
         width = message.tokens.shape[1]
         torch.testing.assert_close(forced.log_probs[image, :width], message.log_probs[row])
 
 
 def test_nothing_is_said_after_the_end(toy, decoder):
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
-    message = speak(speaker, batch, Multinomial(samples=20), rng())
+    message = generate(speaker, batch, Multinomial(samples=20), rng())
     ended = 0
     for words, mask, log_probs in zip(message.tokens.tolist(), message.mask.tolist(), message.log_probs, strict=True):
         end = words.index(0) if 0 in words else len(words)
@@ -83,9 +85,9 @@ def test_nothing_is_said_after_the_end(toy, decoder):
 
 def test_an_unseen_region_changes_nothing(toy, decoder):
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
-    before = read(speaker, batch).log_probs
+    before = teacher_force(speaker, batch).log_probs
     batch.regions[0, 2] = 100.0  # masked
-    torch.testing.assert_close(read(speaker, batch).log_probs, before)
+    torch.testing.assert_close(teacher_force(speaker, batch).log_probs, before)
 
 
 def _best_by_enumeration(speaker, batch, image):
@@ -97,7 +99,7 @@ def _best_by_enumeration(speaker, batch, image):
             continue
         told = batch.to("cpu")
         told.captions[image] = torch.tensor(words)
-        total = float(read(speaker, told).log_probs[image].sum())
+        total = float(teacher_force(speaker, told).log_probs[image].sum())
         if total > best:
             best, best_words = total, words
     return best, best_words
@@ -108,7 +110,7 @@ def _totals(speaker, batch, message, sample=0):
     tokens = message.tokens[sample :: message.samples]
     told = batch.to("cpu")
     told.captions[:] = F.pad(tokens, (0, told.captions.shape[1] - tokens.shape[1]))
-    return read(speaker, told).log_probs.sum(1)
+    return teacher_force(speaker, told).log_probs.sum(1)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +134,9 @@ def test_a_beam_that_holds_everything_finds_the_best(make):
             torch.ones(images, 2, dtype=torch.bool),
             torch.zeros(images, 3, dtype=torch.int64),
         )
-        message = speak(speaker, batch, Beam(width=40), rng())
-        several = speak(speaker, batch, Beam(width=40, samples=3), rng())
-        greedy = speak(speaker, batch, Beam(width=1), rng())
+        message = generate(speaker, batch, Beam(width=40), rng())
+        several = generate(speaker, batch, Beam(width=40, samples=3), rng())
+        greedy = generate(speaker, batch, Beam(width=1), rng())
         for image in range(images):
             best, words = _best_by_enumeration(speaker, batch, image)
             found = message.tokens[image].tolist()
@@ -149,27 +151,27 @@ def test_a_beam_that_holds_everything_finds_the_best(make):
 def test_dropout_keeps_its_share_and_the_mean_and_a_row_s_does_not_depend_on_the_others(toy):
     batch = toy.batch()
     x = torch.ones(400, 100)
-    every = Dropout(0.25, Numbers(batch, rng()))(x, None, 50)
+    every = RolloutDropout(0.25, BatchRandom(batch, rng()))(x, None, 50)
     torch.testing.assert_close(every.unique(), torch.tensor([0.0, 1 / 0.75]))
     assert abs(float((every > 0).float().mean()) - 0.75) < 0.01
     some = torch.tensor([3, 399])
-    assert torch.equal(Dropout(0.25, Numbers(batch, rng()))(x[:2], some, 50), every[some])
-    assert torch.equal(Dropout(0.0, Numbers(batch, rng()))(x), x)
+    assert torch.equal(RolloutDropout(0.25, BatchRandom(batch, rng()))(x[:2], some, 50), every[some])
+    assert torch.equal(RolloutDropout(0.0, BatchRandom(batch, rng()))(x), x)
 
 
 def test_a_part_of_a_batch_draws_its_part_of_the_numbers(toy):
     batch = toy.batch()
-    whole = Numbers(batch, rng()).like(torch.zeros(16, 3), width=2)
+    whole = BatchRandom(batch, rng()).like(torch.zeros(16, 3), width=2)
     part = replace(batch, images=batch.images[2:5], first=2, of=8)
     rows = torch.tensor([0, 5])
-    assert torch.equal(Numbers(part, rng()).like(torch.zeros(2, 3), rows, 2), whole[[4, 9]])
-    assert torch.equal(Numbers(part, rng()).like(torch.zeros(6, 3), width=2), whole[4:10])
+    assert torch.equal(BatchRandom(part, rng()).like(torch.zeros(2, 3), rows, 2), whole[[4, 9]])
+    assert torch.equal(BatchRandom(part, rng()).like(torch.zeros(6, 3), width=2), whole[4:10])
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["word by word", "in one piece"])
 def test_states_are_what_words_were_chosen_from(toy, together, decoder):
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
-    message = read(speaker, batch) if together else speak(speaker, batch, Multinomial(3), rng())
+    message = teacher_force(speaker, batch) if together else generate(speaker, batch, Multinomial(3), rng())
     states = message.states()
     assert not states.requires_grad
     assert states.shape == (*message.tokens.shape, speaker.hidden)

@@ -8,17 +8,17 @@ import pytest
 import torch
 from linear_score import Taste
 
-from pipeline.channels.forced import Forced
+from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, StraightThrough
-from pipeline.channels.words import Multinomial
-from pipeline.estimators.baselines import Centred, SelfCritical
+from pipeline.channels.teacher_forcing import Forced
+from pipeline.estimators.baselines import CenteredBaseline, SelfCritical
 from pipeline.estimators.surrogate import Detached, NoBaseline, Pathwise, ScoreFunction
-from pipeline.observatory.enumerated import Enumeration, enumerable, independent, ways
-from pipeline.observatory.measure import accuracy, estimates
-from pipeline.observatory.observe import AmongImages
-from pipeline.observatory.teaching import taught_world
-from pipeline.observatory.world import drawn_world
+from pipeline.observatory.enumerated import Enumeration, enumerable, independent, mixture_patterns
+from pipeline.observatory.gradient_world import drawn_world
+from pipeline.observatory.measure import accuracy, estimate_gradients
+from pipeline.observatory.observe import ImageHinge
+from pipeline.observatory.pretraining_world import pretrained_world
 from pipeline.scores.discriminability import Hinge
 
 
@@ -34,7 +34,7 @@ def alone():
 
 @pytest.fixture(scope="module")
 def taught():
-    return taught_world(images=2, epochs=20, seed=1)
+    return pretrained_world(images=2, epochs=20, seed=1)
 
 
 def test_the_score_function_by_hand(alone):
@@ -76,11 +76,11 @@ def test_what_can_happen_has_probability_one(alone, mix, feed):
 
 def test_a_caption_passes_whole_in_each_way_that_makes_a_difference():
     captions = torch.tensor([[1, 0, 0]])
-    assert [full.tolist() for _, full, _ in ways(captions, "token")] == [
+    assert [full.tolist() for _, full, _ in mixture_patterns(captions, "token")] == [
         [False, False, False], [False, True, False], [True, False, False], [True, True, False],
     ]  # fmt: skip
-    assert [parts.tolist() for _, _, parts in ways(captions, "caption")] == [[0, 1], [1, 1]]
-    assert [parts.tolist() for _, _, parts in ways(captions, None)] == [[0, 0]]
+    assert [parts.tolist() for _, _, parts in mixture_patterns(captions, "caption")] == [[0, 1], [1, 1]]
+    assert [parts.tolist() for _, _, parts in mixture_patterns(captions, None)] == [[0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_caption_passes_whole_in_each_way_that_makes_a_difference():
 )
 def test_sampling_agrees(alone, estimator):
     mean, variance = alone.moments(estimator)
-    found = estimates(alone.world, estimator, alone.score, rounds=300)
+    found = estimate_gradients(alone.world, estimator, alone.score, rounds=300)
     expected = float(found.var(0).sum()) / len(found)
     assert float((found.mean(0) - mean).square().sum()) < 5 * expected
     assert float(found.var(0).sum()) == pytest.approx(float(variance), rel=0.3)
@@ -136,7 +136,7 @@ def test_full_distributions_have_no_variance_where_no_caption_ends_early():
 
 def test_reinforce_is_exact_for_a_caption_alone_and_misses_what_it_does_to_the_others(taught):
     reinforce = ScoreFunction(Multinomial(), SelfCritical())
-    own = AmongImages(taught.listener, 1.0)
+    own = ImageHinge(taught.listener, 1.0)
     assert accuracy(*Enumeration(taught, own).moments(reinforce), taught.exact(own)).bias < 1e-9
     both = Hinge(taught.listener, 1.0)
     assert accuracy(*Enumeration(taught, both).moments(reinforce), taught.exact(both)).bias > 0.05
@@ -145,10 +145,10 @@ def test_reinforce_is_exact_for_a_caption_alone_and_misses_what_it_does_to_the_o
 def test_what_is_sampled_is_not_taken_for_enumerated():
     assert not enumerable(Pathwise(Gumbel()))
     assert not enumerable(Pathwise(PartialSampling(Gumbel(), 0.5)))
-    assert not enumerable(ScoreFunction(Multinomial(), Centred()))
+    assert not enumerable(ScoreFunction(Multinomial(), CenteredBaseline()))
     assert not enumerable(Detached(Multinomial()))
     assert independent(Pathwise(Gumbel()))
-    assert not independent(ScoreFunction(Multinomial(), Centred()))
+    assert not independent(ScoreFunction(Multinomial(), CenteredBaseline()))
     assert not independent(replace(psst(0.5), reduction="sum"))
     assert enumerable(ScoreFunction(Multinomial(), NoBaseline()))
-    assert enumerable(ScoreFunction(Multinomial(), SelfCritical(Forced(learns=False))))
+    assert enumerable(ScoreFunction(Multinomial(), SelfCritical(Forced(requires_grad=False))))

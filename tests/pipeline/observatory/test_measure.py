@@ -6,10 +6,10 @@ import pytest
 import torch
 from linear_score import Taste
 
-from pipeline.channels.words import Multinomial
+from pipeline.channels.hard import Multinomial
 from pipeline.estimators.surrogate import ScoreFunction
-from pipeline.observatory.measure import accuracy, estimates, sampled_accuracy, seconds
-from pipeline.observatory.world import drawn_world
+from pipeline.observatory.gradient_world import drawn_world
+from pipeline.observatory.measure import accuracy, estimate_gradients, sampled_accuracy, time_step
 
 TRUTH = torch.tensor([3.0, 4.0], dtype=torch.float64)
 
@@ -44,12 +44,12 @@ def test_an_unbiased_estimate_has_a_bias_within_its_error():
 
 def test_rounds_are_independent_and_repeatable():
     world, taste = drawn_world(2, 2, 2, seed=0), Taste(2, 2, 2)
-    found = estimates(world, ScoreFunction(Multinomial()), taste, rounds=5)
+    found = estimate_gradients(world, ScoreFunction(Multinomial()), taste, rounds=5)
     assert found.shape == (5, len(world.exact(taste)))
-    assert torch.equal(found, estimates(world, ScoreFunction(Multinomial()), taste, rounds=5))
+    assert torch.equal(found, estimate_gradients(world, ScoreFunction(Multinomial()), taste, rounds=5))
     assert not torch.equal(found[0], found[1])
 
 
 def test_a_step_takes_time():
     world = drawn_world(2, 2, 2, seed=0, dtype=torch.float32)
-    assert seconds(world, ScoreFunction(Multinomial()), lambda message, batch: message.tokens[:, 0].float(), 2) > 0
+    assert time_step(world, ScoreFunction(Multinomial()), lambda message, batch: message.tokens[:, 0].float(), 2) > 0

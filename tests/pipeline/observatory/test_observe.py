@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pipeline.observatory.candidates import ESTIMATORS
-from pipeline.observatory.observe import Effort, observe
+from pipeline.observatory.estimator_candidates import ESTIMATORS
+from pipeline.observatory.observe import MeasurementEffort, measure_candidates
 
 NAMES = ("REINFORCE, greedy", "REINFORCE, greedy, centred", "ST-Gumbel")
 
@@ -16,7 +16,9 @@ NAMES = ("REINFORCE, greedy", "REINFORCE, greedy, centred", "ST-Gumbel")
 def found():
     chosen = [one for one in ESTIMATORS if one.name in NAMES and one.settings.get("temperature", 1.0) == 1.0]
     heard = []
-    result = observe(chosen, Effort(worlds=2, epochs=5, samples=(1, 4), rounds=12, repeats=1), heard.append)
+    result = measure_candidates(
+        chosen, MeasurementEffort(worlds=2, epochs=5, samples=(1, 4), rounds=12, repeats=1), heard.append
+    )
     assert heard[0] == "world 1 of 2, hinge: REINFORCE, greedy"
     return json.loads(json.dumps(result))
 

@@ -4,21 +4,21 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.readers import read_coco, read_karpathy
-from pipeline.readers.checks import checked
+from pipeline.readers.checks import check_corpus
 
 AS_ANNOTATED = {"train": 4, "val": 2, "test": 2}
 
 
 def test_counts_that_are_known_are_asserted(karpathy):
     annotations, images = karpathy()
-    assert checked(read_karpathy(annotations), images, AS_ANNOTATED).counts() == AS_ANNOTATED
-    assert checked(read_karpathy(annotations), images, {"val": 2}).counts() == AS_ANNOTATED
+    assert check_corpus(read_karpathy(annotations), images, AS_ANNOTATED).counts() == AS_ANNOTATED
+    assert check_corpus(read_karpathy(annotations), images, {"val": 2}).counts() == AS_ANNOTATED
     with pytest.raises(
         UserError, match="val has 2 images and 3 are expected, test has 2 images and 1 are expected; is it"
     ):
-        checked(read_karpathy(annotations), images, {"train": 4, "val": 3, "test": 1})
+        check_corpus(read_karpathy(annotations), images, {"train": 4, "val": 3, "test": 1})
     with pytest.raises(UserError, match="train has 4 images and 5 are expected; is it the right file") as told:
-        checked(read_karpathy(annotations), images, {"train": 5})
+        check_corpus(read_karpathy(annotations), images, {"train": 5})
     assert "restval" not in str(told.value)  # the file has some
 
 
@@ -33,7 +33,7 @@ def test_a_training_split_without_restval_is_told_as_such(karpathy, tmp_path):
         r"dataset_balls.json: train has 2 images and 4 are expected; no image is called restval.*\(2 are missing here"
     )
     with pytest.raises(UserError, match=message):
-        checked(read_karpathy(annotations), images, AS_ANNOTATED)
+        check_corpus(read_karpathy(annotations), images, AS_ANNOTATED)
     rows = json.loads(annotations.read_text())["images"]
     coco = {
         "images": [{"id": row["imgid"], "file_name": row["filename"]} for row in rows],
@@ -43,20 +43,20 @@ def test_a_training_split_without_restval_is_told_as_such(karpathy, tmp_path):
     with pytest.raises(
         UserError, match=r"dataset_balls.json: train has 2 images and 4 are .* no image is called restval"
     ):
-        checked(read_coco([tmp_path / "captions.json"], images, annotations), images, AS_ANNOTATED)
+        check_corpus(read_coco([tmp_path / "captions.json"], images, annotations), images, AS_ANNOTATED)
 
 
 def test_counts_are_told_before_an_image_is_opened(karpathy):
     annotations, images = karpathy()
     (images / "part" / "5.jpg").unlink()
     with pytest.raises(UserError, match="train has 4 images and 5 are expected"):
-        checked(read_karpathy(annotations), images, {"train": 5})
+        check_corpus(read_karpathy(annotations), images, {"train": 5})
 
 
 def test_an_image_known_to_be_corrupt_is_named_and_skipped(karpathy, capsys):
     annotations, images = karpathy()
     (images / "part" / "5.jpg").write_bytes((images / "part" / "5.jpg").read_bytes()[:-200])
-    corpus = checked(read_karpathy(annotations), images, AS_ANNOTATED, ["part/5.jpg", "part/1.jpg"])
+    corpus = check_corpus(read_karpathy(annotations), images, AS_ANNOTATED, ["part/5.jpg", "part/1.jpg"])
     assert [image.file for image in corpus.skipped] == ["part/5.jpg"]  # the other one is whole here
     assert corpus.counts() == {"train": 3, "val": 2, "test": 2}  # what is expected is what the file names
     told = capsys.readouterr().err
@@ -70,4 +70,4 @@ def test_another_image_that_is_corrupt_stops(karpathy):
     for file in ("part/5.jpg", "part/7.jpg"):
         (images / file).write_bytes(b"")
     with pytest.raises(UserError, match=r"part/7.jpg: the image file is empty"):
-        checked(read_karpathy(annotations), images, {}, ["part/5.jpg"])
+        check_corpus(read_karpathy(annotations), images, {}, ["part/5.jpg"])

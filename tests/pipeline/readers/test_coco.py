@@ -6,7 +6,7 @@ from PIL import Image
 
 from pipeline.errors import UserError
 from pipeline.readers import read_coco, read_corpus
-from pipeline.readers.checks import checked
+from pipeline.readers.checks import check_corpus
 
 
 def coco_form(*rows: tuple[int, str, list[str]]) -> dict:
@@ -31,14 +31,14 @@ def test_coco_form_is_read_a_file_a_split(karpathy, tmp_path):
     _, images = karpathy(change=lambda d: [i.update(filepath="") for i in d["images"]])
     (images / "part" / "1.jpg").rename(images / "1.jpg")
     files = write_coco(tmp_path, images)
-    corpus = checked(read_coco(files, images), images)
+    corpus = check_corpus(read_coco(files, images), images)
     assert [(i.id, i.file, i.split) for i in corpus.images] == [
         ("0", "train2099/0.jpg", "train"),
         ("1", "val2099/1.jpg", "val"),
         ("2", "test2099/2.jpg", "test"),
     ]
     assert [c.words for c in corpus.images[0].captions] == [("two", "balls"), ("a", "ball")]
-    assert checked(read_coco(files, None), None).counts() == corpus.counts()  # no image file is looked for
+    assert check_corpus(read_coco(files, None), None).counts() == corpus.counts()  # no image file is looked for
     by_stage = read_corpus("balls", "coco", tmp_path, {k: f.name for k, f in files.items()}, images)
     assert by_stage.images == corpus.images
     assert by_stage.name == "balls"
@@ -50,19 +50,19 @@ def test_coco_form_takes_its_splits_from_a_file_and_leaves_out_what_that_does_no
     (tmp_path / "captions.json").write_text(json.dumps(coco_form(*rows)))
     splits = tmp_path / "splits.json"
     splits.write_text(json.dumps({"train": [0, 3], "val": ["2.jpg"], "test": ["7"]}))
-    corpus = checked(read_coco([tmp_path / "captions.json"], images, splits), images)
+    corpus = check_corpus(read_coco([tmp_path / "captions.json"], images, splits), images)
     assert [(i.id, i.split) for i in corpus.images] == [("0", "train"), ("2", "val"), ("3", "train"), ("7", "test")]
     data = json.loads(annotations.read_text())
     for row in data["images"]:
         row["filename"] = f"part/{row['filename']}" if row["imgid"] % 2 else row["filename"]
     annotations.write_text(json.dumps(data))
-    assert checked(read_coco([tmp_path / "captions.json"], images, annotations), images).counts() == {
+    assert check_corpus(read_coco([tmp_path / "captions.json"], images, annotations), images).counts() == {
         "train": 4,
         "val": 2,
         "test": 2,
     }
     with pytest.raises(UserError, match="says nothing of splits"):
-        checked(read_coco([tmp_path / "captions.json"], images), images)
+        check_corpus(read_coco([tmp_path / "captions.json"], images), images)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_mistake_in_a_coco_file_is_told_with_its_place(tmp_path, change, messa
     (tmp_path / "captions.json").write_text(json.dumps(data))
     (tmp_path / "splits.json").write_text(json.dumps({"train": [0, 9], "val": [1], "test": [2]}))
     with pytest.raises(UserError, match=message):
-        checked(read_coco([tmp_path / "captions.json"], tmp_path, tmp_path / "splits.json"), tmp_path)
+        check_corpus(read_coco([tmp_path / "captions.json"], tmp_path, tmp_path / "splits.json"), tmp_path)
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ COCOTALK = {"images": [{"split": s, "file_path": f"{p}/COCO_{p}_{i:012}.jpg", "i
 def test_two_coco_files_are_merged_by_one_file_of_splits(merged, tmp_path):
     files, images = merged
     (tmp_path / "cocotalk.json").write_text(json.dumps(COCOTALK | {"ix_to_word": {"1": "ball"}}))
-    corpus = checked(read_coco(files, images, tmp_path / "cocotalk.json"), images)
+    corpus = check_corpus(read_coco(files, images, tmp_path / "cocotalk.json"), images)
     assert [(i.id, i.file, i.split) for i in corpus.images] == [
         ("9", "train2014/COCO_train2014_000000000009.jpg", "test"),
         ("25", "train2014/COCO_train2014_000000000025.jpg", "train"),
@@ -136,7 +136,7 @@ def test_an_image_lies_in_the_folder_that_its_own_name_says(merged, tmp_path):
     whole = {key: data[0][key] + data[1][key] for key in ("images", "annotations")}
     files[1].write_text(json.dumps(whole))
     (tmp_path / "splits.json").write_text(json.dumps({"train": [9, 73], "val": [25], "test": [42]}))
-    corpus = checked(read_coco([files[1]], images, tmp_path / "splits.json"), images)
+    corpus = check_corpus(read_coco([files[1]], images, tmp_path / "splits.json"), images)
     assert [image.file.split("/")[0] for image in corpus.images] == ["train2014", "train2014", "val2014", "val2014"]
 
 
@@ -146,7 +146,7 @@ def test_an_image_of_the_splits_that_no_file_has_is_told(merged, tmp_path):
     with pytest.raises(
         UserError, match=r"cocotalk.json: 2 of its images, COCO_train2014_000000000009.jpg the first, are"
     ):
-        checked(read_coco([files[1]], images, tmp_path / "cocotalk.json"), images)
+        check_corpus(read_coco([files[1]], images, tmp_path / "cocotalk.json"), images)
 
 
 def test_an_image_in_two_files_is_told_with_both_places(merged, tmp_path):
@@ -157,7 +157,7 @@ def test_an_image_in_two_files_is_told_with_both_places(merged, tmp_path):
     )
     (tmp_path / "other.json").write_text(files[0].read_text())
     with pytest.raises(UserError, match=again):
-        checked(read_coco([tmp_path / "other.json", files[0]], images, tmp_path / "splits.json"), images)
+        check_corpus(read_coco([tmp_path / "other.json", files[0]], images, tmp_path / "splits.json"), images)
 
 
 def test_real_coco_captions_read_and_agree_with_karpathys_file(real_data, tmp_path):
@@ -165,7 +165,7 @@ def test_real_coco_captions_read_and_agree_with_karpathys_file(real_data, tmp_pa
     rows = json.loads((mini / "dataset_coco_mini.json").read_text())["images"]
     val = sorted(row["cocoid"] for row in rows if row["split"] == "val")  # the others are not of val2017
     (tmp_path / "splits.json").write_text(json.dumps({"train": val[:100], "val": val[100:130], "test": val[130:]}))
-    corpus = checked(
+    corpus = check_corpus(
         read_coco([mini / "captions_val2017.json"], mini / "images", tmp_path / "splits.json"), mini / "images"
     )
     assert corpus.counts() == {"train": 100, "val": 30, "test": len(val) - 130}

@@ -6,7 +6,7 @@ from PIL import Image
 from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus, read_flickr8k
-from pipeline.readers.checks import checked
+from pipeline.readers.checks import check_corpus
 
 CAPTIONS = """\
 1_a.jpg#0\tA child in a pink dress is climbing up a set of stairs .
@@ -32,7 +32,9 @@ def files(tmp_path):
 
 
 def read(folder):
-    return checked(read_flickr8k(folder / "captions", {split: folder / split for split in LISTS}), folder / "images")
+    return check_corpus(
+        read_flickr8k(folder / "captions", {split: folder / split for split in LISTS}), folder / "images"
+    )
 
 
 def test_flickr8ks_text_form_is_read_and_what_no_list_names_is_left_out(files):
@@ -80,7 +82,7 @@ def test_real_captions_in_the_text_form_are_those_of_karpathys_form(real_data, t
     for split in LISTS:
         (tmp_path / split).write_text("".join(f"{row['filename']}\n" for row in rows if row["split"] == split))
     lists = {split: tmp_path / split for split in LISTS}
-    corpus = checked(read_flickr8k(tmp_path / "captions", lists), real_data / "flickr8k" / "images")
+    corpus = check_corpus(read_flickr8k(tmp_path / "captions", lists), real_data / "flickr8k" / "images")
     assert [image.file for image in corpus.images] == [row["filename"] for row in rows]
     for image, row in zip(corpus.images, rows, strict=True):
         assert [c.text for c in image.captions] == [" ".join(s["raw"].split()) for s in row["sentences"]]

@@ -8,7 +8,7 @@ from PIL import Image
 from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus, read_folder
-from pipeline.readers.checks import checked
+from pipeline.readers.checks import check_corpus
 from pipeline.readers.splits import drawn_split
 
 ROWS = [
@@ -54,7 +54,7 @@ def write_parquet(path):
 )
 def test_a_table_of_captions_is_read_whatever_its_kind(folder, name, write):
     write(folder / name)
-    corpus = checked(read_folder(folder / name, folder), folder)
+    corpus = check_corpus(read_folder(folder / name, folder), folder)
     assert [(image.id, image.file, image.split) for image in corpus.images[:3]] == [
         ("001.png", "001.png", "train"),
         ("trip/sea.jpg", "trip/sea.jpg", "val"),
@@ -75,7 +75,7 @@ def test_without_a_column_the_lot_decides_whatever_the_order_and_the_others(tmp_
         (tmp_path / "c.csv").write_text(csv_of([(name, f"photo {name}") for name in some], "file,caption"))
         return {
             image.file: image.split
-            for image in checked(read_folder(tmp_path / "c.csv", tmp_path, SHARES), tmp_path).images
+            for image in check_corpus(read_folder(tmp_path / "c.csv", tmp_path, SHARES), tmp_path).images
         }
 
     whole = splits(names)
@@ -98,10 +98,10 @@ def test_a_lot_that_leaves_a_split_too_small_names_a_seed_that_does_not(tmp_path
         with pytest.raises(
             UserError, match=r"fewer than two of 9 images are in \w+, .* with seed: \d+ each has"
         ) as told:
-            checked(read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": small}), tmp_path)
+            check_corpus(read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": small}), tmp_path)
         seed = int(str(told.value).split("seed: ")[1].split()[0])
         assert least(seed) >= 2
-        counts = checked(read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": seed}), tmp_path).counts()
+        counts = check_corpus(read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": seed}), tmp_path).counts()
         assert min(counts.values()) == least(seed)
 
 
@@ -109,7 +109,7 @@ def test_a_column_that_leaves_a_split_too_small_is_told(folder):
     Image.new("L", (3, 3)).save(folder / "d.png")
     (folder / "c.csv").write_text(csv_of([*WHOLE[:-1], ("d.png", "four", "train")]))
     with pytest.raises(UserError, match=r"c.csv: of 6 images fewer than two are in test; each split needs two"):
-        checked(read_folder(folder / "c.csv", folder), folder)
+        check_corpus(read_folder(folder / "c.csv", folder), folder)
 
 
 GOOD = csv_of(ROWS)
@@ -209,17 +209,17 @@ def test_a_mistake_in_a_table_is_one_line_with_file_and_row(folder, name):
     file, text, message = MISTAKES[name]
     (folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UserError, match=message) as told:
-        checked(read_folder(folder / file, folder), folder)
+        check_corpus(read_folder(folder / file, folder), folder)
     assert str(told.value).startswith(str(folder / file))
     assert "\n" not in str(told.value)
 
 
 def test_a_missing_table_and_values_that_are_no_texts_are_told(folder):
     with pytest.raises(UserError, match=r"none.csv: the table of captions is missing"):
-        checked(read_folder(folder / "none.csv", folder), folder)
+        check_corpus(read_folder(folder / "none.csv", folder), folder)
     pq.write_table(pa.table({"file": ["001.png"], "caption": [["a", "cat"]]}), folder / "c.parquet")
     with pytest.raises(UserError, match=r"c.parquet: the column caption is to hold texts, not list"):
-        checked(read_folder(folder / "c.parquet", folder), folder)
+        check_corpus(read_folder(folder / "c.parquet", folder), folder)
 
 
 @pytest.mark.parametrize(("name", "separator"), [("c.csv", ";"), ("c.csv", "\t"), ("c.tsv", "\t")])
@@ -258,7 +258,7 @@ def test_a_photo_of_a_phone_is_told_as_one_whatever_its_name(folder):
     (folder / "c.csv").write_text(csv_of(WHOLE))
     (folder / "b.png").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
     with pytest.raises(UserError, match=r"b.png: a HEIC photo, which cannot be read here; convert it to JPEG"):
-        checked(read_folder(folder / "c.csv", folder), folder)
+        check_corpus(read_folder(folder / "c.csv", folder), folder)
 
 
 def test_words_of_scripts_with_combining_marks_stay_whole():

@@ -5,7 +5,7 @@ import pytest
 from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
 from pipeline.readers import read_karpathy
-from pipeline.readers.checks import checked
+from pipeline.readers.checks import check_corpus
 
 
 def test_karpathy_form_is_read(karpathy):
@@ -20,7 +20,7 @@ def test_karpathy_form_is_read(karpathy):
 
 def test_without_a_folder_of_images_none_is_looked_for(karpathy):
     annotations, images = karpathy()
-    assert checked(read_karpathy(annotations), None) == checked(read_karpathy(annotations), images)
+    assert check_corpus(read_karpathy(annotations), None) == check_corpus(read_karpathy(annotations), images)
 
 
 def test_sentences_without_tokens_are_tokenised(karpathy):
@@ -77,7 +77,7 @@ def test_a_mistake_in_a_karpathy_file_is_told_with_its_place(karpathy, name):
     change, message = MISTAKES[name]
     annotations, images = karpathy(change=change)
     with pytest.raises(UserError, match=message) as told:
-        checked(read_karpathy(annotations), images)
+        check_corpus(read_karpathy(annotations), images)
     assert str(annotations) in str(told.value)
     assert "\n" not in str(told.value)
 
@@ -86,7 +86,7 @@ def test_the_line_told_is_where_the_image_stands(karpathy):
     annotations, images = karpathy(change=lambda d: d["images"][3].update(split="x"))
     lines = annotations.read_text().splitlines()
     with pytest.raises(UserError) as told:
-        checked(read_karpathy(annotations), images)
+        check_corpus(read_karpathy(annotations), images)
     line = int(str(told.value).split("(line ")[1].split(")")[0])
     assert lines[line - 1].strip() == "{"
     assert '"filename": "3.jpg"' in lines[line]
@@ -96,9 +96,9 @@ def test_text_that_is_no_json_is_told_with_line_and_column(tmp_path):
     path = tmp_path / "broken.json"
     path.write_text('{"images": [\n{"filename": }]}')
     with pytest.raises(UserError, match=r"broken.json, line 2, column 14: not JSON"):
-        checked(read_karpathy(path), tmp_path)
+        check_corpus(read_karpathy(path), tmp_path)
     with pytest.raises(UserError, match="the annotation file is missing"):
-        checked(read_karpathy(tmp_path / "none.json"), tmp_path)
+        check_corpus(read_karpathy(tmp_path / "none.json"), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -114,17 +114,19 @@ def test_an_image_that_cannot_be_read_is_named(karpathy, harm, message):
     annotations, images = karpathy()
     harm(images / "part" / "5.jpg")
     with pytest.raises(UserError, match=message):
-        checked(read_karpathy(annotations), images)
+        check_corpus(read_karpathy(annotations), images)
 
 
 def test_a_missing_folder_of_images_is_told(karpathy, tmp_path):
     annotations, _ = karpathy()
     with pytest.raises(UserError, match="elsewhere: the folder of images does not exist"):
-        checked(read_karpathy(annotations), tmp_path / "elsewhere")
+        check_corpus(read_karpathy(annotations), tmp_path / "elsewhere")
 
 
 def test_real_flickr8k_reads_as_its_counts_say_and_tokenises_as_karpathy_did(real_data):
-    corpus = checked(read_karpathy(real_data / "flickr8k" / "dataset_flickr8k.json"), real_data / "flickr8k" / "images")
+    corpus = check_corpus(
+        read_karpathy(real_data / "flickr8k" / "dataset_flickr8k.json"), real_data / "flickr8k" / "images"
+    )
     assert corpus.counts() == {"train": 5000, "val": 1000, "test": 1000}
     captions = [caption for image in corpus.images for caption in image.captions]
     assert len(captions) == 35_000

@@ -5,7 +5,7 @@ from PIL import Image
 
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus, read_tgif
-from pipeline.readers.checks import checked
+from pipeline.readers.checks import check_corpus
 
 HOST = "https://38.media.tumblr.com/9f6c25cc350f12aa74a7dc386a5c4985/tumblr_"
 NAMES = [f"{letter}_500.gif" for letter in "abcdefghij"]
@@ -100,6 +100,6 @@ def test_a_mistake_is_one_line_with_its_place(folder, file, line, words):
         out.write(line + "\n")
     lists = {split: folder / ANNOTATIONS[split] for split in SPLITS}
     with pytest.raises(UserError, match=words) as error:
-        checked(read_tgif(folder / "tgif-v1.0.tsv", lists), None)
+        check_corpus(read_tgif(folder / "tgif-v1.0.tsv", lists), None)
     assert str(folder / file) in str(error.value)
     assert "\n" not in str(error.value)

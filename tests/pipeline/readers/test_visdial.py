@@ -12,13 +12,13 @@ import pytest
 
 from pipeline.data.corpus import Corpus
 from pipeline.data.prepared import Prepared, write_prepared
-from pipeline.data.prepared_dialogs import Lengths, PreparedDialogs, write_dialogs
+from pipeline.data.prepared_dialogs import DialogLengths, PreparedDialogs, write_prepared_dialogs
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus, visdial, visdial_h5
-from pipeline.readers.visdial import Expected, read_visdial
+from pipeline.readers.visdial import ExpectedDialog, read_visdial
 from pipeline.readers.visdial_h5 import read_visdial_h5
 
-SMALL = Expected(rounds=2, options=3)
+SMALL = ExpectedDialog(rounds=2, options=3)
 QUESTIONS = ["Is it red?", "How many are there?", "What is it?"]
 ANSWERS = ["yes", "No, it isn't", "two", "a very big red dog", "a very big red cat"]
 WORDS = ["yes", "no", "it", "is", "two", "red", "UNK"]
@@ -150,7 +150,9 @@ def test_captions_and_files_come_from_a_file_that_has_more(files, tmp_path):
 def prepared(corpus: Corpus, out: Path, **lengths: int) -> PreparedDialogs:
     write_prepared(corpus, out, None if corpus.vocabulary else 0, 16)
     known = Prepared.load(out).vocabulary
-    write_dialogs(corpus.dialogs, known, Lengths(**{"caption": 24, "question": 16, "answer": 8} | lengths), out)
+    write_prepared_dialogs(
+        corpus.dialogs, known, DialogLengths(**{"caption": 24, "question": 16, "answer": 8} | lengths), out
+    )
     return PreparedDialogs.load(out)
 
 

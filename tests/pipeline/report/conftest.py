@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.analysis.selection import ReportSettings
-from pipeline.report.page import write_report
-from pipeline.scenes.facts import FACTS, Scene, Thing
+from pipeline.report.report_page import write_report
+from pipeline.scenes.scene_facts import FACTS, Scene, Thing
 
 
 @pytest.fixture(scope="session")

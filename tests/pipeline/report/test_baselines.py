@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pipeline.analysis.bootstrap import resample
-from pipeline.analysis.compare import compare
+from pipeline.analysis.comparison import compare_methods
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.report.caption_tables import caption_tables
 from pipeline.report.comparison_tables import at_cider_table
-from pipeline.report.export import markdown
+from pipeline.report.number_files import markdown
 from pipeline.report.result_tables import compact_tables, galleries_table, results_table
 
 JUDGES = ("own", "adapted", "before", "judge")
@@ -76,7 +76,7 @@ def test_a_table_for_the_terminal_and_faithfulness_have_them_too(shown):
 
 def test_tables_at_equal_cider_have_people_and_template_at_their_own(shown):
     results, _ = shown
-    comparison = compare(results, ReportSettings(at_cider=(0.9,)))
+    comparison = compare_methods(results, ReportSettings(at_cider=(0.9,)))
     table = at_cider_table(comparison, comparison.at_cider[0], compact=True)
     assert [row[0] for row in table.rows] == ["mle§", "human", "template (0.123)"]
     assert cells_of(table, "template (0.123)")["R@1 near judge"].startswith("50.0 [")

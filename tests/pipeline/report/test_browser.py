@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.analysis.selection import ReportSettings
-from pipeline.report.page import write_report
+from pipeline.report.report_page import write_report
 
 SETTINGS = ReportSettings(images=4, frozen=("mle", "luo"))
 WIDE, NARROW, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 760}, {"width": 390, "height": 844}

@@ -2,8 +2,8 @@ import re
 
 import pytest
 
-from pipeline.analysis.compare import compare
-from pipeline.analysis.judges import recall_by
+from pipeline.analysis.comparison import compare_methods
+from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.comparison_tables import (
@@ -18,7 +18,7 @@ from pipeline.report.comparison_tables import (
 
 def compared(world, **settings):
     results = with_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), ("mle", "luo"))
-    return compare(results, ReportSettings(**settings))
+    return compare_methods(results, ReportSettings(**settings))
 
 
 def all_tables(comparison):
@@ -37,7 +37,7 @@ def test_recall_at_equal_cider_stands_with_its_interval_and_seeds(full_world):
     table = at_cider_table(comparison, slice_)
     row = cells_of(table, "st_multinomial")
     (reading,) = [reading for reading in slice_.readings if reading.curve.label == "st_multinomial"]
-    found = reading.estimates[recall_by("judge")]
+    found = reading.estimates[recall_keys("judge")]
     assert row["Independent judge R@10"] == f"{found.value:.1f} [{found.interval[0]:.1f}, {found.interval[1]:.1f}]"
     assert row["± over seeds R@10 judge"] == f"{found.spread:.1f} (2)"
     assert "CIDEr 0.912" in table.caption
@@ -84,7 +84,7 @@ def bounded(full_world, make_full_cell, **ends):
         for method, settings in ends.items() for cider, share in settings
     ]  # fmt: skip
     full_world.write(cells, [])
-    comparison = compare(read_results(full_world.sweep, []), ReportSettings(at_cider=(0.9,)))
+    comparison = compare_methods(read_results(full_world.sweep, []), ReportSettings(at_cider=(0.9,)))
     return comparison, comparison.at_cider[0]
 
 
@@ -155,7 +155,7 @@ def test_two_protocols_are_announced_in_every_table_that_mixes_them(full_world, 
     full_world.write(cells, [])
     for folder in full_world.evaluations:
         (folder / "metrics.json").unlink()
-    comparison = compare(read_results(full_world.sweep, []), ReportSettings())
+    comparison = compare_methods(read_results(full_world.sweep, []), ReportSettings())
     tables = all_tables(comparison)
     tables += compact_comparison(comparison)
     assert len(tables) == 6 + 4
@@ -177,6 +177,6 @@ def test_without_single_captions_scores_there_are_numbers_without_intervals_and_
 @pytest.mark.parametrize("levels", [(), None])
 def test_no_levels_make_no_tables(world, make_cell, levels):
     world.write([make_cell("luo", 0.9, 70.0, seed=1)], [])
-    comparison = compare(read_results(world.sweep, []), ReportSettings(at_cider=levels, at_score=levels))
+    comparison = compare_methods(read_results(world.sweep, []), ReportSettings(at_cider=levels, at_score=levels))
     assert comparison_tables(comparison) == {"equal": [], "rho": []}
     assert compact_comparison(comparison) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.report import documents
-from pipeline.report.result_file import FOLDER, Drawn, Printed, ResultFile, path_of, read_result
+from pipeline.report.result_file import FOLDER, PrintedFigure, PrintedTable, ResultFile, path_of, read_result
 
 ROOT = Path(__file__).parents[3]
 PICTURE = b"a picture"
@@ -46,12 +46,12 @@ def root(tmp_path, monkeypatch):
     (tmp_path / "docs" / "curve.png").write_bytes(PICTURE)
     digest = "92b2fa58028958317e408bd84ecfa70f5ee35b121991dbc232c49d166353708b"
     tables = {
-        "Recall at 10": Printed(
+        "Recall at 10": PrintedTable(
             columns=["Method", "R@10", "note"], rows=[["a|b", "7.5", "1 seed"], ["luo", "−10.1", "none"]]
         ),
-        "Words": Printed(columns=["Method", "n"], rows=[["luo", "3"]]),
-        "Words, all": Printed(columns=["Method", "n"], rows=[["luo", "4"]]),
-        "Work": Printed(columns=["Method", "n"], rows=[["luo", "5"]]),
+        "Words": PrintedTable(columns=["Method", "n"], rows=[["luo", "3"]]),
+        "Words, all": PrintedTable(columns=["Method", "n"], rows=[["luo", "4"]]),
+        "Work": PrintedTable(columns=["Method", "n"], rows=[["luo", "5"]]),
     }
     found = ResultFile(
         command="make repro PROFILE=small",
@@ -60,7 +60,7 @@ def root(tmp_path, monkeypatch):
         machine="one core",
         seeds=[1, 2],
         tables=tables,
-        figures={"curve": Drawn(file="docs/curve.png", sha256=digest)},
+        figures={"curve": PrintedFigure(file="docs/curve.png", sha256=digest)},
     )
     path_of(tmp_path, "small").write_text(found.text(), encoding="utf-8")
     return tmp_path
@@ -72,14 +72,14 @@ def put(root, text):
 
 def said(capsys, *arguments):
     """The exit status and the lines on standard error."""
-    status = documents.main([*arguments])
+    status = documents.update_documents([*arguments])
     return status, capsys.readouterr().err.splitlines()
 
 
 def shown(root, asked):
     """What is written between the markers that ask so."""
     put(root, f"<!-- results: {asked} -->\n<!-- end -->\n")
-    assert documents.main([]) == 0
+    assert documents.update_documents([]) == 0
     return (root / "README.md").read_text().splitlines()[1:-1]
 
 
@@ -259,7 +259,7 @@ def test_a_result_file_has_a_line_a_row_and_is_read_back_to_the_same(root):
 
 
 def test_the_documents_of_this_repository_are_current():
-    assert documents.update(ROOT, check=True) == []
+    assert documents.write_documents(ROOT, check=True) == []
 
 
 PAGES = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "results").glob("*.md"))]

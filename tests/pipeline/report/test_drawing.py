@@ -6,16 +6,30 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from pipeline.report.drawing import COLOURS, MARKERS, Panel, Series, Spot, Style, panels_png, panels_svg, swatch
-
-RISING = Series("a & b", Style(1, 0), tuple(Spot(x, 10 * x, f"a, x {x:g}") for x in (0.0, 1.0, 4.0)))
-NOISY = Series(
-    "noisy $x$",
-    Style(2, 3, dashed=True),
-    (Spot(2.0, 30.0, "<b>", bars=(1.0, 3.0, 25.0, 35.0), seeds=((1.5, 28.0), (2.5, 32.0)), tag="λ 2", chosen=True),),
+from pipeline.report.drawing import (
+    COLOURS,
+    MARKERS,
+    LineStyle,
+    PlotPanel,
+    PlotPoint,
+    PlotSeries,
+    panels_png,
+    panels_svg,
+    swatch,
 )
-ONE = Panel("own", "Own listener", "across →", "up →", (RISING, NOISY), level=(5.0, 5.0), level_words="people")
-OTHER = Panel("judge", "JudgeTitle", "across →", "up →", (RISING, replace(NOISY, spots=())))
+
+RISING = PlotSeries("a & b", LineStyle(1, 0), tuple(PlotPoint(x, 10 * x, f"a, x {x:g}") for x in (0.0, 1.0, 4.0)))
+NOISY = PlotSeries(
+    "noisy $x$",
+    LineStyle(2, 3, dashed=True),
+    (
+        PlotPoint(
+            2.0, 30.0, "<b>", bars=(1.0, 3.0, 25.0, 35.0), seeds=((1.5, 28.0), (2.5, 32.0)), tag="λ 2", chosen=True
+        ),
+    ),
+)
+ONE = PlotPanel("own", "Own listener", "across →", "up →", (RISING, NOISY), level=(5.0, 5.0), level_words="people")
+OTHER = PlotPanel("judge", "JudgeTitle", "across →", "up →", (RISING, replace(NOISY, spots=())))
 EMPTY = replace(OTHER, series=())
 
 
@@ -50,17 +64,17 @@ def test_places_are_linear_in_the_values_and_shared_by_the_panels():
 
 
 def test_panels_that_measure_something_else_have_a_scale_of_their_own():
-    far = replace(RISING, spots=(Spot(0.0, 400.0, "far"), Spot(4.0, 0.0, "near")))
+    far = replace(RISING, spots=(PlotPoint(0.0, 400.0, "far"), PlotPoint(4.0, 0.0, "near")))
     alone = points(parsed([ONE])[0], 0)
     assert points(parsed([ONE, replace(OTHER, series=(far,))])[0], 0) != alone
     assert points(parsed([ONE, replace(OTHER, up="more →", series=(far,))])[0], 0) == alone
 
 
 def test_beyond_one_axes_may_be_logarithmic_and_they_show_what_they_must():
-    line = replace(RISING, spots=tuple(Spot(x, 1.0, f"{x}") for x in (1.0, 10.0, 100.0)))
-    one, ten, hundred = points(parsed([Panel("a", "A", "x", "y", (line,), logarithmic=True)])[0], 0)
+    line = replace(RISING, spots=tuple(PlotPoint(x, 1.0, f"{x}") for x in (1.0, 10.0, 100.0)))
+    one, ten, hundred = points(parsed([PlotPanel("a", "A", "x", "y", (line,), logarithmic=True)])[0], 0)
     assert hundred[0] - ten[0] == pytest.approx(ten[0] - one[0], rel=0.01)
-    shown = Panel("a", "A", "x", "y", (line,), logarithmic=True, shows=((0.0,), ()))
+    shown = PlotPanel("a", "A", "x", "y", (line,), logarithmic=True, shows=((0.0,), ()))
     from_zero = points(parsed([shown])[0], 0)
     assert from_zero[0][0] > one[0]
     assert from_zero[2][0] == pytest.approx(hundred[0], abs=5)
@@ -116,13 +130,13 @@ def test_one_point_and_nothing_at_all_can_be_drawn():
 
 
 def test_a_swatch_is_a_line_and_its_marker_and_colours_and_markers_start_again():
-    drawn = ElementTree.fromstring(f"<svg>{swatch(Style(2, 3, dashed=True))}</svg>")
+    drawn = ElementTree.fromstring(f"<svg>{swatch(LineStyle(2, 3, dashed=True))}</svg>")
     assert len(list(drawn.iter("use"))) == 1
     (line,) = [path for path in drawn.iter("path") if not path.get("id")]
     assert line.get("stroke-dasharray")
     assert line.get("stroke") == "var(--c2)"
-    assert Style(0, 0).options == Style(len(COLOURS), len(MARKERS)).options
-    assert Style(0, 0).name != Style(0, 0, dashed=True).name
+    assert LineStyle(0, 0).options == LineStyle(len(COLOURS), len(MARKERS)).options
+    assert LineStyle(0, 0).name != LineStyle(0, 0, dashed=True).name
 
 
 def size(png):

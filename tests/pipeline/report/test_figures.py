@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.compare import Comparison, Estimate, Reading, Slice
-from pipeline.analysis.judges import recall_by
+from pipeline.analysis.comparison import Comparison, ComparisonSlice, CurveReading, Estimate
+from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import curves
 from pipeline.report.drawing import COLOURS
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels, styles
-from pipeline.report.names import KNOWN, colours, published
+from pipeline.report.method_names import KNOWN, method_colours, published_name
 
 
 def read(world):
@@ -117,10 +117,10 @@ def rho_series(world, found):
     results = read_results(world.sweep, world.evaluations, first=("mle",))
     lines = [curve for curve in curves(results) if curve.method == "psst_multinomial"]
     readings = tuple(
-        Reading(line, None, line.points[0], {recall_by(judge): value for judge, value in one.items()})
+        CurveReading(line, None, line.points[0], {recall_keys(judge): value for judge, value in one.items()})
         for line, one in zip(lines, found, strict=True)
     )
-    series = Slice("CIDEr", 0.9, readings)
+    series = ComparisonSlice("CIDEr", 0.9, readings)
     return results, Comparison(results, (), (), (series,), None, 0)
 
 
@@ -153,26 +153,26 @@ def test_a_judge_who_saw_no_rho_has_no_panel(full_world):
 
 
 def test_a_methods_colour_does_not_depend_on_which_others_there_are():
-    alone, among = colours(["luo", "own"]), colours(["mle", "psst_multinomial", "luo", "another", "own"])
+    alone, among = method_colours(["luo", "own"]), method_colours(["mle", "psst_multinomial", "luo", "another", "own"])
     assert alone["luo"] == among["luo"]
     assert len(set(among.values())) == 5
-    assert published("frozen_psst_multinomial ρ 0.25") == "PSST-Multinomial (frozen) ρ 0.25"
-    assert published("luo *") == "Luo et al. *"
-    assert published("my_method") == "my_method"
+    assert published_name("frozen_psst_multinomial ρ 0.25") == "PSST-Multinomial (frozen) ρ 0.25"
+    assert published_name("luo *") == "Luo et al. *"
+    assert published_name("my_method") == "my_method"
 
 
 def test_names_stand_in_sentences_and_words_and_paths_stay():
     assert (
-        published("CIDEr less that of frozen_luo ρ 0.5, of mle.")
+        published_name("CIDEr less that of frozen_luo ρ 0.5, of mle.")
         == "CIDEr less that of Luo et al. (frozen) ρ 0.5, of MLE."
     )
-    assert published("guidance γ 2") == "Guidance γ 2"
-    assert published("more guidance") == "more guidance"
+    assert published_name("guidance γ 2") == "Guidance γ 2"
+    assert published_name("more guidance") == "more guidance"
     for other in ("mle/metrics.json", "train@mle", "data=mle|x", "`luo`", "methods.luo.lambda"):
-        assert published(other) == other
+        assert published_name(other) == other
 
 
 def test_the_methods_of_the_psst_paper_have_a_colour_each():
     names = ["mle", "psst_multinomial", "psst_gumbel", "st_multinomial", "st_gumbel", "reinforce", "luo"]
-    assert len({*colours(names).values()}) == 7
+    assert len({*method_colours(names).values()}) == 7
     assert max(colour for _, colour in KNOWN.values()) < len(COLOURS)

@@ -6,14 +6,22 @@ import pytest
 from jinja2 import Environment, PackageLoader
 from PIL import Image
 
-from pipeline.analysis.compare import compare
+from pipeline.analysis.comparison import compare_methods
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
 from pipeline.report import gallery as module
-from pipeline.report.gallery import changed_words, example_along, example_line, gallery, spoken, thumbnails, views
-from pipeline.scenes.drawing.draw import draw_scene
-from pipeline.scenes.facts import FACTS, read_facts
+from pipeline.report.gallery import (
+    changed_words,
+    example_along,
+    example_line,
+    gallery_views,
+    make_gallery,
+    mark_words,
+    thumbnails,
+)
+from pipeline.scenes.drawing.draw_scene import draw_scene
+from pipeline.scenes.scene_facts import FACTS, read_facts
 
 SETTINGS = ReportSettings(images=5)
 LEVELS = ReportSettings(images=3, at_cider=(0.9,), at_score=(80.0, 200.0))
@@ -21,11 +29,11 @@ LEVELS = ReportSettings(images=3, at_cider=(0.9,), at_score=(80.0, 200.0))
 
 def read(world):
     results = with_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), ["luo"])
-    return results, views(results, choose_all(results, SETTINGS), compare(results, SETTINGS))
+    return results, gallery_views(results, choose_all(results, SETTINGS), compare_methods(results, SETTINGS))
 
 
 def drawn(world, **changes):
-    return gallery(*read(world), world.prepared, world.images, replace(SETTINGS, **changes))
+    return make_gallery(*read(world), world.prepared, world.images, replace(SETTINGS, **changes))
 
 
 def test_pictures_are_of_the_test_split_with_every_settings_caption(world):
@@ -133,16 +141,16 @@ def test_missing_files_are_named(world):
     for n in range(12):
         (world.images / f"{n}.jpg").write_bytes(b"no picture")
     with pytest.raises(UserError, match=r"\d\.jpg: the image cannot be read"):
-        gallery(results, seen, world.prepared, world.images, SETTINGS)
+        make_gallery(results, seen, world.prepared, world.images, SETTINGS)
     (world.sweep / "captions.parquet").unlink()
     with pytest.raises(UserError, match=r"captions\.parquet: no such file"):
-        gallery(results, seen, world.prepared, world.images, SETTINGS)
+        make_gallery(results, seen, world.prepared, world.images, SETTINGS)
 
 
 def viewed(world):
     results = read_results(world.sweep, world.evaluations, first=("mle",))
     choices = choose_all(results, LEVELS)
-    return results, choices, views(results, choices, compare(results, LEVELS))
+    return results, choices, gallery_views(results, choices, compare_methods(results, LEVELS))
 
 
 def test_a_view_shows_the_settings_nearest_to_a_level(world):
@@ -184,7 +192,7 @@ def test_another_method_is_the_example_where_psst_was_not_run(world, make_cell):
 
 def test_the_example_picture_has_the_most_different_captions_highest_lambda_first(world):
     results, _, seen = viewed(world)
-    pictures = gallery(results, seen, world.prepared, world.images, LEVELS)
+    pictures = make_gallery(results, seen, world.prepared, world.images, LEVELS)
     same = replace(pictures[0], said=tuple(replace(words, caption="the same") for words in pictures[0].said))
     picture, said = example_along([same, *pictures[1:]], "psst_multinomial")
     assert picture is pictures[1]
@@ -199,21 +207,21 @@ def test_words_of_drawn_scenes_are_true_or_false_and_those_of_photos_are_not_jud
     one_scene(world)
     said = drawn(world, images=99)[3].said[0]
     assert said.caption == "two red dogs and a cat on a farm"
-    known = [(word, truth) for word, _, truth in spoken(said, "")]
+    known = [(word, truth) for word, _, truth in mark_words(said, "")]
     assert known == [
         ("two", True), ("red", False), ("dogs", True), ("and", None), ("a", False), ("cat", False), ("on", None),
         ("a", None), ("farm", True),
     ]  # fmt: skip
-    assert [word for word, new, _ in spoken(said, "two dogs on a farm") if new] == ["red", "and", "a", "cat"]
-    assert spoken(replace(said, caption=None, truths=()), "a dog") == []
+    assert [word for word, new, _ in mark_words(said, "two dogs on a farm") if new] == ["red", "and", "a", "cat"]
+    assert mark_words(replace(said, caption=None, truths=()), "a dog") == []
 
 
 def test_a_drawn_scene_is_drawn_again_larger_and_a_photo_keeps_its_file(world, one_scene):
     results, seen = read(world)
-    of_file = gallery(results, seen, world.prepared, world.images, SETTINGS, drawn_with=3)[0]
+    of_file = make_gallery(results, seen, world.prepared, world.images, SETTINGS, drawn_with=3)[0]
     assert of_file.image.size == (64, 48)
     one_scene(world)
-    again = gallery(results, seen, world.prepared, world.images, SETTINGS, drawn_with=3)[0]
+    again = make_gallery(results, seen, world.prepared, world.images, SETTINGS, drawn_with=3)[0]
     assert again.image.size == (256, 256)
     scene = read_facts(world.prepared / FACTS)[again.id]
     small, reduced = draw_scene(scene, 3, int(again.id), 128), again.image.reduce(2)

@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from pipeline.analysis.compare import compare
-from pipeline.analysis.judges import recall_by
+from pipeline.analysis.comparison import compare_methods
+from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import read_results
-from pipeline.analysis.selection import ReportSettings, choose_all, rule
+from pipeline.analysis.selection import ReportSettings, choose_all, describe_rule
 from pipeline.report.figures import drift_panel
-from pipeline.report.page import write_report
+from pipeline.report.report_page import write_report
 
 SETTINGS = ReportSettings(images=2, frozen=("luo",))
 
@@ -50,9 +50,9 @@ def test_the_first_judge_chooses_and_is_what_curves_are_read_by(other, judges):
     assert results.judges["clip"].words == "clip"
     luo = {choice.method: choice.point for choice in choose_all(results, SETTINGS)}["luo"]
     natural = [p for p in results.of("luo") if p.mean("val", "language", "CIDEr") >= 0.95 * 0.96]
-    assert luo is max(natural, key=lambda point: point.mean("val", *recall_by(judges[0])))
-    assert f"R@10 ({results.first.title.lower()})" in rule(results, SETTINGS)
-    comparison = compare(results, SETTINGS)
+    assert luo is max(natural, key=lambda point: point.mean("val", *recall_keys(judges[0])))
+    assert f"R@10 ({results.first.title.lower()})" in describe_rule(results, SETTINGS)
+    comparison = compare_methods(results, SETTINGS)
     assert {judge for found in comparison.at_cider[0].differences.values() for judge in found} == set(judges)
     assert (drift_panel(results, []) is None) == ("own" not in judges)
 

@@ -4,21 +4,21 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from pipeline.analysis.compare import compare
-from pipeline.analysis.judges import described
+from pipeline.analysis.comparison import compare_methods
+from pipeline.analysis.judge_titles import judge_title
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.report.gallery import example_along, gallery, views
+from pipeline.report.gallery import example_along, gallery_views, make_gallery
 from pipeline.report.pictures import along_png, gallery_png, pair_png
 
-SETTINGS, OWN = ReportSettings(images=5), described("own")
+SETTINGS, OWN = ReportSettings(images=5), judge_title("own")
 
 
 def read(world, settings=SETTINGS):
     results = read_results(world.sweep, world.evaluations, first=("mle",))
     choices = choose_all(results, settings)
-    pictures = gallery(results, views(results, choices, compare(results, settings)), world.prepared, world.images,
-                       settings)  # fmt: skip
+    views = gallery_views(results, choices, compare_methods(results, settings))
+    pictures = make_gallery(results, views, world.prepared, world.images, settings)
     return results, choices, pictures
 
 

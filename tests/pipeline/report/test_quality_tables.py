@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pipeline.analysis.judges import human_by, recall_by
+from pipeline.analysis.judge_titles import human_recall_keys, recall_keys
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
@@ -41,12 +41,12 @@ def test_galleries_beside_the_whole_split(full_world):
     results, choices = read(full_world)
     row = cells_of(galleries_table(results, choices), "mle")
     (run,) = results.of("mle")[0].runs
-    assert row["Whole split R@10 judge"] == f"{run.value('test', *recall_by('judge')):.1f}"
-    among = run.value("test", *recall_by("own", "R@1", "galleries", "similar100"))
+    assert row["Whole split R@10 judge"] == f"{run.value('test', *recall_keys('judge')):.1f}"
+    among = run.value("test", *recall_keys("own", "R@1", "galleries", "similar100"))
     assert row["100 similar images R@1 own"] == f"{among:.1f}"
     assert not any("1,000" in label for label in row)  # the split is not larger
     frozen = cells_of(galleries_table(results, choices), "frozen_mle")
-    adapted = run.value("test", *recall_by("adapted", "R@10", "galleries", "random100"))
+    adapted = run.value("test", *recall_keys("adapted", "R@10", "galleries", "random100"))
     assert frozen["100 random images R@10 own"] == f"{adapted:.1f}"
 
 
@@ -70,7 +70,7 @@ def test_diversity_and_drift(full_world):
     row = cells_of(about("diversity", results, choices), "mle")
     assert (row["words"], row["vocabulary"], row["Div-1"], row["Div-2"]) == ("8.2", "120", "0.110", "0.330")
     (run,) = results.of("mle")[0].runs
-    own, before = (run.value("test", *human_by(judge)) for judge in ("own", "before"))
+    own, before = (run.value("test", *human_recall_keys(judge)) for judge in ("own", "before"))
     assert drift(results.of("mle")[0], "R@10") == [own - before]
     row = cells_of(drift_table(results, choices), "mle")
     assert row == {

@@ -1,10 +1,10 @@
 import pytest
 
-from pipeline.analysis.judges import recall_by
+from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.report.result_tables import compact_tables, human_table, results_table, runs_table
-from pipeline.report.tables import number
+from pipeline.report.tables import format_number
 
 SETTINGS = ReportSettings()
 
@@ -21,10 +21,10 @@ def cells_of(table, row):
 
 
 def test_number():
-    assert number(0.9126, 3) == "0.913"
-    assert number(84.26, 1, 1.04) == "84.3±1.0"
-    assert number(0.0, 1) == "0.0"
-    assert number(None, 1) == number(None, 1, 2.0) == "–"
+    assert format_number(0.9126, 3) == "0.913"
+    assert format_number(84.26, 1, 1.04) == "84.3±1.0"
+    assert format_number(0.0, 1) == "0.0"
+    assert format_number(None, 1) == format_number(None, 1, 2.0) == "–"
 
 
 def test_results_hold_test_numbers_of_the_chosen_setting(world):
@@ -47,7 +47,7 @@ def test_the_adapted_listener_has_columns_where_it_judged(full_world):
     results, choices = read(full_world)
     row = cells_of(results_table(results, choices), "mle")
     (run,) = results.of("mle")[0].runs
-    assert row["Adapted listener R@10"] == f"{run.value('test', *recall_by('adapted')):.1f}"
+    assert row["Adapted listener R@10"] == f"{run.value('test', *recall_keys('adapted')):.1f}"
     assert "Adapted listener R@10" in cells_of(human_table(results, choices), "mle")
     assert "Test R@10 adapted" in cells_of(runs_table(results, choices), "mle")
     first, second = compact_tables(results, choices)

@@ -18,7 +18,7 @@ def top(tmp_path, monkeypatch):
 def test_a_folder_that_is_made_is_the_users_alone(top, umask):
     before = os.umask(umask)
     try:
-        path = cache.private("photos/1")
+        path = cache.private_folder("photos/1")
     finally:
         os.umask(before)
     assert path == top / "photos/1"
@@ -28,17 +28,17 @@ def test_a_folder_that_is_made_is_the_users_alone(top, umask):
 def test_a_folder_that_others_can_read_is_closed_and_one_that_they_can_write_is_refused(top):
     (top / "photos").mkdir(parents=True)
     top.chmod(0o755)
-    assert stat.S_IMODE(cache.private("photos").parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(cache.private_folder("photos").parent.stat().st_mode) == 0o700
     for folder in (top, top / "photos"):
         for mode in (0o770, 0o702):
             folder.chmod(mode)
             with pytest.raises(PermissionError, match=f"others can write to {folder}; remove it, or chmod 700 it"):
-                cache.private("photos")
+                cache.private_folder("photos")
         folder.chmod(0o700)
     if os.geteuid() == 0:
         os.chown(top, 1, -1)
         with pytest.raises(PermissionError, match=f"{top} belongs to another user"):
-            cache.private("photos")
+            cache.private_folder("photos")
 
 
 def test_a_user_without_a_home_has_no_cache(monkeypatch):
@@ -48,4 +48,4 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr("pathlib.Path.home", homeless)
     with pytest.raises(FileNotFoundError, match="set XDG_CACHE_HOME or HOME"):
-        cache.private("photos")
+        cache.private_folder("photos")

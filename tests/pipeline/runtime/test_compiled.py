@@ -114,7 +114,10 @@ def test_damaged_machine_code_is_compiled_again_to_the_same_results(tmp_path, ho
 
 
 def test_loops_are_kept_for_the_user_alone_and_not_where_others_can_write(tmp_path):
-    code = "import pipeline.channels.over_words, numpy; from pipeline.runtime.compiled import _folder; print(_folder())"
+    code = (
+        "import pipeline.channels.vocabulary_kernels, numpy\n"
+        "from pipeline.runtime.compiled import _folder; print(_folder())"
+    )
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
 
     def started(**given: str) -> tuple[str, str]:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runtime.locks import alone
+from pipeline.runtime.locks import exclusive
 
 ROOT = Path(__file__).parents[3]
 HOLDER = """
 import sys, time
 from pathlib import Path
-from pipeline.runtime.locks import alone
-with alone(Path("x.lock"), "work"):
+from pipeline.runtime.locks import exclusive
+with exclusive(Path("x.lock"), "work"):
     print("in", flush=True)
     sys.stdin.readline()
     Path("left").touch()
@@ -47,10 +47,10 @@ def test_a_killed_process_holds_nothing(tmp_path):
     first.kill()
     first.wait()
     began = time.monotonic()
-    with alone(tmp_path / "x.lock", "work"):
+    with exclusive(tmp_path / "x.lock", "work"):
         assert time.monotonic() - began < 30
 
 
 def test_an_error_of_the_block_is_its_own(tmp_path):
-    with pytest.raises(OSError, match="no space"), alone(tmp_path / "x.lock", "work"):
+    with pytest.raises(OSError, match="no space"), exclusive(tmp_path / "x.lock", "work"):
         raise OSError("no space")

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.runtime.untrusted import array, dataset, inside, plain
+from pipeline.runtime.untrusted import path_inside, read_dataset, read_npy, require_plain_file
 
 
 @pytest.mark.parametrize("name", ["../x.jpg", "a/../../x.jpg", "/etc/passwd", "C:\\x.jpg", "a\\..\\..\\x.jpg", "a\0b"])
 def test_a_name_that_leads_outside_is_refused(tmp_path, name):
     with pytest.raises(UserError, match="leads outside"):
-        inside(tmp_path, name)
+        path_inside(tmp_path, name)
 
 
 def test_a_link_may_stay_inside_and_not_lead_outside(tmp_path):
@@ -25,20 +25,20 @@ def test_a_link_may_stay_inside_and_not_lead_outside(tmp_path):
     (tmp_path / "images/c.jpg").symlink_to("../secret.jpg")
     (tmp_path / "images/all").symlink_to(tmp_path)
     (tmp_path / "linked").symlink_to(tmp_path / "images")
-    assert inside(tmp_path / "images", "part/a.jpg").exists()
-    assert inside(tmp_path / "images", "b.jpg").exists()
-    assert inside(tmp_path / "linked", "part/a.jpg").exists()
+    assert path_inside(tmp_path / "images", "part/a.jpg").exists()
+    assert path_inside(tmp_path / "images", "b.jpg").exists()
+    assert path_inside(tmp_path / "linked", "part/a.jpg").exists()
     for name in ("c.jpg", "all/secret.jpg"):
         with pytest.raises(UserError, match="leads outside"):
-            inside(tmp_path / "images", name)
+            path_inside(tmp_path / "images", name)
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
         with pytest.raises(UserError, match="is not a plain file"):
-            plain(path)
-    assert plain(tmp_path / "missing") == tmp_path / "missing"
+            require_plain_file(path)
+    assert require_plain_file(tmp_path / "missing") == tmp_path / "missing"
 
 
 @pytest.fixture
@@ -63,11 +63,11 @@ def hdf5(tmp_path):
 
 
 def test_arrays_of_the_file_itself_are_read(hdf5):
-    assert dataset(hdf5, "own")[:].tolist() == dataset(hdf5, "group/own")[:].tolist() == [0, 1, 2]
-    assert len(dataset(hdf5, "zeros")) == 2**20  # much smaller in the file, and small
+    assert read_dataset(hdf5, "own")[:].tolist() == read_dataset(hdf5, "group/own")[:].tolist() == [0, 1, 2]
+    assert len(read_dataset(hdf5, "zeros")) == 2**20  # much smaller in the file, and small
     for name in ("nothing", "own/x", "group/x"):
         with pytest.raises(KeyError):
-            dataset(hdf5, name)
+            read_dataset(hdf5, name)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_arrays_of_the_file_itself_are_read(hdf5):
 )
 def test_arrays_of_other_files_and_of_sizes_that_are_not_there_are_refused(hdf5, name, message):
     with pytest.raises(UserError, match=message):
-        dataset(hdf5, name)
+        read_dataset(hdf5, name)
 
 
 def npy(values: np.ndarray) -> bytes:
@@ -98,7 +98,7 @@ def npy(values: np.ndarray) -> bytes:
     "values", [np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6).reshape(2, 3)), np.array(1.5)]
 )
 def test_an_array_is_what_numpy_wrote(values):
-    assert np.array_equal(array(npy(values)), values)
+    assert np.array_equal(read_npy(npy(values)), values)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_an_array_is_what_numpy_wrote(values):
 )
 def test_bytes_that_are_no_array_are_one_error(content):
     with pytest.raises(ValueError):  # noqa: PT011
-        array(content)
+        read_npy(content)
 
 
 @pytest.mark.parametrize("content", [npy(np.array([object()])), npy(np.arange(1)).replace(b"'<i8',", b"'|O', ")])
 def test_objects_are_refused_before_their_bytes_are_looked_at(content):
     with pytest.raises(ValueError, match="an array of Python objects"):
-        array(content)
+        read_npy(content)

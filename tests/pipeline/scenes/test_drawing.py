@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.scenes.drawing.draw import draw_object, draw_scene
+from pipeline.scenes.drawing.draw_scene import draw_object, draw_scene
 from pipeline.scenes.drawing.pen import PAD, mix, spline
-from pipeline.scenes.facts import Scene, Thing, stream
-from pipeline.scenes.sample import sample_scene
-from pipeline.scenes.world import CATEGORIES, PALETTE
+from pipeline.scenes.sample_scenes import sample_scene
+from pipeline.scenes.scene_facts import Scene, Thing, stream
+from pipeline.scenes.scene_world import CATEGORIES, PALETTE
 
 POSES = [(category, pose) for category in CATEGORIES for pose in CATEGORIES[category].poses]
 BOX = (0.3, 0.5, 0.7, 0.9)

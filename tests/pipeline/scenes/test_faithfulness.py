@@ -9,11 +9,11 @@ import pytest
 from pipeline.data.prepared import Prepared, write_prepared
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus
-from pipeline.scenes.captions import describe
-from pipeline.scenes.facts import FACTS, Box, Scene, Thing, read_facts
-from pipeline.scenes.faithfulness import KINDS, facts_of, faithfulness, verdict_of_words, verdicts
-from pipeline.scenes.sample import sample_scene
-from pipeline.scenes.write import draw
+from pipeline.scenes.faithfulness import KINDS, check_claims, check_words, faithfulness, list_facts
+from pipeline.scenes.sample_scenes import sample_scene
+from pipeline.scenes.scene_captions import describe_scene
+from pipeline.scenes.scene_facts import FACTS, Box, Scene, Thing, read_facts
+from pipeline.scenes.write_scenes import draw_scenes
 
 LEFT, RIGHT = (0.05, 0.5, 0.30, 0.80), (0.35, 0.5, 0.65, 0.82)
 
@@ -38,7 +38,7 @@ COUPLE = Scene(
 
 def judged(caption: str, scene: Scene = SCENE) -> tuple[int, int, int]:
     """Claims, true ones, and facts told."""
-    claims, told = verdicts(caption, scene)
+    claims, told = check_claims(caption, scene)
     return len(claims), sum(claims.values()), len(told)
 
 
@@ -46,8 +46,8 @@ def test_the_facts_of_a_scene() -> None:
     expected = {(kind, i) for i in (0, 1) for kind in ("category", "count", "colour", "action")}
     expected |= {("pattern", 0), ("size", 1), ("relation", 0, 1)}
     expected |= {("setting", "farm"), ("scenery", "fence"), ("weather", "night")}
-    assert set(facts_of(SCENE)) == expected
-    assert len(list(facts_of(SCENE))) == len(expected) == 14
+    assert set(list_facts(SCENE)) == expected
+    assert len(list(list_facts(SCENE))) == len(expected) == 14
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_saying_it_again_raises_nothing() -> None:
 
 def test_figures_by_hand() -> None:
     counts = faithfulness(["two red dogs at night", "a boy near zebras", ""], [SCENE, COUPLE, COUPLE])
-    facts = len(list(facts_of(COUPLE)))
+    facts = len(list(list_facts(COUPLE)))
     assert facts == 11
     assert counts.columns() == {
         "claims": [4, 2, 0],
@@ -143,7 +143,7 @@ def test_figures_by_hand() -> None:
 
 def test_annotators_are_always_right_and_tell_part() -> None:
     scenes = [sample_scene(2, i) for i in range(300)]
-    captions = [(caption.raw, scene) for i, scene in enumerate(scenes) for caption in describe(scene, 2, i)]
+    captions = [(caption.raw, scene) for i, scene in enumerate(scenes) for caption in describe_scene(scene, 2, i)]
     counts = faithfulness(*zip(*captions, strict=True))
     assert [captions[n] for n in np.flatnonzero((counts.claims != counts.true).any(1))] == []
     assert (counts.told <= counts.facts).all()
@@ -160,7 +160,7 @@ def test_annotators_are_always_right_and_tell_part() -> None:
 
 def test_facts_are_found_by_the_ids_of_the_prepared_data(tmp_path: Path) -> None:
     root = tmp_path / "raw"
-    draw(root, 24, 32, 8, 8, seed=5, workers=1)
+    draw_scenes(root, 24, 32, 8, 8, seed=5, workers=1)
     corpus = read_corpus("scenes", "karpathy", root, "dataset_scenes.json", root / "images")
     (tmp_path / "prepared").mkdir()
     write_prepared(corpus, tmp_path / "prepared", 0, 16)
@@ -210,7 +210,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_words_are_true_where_all_that_they_claim_is(caption: str, true: str, false: str) -> None:
-    found = verdict_of_words(caption, SCENE)
+    found = check_words(caption, SCENE)
     assert [word for word, _ in found] == caption.split()
     assert " ".join(word for word, truth in found if truth) == true
     assert " ".join(word for word, truth in found if truth is False) == false

@@ -2,23 +2,23 @@
 
 import pytest
 
-from pipeline.scenes import words as w
-from pipeline.scenes.captions import Claim, describe
-from pipeline.scenes.parser import Parsed, ParsedCaption, _known, _lexicon, parse
-from pipeline.scenes.sample import sample_scene
-from pipeline.scenes.world import CATEGORIES
+from pipeline.scenes import scene_words as w
+from pipeline.scenes.parser import ParsedCaption, ParsedClaim, _known, _lexicon, parse_scene_caption
+from pipeline.scenes.sample_scenes import sample_scene
+from pipeline.scenes.scene_captions import SceneClaim, describe_scene
+from pipeline.scenes.scene_world import CATEGORIES
 
 PEOPLE, CHILDREN = "boy|girl|man|woman", "boy|girl"
 ANIMALS = "bird|cat|cow|dog|horse|sheep"
 TWO_OR_MORE, THREE_OR_MORE = "2|3|4|5|6|7|8|9", "3|4|5|6|7|8|9"
 
 
-def short(said: Parsed) -> str:
+def short(said: ParsedClaim) -> str:
     return f"{said.kind} {'|'.join(sorted(said.values))}"
 
 
 def mentions(text: str) -> list[set[str]]:
-    return [{short(said) for said in mention.said} for mention in parse(text).mentions]
+    return [{short(said) for said in mention.said} for mention in parse_scene_caption(text).mentions]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def mentions(text: str) -> list[set[str]]:
 )
 def test_one_noun(text: str, said: set[str]) -> None:
     assert mentions(text) == [said]
-    assert parse(text).relations == ()
-    assert parse(text).loose == ()
+    assert parse_scene_caption(text).relations == ()
+    assert parse_scene_caption(text).loose == ()
 
 
 A = "count 1"
@@ -90,8 +90,8 @@ A = "count 1"
 )
 def test_what_belongs_to_what(text: str, said: list[set[str]], relations: list[tuple[str, int, int]]) -> None:
     assert [{item.split()[1] for item in mention - {A}} for mention in mentions(text)] == said
-    assert list(parse(text).relations) == relations
-    assert parse(text).loose == ()
+    assert list(parse_scene_caption(text).relations) == relations
+    assert parse_scene_caption(text).loose == ()
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_belongs_to_what(text: str, said: list[set[str]], relations: list[t
     ],
 )
 def test_the_scene(text: str, said: set[str]) -> None:
-    reading = parse(text)
+    reading = parse_scene_caption(text)
     assert {short(each) for each in reading.scene} == said
     assert len(reading.scene) == len(said)
     assert reading.mentions == reading.loose == ()
@@ -133,12 +133,12 @@ def test_the_scene(text: str, said: set[str]) -> None:
     ],
 )
 def test_attributes_of_nothing_are_kept_apart(text: str, loose: set[str]) -> None:
-    assert {short(said) for said in parse(text).loose} == loose
+    assert {short(said) for said in parse_scene_caption(text).loose} == loose
     assert not any(loose & said for said in mentions(text))
 
 
 def test_unknown_words_are_passed_over_and_counted() -> None:
-    reading = parse("A fluffy DOG, runs: swiftly éte <unk> with 3 cats!")
+    reading = parse_scene_caption("A fluffy DOG, runs: swiftly éte <unk> with 3 cats!")
     assert [short(said) for mention in reading.mentions for said in mention.said if said.kind == "category"] == [
         "category dog",
         "category cat",
@@ -150,14 +150,14 @@ def test_unknown_words_are_passed_over_and_counted() -> None:
     "text", ["", " . ", "and and is are of", "near near a", "is red", "wearing a shirt and", "of the"]
 )
 def test_any_text_is_read(text: str) -> None:
-    assert isinstance(parse(text), ParsedCaption)
+    assert isinstance(parse_scene_caption(text), ParsedCaption)
 
 
 def test_any_heap_of_known_words_is_read() -> None:
     words = sorted(_known())
     for step in range(1, 40):
         heap = [words[(i * step * 7 + i * i) % len(words)] for i in range(60)]
-        reading = parse(" ".join(heap))
+        reading = parse_scene_caption(" ".join(heap))
         assert (reading.words, reading.unknown) == (60, 0)
         assert all(len(set(mention.said)) == len(mention.said) for mention in reading.mentions)
 
@@ -177,7 +177,7 @@ NAMES = {"pose": "action", "light": "weather", "at_least": "count"}
 
 
 def meant(
-    claims: tuple[Claim, ...],
+    claims: tuple[SceneClaim, ...],
 ) -> tuple[list[set[tuple[str, str]]], list[tuple[str, int, int]], dict[str, set[str]]]:
     """An annotator's claims as a reader can have them: of each noun in its order, relations, and of the scene."""
     nouns: dict[int, set[tuple[str, str]]] = {}
@@ -195,7 +195,7 @@ def meant(
     return list(nouns.values()), relations, scene
 
 
-def understood(said: Parsed) -> tuple[str, str]:
+def understood(said: ParsedClaim) -> tuple[str, str]:
     values = sorted(said.values)
     if said.kind == "category" and len(values) > 1:
         kinds = {CATEGORIES[category].kind for category in values}
@@ -208,8 +208,8 @@ def understood(said: Parsed) -> tuple[str, str]:
 def test_annotators_are_understood_exactly() -> None:
     wide = 0
     for i in range(400):
-        for caption in describe(sample_scene(3, i), 3, i):
-            reading = parse(caption.raw)
+        for caption in describe_scene(sample_scene(3, i), 3, i):
+            reading = parse_scene_caption(caption.raw)
             nouns, relations, scene = meant(caption.claims)
             assert [set(map(understood, mention.said)) for mention in reading.mentions] == nouns, caption.raw
             assert list(reading.relations) == relations, caption.raw

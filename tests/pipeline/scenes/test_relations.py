@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.scenes.facts import Box, Thing, related
+from pipeline.scenes.scene_facts import Box, Thing, relation_holds
 
 
 def thing(category: str = "dog", place: str = "ground", box: Box = (0.1, 0.5, 0.3, 0.8)) -> Thing:
@@ -11,7 +11,7 @@ def thing(category: str = "dog", place: str = "ground", box: Box = (0.1, 0.5, 0.
 
 def test_an_unknown_relation_is_refused() -> None:
     with pytest.raises(ValueError, match="inside"):
-        related("inside", thing(), thing())
+        relation_holds("inside", thing(), thing())
 
 
 LEFT = thing(box=(0.05, 0.5, 0.30, 0.80))
@@ -47,4 +47,4 @@ KITE = thing("kite", "air", (0.42, 0.05, 0.60, 0.30))
     ],
 )
 def test_relations_are_read_off_the_boxes(relation: str, a: Thing, b: Thing, truth: bool) -> None:
-    assert related(relation, a, b) is truth
+    assert relation_holds(relation, a, b) is truth

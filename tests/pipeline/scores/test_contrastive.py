@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.channels.forced import Forced
-from pipeline.channels.words import Greedy, Multinomial
+from pipeline.channels.hard import Greedy, Multinomial
+from pipeline.channels.teacher_forcing import Forced
 from pipeline.estimators.baselines import SelfCritical
-from pipeline.estimators.rollouts import human
+from pipeline.estimators.rollouts import human_message
 from pipeline.models.retriever import Retriever
-from pipeline.scores.contrastive import ClipScore, Contrastive, Similarity
+from pipeline.scores.contrastive import ClipScore, ContrastiveScore, CosineScore
 from pipeline.types import Batch, Message, caption_mask
 
 # cosines of captions with the three images
@@ -28,7 +28,7 @@ TAU = 0.1
 class Table(nn.Module):
     """Reads a caption as the cosines of its word."""
 
-    def hear(self, captions: list[str]) -> Tensor:
+    def encode_text(self, captions: list[str]) -> Tensor:
         table = torch.tensor([*SEARCHED, *GREEDY, *HUMAN])
         return table[[int(caption) - 1 for caption in captions]]
 
@@ -41,13 +41,13 @@ class Said:
         rows, features = torch.arange(3), torch.eye(3)
         self.batch = Batch(rows, features, features.unsqueeze(1), torch.ones(3, 1, dtype=torch.bool), said["human"])
         self.messages = {name: Message(tokens, caption_mask(tokens), rows, samples=1) for name, tokens in said.items()}
-        self.messages["human"] = human(self.batch)
+        self.messages["human"] = human_message(self.batch)
 
     def of(self, channel) -> Message:
         return self.messages[{Multinomial(): "searched", Greedy(): "greedy"}.get(channel, "human")]
 
 
-CAPTIONS = (Multinomial(), Greedy(), Forced(learns=False))
+CAPTIONS = (Multinomial(), Greedy(), Forced(requires_grad=False))
 
 
 def retriever(neighbours: list[list[int]] | None = None) -> Retriever:
@@ -59,8 +59,8 @@ def retriever(neighbours: list[list[int]] | None = None) -> Retriever:
 
 def score(message: str, near: list[list[int]] | None = None, captions=CAPTIONS, tau: float = TAU, **options) -> Tensor:
     said = Said()
-    contrastive = Contrastive(retriever(near), captions, tau, **options)
-    return contrastive.among(said)(said.messages[message], said.batch)
+    contrastive = ContrastiveScore(retriever(near), captions, tau, **options)
+    return contrastive.bind_batch(said)(said.messages[message], said.batch)
 
 
 def test_both_directions_by_hand():
@@ -97,7 +97,7 @@ def test_at_a_small_temperature_each_direction_is_the_cosine_minus_the_hardest_n
 def test_where_the_greedy_caption_is_the_hardest_negative_it_is_self_critical_training():
     said, near = Said(), (Multinomial(), Greedy())  # without human captions, image 0 and 2 have their greedy ones
     found = score("searched", tau=1e-3, directions="image_to_text", captions=near)
-    similarity = Similarity(retriever())
+    similarity = CosineScore(retriever())
     value = similarity(said.messages["searched"], said.batch)
     critical = value - SelfCritical(Greedy())(value, similarity, type("R", (), {"of": said.of, "batch": said.batch}))
     torch.testing.assert_close(found[[0, 2]], critical[[0, 2]], atol=1e-3, rtol=0)
@@ -114,25 +114,25 @@ def test_mined_images_are_negatives_once_each_and_never_the_image_itself():
 def test_one_image_among_none_has_nothing_to_be_told_from():
     said = Said()
     one = Batch(*(getattr(said.batch, name)[:1] for name in ("images", "pooled", "regions", "region_mask", "captions")))
-    contrastive = Contrastive(retriever(), (), TAU)
+    contrastive = ContrastiveScore(retriever(), (), TAU)
     tokens = said.messages["searched"].tokens[:1]
     message = Message(tokens, caption_mask(tokens), torch.zeros(1, dtype=torch.int64), 1)
-    assert float(contrastive.among(said)(message, one)) == 0
+    assert float(contrastive.bind_batch(said)(message, one)) == 0
 
 
 def test_samples_meet_those_of_their_number_and_all_other_captions():
     said = Said()
     tokens = torch.stack([said.messages["searched"].tokens, said.messages["greedy"].tokens], 1).flatten(0, 1)
     two = Message(tokens, caption_mask(tokens), torch.arange(3).repeat_interleave(2), samples=2)
-    contrastive = Contrastive(retriever(), (Forced(learns=False),), TAU)
-    found = contrastive.among(said)(two, said.batch)
-    torch.testing.assert_close(found[0::2], score("searched", captions=(Multinomial(), Forced(learns=False))))
-    torch.testing.assert_close(found[1::2], score("greedy", captions=(Greedy(), Forced(learns=False))))
+    contrastive = ContrastiveScore(retriever(), (Forced(requires_grad=False),), TAU)
+    found = contrastive.bind_batch(said)(two, said.batch)
+    torch.testing.assert_close(found[0::2], score("searched", captions=(Multinomial(), Forced(requires_grad=False))))
+    torch.testing.assert_close(found[1::2], score("greedy", captions=(Greedy(), Forced(requires_grad=False))))
 
 
 def test_clip_s_is_two_and_a_half_cosines_and_never_negative():
     said = Said()
-    assert ClipScore(Similarity(retriever()))(said.messages["searched"], said.batch).tolist() == pytest.approx(
+    assert ClipScore(CosineScore(retriever()))(said.messages["searched"], said.batch).tolist() == pytest.approx(
         [2.25, 1.25, 1.75]
     )
 
@@ -142,8 +142,8 @@ def of_images(rows: list[int], near: list[list[int]] | None) -> Tensor:
     said = Said()
     features = torch.eye(4)[rows]
     batch = replace(said.batch, images=torch.tensor(rows), pooled=features, regions=features.unsqueeze(1))
-    contrastive = Contrastive(retriever(near), CAPTIONS, TAU, "text_to_image")
-    return contrastive.among(said)(said.messages["searched"], batch)
+    contrastive = ContrastiveScore(retriever(near), CAPTIONS, TAU, "text_to_image")
+    return contrastive.bind_batch(said)(said.messages["searched"], batch)
 
 
 def by_hand(rows: list[int], near: list[list[int]] | None) -> list[float]:
@@ -179,9 +179,9 @@ def test_the_same_captions_again_are_not_their_own_negatives():
     """Another channel may give the same tokens: where it is the same message, it counts once."""
     said = Said()
     said.messages["greedy"] = said.messages["searched"]
-    contrastive = Contrastive(retriever(), CAPTIONS, TAU, "image_to_text")
-    found = contrastive.among(said)(said.messages["searched"], said.batch)
-    expected = score("searched", captions=(Multinomial(), Forced(learns=False)), directions="image_to_text")
+    contrastive = ContrastiveScore(retriever(), CAPTIONS, TAU, "image_to_text")
+    found = contrastive.bind_batch(said)(said.messages["searched"], said.batch)
+    expected = score("searched", captions=(Multinomial(), Forced(requires_grad=False)), directions="image_to_text")
     torch.testing.assert_close(found, expected)
 
 
@@ -189,9 +189,9 @@ def test_the_similarity_is_that_of_the_caption_s_own_image_for_every_sample():
     said = Said()
     tokens = torch.tensor([[1], [4], [7], [2], [5], [8]])  # two of each image
     two = Message(tokens, caption_mask(tokens), torch.tensor([0, 0, 1, 1, 2, 2]), samples=2)
-    found = Similarity(retriever())(two, said.batch)
+    found = CosineScore(retriever())(two, said.batch)
     torch.testing.assert_close(found, torch.tensor([0.9, 0.6, 0.1, 0.5, 0.3, 0.2]))
-    low = Similarity(retriever())
+    low = CosineScore(retriever())
     low.retriever.vectors[2] = torch.tensor([0.0, 0.0, -1.0])
     assert ClipScore(low)(two, said.batch).tolist() == pytest.approx([2.25, 1.5, 0.25, 1.25, 0.0, 0.0])
 

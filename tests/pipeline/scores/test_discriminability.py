@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 import torch
 
-from pipeline.channels.words import Multinomial
-from pipeline.estimators.rollouts import human
+from pipeline.channels.hard import Multinomial
+from pipeline.estimators.rollouts import human_message
 from pipeline.models.listener import Listener
-from pipeline.models.unroll import speak
-from pipeline.scores.discriminability import Dropping, Hinge, InfoNCE, Recovering, similarities
+from pipeline.models.unroll import generate
+from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout, similarities
 from pipeline.types import Message
 
 COSINES = torch.tensor([[[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]])  # [caption, image]
@@ -35,7 +35,7 @@ def test_a_batch_of_one_image_has_no_distractors():
 
 def test_samples_compete_within_their_own_round(toy):
     agents, batch = toy.agents(), toy.batch()
-    message = speak(agents.speaker, batch, Multinomial(samples=2), torch.Generator().manual_seed(0))
+    message = generate(agents.speaker, batch, Multinomial(samples=2), torch.Generator().manual_seed(0))
     both = Hinge(agents.listener)(message, batch)
     for sample in range(2):
         rows = torch.arange(8) * 2 + sample
@@ -45,7 +45,7 @@ def test_samples_compete_within_their_own_round(toy):
 
 def test_info_nce_is_two_cross_entropies(toy):
     agents, batch = toy.agents(), toy.batch()
-    message = human(batch)
+    message = human_message(batch)
     logits = similarities(agents.listener, message, batch)[0] / 0.1
     target = torch.arange(8)
     expected = torch.nn.functional.cross_entropy(logits, target) + torch.nn.functional.cross_entropy(logits.T, target)
@@ -55,8 +55,8 @@ def test_info_nce_is_two_cross_entropies(toy):
 def test_each_encoder_of_a_pair_has_its_own_info_nce(toy):
     batch = toy.batch()
     pair = Listener(toy.agents().listener.vocabulary, batch.pooled.shape[1], words=4, hidden=6, encoder="pair")
-    message, target, found = human(batch), torch.arange(8), []
-    heard, seen = pair.hear(message), pair.see(batch.pooled)
+    message, target, found = human_message(batch), torch.arange(8), []
+    heard, seen = pair.encode_text(message), pair.encode_image(batch.pooled)
     for part in (slice(0, 6), slice(6, 12)):
         cosines = torch.nn.functional.cosine_similarity(heard[:, None, part], seen[None, :, part], dim=2)
         losses = [torch.nn.functional.cross_entropy(logits / 0.1, target) for logits in (cosines, cosines.T)]
@@ -72,9 +72,9 @@ def test_every_caption_has_the_score_of_its_own_image_among_captions_of_its_numb
     torch.manual_seed(3)
     listener = Listener(12, batch.pooled.shape[1], words=4, hidden=6, encoder=encoder)
     torch.nn.init.normal_(listener.word.weight)
-    message = speak(toy.agents().speaker, batch, Multinomial(3), torch.Generator().manual_seed(0))
+    message = generate(toy.agents().speaker, batch, Multinomial(3), torch.Generator().manual_seed(0))
     score = make(listener)
-    heard, seen, parts = listener.hear(message), listener.see(batch.pooled), listener.parts
+    heard, seen, parts = listener.encode_text(message), listener.encode_image(batch.pooled), listener.parts
     found = score(message, batch)
     for n in range(len(message)):
         image, sample = divmod(n, 3)
@@ -97,7 +97,7 @@ def test_every_caption_has_the_score_of_its_own_image_among_captions_of_its_numb
 
 def test_recovery_counts_the_steps_of_the_plateau_in_a_row(toy):
     """Levels are mean losses over 2·margin; within .1 of 1 for three steps in a row there are two of all negatives."""
-    score = Recovering(Hinge(toy.agents().listener), warmup=1, patience=3, steps=2, width=0.1)
+    score = CollapseRecovery(Hinge(toy.agents().listener), warmup=1, patience=3, steps=2, width=0.1)
     levels = [1.0, 1.05, 0.95, 1.2, 0.95, 1.0, 1.09, 1.0, 1.0, 1.0, 1.0, 1.0, 0.89]
     counted = []
     for level in levels:
@@ -118,14 +118,16 @@ def test_recovery_counts_the_steps_of_the_plateau_in_a_row(toy):
         (3, 2, 2),
         (0, 1, 2),
     ]
-    assert Recovering(Hinge(toy.agents().listener), 1, 3, 2).width == 0.02
+    assert CollapseRecovery(Hinge(toy.agents().listener), 1, 3, 2).width == 0.02
 
 
 def test_recovery_keeps_the_hinge_s_margin_in_both_forms(toy):
     batch, listener = toy.batch(), toy.agents().listener
-    score = Recovering(Hinge(listener, 0.7), warmup=1, patience=3, steps=2)
-    torch.testing.assert_close(score(human(batch), batch), Hinge(listener, 0.7, "all")(human(batch), batch))
-    torch.testing.assert_close(score(human(batch), batch), Hinge(listener, 0.7)(human(batch), batch))
+    score = CollapseRecovery(Hinge(listener, 0.7), warmup=1, patience=3, steps=2)
+    torch.testing.assert_close(
+        score(human_message(batch), batch), Hinge(listener, 0.7, "all")(human_message(batch), batch)
+    )
+    torch.testing.assert_close(score(human_message(batch), batch), Hinge(listener, 0.7)(human_message(batch), batch))
 
 
 def _collapse(listener):
@@ -138,17 +140,17 @@ def _collapse(listener):
 def test_the_plateau_is_recognised_and_left(toy):
     batch, listener = toy.batch(), toy.agents().listener
     _collapse(listener)
-    score = Recovering(Hinge(listener, 0.2), warmup=0, patience=3, steps=2, width=0.1)
+    score = CollapseRecovery(Hinge(listener, 0.2), warmup=0, patience=3, steps=2, width=0.1)
     for _ in range(6):
-        score(human(batch), batch)
-        assert Hinge(listener)(human(batch), batch).mean().item() == pytest.approx(
+        score(human_message(batch), batch)
+        assert Hinge(listener)(human_message(batch), batch).mean().item() == pytest.approx(
             -0.4, rel=0.1
         )  # 2·margin: the plateau
     assert score.recoveries.item() >= 1
     healthy = toy.agents(seed=1).listener
-    calm = Recovering(Hinge(healthy, 0.2), warmup=0, patience=3, steps=2, width=0.1)
+    calm = CollapseRecovery(Hinge(healthy, 0.2), warmup=0, patience=3, steps=2, width=0.1)
     for _ in range(6):
-        calm(human(batch), batch)
+        calm(human_message(batch), batch)
     assert (calm.recoveries.item(), calm.easy.item()) == (0, 0)
 
 
@@ -159,26 +161,28 @@ def test_a_collapsed_listener_recovers_in_training(toy):
         adam = torch.optim.Adam(listener.parameters(), lr=0.02)
         for _ in range(120):
             adam.zero_grad()
-            (-score(human(batch), batch).mean()).backward()
+            (-score(human_message(batch), batch).mean()).backward()
             adam.step()
-        return Hinge(listener)(human(batch), batch).detach().mean().item()
+        return Hinge(listener)(human_message(batch), batch).detach().mean().item()
 
     batch = toy.batch()
     listener = toy.agents().listener
     _collapse(listener)
-    assert train(Recovering(Hinge(listener), warmup=0, patience=5, steps=60, width=0.1), listener) > -0.1
+    assert train(CollapseRecovery(Hinge(listener), warmup=0, patience=5, steps=60, width=0.1), listener) > -0.1
 
 
 def test_warming_up_counts_down_while_learning_only(toy):
     batch, listener = toy.batch(), toy.agents().listener
-    score = Recovering(Hinge(listener), warmup=2, patience=3, steps=2)
+    score = CollapseRecovery(Hinge(listener), warmup=2, patience=3, steps=2)
     with torch.no_grad():
-        score(human(batch), batch)
+        score(human_message(batch), batch)
     assert score.easy.item() == 2
-    torch.testing.assert_close(score(human(batch), batch), Hinge(listener, 0.2, "all")(human(batch), batch))
-    score(human(batch), batch)
+    torch.testing.assert_close(
+        score(human_message(batch), batch), Hinge(listener, 0.2, "all")(human_message(batch), batch)
+    )
+    score(human_message(batch), batch)
     assert score.easy.item() == 0
-    torch.testing.assert_close(score(human(batch), batch), Hinge(listener)(human(batch), batch))
+    torch.testing.assert_close(score(human_message(batch), batch), Hinge(listener)(human_message(batch), batch))
 
 
 def test_dropping_takes_its_shares_of_numbers_and_words_while_learning_alone(toy):
@@ -189,11 +193,11 @@ def test_dropping_takes_its_shares_of_numbers_and_words_while_learning_alone(toy
         heard.append((message.tokens, seen.pooled))
         return torch.zeros(len(message))
 
-    score = Dropping(looking, vector=0.25, words=0.5, unk=99)
+    score = InputDropout(looking, vector=0.25, words=0.5, unk=99)
 
     def shown(part):
         torch.manual_seed(7)
-        score(human(part), part)
+        score(human_message(part), part)
         return heard[-1]
 
     tokens, pooled = shown(batch)
@@ -217,12 +221,12 @@ def test_dropping_takes_its_shares_of_numbers_and_words_while_learning_alone(toy
 
 def test_what_wraps_a_listener_s_score_has_its_gradient(toy):
     hinge = Hinge(toy.agents().listener)
-    for score in (hinge, Recovering(hinge, 1, 2, 3), Dropping(hinge, 0.1, 0.1, 5)):
+    for score in (hinge, CollapseRecovery(hinge, 1, 2, 3), InputDropout(hinge, 0.1, 0.1, 5)):
         assert score.differentiable
 
 
 def test_a_loss_far_below_the_plateau_is_no_collapse(toy):
-    score = Recovering(Hinge(toy.agents().listener), warmup=0, patience=2, steps=3)
+    score = CollapseRecovery(Hinge(toy.agents().listener), warmup=0, patience=2, steps=3)
     for level in (0.5, 0.97, 1.03, 2.0):
         score._count(torch.tensor(level))
         assert score.collapsed == 0

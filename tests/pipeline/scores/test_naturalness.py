@@ -2,31 +2,31 @@ from __future__ import annotations
 
 import torch
 
-from pipeline.channels.words import Multinomial
-from pipeline.estimators.rollouts import human
-from pipeline.models.unroll import speak
-from pipeline.scores.naturalness import Cider, Given
+from pipeline.channels.hard import Multinomial
+from pipeline.estimators.rollouts import human_message
+from pipeline.models.unroll import generate
+from pipeline.scores.naturalness import CiderScore, HumanCaption
 
 
 def test_cider_asks_for_the_references_of_the_right_image(toy):
     batch = toy.batch()
-    score = Cider(toy.cider)
-    own = score(human(batch), batch)
+    score = CiderScore(toy.cider)
+    own = score(human_message(batch), batch)
     assert not score.differentiable
     # image 2's caption, said of every image
     batch.captions[:] = batch.captions[2].clone()
-    same_words = score(human(batch), batch)
+    same_words = score(human_message(batch), batch)
     assert own[2] == same_words[2]
     assert (same_words[torch.arange(8) != 2] < own[torch.arange(8) != 2]).all()
 
 
 def test_several_samples_belong_to_one_image(toy):
     batch = toy.batch()
-    message = speak(toy.agents().speaker, batch, Multinomial(samples=3), torch.Generator().manual_seed(0))
+    message = generate(toy.agents().speaker, batch, Multinomial(samples=3), torch.Generator().manual_seed(0))
     expected = toy.cider(message.tokens, torch.arange(8).repeat_interleave(3))
-    assert torch.equal(Cider(toy.cider)(message, batch), expected)
+    assert torch.equal(CiderScore(toy.cider)(message, batch), expected)
 
 
 def test_given_is_one(toy):
-    assert not Given().differentiable
-    assert torch.equal(Given()(human(toy.batch()), toy.batch()), torch.ones(8))
+    assert not HumanCaption().differentiable
+    assert torch.equal(HumanCaption()(human_message(toy.batch()), toy.batch()), torch.ones(8))

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.channels.words import Multinomial
+from pipeline.channels.hard import Multinomial
 from pipeline.errors import UserError
 from pipeline.metrics import java
-from pipeline.metrics.overlap import bleu, rouge_l
-from pipeline.metrics.texts import Texts
-from pipeline.models.unroll import speak
-from pipeline.scores.naturalness import Cider
-from pipeline.scores.rewards import MIXES, OfText, mixed
+from pipeline.metrics.overlap import bleu_per_caption, rouge_l
+from pipeline.metrics.text_rewards import TextScorer
+from pipeline.models.unroll import generate
+from pipeline.scores.naturalness import CiderScore
+from pipeline.scores.rewards import MIXES, TextScore, mix_metrics
 
 
 class Fixed:
@@ -25,7 +25,7 @@ class Fixed:
 @pytest.fixture
 def spoken(toy):
     batch = toy.batch()
-    message = speak(toy.agents().speaker, batch, Multinomial(3), torch.Generator().manual_seed(2))
+    message = generate(toy.agents().speaker, batch, Multinomial(3), torch.Generator().manual_seed(2))
     return message, batch
 
 
@@ -33,9 +33,9 @@ def test_bcmr_is_the_published_sum(toy, spoken):
     message, batch = spoken
     images = batch.images[message.images]
     both = toy.cider.side_by_side(message.tokens, images)
-    one, two, three, four = bleu(*both).float()
+    one, two, three, four = bleu_per_caption(*both).float()
     expected = 0.5 * one + 0.5 * two + three + four + toy.cider(message.tokens, images) + 5 * images / 8
-    score = mixed("bcmr", toy.cider, Fixed())
+    score = mix_metrics("bcmr", toy.cider, Fixed())
     torch.testing.assert_close(score(message, batch), expected + 2 * rouge_l(*both).float())
     assert not score.differentiable
 
@@ -43,34 +43,38 @@ def test_bcmr_is_the_published_sum(toy, spoken):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_metrics_of_text_have_the_precision_of_the_features(toy, spoken, dtype):
     message, batch = spoken
-    texts = Texts(lambda row: " ".join(map(str, row)), lambda image: [])
+    texts = TextScorer(lambda row: " ".join(map(str, row)), lambda image: [])
     rows = zip(message.images.tolist(), message.tokens.tolist(), strict=True)
     asked = [("METEOR", image, " ".join(map(str, row))) for image, row in rows]
     texts._known |= {key: n / 7 for n, key in enumerate(asked)}
-    found = OfText("METEOR", texts)(message, replace(batch, pooled=batch.pooled.to(dtype)))
+    found = TextScore("METEOR", texts)(message, replace(batch, pooled=batch.pooled.to(dtype)))
     expected = torch.tensor([texts._known[key] for key in asked], dtype=dtype)
     assert found.dtype == dtype
     assert torch.equal(found, expected)
 
 
 def test_cider_alone_is_cider(toy):
-    assert mixed("cider", toy.cider, None) == mixed({"CIDEr": 1, "SPICE": 0}, toy.cider, None) == Cider(toy.cider)
+    assert (
+        mix_metrics("cider", toy.cider, None)
+        == mix_metrics({"CIDEr": 1, "SPICE": 0}, toy.cider, None)
+        == CiderScore(toy.cider)
+    )
 
 
 def test_spider_is_spice_and_cider(toy, spoken, monkeypatch):
-    monkeypatch.setattr(java, "spice_jar", lambda: None)
+    monkeypatch.setattr(java, "find_spice_jar", lambda: None)
     message, batch = spoken
-    cider = Cider(toy.cider)(message, batch)
-    torch.testing.assert_close(mixed("spider", toy.cider, Fixed())(message, batch), cider + 0.25)
+    cider = CiderScore(toy.cider)(message, batch)
+    torch.testing.assert_close(mix_metrics("spider", toy.cider, Fixed())(message, batch), cider + 0.25)
     assert MIXES["spider"] == {"SPICE": 1, "CIDEr": 1}
 
 
 def test_spice_is_refused_in_one_line_where_its_parser_is_not(toy, monkeypatch):
     monkeypatch.setattr(java, "PARSER", ("absent.jar",))
     with pytest.raises(UserError, match=r"reward SPICE: SPICE needs absent\.jar"):
-        mixed("spider", toy.cider, Fixed())
+        mix_metrics("spider", toy.cider, Fixed())
 
 
 def test_nothing_is_no_reward(toy):
     with pytest.raises(UserError, match="reward: no metric has a weight"):
-        mixed({"METEOR": 0}, toy.cider, Fixed())
+        mix_metrics({"METEOR": 0}, toy.cider, Fixed())

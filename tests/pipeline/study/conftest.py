@@ -15,10 +15,10 @@ import pytest
 from PIL import Image as Picture
 
 from pipeline.analysis.results import read_results
-from pipeline.data.corpus import Caption, Corpus, Image
+from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared, write_prepared
-from pipeline.study.design import Design, Sheet
+from pipeline.study.design import Sheet, StudyDesign
 from pipeline.study.make import make_study
 
 TRAIN, TEST = 24, 24
@@ -31,7 +31,7 @@ class Trial:
 
     root: Path
 
-    def make(self, out: Path, design: Design, send: str | None = None) -> list[Sheet]:
+    def make(self, out: Path, design: StudyDesign, send: str | None = None) -> list[Sheet]:
         results = read_results(self.root / "sweep", [])
         prepared, features = Prepared.load(self.root / "prepared"), FeatureStore(self.root / "features" / "main")
         return make_study(results, prepared, features, self.root / "images", out, design, "mle", send)
@@ -51,7 +51,9 @@ def trial(tmp_path_factory) -> Trial:
     for n in range(TRAIN + TEST):
         text = f"A person wrote the words of picture {n}, at length."
         words = tuple(text.rstrip(".").replace(",", "").lower().split())
-        images.append(Image(str(100 + n), f"{n}.jpg", "train" if n < TRAIN else "test", (Caption(text, words),)))
+        images.append(
+            CorpusImage(str(100 + n), f"{n}.jpg", "train" if n < TRAIN else "test", (AnnotatedCaption(text, words),))
+        )
         path = root / "images" / f"{n}.jpg"
         path.parent.mkdir(exist_ok=True)
         Picture.new("RGB", (60, 40), (5 * n, 250 - 5 * n, 128)).save(path)

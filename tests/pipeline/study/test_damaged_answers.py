@@ -9,9 +9,9 @@ import shutil
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.report.export import markdown
+from pipeline.report.number_files import markdown
 from pipeline.report.study_tables import study_tables
-from pipeline.study.design import SERVED, Design
+from pipeline.study.design import SERVED, StudyDesign
 
 TIMES = int(os.environ.get("SAYWHICH_DAMAGES", "60"))
 VALUES = (
@@ -24,7 +24,7 @@ VALUES = (
 def study(trial, tmp_path_factory):
     """A study, and of each kind of file that is read one that is whole."""
     out = tmp_path_factory.mktemp("study")
-    trial.make(out, Design(pairs=4, raters=2, rounds=4, methods=("psst_multinomial", "st_multinomial")))
+    trial.make(out, StudyDesign(pairs=4, raters=2, rounds=4, methods=("psst_multinomial", "st_multinomial")))
     key = json.loads((out / "key.json").read_text())
     questions = {each["name"]: each for each in key["questions"]}
     answers, tasks = [], []

@@ -12,10 +12,10 @@ import yaml
 
 from pipeline.errors import UserError
 from pipeline.report.study_tables import study_tables
-from pipeline.study.design import SERVED, Design
+from pipeline.study.design import SERVED, StudyDesign
 from saywhich.commands import study as command
 
-DESIGN = Design(pairs=4, raters=2, rounds=4, methods=("psst_multinomial", "st_multinomial"))
+DESIGN = StudyDesign(pairs=4, raters=2, rounds=4, methods=("psst_multinomial", "st_multinomial"))
 RIGHT = {"psst_multinomial", "human"}  # methods whose captions synthetic raters understand, and like better
 
 

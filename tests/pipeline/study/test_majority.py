@@ -3,16 +3,23 @@
 import numpy as np
 import pytest
 
-from pipeline.study.answers import Vote
-from pipeline.study.design import NATURALNESS, RETRIEVAL, Question
-from pipeline.study.majority import agreement, binomial, bradley_terry, differ, preferences, verdicts
+from pipeline.study.design import NATURALNESS, RETRIEVAL, StudyQuestion
+from pipeline.study.majority import (
+    agreement,
+    binomial,
+    bradley_terry,
+    majority_difference,
+    majority_results,
+    preferences,
+)
 from pipeline.study.planning import majority_accuracy, pairs_needed, plans, power, skill_of
+from pipeline.study.rater_answers import Vote
 
 PAPER = {"luo": 0.72, "st_multinomial": 0.69, "psst_multinomial": 0.75, "human": 0.85}  # Table 4
 
 
 def votes_on(subject, methods, *first, task=RETRIEVAL):
-    question = Question(f"{methods}{subject}", task, "a caption", ("a", "b"), subject, tuple(methods.split("+")))
+    question = StudyQuestion(f"{methods}{subject}", task, "a caption", ("a", "b"), subject, tuple(methods.split("+")))
     return [Vote(question, f"rater {n}", bool(each), 1.0) for n, each in enumerate(first)]
 
 
@@ -29,17 +36,17 @@ def synthetic(skills, pairs, raters, seed, task=RETRIEVAL):
 
 def test_majorities_single_votes_and_ties_by_hand():
     votes = [*votes_on(1, "luo", 1, 1, 0), *votes_on(2, "luo", 0, 0, 1), *votes_on(3, "luo", 1, 0)]
-    (found,) = verdicts(votes, ["luo"])
+    (found,) = majority_results(votes, ["luo"])
     assert found.images == 3
     assert found.by_majority.value == pytest.approx(100 * (1 + 0 + 0.5) / 3)
     assert found.by_vote.value == pytest.approx(100 * 4 / 8)
     assert found.p == 1.0  # one of two decided majorities
-    (found,) = verdicts([v for n in range(7) for v in votes_on(n, "luo", 1, n > 0)], ["luo"])
+    (found,) = majority_results([v for n in range(7) for v in votes_on(n, "luo", 1, n > 0)], ["luo"])
     assert found.p == pytest.approx(2 / 2**6)  # the tie does not count
 
 
 def test_a_caption_of_two_methods_counts_for_both():
-    found = verdicts(votes_on(1, "luo+st_multinomial", 1, 1, 1), ["luo", "st_multinomial", "psst_multinomial"])
+    found = majority_results(votes_on(1, "luo+st_multinomial", 1, 1, 1), ["luo", "st_multinomial", "psst_multinomial"])
     assert [each.method for each in found] == ["luo", "st_multinomial"]
     assert all(each.by_majority.value == 100 for each in found)
 
@@ -47,11 +54,11 @@ def test_a_caption_of_two_methods_counts_for_both():
 def test_a_difference_is_over_the_same_images():
     votes = [vote for n in range(6) for vote in votes_on(n, "luo", n < 5)]
     votes += [vote for n in range(6) for vote in votes_on(n, "psst_multinomial", n == 5)]
-    left, right = verdicts(votes, ["luo", "psst_multinomial"])
-    gap, p = differ(left, right)
+    left, right = majority_results(votes, ["luo", "psst_multinomial"])
+    gap, p = majority_difference(left, right)
     assert gap.value == pytest.approx(100 * 4 / 6)
     assert p == pytest.approx(2 * (1 + 6) / 2**6)  # 5 of 6 images one way: P(≥ 5) twice
-    same, even = differ(left, left)
+    same, even = majority_difference(left, left)
     assert (same.interval, even) == ((0, 0), 1.0)
 
 
@@ -70,8 +77,8 @@ def test_krippendorffs_alpha_by_hand():
 
 def test_votes_are_alike_where_images_differ_in_difficulty():
     alike = [vote for n in range(10) for vote in votes_on(n, "x", *[n < 5] * 3)]
-    assert verdicts(alike, ["x"])[0].alikeness == pytest.approx(1.0)
-    (independent,) = verdicts(synthetic({"x": 0.7}, 2000, 5, 0), ["x"])
+    assert majority_results(alike, ["x"])[0].alikeness == pytest.approx(1.0)
+    (independent,) = majority_results(synthetic({"x": 0.7}, 2000, 5, 0), ["x"])
     assert independent.alikeness == pytest.approx(0, abs=0.03)
 
 
@@ -91,7 +98,7 @@ def test_bradley_terry_scores_of_three_solve_the_likelihood_equations():
 
 def test_preferences_over_the_reference_and_their_intervals():
     truth = {"psst_multinomial": 0.6, "luo": 0.45}
-    found = preferences(verdicts(synthetic(truth, 300, 5, 4, NATURALNESS), list(truth)))
+    found = preferences(majority_results(synthetic(truth, 300, 5, 4, NATURALNESS), list(truth)))
     for method, share in truth.items():
         low, high = found[method].interval
         assert low < np.log(share / (1 - share)) < high
@@ -102,7 +109,7 @@ def test_the_papers_accuracies_are_recovered_from_raters_of_that_skill():
     skills = {method: skill_of(accuracy, 5) for method, accuracy in PAPER.items()}
     measured, held = {method: [] for method in PAPER}, []
     for seed in range(20):
-        for found in verdicts(synthetic(skills, 300, 5, seed), list(PAPER), resamples=300):
+        for found in majority_results(synthetic(skills, 300, 5, seed), list(PAPER), resamples=300):
             truths = ((found.by_majority, PAPER[found.method]), (found.by_vote, skills[found.method]))
             held += [share.interval[0] <= 100 * truth <= share.interval[1] for share, truth in truths]
             measured[found.method].append(found.by_majority.value)
@@ -115,7 +122,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     skill = skill_of(0.72, 5)
     held = []
     for seed in range(200):
-        (found,) = verdicts(synthetic({"luo": skill}, 60, 5, seed), ["luo"], resamples=400)
+        (found,) = majority_results(synthetic({"luo": skill}, 60, 5, seed), ["luo"], resamples=400)
         low, high = found.by_majority.interval
         held.append(low <= 72 <= high)
     assert 0.9 <= np.mean(held) <= 0.99

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.study.design import NATURALNESS, QUALIFICATION, RETRIEVAL, Design
-from pipeline.study.questions import mined
+from pipeline.study.design import NATURALNESS, QUALIFICATION, RETRIEVAL, StudyDesign
+from pipeline.study.questions import similar_pairs
 
 METHODS = ("luo", "psst_multinomial", "st_multinomial")
-DESIGN = Design(pairs=10, raters=5, rounds=5)
+DESIGN = StudyDesign(pairs=10, raters=5, rounds=5)
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +85,9 @@ def test_captions_that_equal_the_references_are_not_asked(made):
 
 def test_pairs_are_the_most_similar_images_and_no_image_is_in_two():
     pooled = np.array([[0.0, 0], [10, 0], [0, 0.1], [10, 0.1], [-5, 9], [-5, 9.1]])
-    pairs = mined(pooled, 10, seed=1)
+    pairs = similar_pairs(pooled, 10, seed=1)
     assert sorted(map(sorted, pairs)) == [[0, 2], [1, 3], [4, 5]]
-    assert len(mined(pooled, 2, seed=1)) == 2
+    assert len(similar_pairs(pooled, 2, seed=1)) == 2
 
 
 def test_raters_see_no_method_no_right_answer_and_no_file_name(made):

@@ -4,13 +4,13 @@ import json
 import re
 
 from pipeline.analysis.selection import ReportSettings
-from pipeline.report.page import write_report
-from pipeline.study.design import Design
+from pipeline.report.report_page import write_report
+from pipeline.study.design import StudyDesign
 
 
 def test_the_report_has_a_section_where_raters_answered(full_world, trial, all_right, tmp_path):
     study = tmp_path / "study"
-    trial.make(study, Design(pairs=4, raters=1, rounds=4))
+    trial.make(study, StudyDesign(pairs=4, raters=1, rounds=4))
     key = json.loads((study / "key.json").read_text())
     (study / "answers").mkdir()
     for sheet in key["sheets"]:

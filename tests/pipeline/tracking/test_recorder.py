@@ -23,7 +23,7 @@ WRITERS = int(os.environ.get("SAYWHICH_WRITERS", "4"))
 WRITER = """
 import sys
 from pipeline.tracking import recorder, spool
-with recorder.run(sys.argv[1], {"seed": 1}) as run:
+with recorder.record_run(sys.argv[1], {"seed": 1}) as run:
     for step in range(200):
         run.metrics({"loss": 1 / (step + 1), "R@1": step}, step)
     if len(sys.argv) > 2:
@@ -114,7 +114,7 @@ def test_a_database_that_somebody_else_has_locked(database, monkeypatch, capsys)
     monkeypatch.setattr(recorder, "PATIENCE", 3.0)
     other = sqlite3.connect(database, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    with recorder.run("patient") as run:
+    with recorder.record_run("patient") as run:
         run.metrics({"loss": 1.0}, 0)
     assert "not done after 3 s" in capsys.readouterr().err
     other.rollback()
@@ -130,7 +130,7 @@ def test_what_a_run_holds(spooled, database, tmp_path):
     out.mkdir()
     (out / "weights.safetensors").write_bytes(b"weights")
     params = {"train": {"epochs": 3, "options": {}}, "name": "x", "select": None, "eos": True, "long": "y" * 9000}
-    with recorder.run("full", params, {"stage": "train"}, {"data/prepared": "abc"}) as run:
+    with recorder.record_run("full", params, {"stage": "train"}, {"data/prepared": "abc"}) as run:
         run.metrics({"val/R@10": float("nan")}, 7)
         run.text("two\nlines", "notes/a.txt")
         for i in range(2):
@@ -172,13 +172,13 @@ def test_the_commit_and_whether_files_differ_from_it(spooled, database, tmp_path
         Path(name).write_text("1")
     git("add", "code.py", "dvc.lock")
     git("commit", "-m", "first")
-    with recorder.run("clean"):
+    with recorder.record_run("clean"):
         pass
     Path("dvc.lock").write_text("2")  # DVC's own doing in the course of a repro
-    with recorder.run("locked"):
+    with recorder.record_run("locked"):
         pass
     Path("code.py").write_text("2")
-    with recorder.run("dirty"):
+    with recorder.record_run("dirty"):
         pass
     assert sync() == 0
     tags = {name: run.data.tags for name, run in runs().items()}
@@ -195,7 +195,7 @@ def test_the_commit_and_whether_files_differ_from_it(spooled, database, tmp_path
     [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED"), (SystemExit(2), "FAILED"), (SystemExit(0), "FINISHED")],
 )
 def test_how_a_run_ends(spooled, error, status):
-    with pytest.raises(error if isinstance(error, type) else type(error)), recorder.run("end"):
+    with pytest.raises(error if isinstance(error, type) else type(error)), recorder.record_run("end"):
         raise error
     (folder,) = waiting()
     last = json.loads((folder / "records.jsonl").read_text().splitlines()[-1].split("\t")[0])
@@ -203,10 +203,10 @@ def test_how_a_run_ends(spooled, error, status):
 
 
 def test_children_find_their_parent(spooled, database, monkeypatch):
-    with recorder.run("sweep") as parent:
+    with recorder.record_run("sweep") as parent:
         monkeypatch.setenv("SAYWHICH_PARENT_RUN", parent.environment["SAYWHICH_PARENT_RUN"])
         monkeypatch.setenv("SAYWHICH_CELL", "lambda=0.1_seed=1")
-        with recorder.run("train@luo"):
+        with recorder.record_run("train@luo"):
             pass
     assert sync() == 0
     recorded = runs()
@@ -215,7 +215,7 @@ def test_children_find_their_parent(spooled, database, monkeypatch):
     assert "mlflow.parentRunId" not in recorded["sweep"].data.tags
     monkeypatch.delenv("SAYWHICH_CELL")
     monkeypatch.setenv("SAYWHICH_PARENT_RUN", parent_id)  # an id of MLflow's own is as good
-    with recorder.run("later"):
+    with recorder.record_run("later"):
         pass
     assert sync() == 0
     assert runs()["later"].data.tags["mlflow.parentRunId"] == parent_id
@@ -240,7 +240,7 @@ def senders() -> list[psutil.Process]:
 
 def test_one_sender_sends_all_runs_children_too(tmp_path, database):
     path = os.pathsep.join([broken_mlflow(tmp_path), *sys.path])  # so no sender that they start could do it
-    with recorder.run("grid") as parent:
+    with recorder.record_run("grid") as parent:
         for number in range(2):
             environment = {**parent.environment, "PYTHONPATH": path}
             command = [sys.executable, "-c", WRITER, f"child {number}"]
@@ -280,9 +280,9 @@ def test_a_sender_that_is_killed_is_replaced(database):
 
 def test_a_sender_ends_when_there_is_nothing_to_send(spooled, database, monkeypatch):
     monkeypatch.setattr(sender, "IDLE", 0.1)
-    with recorder.run("first"):
+    with recorder.record_run("first"):
         pass
-    sender.serve(Path("mlflow-spool"))
+    sender.serve_spool(Path("mlflow-spool"))
     assert runs()["first"].info.status == "FINISHED"
     assert waiting() == []
 
@@ -290,11 +290,11 @@ def test_a_sender_ends_when_there_is_nothing_to_send(spooled, database, monkeypa
 def test_runs_that_begin_after_the_machine_slept_do_not_wait_for_those_before(spooled, database, monkeypatch):
     """A grid lasts, its cells end: between two looks of the sender more time may pass than it stays without work."""
     monkeypatch.setattr(sender, "IDLE", 0.0)
-    serving = Thread(target=sender.serve, args=(Path("mlflow-spool"),))
-    with recorder.run("grid"):
+    serving = Thread(target=sender.serve_spool, args=(Path("mlflow-spool"),))
+    with recorder.record_run("grid"):
         serving.start()
         wait_until(lambda: "grid" in runs())
-        with recorder.run("cell"):
+        with recorder.record_run("cell"):
             pass
         wait_until(lambda: len(waiting()) == 1)
         assert runs()["cell"].info.status == "FINISHED"
@@ -312,7 +312,7 @@ def wait_until(true, seconds=60):
 
 def test_sending_twice_leaves_one_run_with_each_metric_once(spooled, database, capsys):
     Path("x.safetensors").touch()
-    with recorder.run("twice", {"a": 1}, inputs={"data": "abc"}) as run:
+    with recorder.record_run("twice", {"a": 1}, inputs={"data": "abc"}) as run:
         run.outputs([Path("x.safetensors")])
         for step in range(3):
             run.metrics({"loss": step}, step)
@@ -346,7 +346,7 @@ def test_mlflow_opens_runs_and_not_traces():
 def test_a_copy_of_the_repository_writes_into_itself_alone(spooled, tmp_path, monkeypatch):
     def recorded(name):
         Path(f"{name}.safetensors").touch()
-        with recorder.run(name) as run:
+        with recorder.record_run(name) as run:
             run.text(name, "note.txt")
             run.outputs([Path(f"{name}.safetensors")])
         assert sync() == 0
@@ -370,12 +370,12 @@ def test_a_copy_of_the_repository_writes_into_itself_alone(spooled, tmp_path, mo
 
 
 def test_sync_leaves_living_runs_alone_and_goes_on_after_a_failure(spooled, database, capsys):
-    with recorder.run("first"):
+    with recorder.record_run("first"):
         pass
     (first,) = waiting()
     (first / "records.jsonl").write_text("no json\n")
-    with recorder.run("second"):
-        with recorder.run("third"):
+    with recorder.record_run("second"):
+        with recorder.record_run("third"):
             pass
         assert sync() == 1
         assert runs().keys() == {"third"}
@@ -385,7 +385,7 @@ def test_sync_leaves_living_runs_alone_and_goes_on_after_a_failure(spooled, data
 
 
 def test_a_full_disk_does_not_end_the_run(spooled, monkeypatch, capsys):
-    with recorder.run("full") as run:
+    with recorder.record_run("full") as run:
         run._file.close()
         run._file = open("/dev/full", "w", buffering=1)  # noqa: SIM115 (closed by the run)
         run.metrics({"loss": 1.0}, 0)
@@ -397,7 +397,7 @@ def test_a_full_disk_does_not_end_the_run(spooled, monkeypatch, capsys):
 
 def test_off_means_nothing_is_written(monkeypatch):
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
-    with recorder.run("none") as run:
+    with recorder.record_run("none") as run:
         run.metrics({"loss": 1.0}, 0)
         run.text("x", "x.txt")
         run.table({"a": [1]}, "a.json")
@@ -412,7 +412,7 @@ def test_a_repository_of_any_name_has_its_records_within_it(database, tmp_path, 
     (folder := tmp_path / name / "inner?").mkdir(parents=True)
     shutil.move(database, folder / "mlflow.db")
     monkeypatch.chdir(folder)
-    with recorder.run("train@luo") as record:
+    with recorder.record_run("train@luo") as record:
         record.text("a dog runs", "captions/first.txt")
     assert sync() == 0
     (run,) = runs().values()

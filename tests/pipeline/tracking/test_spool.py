@@ -14,7 +14,7 @@ from pipeline.tracking import recorder
 
 def record(name: str) -> Path:
     """A run of three steps with an artifact; its folder in the spool."""
-    with recorder.run(name, {"a": 1}) as run:
+    with recorder.record_run(name, {"a": 1}) as run:
         for step in range(3):
             run.metrics({"loss": step / 2}, step)
         run.text("two\nlines", "notes/a.txt")

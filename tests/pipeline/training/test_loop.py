@@ -9,7 +9,7 @@ import torch
 from conftest import reward_models
 
 from pipeline.composition.joint import Objective
-from pipeline.composition.pretraining import matching
+from pipeline.composition.pretraining import listener_matching
 from pipeline.errors import UserError
 from pipeline.estimators import rollouts
 from pipeline.evaluation.validation import Validation
@@ -17,11 +17,11 @@ from pipeline.methods.luo import luo
 from pipeline.methods.psst import psst_multinomial, reinforce
 from pipeline.methods.spider import pg_spider
 from pipeline.methods.wtf_rl import psst_wtf, wtf_rl
-from pipeline.models.unroll import speak
-from pipeline.runtime.notice import Stopped, heeded
-from pipeline.scores.discriminability import Hinge, Recovering
+from pipeline.models.unroll import generate
+from pipeline.runtime.signals import Stopped, raising_requests
+from pipeline.scores.discriminability import CollapseRecovery, Hinge
 from pipeline.training.checkpoint import Checkpoints
-from pipeline.training.loop import Means, Training, _normalised_backward
+from pipeline.training.loop import RunningMeans, Training, _normalised_backward
 from pipeline.training.optimisation import Optimisation
 
 CPU = torch.device("cpu")
@@ -88,7 +88,7 @@ def test_few_images_are_shown_as_often_as_gives_the_least_steps(toy):
 
 def _recovering(toy):
     listener = toy.agents().listener
-    return matching(listener, Recovering(Hinge(listener), warmup=4, patience=2, steps=2, width=0.5))
+    return listener_matching(listener, CollapseRecovery(Hinge(listener), warmup=4, patience=2, steps=2, width=0.5))
 
 
 @pytest.mark.parametrize("die_at", [1, 3, 7, 14])
@@ -226,7 +226,7 @@ def test_asked_to_end_a_run_saves_its_step_and_goes_on_to_the_same_bits(toy, tmp
         learn(batch)
 
     training._learn = asked_in_the_eighth_step
-    with pytest.raises(Stopped) as stopped, heeded():
+    with pytest.raises(Stopped) as stopped, raising_requests():
         training.run(Checkpoints(tmp_path), every_seconds=1e9)
     assert stopped.value.request == request_
     assert Checkpoints(tmp_path).latest().step == 8
@@ -273,11 +273,11 @@ def test_agents_are_validated_as_they_will_be_used_and_learn_on_with_dropout(toy
         return look()
 
     def spoken(speaker, batch, channel, *rest):
-        if channel.learns:
+        if channel.requires_grad:
             learning.append(speaker.training)
-        return speak(speaker, batch, channel, *rest)
+        return generate(speaker, batch, channel, *rest)
 
-    monkeypatch.setattr(rollouts, "speak", spoken)
+    monkeypatch.setattr(rollouts, "generate", spoken)
     with_it, history = train(psst_multinomial(agents, Objective(), 0.3), toy, validate=validate)
     assert validated == [(False, False)] * 5
     assert learning == [True] * len(learning)
@@ -288,7 +288,7 @@ def test_agents_are_validated_as_they_will_be_used_and_learn_on_with_dropout(toy
 
 
 def test_means_are_of_those_steps_that_reported():
-    means = Means()
+    means = RunningMeans()
     means.add({"a": torch.tensor(1.0), "b": torch.tensor(4.0)})
     means.add({"a": torch.tensor(3.0)})
     assert means.take() == {"a": 2.0, "b": 4.0}
@@ -361,7 +361,7 @@ def test_who_does_not_learn_speaks_without_dropout(toy, monkeypatch):
     seen = []
     agents = toy.agents(dropout=0.5)
     monkeypatch.setattr(
-        rollouts, "speak", lambda speaker, *rest: (seen.append(speaker.training), speak(speaker, *rest))[1]
+        rollouts, "generate", lambda speaker, *rest: (seen.append(speaker.training), generate(speaker, *rest))[1]
     )
     train(reinforce(agents, Objective(), 0.3), toy, dataclasses.replace(FIVE, epochs=2))
     assert seen[:2] == [True, False]  # its own sample and the greedy caption
@@ -418,13 +418,15 @@ class Drawing:
 
     def __call__(self, message, batch):
         self.drawn.append(float(torch.rand(())))
-        return self.listener.hear(message).sum(1)
+        return self.listener.encode_text(message).sum(1)
 
 
 def drawn(toy, seed: int = 4, **options) -> list[float]:
     """The numbers of 15 steps."""
     score = Drawing(toy.agents().listener)
-    training = Training(matching(score.listener, score), ToyBatches(toy), FIVE, seed=seed, device=CPU, **options)
+    training = Training(
+        listener_matching(score.listener, score), ToyBatches(toy), FIVE, seed=seed, device=CPU, **options
+    )
     training.run()
     return score.drawn
 
@@ -469,7 +471,9 @@ def test_a_rate_of_its_own_does_not_follow_the_schedule(toy):
     moved = {}
     for rates in ({}, {"listener": 0.01}):
         agents = toy.agents()
-        method = dataclasses.replace(matching(agents.listener, Hinge(agents.listener, negatives="all")), rates=rates)
+        method = dataclasses.replace(
+            listener_matching(agents.listener, Hinge(agents.listener, negatives="all")), rates=rates
+        )
         training, moves = Training(method, ToyBatches(toy), settings, seed=4, device=CPU), []
         for _ in range(3):
             before = [p.detach().clone() for p in agents.listener.parameters()]
@@ -521,7 +525,7 @@ def test_losses_are_looked_at_every_25_steps(toy):
             yield from (self.toy.batch(step) for step in range(start, 60))
 
     steps, settings = [], dataclasses.replace(FIVE, epochs=1)
-    method = matching(toy.agents().listener, Hinge(toy.agents().listener))
+    method = listener_matching(toy.agents().listener, Hinge(toy.agents().listener))
     training = Training(method, LongEpoch(toy), settings, 4, CPU, record=lambda values, step: steps.append(step))
     training.run()
     assert sorted(set(steps)) == [25, 50, 60]

@@ -19,7 +19,7 @@ from PIL import Image
 from whole_profiles import profile, profile_text
 
 from pipeline.composition.joint import Agents, Objective
-from pipeline.composition.pretraining import matching
+from pipeline.composition.pretraining import listener_matching
 from pipeline.config.load import load
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
@@ -27,24 +27,24 @@ from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.methods.guidance import guidance
 from pipeline.methods.luo import luo
-from pipeline.metrics.cider import pack
+from pipeline.metrics.cider import pack_ngrams
+from pipeline.models.agent_files import load_agent, save_agents
 from pipeline.models.att2in import Att2in
 from pipeline.models.critic import Critic
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.models.lstm import PooledLstm
-from pipeline.models.weights import load_agent, save_agents
-from pipeline.runtime import products
-from pipeline.scores.discriminability import Dropping, Hinge, InfoNCE, Recovering
+from pipeline.runtime import matmul_precision
+from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout
 from pipeline.training.optimisation import Optimisation
 from pipeline.workflow import build_joint, build_retriever
 from pipeline.workflow import stage as door
 from pipeline.workflow.build_data import cider
-from pipeline.workflow.build_evaluation import evaluation_of, flat_numbers, speaker_in
-from pipeline.workflow.build_judges import judges_of
+from pipeline.workflow.build_evaluation import build_evaluation, flat_numbers, load_speaker
+from pipeline.workflow.build_judges import build_judges
 from pipeline.workflow.build_observatory import trained_world
-from pipeline.workflow.build_pretraining import adaptation, pretraining
-from pipeline.workflow.build_training import training_of
+from pipeline.workflow.build_pretraining import build_adaptation, build_pretraining
+from pipeline.workflow.build_training import build_training
 from stages import prepare
 
 ROOT = Path(__file__).parents[3]
@@ -97,7 +97,7 @@ def test_document_frequencies_count_clipped_or_whole_references(tmp_path, counte
     table = pq.read_table(found.folder / "document_frequencies.parquet").to_pydict()
     frequencies = dict(zip(table["key"], table["count"], strict=True))
     ball, blue = (found.vocabulary.encode([word])[0] for word in ("ball", "blue"))
-    (pair,) = pack(np.array([[blue, ball]])).tolist()
+    (pair,) = pack_ngrams(np.array([[blue, ball]])).tolist()
     assert (frequencies[ball], frequencies.get(pair, 0), frequencies.get(0)) == wanted
     assert found.tokens.shape[1] == 2
 
@@ -156,7 +156,7 @@ def same(agent: torch.nn.Module, folder: Path, role: str) -> bool:
 
 def test_the_pretrained_listener_gets_used_to_a_method_s_speaker(models, data):
     section = SimpleNamespace(objective="hinge", margin=0.2, negatives="hardest", reduction="sum")
-    method, _ = adaptation(section, models / "models/luo", models, data, CPU)
+    method, _ = build_adaptation(section, models / "models/luo", models, data, CPU)
     agents = method.agents
     assert [term.estimator.reduction for term in method.terms] == ["sum"]
     assert same(agents["listener"], models / "pretrained/listener", "listener")
@@ -169,7 +169,7 @@ def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(mo
     parameters = load(tmp_path / "params.yaml", ["pretrain.speaker.hidden=6", "pretrain.listener.reduction=sum"])
     roles = {name: parameters.for_stage("pretrain", name, dvc_yaml=ROOT / "dvc.yaml").pretrain[name] for name in ROLES}
     store = FeatureStore(models / "features/main")
-    method, scorer = pretraining(roles["speaker"], data, store, CPU)
+    method, scorer = build_pretraining(roles["speaker"], data, store, CPU)
     found = method.agents["speaker"]
     assert isinstance(found, PooledLstm)
     assert found.arguments == {
@@ -181,14 +181,14 @@ def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(mo
         "max_words": 4,
     }
     assert scorer is not None
-    method, _ = pretraining(roles["listener"], data, store, CPU)
+    method, _ = build_pretraining(roles["listener"], data, store, CPU)
     assert [term.estimator.reduction for term in method.terms] == ["sum"]
 
 
 def test_each_judge_is_the_one_that_it_is_called_and_sees_the_features_that_it_learned_from(models, data):
-    assert same(speaker_in(models / "models/luo"), models / "models/luo", "speaker")
+    assert same(load_speaker(models / "models/luo"), models / "models/luo", "speaker")
     chosen = {"own": "own", "used to it": "adapted", "before": "listener", "other": "judge"}
-    judges = judges_of(chosen, models / "models/luo", models, data, CPU)
+    judges = build_judges(chosen, models / "models/luo", models, data, CPU)
     places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
     assert list(judges) == list(chosen)
     assert all(same(j.listener, models / p, "listener") for j, p in zip(judges.values(), places, strict=True))
@@ -201,18 +201,18 @@ def test_each_judge_is_the_one_that_it_is_called_and_sees_the_features_that_it_l
 def test_what_cannot_judge_is_told_in_one_line(models, data):
     save_agents(models / "pretrained/critic/weights.safetensors", {"listener": Critic(4, 2)})
     with pytest.raises(UserError, match=r"pretrained/critic: a Critic is no judge"):
-        judges_of({"critic": "critic"}, models, models, data, CPU)
+        build_judges({"critic": "critic"}, models, models, data, CPU)
 
 
 @pytest.fixture
 def agents(data) -> Agents:
-    return Agents(speaker(1), listener(2), cider(data), build_joint.texts(data))
+    return Agents(speaker(1), listener(2), cider(data), build_joint.text_scorer(data))
 
 
 def trained(method, data, models, seed: int = 3, **settings):
     """The run that trains `method` on `data`, in batches of two images."""
     store = FeatureStore(models / "features" / "main")
-    return training_of(method, cider(data), Optimisation(1, 2, **settings), data, store, seed, CPU)
+    return build_training(method, cider(data), Optimisation(1, 2, **settings), data, store, seed, CPU)
 
 
 def test_training_reads_the_training_split_and_validates_on_the_validation_split(agents, models, data):
@@ -228,13 +228,13 @@ def test_training_reads_the_training_split_and_validates_on_the_validation_split
 
 
 def test_validation_generates_with_the_method_s_agents_and_never_unk(agents, models, data, monkeypatch):
-    method = replace(luo(agents, Objective(), 0.5), watching={"rewarded": agents.listener})
+    method = replace(luo(agents, Objective(), 0.5), validation_judge={"rewarded": agents.listener})
     found = trained(method, data, models).validate
     assert (found.speaker, found.listener, found.unk) == (agents.speaker, agents.listener, data.vocabulary.unk)
-    assert (found.dtype, found.watching, found.device) == (None, method.watching, CPU)
+    assert (found.dtype, found.validation_judge, found.device) == (None, method.validation_judge, CPU)
     said = found.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val")))
     assert torch.equal(said, agents.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val"))))
-    alone = trained(matching(agents.listener, Hinge(agents.listener)), data, models).validate
+    alone = trained(listener_matching(agents.listener, Hinge(agents.listener)), data, models).validate
     assert (alone.speaker, alone.listener) == (None, agents.listener)
     monkeypatch.setenv("SAYWHICH_VALIDATION", "bfloat16")
     assert trained(method, data, models).validate.dtype == torch.bfloat16
@@ -276,7 +276,7 @@ def pretrained_listener(data, models, optimisation=None, **options):
     given |= {"warmup_epochs": 0, "reduction": "mean"}
     shown = Section({"captions": "one", "batch": 2} | (optimisation or {}))
     section = Section(given | options, optimisation=shown)
-    return pretraining(section, data, FeatureStore(models / "features" / "main"), CPU)[0]
+    return build_pretraining(section, data, FeatureStore(models / "features" / "main"), CPU)[0]
 
 
 def test_a_listener_learns_by_the_objective_of_its_section(data, models):
@@ -300,14 +300,14 @@ def test_a_warm_up_lasts_as_many_steps_as_its_epochs_have(data, models, captions
     method = pretrained_listener(data, models, {"captions": captions, "batch": batch}, recover=recover, warmup_epochs=5)
     (term,) = method.terms
     score = term.score
-    assert isinstance(score, Recovering)
+    assert isinstance(score, CollapseRecovery)
     assert (int(score.easy), score.patience, score.steps) == (5 * steps, 7, 11)
     assert score.hardest == Hinge(method.agents["listener"], 0.3, "hardest")
 
 
 def test_dropped_inputs_are_unk_and_vectors_as_their_section_says(data, models):
     (term,) = (made := pretrained_listener(data, models, vector_dropout=0.2, word_dropout=0.1)).terms
-    assert isinstance(term.score, Dropping)
+    assert isinstance(term.score, InputDropout)
     assert (term.score.vector, term.score.words, term.score.unk) == (0.2, 0.1, data.vocabulary.unk)
     assert term.score.score == Hinge(made.agents["listener"], 0.3, "hardest")
 
@@ -320,7 +320,7 @@ def evaluation(models, data, method: str, rerank: int | None = None, *options: s
     section = load(models / "params.yaml", common).for_stage("evaluate", method, dvc_yaml=ROOT / "dvc.yaml").evaluate
     stage = SimpleNamespace(model=models / "models/luo", root=models, device=CPU, instance=method)
     store = FeatureStore(models / "features/main")
-    with evaluation_of(section, stage, speaker(0), data, store, rerank) as found:
+    with build_evaluation(section, stage, speaker(0), data, store, rerank) as found:
         return found
 
 
@@ -354,8 +354,8 @@ def test_small_models_train_on_one_thread_whatever_the_machine_has(agents, model
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
     trained(luo(agents, Objective(), 0.5), data, models)
     assert threads == [1]
-    monkeypatch.setattr(products, "small", lambda modules: False)
-    monkeypatch.setattr(products, "choose", lambda modules, device: None)
+    monkeypatch.setattr(matmul_precision, "is_small", lambda modules: False)
+    monkeypatch.setattr(matmul_precision, "choose_precision", lambda modules, device: None)
     trained(luo(agents, Objective(), 0.5), data, models)
     assert threads == [1]
 
@@ -373,10 +373,10 @@ def test_the_world_of_a_run_has_its_pretrained_agents_and_its_first_images_of_va
 
 
 class Reads(DualEncoder):
-    """A text encoder that takes `most` tokens: a caption's words, its beginning and its end."""
+    """A text encoder that takes `max_tokens` tokens: a caption's words, its beginning and its end."""
 
     features = "main"
-    most = 4
+    max_tokens = 4
 
     def __init__(self) -> None:
         torch.nn.Module.__init__(self)
@@ -391,4 +391,4 @@ def test_a_retriever_that_would_cut_off_captions_is_refused(models, data, monkey
     )
     monkeypatch.setattr(build_retriever, "_encoder", lambda root, name: Reads())
     with pytest.raises(UserError, match="a caption has 6 tokens, and the text encoder takes 4: “"):
-        build_retriever.make(section, models, data, CPU)
+        build_retriever.make_rewards(section, models, data, CPU)

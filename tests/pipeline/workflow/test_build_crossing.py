@@ -10,8 +10,8 @@ import torch
 
 from pipeline.analysis.results import Point, Run
 from pipeline.data.feature_store import FeatureWriter
+from pipeline.models.agent_files import load_agent, save_agents
 from pipeline.models.listener import Listener
-from pipeline.models.weights import load_agent, save_agents
 from pipeline.types import Message, caption_mask
 from pipeline.vocabulary import Vocabulary
 from pipeline.workflow.build_crossing import crossing
@@ -73,8 +73,8 @@ def recall(root, method: str, seed: int, listener: str) -> float:
     tokens = torch.tensor([[WORDS.index(word) + 1 for word in caption] for caption in said])
     reader = load_agent(root / listener / "weights.safetensors", "listener")
     with torch.no_grad():
-        heard = reader.hear(Message(tokens, caption_mask(tokens), torch.zeros(len(said), dtype=torch.int64), 1))
-        scores = heard @ reader.see(torch.from_numpy(POOLED[FIRST:])).T
+        heard = reader.encode_text(Message(tokens, caption_mask(tokens), torch.zeros(len(said), dtype=torch.int64), 1))
+        scores = heard @ reader.encode_image(torch.from_numpy(POOLED[FIRST:])).T
     ranks = [int((row >= row[place]).sum()) for place, row in enumerate(scores)]
     return 100 * sum(rank <= 10 for rank in ranks) / len(ranks)
 

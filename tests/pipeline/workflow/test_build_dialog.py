@@ -11,21 +11,21 @@ from by_hand import losses_of
 from small_dialogs import REGION, REGIONS, prepared_dialogs, raw_dialogs
 
 from pipeline.composition.objective import Objective
-from pipeline.data.prepared_dialogs import Lengths, PreparedDialogs
-from pipeline.evaluation.ranking import RankingValidation
+from pipeline.data.prepared_dialogs import DialogLengths, PreparedDialogs
+from pipeline.evaluation.answer_ranking import RankingValidation
 from pipeline.methods.visual_dialog import gan1
-from pipeline.models.answering import Answering
+from pipeline.models.agent_files import save_agents
+from pipeline.models.dialog_decoder import DialogDecoder
 from pipeline.models.dialog_encoders import Hciae, Hierarchical, LateFusion
 from pipeline.models.discriminator import Discriminator
-from pipeline.models.lstm import Lstm
+from pipeline.models.lstm import DialogLstm
 from pipeline.models.transformer import Transformer
-from pipeline.models.weights import save_agents
-from pipeline.scores.answers import Chosen, Preferred
+from pipeline.scores.answer_preference import NPairScore, PairwiseScore
 from pipeline.training.optimisation import Optimisation
 from pipeline.workflow.build_dialog import dialog_pretraining, is_dialog
-from pipeline.workflow.build_joint import method_of
-from pipeline.workflow.build_pretraining import adaptation, pretraining
-from pipeline.workflow.build_training import training_of
+from pipeline.workflow.build_joint import build_method
+from pipeline.workflow.build_pretraining import build_adaptation, build_pretraining
+from pipeline.workflow.build_training import build_training
 
 CPU = torch.device("cpu")
 
@@ -47,7 +47,7 @@ SPEAKER = {"decoder": "lstm"}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return prepared_dialogs(tmp_path_factory.mktemp("dialogs"), raw_dialogs(images=18), Lengths(4, 3, 3))
+    return prepared_dialogs(tmp_path_factory.mktemp("dialogs"), raw_dialogs(images=18), DialogLengths(4, 3, 3))
 
 
 @pytest.mark.parametrize(("name", "kind"), [("hciae", Hciae), ("lf", LateFusion), ("hre", Hierarchical)])
@@ -64,8 +64,8 @@ def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told)
     expected |= {"history": True, "image": True, "places": REGIONS if told.pop("places", False) else 0} | told
     assert {key: encoder[key] for key in expected} == expected
     (term,) = method.terms
-    assert term.score == Chosen(model, 2, 3, norms=0.125)
-    assert method.turns.everybody == {"listener"}
+    assert term.score == NPairScore(model, 2, 3, norms=0.125)
+    assert method.schedule.all_roles == {"listener"}
 
 
 def test_attention_over_an_answer_and_the_order_of_rounds_where_asked(made):
@@ -78,13 +78,13 @@ def test_attention_over_an_answer_and_the_order_of_rounds_where_asked(made):
     assert without.encoder.ago is None
 
 
-@pytest.mark.parametrize(("decoder", "kind"), [("lstm", Lstm), ("transformer", Transformer)])
+@pytest.mark.parametrize(("decoder", "kind"), [("lstm", DialogLstm), ("transformer", Transformer)])
 def test_a_generator_answers_as_long_as_answers_are(made, decoder, kind):
     sizes = {"layers": 2, "heads": 2} if decoder == "transformer" else {}
     words = 8 if decoder == "transformer" else 6
     method = dialog_pretraining(section(decoder=decoder, **sizes, words=words), *made)
     speaker = method.agents["speaker"]
-    assert isinstance(speaker, Answering)
+    assert isinstance(speaker, DialogDecoder)
     assert isinstance(speaker.inner, kind)
     longest = PreparedDialogs.load(made[0].folder).answers.shape[1]
     assert (speaker.vocabulary, speaker.max_words, speaker.dropout, speaker.hidden) == (9, longest, 0.25, 8)
@@ -97,8 +97,8 @@ def test_a_generator_answers_as_long_as_answers_are(made, decoder, kind):
 
 def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(made):
     prepared, store = made
-    method = pretraining(section(**SPEAKER), prepared, store, CPU)[0]
-    training = training_of(method, None, Optimisation(1, 2), prepared, store, 3, CPU)
+    method = build_pretraining(section(**SPEAKER), prepared, store, CPU)[0]
+    training = build_training(method, None, Optimisation(1, 2), prepared, store, 3, CPU)
     train, held_out = (prepared.rows(split).tolist() for split in ("train", "val"))
     assert sorted({int(i) for batch in training.batches.epoch(0) for i in batch.images}) == train
     assert training.seed == 3
@@ -108,12 +108,12 @@ def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(made)
     assert (validate.speaker, validate.listener) == (method.agents["speaker"], None)
     order = [[batch.images[::3].tolist() for batch in training.batches.epoch(0)] for _ in range(2)]
     assert order[0] == order[1]
-    other = training_of(method, None, Optimisation(1, 2), prepared, store, 4, CPU)
+    other = build_training(method, None, Optimisation(1, 2), prepared, store, 4, CPU)
     assert [batch.images[::3].tolist() for batch in other.batches.epoch(0)] != order[0]
     found = validate()
     assert {"MRR", "R@1", "R@5", "R@10", "mean_rank"} <= set(found)
-    listening = pretraining(section(**LISTENER), prepared, store, CPU)[0]
-    validate = training_of(listening, None, Optimisation(1, 2), prepared, store, 3, CPU).validate
+    listening = build_pretraining(section(**LISTENER), prepared, store, CPU)[0]
+    validate = build_training(listening, None, Optimisation(1, 2), prepared, store, 3, CPU).validate
     assert (validate.speaker, validate.listener) == (None, listening.agents["listener"])
 
 
@@ -147,20 +147,20 @@ def test_joint_training_and_adaptation_begin_from_the_agents_that_were_pretraine
     settings = SimpleNamespace(
         objective=Objective(), speaker="other", composition=gan1, rewarded=False, arguments={"alpha": 0.25}, gamma=1.0
     )
-    method, scorer = method_of(settings, tmp_path, prepared, CPU)
+    method, scorer = build_method(settings, tmp_path, prepared, CPU)
     assert scorer is None
     assert same(method.agents["speaker"], "pretrained/other", "speaker")
     assert same(method.agents["listener"], "pretrained/listener", "listener")
     assert {term.name: term.weight for term in method.terms} == {
         "discriminability": 1.0, "likelihood": 0.25, "listening": 1.0
     }  # fmt: skip
-    adapted, scorer = adaptation(section(), tmp_path / "models/g", tmp_path, prepared, CPU)
+    adapted, scorer = build_adaptation(section(), tmp_path / "models/g", tmp_path, prepared, CPU)
     assert scorer is None
     assert same(adapted.agents["speaker"], "models/g", "speaker")
     assert same(adapted.agents["listener"], "pretrained/listener", "listener")
     (term,) = adapted.terms
-    assert term.score == Preferred(adapted.agents["listener"], reverse=True)
-    training = training_of(adapted, None, Optimisation(1, 2), prepared, store, 3, CPU)
+    assert term.score == PairwiseScore(adapted.agents["listener"], reverse=True)
+    training = build_training(adapted, None, Optimisation(1, 2), prepared, store, 3, CPU)
     batch = next(iter(training.batches.epoch(0)))
     assert set(losses_of(adapted, batch)) == {"matching"}
-    assert adapted.turns.everybody == {"listener"}
+    assert adapted.schedule.all_roles == {"listener"}

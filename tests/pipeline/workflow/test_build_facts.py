@@ -14,14 +14,14 @@ from pipeline.composition.method import LISTENER_ONLY, Method
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared, write_prepared
 from pipeline.errors import UserError
-from pipeline.films.facts import FACTS as FILM_FACTS
-from pipeline.films.facts import Film, Seen, Track
+from pipeline.films.film_facts import FACTS as FILM_FACTS
+from pipeline.films.film_facts import ActorView, Film, Track
 from pipeline.models.listener import Listener
 from pipeline.readers import read_karpathy
-from pipeline.scenes.facts import FACTS, Scene, Thing
+from pipeline.scenes.scene_facts import FACTS, Scene, Thing
 from pipeline.training.optimisation import Optimisation
-from pipeline.workflow.build_facts import neighbourhoods, objects
-from pipeline.workflow.build_training import training_of
+from pipeline.workflow.build_facts import annotated_objects, neighbourhood_numbers
+from pipeline.workflow.build_training import build_training
 
 BOXES = ((0.1, 0.2, 0.3, 0.4), (0.5, 0.2, 0.7, 0.4))
 DOGS = Thing("dog", "brown", "plain", "small", 2, "running", "ground", "left", BOXES, (0.1, 0.2, 0.7, 0.4))
@@ -43,7 +43,7 @@ def prepared(folder, *ids: int) -> SimpleNamespace:
 
 def test_each_object_has_the_labels_of_its_thing_in_the_order_of_the_prepared_images(tmp_path):
     write_facts(tmp_path, [scene([DOGS, BALL]), scene(light="night")])
-    empty, full = objects(prepared(tmp_path, 1, 0))
+    empty, full = annotated_objects(prepared(tmp_path, 1, 0))
     assert empty == (("setting park", "air night"), ())
     assert full.scene == ("setting park", "air sunny")
     dog = ("category dog", "colour brown", "pose running", "pattern plain", "size small", "count 2")
@@ -53,15 +53,15 @@ def test_each_object_has_the_labels_of_its_thing_in_the_order_of_the_prepared_im
 
 def test_images_that_were_not_drawn_are_refused(tmp_path):
     with pytest.raises(UserError, match="object_detector learns the facts of drawn scenes or films; choose another"):
-        objects(prepared(tmp_path, 0))
+        annotated_objects(prepared(tmp_path, 0))
     random = r"images without a neighbourhood; with these images optimisation\.order must be random"
     with pytest.raises(UserError, match=random):
-        neighbourhoods(prepared(tmp_path, 0))
+        neighbourhood_numbers(prepared(tmp_path, 0))
     write_facts(tmp_path, [scene(neighbourhood=3), scene(neighbourhood=4), scene()])
-    assert neighbourhoods(prepared(tmp_path, 1, 0)).tolist() == [4, 3]
+    assert neighbourhood_numbers(prepared(tmp_path, 1, 0)).tolist() == [4, 3]
     for ids in ((0, 2), (0, 7)):  # drawn before there were neighbourhoods, and never drawn
         with pytest.raises(UserError, match=random):
-            neighbourhoods(prepared(tmp_path, *ids))
+            neighbourhood_numbers(prepared(tmp_path, *ids))
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def shown(world, epoch: int = 0, **settings) -> list[int]:
     """The neighbourhoods of the images of an epoch of two batches, as a training shows them."""
     words = len(world[0].vocabulary)
     method = Method({"listener": Listener(words, 2, words=4, hidden=4)}, (), LISTENER_ONLY)
-    training = training_of(method, None, Optimisation(1, 8, **settings), *world, 1, torch.device("cpu"))
+    training = build_training(method, None, Optimisation(1, 8, **settings), *world, 1, torch.device("cpu"))
     ids = world[0].ids.to_pylist()
     return [int(ids[row]) % 5 for batch in training.batches.epoch(epoch) for row in batch.images.tolist()]
 
@@ -104,14 +104,14 @@ def test_a_training_on_other_images_is_refused_an_order_of_neighbourhoods(world)
 def test_frames_of_films_have_their_actors_boxes_and_say_where_they_are(tmp_path):
     dog = Thing("dog", "brown", "plain", "small", 1, "standing", "ground", "left")
     film = Film(scene([dog], neighbourhood=7), "solo", "", (Track(0.5, 0.9, 0.4, True),), ((),))
-    seen = [Seen(1, 0, "running", "right", BOXES[0]), Seen(3, 0, "sitting", "right", BOXES[1])]
+    seen = [ActorView(1, 0, "running", "right", BOXES[0]), ActorView(3, 0, "sitting", "right", BOXES[1])]
     record = {"imgid": 5, "frames": 4, **film.record(seen)}
     (tmp_path / FILM_FACTS).write_text(json.dumps(record) + "\n")
-    first, second = objects(prepared(tmp_path, 5), frames=2)  # the frames 1 and 3 of 4
+    first, second = annotated_objects(prepared(tmp_path, 5), frames=2)  # the frames 1 and 3 of 4
     look = ("category dog", "colour brown", "pattern plain", "size small")
     place = ("setting park", "air sunny")
     assert first == ((*place, "dog left"), ((BOXES[0], (*look, "pose running", "facing right")),))
     assert second == ((*place, "dog middle"), ((BOXES[1], (*look, "pose sitting", "facing right")),))
-    (third,) = objects(prepared(tmp_path, 5), frames=1)  # the middle one, number 2, where nobody is
+    (third,) = annotated_objects(prepared(tmp_path, 5), frames=1)  # the middle one, number 2, where nobody is
     assert third == (place, ())
-    assert neighbourhoods(prepared(tmp_path, 5)).tolist() == [7]
+    assert neighbourhood_numbers(prepared(tmp_path, 5)).tolist() == [7]

@@ -170,7 +170,7 @@ def test_the_key_of_a_stage_changes_with_parameters_inputs_and_instance_and_with
         ("stages/train.py", True),
         ("pipeline/methods/psst.py", False),
         ("pipeline/scenes/drawing/pets.py", False),
-        ("pipeline/report/page.py", False),
+        ("pipeline/report/report_page.py", False),
         ("stages/evaluate.py", False),
     ],
 )

@@ -14,7 +14,7 @@ from damaged import HOW, damage
 
 from pipeline.runtime.files import sha256
 from pipeline.workflow import verify
-from pipeline.workflow.finished import write_note
+from pipeline.workflow.reuse import write_note
 
 WORKFLOW = """
 stages:

@@ -9,8 +9,8 @@ import torch
 from plain import unrolled
 
 from pipeline.channels.straight_through import StraightThrough
-from pipeline.models.kernels.fitting import fitting
-from pipeline.models.unroll import speak
+from pipeline.models.kernels.dispatch import fast_form
+from pipeline.models.unroll import generate
 
 
 @pytest.fixture
@@ -21,13 +21,13 @@ def world(toy):
 
 def test_single_precision_is_the_plain_form_up_to_rounding(world):
     speaker, batch = world
-    assert fitting(speaker) is not speaker
+    assert fast_form(speaker) is not speaker
     twin, channel = deepcopy(speaker), StraightThrough(3, "soft")
-    message = speak(speaker, batch, channel, torch.Generator().manual_seed(1))
+    message = generate(speaker, batch, channel, torch.Generator().manual_seed(1))
     tokens, _, _, said = unrolled(twin, batch, channel, torch.Generator().manual_seed(1))
     assert torch.equal(message.tokens, tokens)
     weight = torch.randn(said.shape)
-    (message.rows(speaker.vocabulary) * weight).sum().backward()
+    (message.distributions(speaker.vocabulary) * weight).sum().backward()
     (said * weight).sum().backward()
     for (name, ours), theirs in zip(speaker.named_parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(
@@ -41,8 +41,8 @@ def test_threads_change_nothing(world):
     def gradients(threads):
         torch.set_num_threads(threads)
         try:
-            message = speak(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
-            loss = message.rows(speaker.vocabulary).square().sum()
+            message = generate(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
+            loss = message.distributions(speaker.vocabulary).square().sum()
             return torch.autograd.grad(loss, list(speaker.parameters()))
         finally:
             torch.set_num_threads(1)
@@ -55,7 +55,7 @@ def test_regions_that_are_not_there_have_no_share(world):
     speaker, batch = world
     speaker.eval()
     batch.region_mask[:, 1:] = False
-    before = speak(speaker, batch, StraightThrough(1), torch.Generator().manual_seed(1))
+    before = generate(speaker, batch, StraightThrough(1), torch.Generator().manual_seed(1))
     batch.regions[:, 1:] = 1e4
-    after = speak(speaker, batch, StraightThrough(1), torch.Generator().manual_seed(1))
-    torch.testing.assert_close(before.rows(speaker.vocabulary), after.rows(speaker.vocabulary))
+    after = generate(speaker, batch, StraightThrough(1), torch.Generator().manual_seed(1))
+    torch.testing.assert_close(before.distributions(speaker.vocabulary), after.distributions(speaker.vocabulary))

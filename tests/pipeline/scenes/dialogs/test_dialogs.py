@@ -9,64 +9,74 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pipeline.runtime.seal import SEAL
-from pipeline.scenes.captions import Claim, Description, describe
-from pipeline.scenes.dialogs import answerer, write
-from pipeline.scenes.dialogs.answerer import GUESSED, HEDGED, Person, Question, meaning, relevance, replies
-from pipeline.scenes.dialogs.candidates import OPTIONS, Others
-from pipeline.scenes.dialogs.questioner import ROUNDS, Round, converse
-from pipeline.scenes.dialogs.words import HEDGES
-from pipeline.scenes.dialogs.write import FILES, write_dialogs
-from pipeline.scenes.facts import Scene, Thing, stream
-from pipeline.scenes.write import draw, sample_scene
+from pipeline.runtime.checksums import SEAL
+from pipeline.scenes.dialogs import answerer, write_dialogs
+from pipeline.scenes.dialogs.answerer import (
+    GUESSED,
+    HEDGED,
+    AnswererStyle,
+    SceneQuestion,
+    relevance,
+    replies,
+    true_answers,
+)
+from pipeline.scenes.dialogs.candidate_answers import OPTIONS, CandidatePool
+from pipeline.scenes.dialogs.dialog_words import HEDGES
+from pipeline.scenes.dialogs.questioner import ROUNDS, DialogRound, generate_dialog
+from pipeline.scenes.dialogs.write_dialogs import FILES, write_scene_dialogs
+from pipeline.scenes.scene_captions import SceneCaption, SceneClaim, describe_scene
+from pipeline.scenes.scene_facts import Scene, Thing, stream
+from pipeline.scenes.write_scenes import draw_scenes, sample_scene
 
 DOG = Thing(
     "dog", "brown", "spotted", "small", 1, "running", "ground", "left", ((0.1, 0.5, 0.3, 0.7),), (0.1, 0.5, 0.3, 0.7)
 )
 GIRLS = Thing("girl", "gray", "plain", "large", 2, "standing", "ground", "right", (), (0.5, 0.5, 0.9, 0.9))
 SCENE = Scene("park", "sunny", "day", 0.45, 0.45, {"trees": 0.5}, (DOG, GIRLS))
-CAPTION = Description("A dog in the park.", (Claim("category", "dog", 0), Claim("setting", "park")))
-CURT, WORDY = Person(0, "yep", "nope", True, True, 0.0), Person(2, "yes", "no", False, False, 0.0)
+CAPTION = SceneCaption("A dog in the park.", (SceneClaim("category", "dog", 0), SceneClaim("setting", "park")))
+CURT, WORDY = AnswererStyle(0, "yep", "nope", True, True, 0.0), AnswererStyle(2, "yes", "no", False, False, 0.0)
 
 
 @pytest.fixture(scope="module")
-def talks() -> list[tuple[Scene, list[Round]]]:
+def talks() -> list[tuple[Scene, list[DialogRound]]]:
     """Scenes and a dialog about each, which begins with the scene's first caption."""
     scenes = [sample_scene(3, 8 * i) for i in range(300)]
-    return [(scene, converse(scene, describe(scene, 3, 8 * i)[0], 3, 8 * i)) for i, scene in enumerate(scenes)]
+    return [
+        (scene, generate_dialog(scene, describe_scene(scene, 3, 8 * i)[0], 3, 8 * i)) for i, scene in enumerate(scenes)
+    ]
 
 
 @pytest.fixture(scope="module")
-def pool(talks) -> Others:
-    return Others(rounds for _, rounds in talks)
+def pool(talks) -> CandidatePool:
+    return CandidatePool(rounds for _, rounds in talks)
 
 
 @pytest.mark.parametrize(
     ("question", "true", "false"),
     [
         (
-            Question("colour", "", 0),
+            SceneQuestion("colour", "", 0),
             {"brown", "it is brown", "brown with spots"},
             {"black", "it is black", "brown with stripes"},
         ),
-        (Question("colour", "", 1), {"gray", "grey", "they are wearing grey"}, {"it is gray", "white"}),
-        (Question("is_colour", "", 0, "brown"), {"yes", "yep it is", "it is brown"}, {"no", "no brown"}),
-        (Question("is_colour", "", 0, "black"), {"no", "nope brown", "it is brown"}, {"yes", "it is black"}),
-        (Question("count", "", 1), {"2", "two", "i see 2"}, {"3", "one"}),
-        (Question("pose", "", 0), {"running", "it is just running"}, {"sitting"}),
-        (Question("side", "", 0), {"left", "on the left"}, {"right", "middle"}),
-        (Question("size", "", 1), {"large", "pretty big"}, {"small", "medium"}),
-        (Question("pattern", "", 0, "striped"), {"no", "no spots", "just spots"}, {"yes", "i see stripes"}),
-        (Question("near", "", 0), {"2 girls", "two girls in gray dresses"}, {"nothing", "a girl"}),
-        (Question("exist", "", -1, "cat"), {"no", "no cats"}, {"yes", "yes a cat"}),
-        (Question("exist_kind", "", -1, "children"), {"yes", "yes two girls", "there are 2 girls"}, {"no"}),
-        (Question("total", "", -1, "people"), {"2", "there are two"}, {"none", "1"}),
-        (Question("else", "", -1, "", "none", (1,)), {"yes", "yes 2 girls"}, {"no", "yes a dog"}),
-        (Question("else", ""), {"no", "that's all"}, {"yes"}),
-        (Question("scenery", "", -1, "trees"), {"yes", "i see some"}, {"no"}),
-        (Question("is_weather", "", -1, "rainy"), {"no", "it is sunny"}, {"yes"}),
-        (Question("light", ""), {"day", "daytime"}, {"night"}),
-        (Question("setting", ""), {"in the park", "a park"}, {"on the beach"}),
+        (SceneQuestion("colour", "", 1), {"gray", "grey", "they are wearing grey"}, {"it is gray", "white"}),
+        (SceneQuestion("is_colour", "", 0, "brown"), {"yes", "yep it is", "it is brown"}, {"no", "no brown"}),
+        (SceneQuestion("is_colour", "", 0, "black"), {"no", "nope brown", "it is brown"}, {"yes", "it is black"}),
+        (SceneQuestion("count", "", 1), {"2", "two", "i see 2"}, {"3", "one"}),
+        (SceneQuestion("pose", "", 0), {"running", "it is just running"}, {"sitting"}),
+        (SceneQuestion("side", "", 0), {"left", "on the left"}, {"right", "middle"}),
+        (SceneQuestion("size", "", 1), {"large", "pretty big"}, {"small", "medium"}),
+        (SceneQuestion("pattern", "", 0, "striped"), {"no", "no spots", "just spots"}, {"yes", "i see stripes"}),
+        (SceneQuestion("near", "", 0), {"2 girls", "two girls in gray dresses"}, {"nothing", "a girl"}),
+        (SceneQuestion("exist", "", -1, "cat"), {"no", "no cats"}, {"yes", "yes a cat"}),
+        (SceneQuestion("exist_kind", "", -1, "children"), {"yes", "yes two girls", "there are 2 girls"}, {"no"}),
+        (SceneQuestion("total", "", -1, "people"), {"2", "there are two"}, {"none", "1"}),
+        (SceneQuestion("else", "", -1, "", "none", (1,)), {"yes", "yes 2 girls"}, {"no", "yes a dog"}),
+        (SceneQuestion("else", ""), {"no", "that's all"}, {"yes"}),
+        (SceneQuestion("scenery", "", -1, "trees"), {"yes", "i see some"}, {"no"}),
+        (SceneQuestion("is_weather", "", -1, "rainy"), {"no", "it is sunny"}, {"yes"}),
+        (SceneQuestion("light", ""), {"day", "daytime"}, {"night"}),
+        (SceneQuestion("setting", ""), {"in the park", "a park"}, {"on the beach"}),
     ],
 )
 def test_an_answer_is_relevant_if_it_is_true(question, true, false):
@@ -77,24 +87,31 @@ def test_an_answer_is_relevant_if_it_is_true(question, true, false):
 
 
 def test_where_nobody_can_know_hedges_are_right_and_guesses_less_so():
-    found = relevance(SCENE, Question("age", "how old is she", 1))
+    found = relevance(SCENE, SceneQuestion("age", "how old is she", 1))
     assert found["can't tell"] == 1.0
     assert found["maybe 10"] == GUESSED
     assert "brown" not in found
 
 
 def test_a_person_keeps_to_their_own_words():
-    asked = Question("is_colour", "is it brown", 0, "brown")
-    curt, wordy = (dict(replies(meaning(SCENE, asked, p.digits, p.grey), p)) for p in (CURT, WORDY))
+    asked = SceneQuestion("is_colour", "is it brown", 0, "brown")
+    curt, wordy = (dict(replies(true_answers(SCENE, asked, p.digits, p.grey), p)) for p in (CURT, WORDY))
     assert max(curt, key=curt.__getitem__) == "yep"
     assert wordy["it is brown"] == pytest.approx(0.60 / 2)
     assert wordy["yes"] == 0.06
     assert sum(curt.values()) == pytest.approx(1)
-    assert {text for text, _ in replies(meaning(SCENE, Question("count", "", 1), True), CURT)} >= {"2", "there are 2"}
+    assert {text for text, _ in replies(true_answers(SCENE, SceneQuestion("count", "", 1), True), CURT)} >= {
+        "2",
+        "there are 2",
+    }
 
 
 def test_a_dialog_depends_on_seed_and_image_alone():
-    assert converse(SCENE, CAPTION, 1, 5) == converse(SCENE, CAPTION, 1, 5) != converse(SCENE, CAPTION, 1, 6)
+    assert (
+        generate_dialog(SCENE, CAPTION, 1, 5)
+        == generate_dialog(SCENE, CAPTION, 1, 5)
+        != generate_dialog(SCENE, CAPTION, 1, 6)
+    )
 
 
 def test_every_answer_is_relevant_and_nothing_is_asked_twice(talks):
@@ -120,7 +137,7 @@ def test_a_pronoun_means_what_was_asked_about_last(talks):
 
 
 def test_the_questions_of_a_caption_are_about_what_it_names():
-    first = [converse(SCENE, CAPTION, 1, i)[0].question for i in range(40)]
+    first = [generate_dialog(SCENE, CAPTION, 1, i)[0].question for i in range(40)]
     assert {question.of for question in first} == {-1, 0}  # nobody has named the girls
     assert all(question.kind not in ("setting", "is_setting") for question in first)  # the caption tells
 
@@ -146,13 +163,13 @@ def test_plausible_candidates_answer_similar_questions(pool):
 
 def test_too_few_answers_are_refused():
     with pytest.raises(ValueError, match="different answers are too few"):
-        Others([[Round(Question("count", "how many"), "2")]])
+        CandidatePool([[DialogRound(SceneQuestion("count", "how many"), "2")]])
 
 
 def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.scenes.dialogs.write.OTHERS", 120)
-    drawn = [(scene, describe(scene, 3, i)) for i in range(6) for scene in [sample_scene(3, i)]]
-    found = write_dialogs(tmp_path, drawn, ["test", "test", "val", "train", "train", "train"], 3)
+    monkeypatch.setattr("pipeline.scenes.dialogs.write_dialogs.OTHERS", 120)
+    drawn = [(scene, describe_scene(scene, 3, i)) for i in range(6) for scene in [sample_scene(3, i)]]
+    found = write_scene_dialogs(tmp_path, drawn, ["test", "test", "val", "train", "train", "train"], 3)
     assert found["dialogs"] == 6
     names = {f"{what}_{split}.json" for what in ("dialogs", "relevance") for split in ("train", "val", "test")}
     assert {path.name for path in tmp_path.iterdir()} == set(FILES) == names
@@ -168,15 +185,15 @@ def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
             assert entry["gt_relevance"][said["gt_index"]] > 0
             texts = [test["data"]["answers"][i] for i in said["answer_options"]]
             assert entry["gt_relevance"] == [entry["answers"].get(text, 0.0) for text in texts]
-    write_dialogs(tmp_path / "fewer", drawn[:3], ["test", "test", "val"], 3)  # an image's do not depend on others
+    write_scene_dialogs(tmp_path / "fewer", drawn[:3], ["test", "test", "val"], 3)  # an image's do not depend on others
     again = json.loads((tmp_path / "fewer" / "dialogs_test.json").read_text())
     assert again["data"]["dialogs"] == test["data"]["dialogs"]
 
 
 def test_dialogs_move_nothing_of_the_images_and_captions(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.scenes.dialogs.write.OTHERS", 150)
+    monkeypatch.setattr("pipeline.scenes.dialogs.write_dialogs.OTHERS", 150)
     for name in ("with", "without"):
-        draw(tmp_path / name, images=24, size=32, val=8, test=8, seed=3, workers=1, dialogs=name == "with")
+        draw_scenes(tmp_path / name, images=24, size=32, val=8, test=8, seed=3, workers=1, dialogs=name == "with")
     files = {path.relative_to(tmp_path / "without") for path in (tmp_path / "without").rglob("*") if path.is_file()}
     assert len(files) > 24
     for file in (file for file in files if file.name != SEAL):
@@ -188,12 +205,14 @@ def test_all_kinds_of_questions_can_be_answered(talks):
     asked = {question.kind for _, rounds in talks[:200] for question, _ in rounds}
     assert len(asked) > 25
     with pytest.raises(ValueError, match="unheard"):
-        answerer.meaning(SCENE, Question("unheard", ""))
+        answerer.true_answers(SCENE, SceneQuestion("unheard", ""))
 
 
-def pool_of(*questions: tuple[str, int]) -> Others:
+def pool_of(*questions: tuple[str, int]) -> CandidatePool:
     """The pool of these questions, each with so many different answers."""
-    return Others([Round(Question("count", text), f"{text} {i}") for i in range(number)] for text, number in questions)
+    return CandidatePool(
+        [DialogRound(SceneQuestion("count", text), f"{text} {i}") for i in range(number)] for text, number in questions
+    )
 
 
 def test_a_pool_needs_a_hundred_answers_beside_the_thirty_popular_ones():
@@ -204,7 +223,9 @@ def test_a_pool_needs_a_hundred_answers_beside_the_thirty_popular_ones():
 
 def test_the_thirty_most_frequent_answers_are_candidates_of_every_question():
     answers = [f"rare {i}" for i in range(200)] + [f"frequent {i}" for i in range(30) for _ in range(2 + i % 3)]
-    pool = Others([[Round(Question("count", f"question {i}"), text)] for i, text in enumerate(answers)])
+    pool = CandidatePool(
+        [[DialogRound(SceneQuestion("count", f"question {i}"), text)] for i, text in enumerate(answers)]
+    )
     for question in ("question 3", "what"):
         options, _ = pool.candidates(question, "a truth", np.random.default_rng(2))
         assert {f"frequent {i}" for i in range(30)} <= set(options)
@@ -222,7 +243,7 @@ def test_the_vector_of_a_question_by_hand():
 
 
 def test_things_nearby_are_named_without_their_colour_first():
-    meant = meaning(SCENE, Question("near", "", 0), digits=True, grey=True)
+    meant = true_answers(SCENE, SceneQuestion("near", "", 0), digits=True, grey=True)
     assert (meant.short, meant.longer) == ("2 girls", ("2 girls in grey dresses",))
     assert meant.whole == ("i see 2 girls", "i see 2 girls in grey dresses")
 
@@ -230,7 +251,7 @@ def test_things_nearby_are_named_without_their_colour_first():
 def test_nobody_asks_whether_there_is_what_the_caption_names(talks):
     asked = 0
     for i, (scene, rounds) in enumerate(talks[:200]):
-        caption = describe(scene, 3, 8 * i)[0]
+        caption = describe_scene(scene, 3, 8 * i)[0]
         named = {scene.things[n].category for claim in caption.claims for n in (claim.of, claim.to) if n >= 0}
         for question, _ in rounds:
             if question.kind == "exist":
@@ -246,12 +267,14 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
         seeds.add(seed)
         return stream(seed, index, what)
 
-    monkeypatch.setattr(write, "OTHERS", 120)
-    monkeypatch.setattr(write, "stream", stream_of)
-    drawn = [(scene, describe(scene, 3, 0)) for scene in [sample_scene(3, 0)]]
-    write_dialogs(tmp_path, drawn, ["test"], 3)
+    monkeypatch.setattr(write_dialogs, "OTHERS", 120)
+    monkeypatch.setattr(write_dialogs, "stream", stream_of)
+    drawn = [(scene, describe_scene(scene, 3, 0)) for scene in [sample_scene(3, 0)]]
+    write_scene_dialogs(tmp_path, drawn, ["test"], 3)
     assert seeds == {3}
-    pool = {answer for i in range(0, 8 * 120, 8) for _, answer in write._about(3, write.ELSEWHERE + i)[1]}
+    pool = {
+        answer for i in range(0, 8 * 120, 8) for _, answer in write_dialogs._about(3, write_dialogs.ELSEWHERE + i)[1]
+    }
     held = json.loads((tmp_path / "dialogs_test.json").read_text())["data"]
     for said in held["dialogs"][0]["dialog"]:
         options = {held["answers"][i] for i in said["answer_options"]}
@@ -260,7 +283,7 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("digits", "number"), [(True, "2"), (False, "two")])
 def test_a_total_is_given_in_one_person_s_numbers(digits, number):
-    meant = meaning(SCENE, Question("total", "", -1, "people"), digits=digits, grey=True)
+    meant = true_answers(SCENE, SceneQuestion("total", "", -1, "people"), digits=digits, grey=True)
     assert (meant.short, meant.longer) == (number, (f"i see {number}", f"just {number}"))
 
 
@@ -282,9 +305,11 @@ def test_similar_questions_are_the_nearest_by_the_rarities_of_their_words():
 
 
 def test_fifty_candidates_are_plausible():
-    rare = [[Round(Question("count", "how many"), f"plausible {i}")] for i in range(100)]
-    popular = [[Round(Question("count", "what"), f"popular {i}")] * 3 for i in range(30)]
-    pool = Others([*rare, *popular, *([Round(Question("count", "who"), f"other {i}")] for i in range(2000))])
+    rare = [[DialogRound(SceneQuestion("count", "how many"), f"plausible {i}")] for i in range(100)]
+    popular = [[DialogRound(SceneQuestion("count", "what"), f"popular {i}")] * 3 for i in range(30)]
+    pool = CandidatePool(
+        [*rare, *popular, *([DialogRound(SceneQuestion("count", "who"), f"other {i}")] for i in range(2000))]
+    )
     options, _ = pool.candidates("how many", "a truth", np.random.default_rng(1))
     assert 50 <= sum(text.startswith("plausible") for text in options) <= 55  # few of the random ones are
     assert sum(text.startswith("popular") for text in options) == 30
@@ -293,6 +318,6 @@ def test_fifty_candidates_are_plausible():
 def test_what_an_answer_names_is_asked_about_later(talks):
     learned = 0
     for i, (scene, rounds) in enumerate(talks[:60]):
-        named = {thing for claim in describe(scene, 3, 8 * i)[0].claims for thing in (claim.of, claim.to)}
+        named = {thing for claim in describe_scene(scene, 3, 8 * i)[0].claims for thing in (claim.of, claim.to)}
         learned += any(question.of >= 0 and question.of not in named for question, _ in rounds)
     assert learned > 10

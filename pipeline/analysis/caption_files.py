@@ -1,0 +1,84 @@
+"""Readers of the captions of test images: rows of the Parquet files that evaluations write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.analysis.results import Point, Results, Run
+from pipeline.errors import UserError, reason
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+AS_CONTROL = ("reader", "as_control")
+
+
+def with_control_overlap(results: Results, control: str) -> Results:
+    """Return `results` with the share of each run's test captions that equal the control's, at `AS_CONTROL`.
+
+    The control's run has the same seed. A run has no share if the control lacks that seed or the same images. No run
+    has one if the control has several settings.
+    """
+    points = results.of(control)
+    of_seed = {run.settings.get("seed"): run for run in points[0].runs} if len(points) == 1 else {}
+    compared = [run for run in results.runs if run.method != control and run.settings.get("seed") in of_seed]
+    said = read_captions([*of_seed.values(), *compared], None, ["caption"])
+    by_control = dict(zip(of_seed, said, strict=False))
+    shares: dict[tuple[Any, ...], float] = {}
+    for run, mine in zip(compared, said[len(of_seed) :], strict=True):
+        theirs = by_control[run.settings.get("seed")]
+        if mine and mine.keys() == theirs.keys():
+            equal = sum(row["caption"] == theirs[image]["caption"] for image, row in mine.items())
+            shares[run.place] = equal / len(mine)
+
+    def known(run: Run) -> Run:
+        share = shares.get(run.place)
+        return run if share is None else replace(run, numbers={**run.numbers, ("test", *AS_CONTROL): share})
+
+    return replace(results, points=tuple(Point(tuple(map(known, point.runs))) for point in results.points))
+
+
+def read_texts(run: Run, images: Sequence[int]) -> list[str]:
+    """Return the captions of `run` for these test images, in their order. Raises UserError if one is missing."""
+    (said,) = read_captions([run], images, ["caption"])
+    missing = next((image for image in images if image not in said), None)
+    if missing is not None:
+        raise UserError(f"{run.captions}: no caption of image {missing} by {run.method}; run its evaluation again.")
+    return [said[image]["caption"] for image in images]
+
+
+def read_captions(
+    runs: Sequence[Run], images: Sequence[int] | None, columns: Sequence[str]
+) -> list[dict[int, dict[str, Any]]]:
+    """Return each run's captions rows of these test images (None: all), by image; each file is read once."""
+    found: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
+    for path in dict.fromkeys(run.captions for run in runs):
+        filters: list[Any] = [("split", "==", "test")]
+        filters += [] if images is None else [("image", "in", list(images))]
+        here = [run for run in runs if run.captions == path]
+        if here[0].cell is not None:
+            filters += [("method", "in", [run.speaker for run in here]), ("cell", "in", [run.cell for run in here])]
+        for row in read_rows(path, ["method", "cell", "image", *columns], filters).to_pylist():
+            found.setdefault((path, row.get("method"), row.get("cell")), {})[row["image"]] = row
+    return [found.get(run.place, {}) for run in runs]
+
+
+def read_rows(path: Path, columns: Sequence[str], filters: list[Any]) -> pa.Table:
+    """Return the rows of a Parquet file that pass `filters`, with the existing ones of `columns`.
+
+    Raises UserError if the file is missing or cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        present = set(pq.read_schema(path).names)
+        kept = [name for name in columns if name in present]
+        return pq.read_table(path, columns=kept, filters=filters, page_checksum_verification=True)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; run the stage that writes it (dvc repro) first.") from None
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise UserError(f"{path}: cannot be read ({reason(error)}); delete it and run its stage again.") from None

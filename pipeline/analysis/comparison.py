@@ -1,0 +1,289 @@
+"""Comparison of methods on their curves: at equal CIDEr, at equal recall and along ρ, with intervals and p-values."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipeline.analysis.bootstrap import RECALLS, Resamples, interval, resample
+from pipeline.analysis.judge_titles import Keys, recall_keys
+from pipeline.analysis.levels import cider_levels, highest_shared, score_levels, span
+from pipeline.analysis.results import CIDER, LANGUAGE, Point, Results
+from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.analysis.tradeoff import SAME, Curve, curves, mixture
+
+REFERENCE = "psst_multinomial"
+SHORT_OFTEN = 0.05  # share of the resamples
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Number read from a curve."""
+
+    value: float
+    interval: tuple[float, float] | None = None  # central 95 % over resamples of the test images
+    by_seed: Mapping[object, float] = field(default_factory=dict)  # only seeds whose own curves reach the value
+
+    @property
+    def spread(self) -> float | None:
+        """Return the standard deviation over the seeds of `by_seed`; None with fewer than two."""
+        return statistics.stdev(self.by_seed.values()) if len(self.by_seed) > 1 else None
+
+    @property
+    def seeds(self) -> int:
+        return len(self.by_seed)
+
+
+@dataclass(frozen=True)
+class CurveReading:
+    """Curve at a level; if it does not reach the level, it has no nearest setting and no estimate."""
+
+    curve: Curve
+    span: tuple[float, float] | None  # the lowest and highest value that the curve has
+    nearest: Point | None = None  # the measured setting with the largest weight
+    estimates: Mapping[Keys, Estimate] = field(default_factory=dict)
+    resampled: Mapping[Keys, np.ndarray] = field(default_factory=dict, compare=False)  # (resamples,) each
+    short: float = 0.0  # share of the resamples in which the curve ends before the level; they use its end
+    above: bool = False  # the whole curve is above the level: estimates are lower bounds, of its lowest setting
+
+
+@dataclass(frozen=True)
+class CurveDifference:
+    """Method's number minus the reference's, over the same resamples."""
+
+    value: float
+    interval: tuple[float, float]
+    p: float  # two-sided, Holm-adjusted over the differences at this level
+    bound: str = (
+        ""  # ≥ or ≤ if one of the two numbers is a lower bound: the difference is at least, or at most, `value`
+    )
+
+    @property
+    def clear(self) -> bool:
+        """Return whether the interval lies on one side of 0."""
+        return self.interval[0] > 0 or self.interval[1] < 0
+
+
+@dataclass(frozen=True)
+class ComparisonSlice:
+    """Curves at the same value `level` of `fixed`: CIDEr, or the score in % by the first judge."""
+
+    fixed: str
+    level: float
+    readings: tuple[CurveReading, ...]
+    rule: str = ""  # reason for this level, in words
+    reference: Curve | None = None
+    differences: Mapping[str, Mapping[str, CurveDifference]] = field(default_factory=dict)  # curve's label → judge
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Comparison of all methods."""
+
+    results: Results
+    at_cider: tuple[ComparisonSlice, ...]
+    at_score: tuple[ComparisonSlice, ...]
+    along_rho: tuple[ComparisonSlice, ...]  # per method: its curve of each ρ, at the highest CIDEr that all reach
+    control: str | None  # levels are shares of this method's CIDEr in every resample; None: levels are constants
+    samples: Resamples
+
+    @property
+    def resamples(self) -> int:
+        return self.samples.count
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.samples.notes
+
+
+def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
+    """Read every curve of `results` on the test split at the configured levels or at levels that most curves reach.
+
+    Reads the captions files for the intervals. Raises UserError if one is missing.
+    """
+    lines, samples, control = curves(results), resample(results), results.of(settings.control)
+    judged = [recall_keys(judge, name) for judge in results.judges for name in dict.fromkeys((results.score, *RECALLS))]
+    traded = results.by(results.first.name)
+
+    def at_cider(
+        lines: Sequence[Curve], cider: float, rule: str = "", reference: Curve | None = None
+    ) -> ComparisonSlice:
+        moving = _moving(cider, control, samples)
+        readings = tuple(read_curve(line, CIDER, traded, cider, judged, samples, moving) for line in lines)
+        return ComparisonSlice("CIDEr", cider, readings, rule, reference, _differences(results, readings, reference))
+
+    def at_score(level: float) -> ComparisonSlice:
+        readings = tuple(read_curve(line, traded, CIDER, level, language, samples) for line in lines)
+        return ComparisonSlice(results.score, level, readings, score_rule)
+
+    reference = _reference(results, lines, settings)
+    ciders, cider_rule = cider_levels(results, lines, settings, reference)
+    scores, score_rule = score_levels(results, lines, settings)
+    language = [("language", name) for name in LANGUAGE]
+    return Comparison(
+        results,
+        at_cider=tuple(at_cider(lines, cider, cider_rule, reference) for cider in ciders),
+        at_score=tuple(at_score(level) for level in scores),
+        along_rho=tuple(at_cider(*along) for method in results.methods for along in _along_rho(method, lines)),
+        control=settings.control if _moving(1.0, control, samples) is not None else None,
+        samples=samples,
+    )
+
+
+def read_curve(
+    curve: Curve,
+    fixed: Keys,
+    traded: Keys,
+    at: float,
+    wanted: Sequence[Keys],
+    samples: Resamples,
+    moving: np.ndarray | None = None,
+) -> CurveReading:
+    """Read the numbers `wanted` where the curve has the value `at` of `fixed`, which it trades for `traded`.
+
+    `moving` (resamples,) is the value of `at` in every resample, if it was measured on the same images.
+    """
+    ends = span(curve, fixed)
+    points = [p for p in curve.points if p.mean("test", *fixed) is not None and p.mean("test", *traded) is not None]
+    if not points:
+        return CurveReading(curve, ends)
+    weights, reached = mixture(_means(points, fixed), _means(points, traded), at)
+    if not reached:
+        return CurveReading(curve, ends)
+    per_seed = _per_seed(points, fixed, traded, at)
+    x, y = samples.mean(points, *fixed), samples.mean(points, *traded)
+    mixed, short = None, 0.0
+    if x is not None and y is not None:
+        mixed, enough = mixture(x, y, at if moving is None else moving)
+        short = float(1 - enough.mean())
+    estimates, drawn = {}, {}
+    for keys in wanted:
+        value = _weighted(points, weights, keys)
+        if value is None:
+            continue
+        numbers = samples.mean(points, *keys)
+        if mixed is not None and numbers is not None:
+            drawn[keys] = (mixed * numbers).sum(-1)
+        seeds = {seed: each for seed, at in per_seed.items() if (each := _weighted(*at, keys)) is not None}
+        estimates[keys] = Estimate(value, interval(drawn[keys]) if keys in drawn else None, seeds)
+    above = ends is not None and at < ends[0] - SAME * abs(ends[0])
+    return CurveReading(curve, ends, points[int(weights.argmax())], estimates, drawn, short, above)
+
+
+def holm_adjust(p: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for multiple tests (Holm 1979), which bounds the family-wise error rate."""
+    adjusted, largest = [0.0] * len(p), 0.0
+    for rank, n in enumerate(sorted(range(len(p)), key=lambda n: p[n])):
+        largest = max(largest, min(1.0, (len(p) - rank) * p[n]))
+        adjusted[n] = largest
+    return adjusted
+
+
+def _differences(
+    results: Results, readings: Sequence[CurveReading], reference: Curve | None
+) -> dict[str, dict[str, CurveDifference]]:
+    """Return each reading's score minus the reference's, by curve label and judge; inconclusive ones are left out."""
+    base = next((reading for reading in readings if reading.curve is reference), None)
+    found: list[tuple[str, str, float, np.ndarray, str]] = []
+    for reading in readings:
+        for judge in results.judges:
+            keys = results.by(judge)
+            if base and reading is not base and keys in reading.resampled and keys in base.resampled:
+                value = reading.estimates[keys].value - base.estimates[keys].value
+                if (bound := bound_of(value, reading.above, base.above)) is not None:
+                    drawn = reading.resampled[keys] - base.resampled[keys]
+                    found.append((reading.curve.label, judge, value, drawn, bound))
+    adjusted = holm_adjust([_two_sided(value, drawn) for _, _, value, drawn, _ in found])
+    differences: dict[str, dict[str, CurveDifference]] = {}
+    for (label, judge, value, drawn, bound), p in zip(found, adjusted, strict=True):
+        differences.setdefault(label, {})[judge] = CurveDifference(value, interval(drawn), p, bound)
+    return differences
+
+
+def bound_of(value: float, above: bool, base_above: bool) -> str | None:
+    """Return the bound of a difference of numbers that may be lower bounds: "" (exact), ≥, ≤, or None (inconclusive).
+
+    `above` and `base_above` mark the first and the second number as lower bounds. At least −3 is inconclusive, and so
+    is at most +3.
+    """
+    if not above and not base_above:
+        return ""
+    if above and not base_above and value > 0:
+        return "≥"
+    return "≤" if base_above and not above and value < 0 else None
+
+
+def _two_sided(value: float, drawn: np.ndarray) -> float:
+    """Return the p-value of a normal distribution with the resamples' standard deviation.
+
+    A proportion of a thousand resamples would be too coarse for Holm's adjustment.
+    """
+    deviation = float(drawn.std(ddof=1))
+    if deviation < 1e-9:
+        return 1.0 if abs(value) < 1e-9 else 0.0
+    return math.erfc(abs(value) / deviation / math.sqrt(2))
+
+
+def _reference(results: Results, lines: Sequence[Curve], settings: ReportSettings) -> Curve | None:
+    """Return the curve with the selected setting of PSST, else of the first method other than the control."""
+    others = dict.fromkeys(run.method for run in results.runs if run.frozen is None)
+    methods = [method for method in others if method not in (settings.control, "pretrained")]
+    method = REFERENCE if REFERENCE in methods else next(iter(methods), "")
+    own_lines = [line for line in lines if line.method == method]
+    chosen = {choice.method: choice.point for choice in choose_all(results, settings)}.get(method)
+    return next((line for line in own_lines if chosen in line.points), next(iter(own_lines), None))
+
+
+def _along_rho(method: str, lines: Sequence[Curve]) -> Iterator[tuple[list[Curve], float]]:
+    """Yield the method's curves by ρ, and the highest CIDEr that all reach.
+
+    Yields nothing if ρ has a single value or if other settings vary as well.
+    """
+    along = [line for line in lines if line.method == method and isinstance(line.settings.get("rho"), int | float)]
+    rest = {tuple(sorted((k, str(v)) for k, v in line.settings.items() if k != "rho")) for line in along}
+    spans = [found for line in along if (found := span(line, CIDER)) is not None]
+    if len(along) > 1 and len(rest) == 1 and len(spans) == len(along) and (cider := highest_shared(spans)) is not None:
+        yield sorted(along, key=lambda line: line.settings["rho"]), cider
+
+
+def _moving(cider: float, control: Sequence[Point], samples: Resamples) -> np.ndarray | None:
+    """Return the value of `cider`, as a share of the control's CIDEr, in every resample; None without a control.
+
+    Some images are easier to describe for every method. A resample with many of them shifts all curves. A fixed value
+    would then be read at another place of each curve, or beyond its end.
+    """
+    measured = [(value, point) for point in control if (value := point.mean("test", *CIDER)) is not None]
+    if not measured:
+        return None
+    value, best = max(measured, key=lambda found: found[0])
+    drawn = samples.mean([best], *CIDER)
+    return None if drawn is None or value <= 0 else cider / value * drawn[:, 0]
+
+
+def _means(points: Sequence[Point], keys: Keys) -> np.ndarray:
+    return np.array([point.mean("test", *keys) for point in points], dtype=np.float64)
+
+
+def _weighted(points: Sequence[Point], weights: np.ndarray, keys: Keys) -> float | None:
+    """Return the weighted mean of `keys`; None if a setting with a positive weight lacks the number."""
+    terms = [(w, p.mean("test", *keys)) for w, p in zip(weights.tolist(), points, strict=True) if w > 0]
+    return None if any(v is None for _, v in terms) else math.fsum(w * v for w, v in terms if v is not None)
+
+
+def _per_seed(
+    points: Sequence[Point], fixed: Keys, traded: Keys, at: float
+) -> dict[object, tuple[list[Point], np.ndarray]]:
+    """Return points and weights of each seed whose curve contains `at`, else of seeds whose curve is above it."""
+    found: dict[bool, dict[object, tuple[list[Point], np.ndarray]]] = {True: {}, False: {}}
+    runs = [run for point in points for run in point.runs]
+    for seed in dict.fromkeys(run.settings.get("seed") for run in runs):
+        alone = [Point((run,)) for run in runs if run.settings.get("seed") == seed]
+        values = _means(alone, fixed)
+        weights, reached = mixture(values, _means(alone, traded), at)
+        if reached:
+            found[bool(values.min() * (1 - SAME) <= at)][seed] = alone, weights
+    return found[True] or found[False]

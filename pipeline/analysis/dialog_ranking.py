@@ -1,0 +1,133 @@
+"""Rankings of dialogs' candidate answers, and the differences between rankers with intervals over dialogs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from pipeline.analysis.bootstrap import draw_resamples, interval
+from pipeline.analysis.caption_files import read_rows
+from pipeline.analysis.judge_titles import Keys
+from pipeline.analysis.results import Point, Results, Run
+from pipeline.analysis.selection import Choice
+
+OF_METHODS = ("own", "told_apart")  # judges that differ between methods
+SEED = re.compile(r"(.+)_(\d+)")  # d_mle_2 is d_mle with another seed
+
+
+@dataclass(frozen=True)
+class Ranker:
+    """Generator, discriminator or prior: a point with the metrics of its ranking, one run per seed."""
+
+    name: str
+    point: Point
+    columns: tuple[str, ...]  # each run's column of the human answers' ranks in its captions file
+
+    def reciprocals(self) -> list[np.ndarray | None]:
+        """Return the `reciprocal_ranks` of each seed."""
+        return [reciprocal_ranks(*each) for each in zip(self.point.runs, self.columns, strict=True)]
+
+
+@dataclass(frozen=True)
+class MrrDifference:
+    """Difference in MRR, averaged over seeds; `low` and `high` bound the central 95 % over resampled dialogs."""
+
+    value: float
+    low: float
+    high: float
+    by_seed: tuple[float, ...]
+
+    @property
+    def verdict(self) -> Literal["holds", "fails", "open"]:
+        """Return "holds" or "fails" if the interval and all seeds, at least two, lie on one side of 0; else "open"."""
+        if len(self.by_seed) > 1 and self.low > 0 and min(self.by_seed) > 0:
+            return "holds"
+        return "fails" if len(self.by_seed) > 1 and self.high < 0 and max(self.by_seed) < 0 else "open"
+
+
+def generators(choices: Iterable[Choice]) -> dict[str, Ranker]:
+    """Return the selected setting of each method, by name."""
+    points = [choice.point for choice in choices if choice.point]
+    return {point.method: Ranker(point.method, point, ("rank",) * len(point.runs)) for point in points}
+
+
+def discriminators(results: Results, choices: Sequence[Choice]) -> dict[str, Ranker]:
+    """Return all judges and other rankers of the evaluations, priors included, then the adversarial discriminators.
+
+    Rankers whose names differ only in a final number are seeds of one ranker. Adversarial discriminators are named
+    after their methods.
+    """
+    found: dict[str, list[tuple[Run, str]]] = {}
+    held: dict[str, tuple[Run, Keys]] = {}
+    for run in results.runs:
+        for keys in run.numbers:
+            if keys[1] in ("judges", "beside") and keys[2] not in OF_METHODS:
+                held.setdefault(keys[2], (run, (keys[1], keys[2])))
+    for name, (run, place) in held.items():
+        numbered = SEED.fullmatch(name)
+        base = numbered[1] if numbered and numbered[1] in held else name
+        found.setdefault(base, []).append((_ranking(run, place, base), f"rank_{name}"))
+    for choice in choices:
+        if choice.point and choice.method.startswith("gan"):
+            runs = [_ranking(run, ("judges", "own"), adversary(choice.method)) for run in choice.point.runs]
+            found[adversary(choice.method)] = [(run, "rank_own") for run in runs]
+    return {
+        name: Ranker(name, Point(tuple(run for run, _ in seeds)), tuple(column for _, column in seeds))
+        for name, seeds in found.items()
+    }
+
+
+def adversary(method: str) -> str:
+    """Return the name of the discriminator that was trained against the method's generator."""
+    return f"{method}'s D"
+
+
+def _ranking(run: Run, place: Keys, name: str) -> Run:
+    """Return `run` as a run of the ranker at `place` of its numbers; it keeps its captions file."""
+    numbers = {(k[0], *k[1 + len(place) :]): v for k, v in run.numbers.items() if k[1 : 1 + len(place)] == place}
+    return replace(run, method=name, beside=run.speaker, settings={}, numbers=numbers)
+
+
+def reciprocal_ranks(run: Run, column: str = "rank") -> np.ndarray | None:
+    """Return the mean of 1 / rank over the rounds of each test dialog, (D,); None if the file lacks the column."""
+    wanted = [("split", "==", "test")]
+    if run.cell is not None:
+        wanted += [("method", "==", run.speaker), ("cell", "==", run.cell)]
+    table = read_rows(run.captions, ["image", "round", column], wanted)
+    if not {"image", "round", column} <= set(table.column_names):
+        return None
+    images, rounds, found = (np.array(table[name].to_pylist(), float) for name in ("image", "round", column))
+    if not np.isfinite(found).all():
+        return None
+    order = np.lexsort((rounds, images))
+    return (1 / found[order]).reshape(-1, int(rounds.max())).mean(1)
+
+
+def mrr_difference(mine: Sequence[np.ndarray | None], theirs: Sequence[np.ndarray | None]) -> MrrDifference | None:
+    """Return the MRR difference of dialogs (D,) over several seeds; a single seed is paired with all of the other's.
+
+    None if values are missing, or if the numbers of dialogs or seeds differ.
+    """
+    first, second = [x for x in mine if x is not None], [x for x in theirs if x is not None]
+    if not first or not second or len({len(x) for x in (*first, *second)}) != 1:
+        return None
+    seeds = max(len(first), len(second))
+    first, second = (each * seeds if len(each) == 1 else each for each in (first, second))
+    if len(first) != len(second):
+        return None
+    gain = np.mean(first, 0) - np.mean(second, 0)
+    drawn = draw_resamples(len(gain))
+    low, high = interval(drawn @ gain / len(gain))
+    each = tuple(float((one - other).mean()) for one, other in zip(first, second, strict=True))
+    return MrrDifference(float(gain.mean()), low, high, each)
+
+
+def known_difference(known: Mapping[str, Ranker], mine: str, theirs: str) -> MrrDifference | None:
+    """Return the MRR of `mine` minus that of `theirs`; None if one is unknown."""
+    if not {mine, theirs} <= known.keys():
+        return None
+    return mrr_difference(known[mine].reciprocals(), known[theirs].reciprocals())

@@ -1,0 +1,58 @@
+"""Names and titles of the judges. The evaluations determine which judges exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+OWN, ADAPTED, BEFORE = "own", "adapted", "before"  # the judges that the report treats separately
+TEXT = "text_to_image"
+NEAR = "neighbourhood"  # the hard gallery: images similar to the target
+NEAREST, SECOND = "R@1 near", "R@10"  # scores that compare methods: in the hard gallery, and in the whole split
+
+Keys = tuple[str, ...]  # the path to a number in a split of metrics.json
+
+
+@dataclass(frozen=True)
+class JudgeTitle:
+    """Name, title and description of a judge."""
+
+    name: str
+    title: str
+    words: str
+
+
+KNOWN = (
+    JudgeTitle(OWN, "Own listener", "the method's own listener"),
+    JudgeTitle(
+        ADAPTED,
+        "Adapted listener",
+        "the listener before joint training, after learning on this speaker's captions while it stays frozen",
+    ),
+    JudgeTitle(BEFORE, "Listener before", "the listener before joint training"),
+    JudgeTitle("judge", "Independent judge", "an independent judge"),
+    JudgeTitle("symbolic", "Symbolic judge", "a judge without eyes, which holds what captions claim against the facts"),
+)
+
+
+def judge_title(name: str) -> JudgeTitle:
+    """Return the judge of that name; an unknown judge has its name as its title."""
+    return next((judge for judge in KNOWN if judge.name == name), JudgeTitle(name, name, name))
+
+
+def ordered_judges(lists: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
+    """Return all judges of several evaluations by name, in the order of the evaluation with the most judges."""
+    longest_first = sorted(map(list, lists), key=len, reverse=True)
+    return {name: judge_title(name) for names in longest_first for name in names}
+
+
+def recall_keys(judge: str, score: str = SECOND, *where: str) -> Keys:
+    """Return the path to a recall by the judge, from text to image or in the direction or gallery `where`."""
+    recall, _, near = score.partition(" ")
+    return "judges", judge, *(where or (("galleries", NEAR) if near else (TEXT,))), recall
+
+
+def human_recall_keys(judge: str, score: str = SECOND) -> Keys:
+    """Return the path to a recall of human captions by the judge."""
+    judges, name, *rest = recall_keys(judge, score)
+    return judges, name, "human", *rest

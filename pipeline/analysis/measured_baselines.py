@@ -1,0 +1,102 @@
+"""Baseline captions without training, evaluated beside a method's, and the methods that do not exceed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pipeline.analysis.bootstrap import RECALLS, Resamples, interval
+from pipeline.analysis.comparison import Comparison, CurveReading, Estimate
+from pipeline.analysis.judge_titles import NEAREST, TEXT, Keys, recall_keys
+from pipeline.analysis.results import CIDER, Point, Results, Run
+from pipeline.analysis.tradeoff import Curve
+
+TEMPLATE, PEOPLE = "template", "human"
+EXPLAINED = {
+    PEOPLE: "people's captions, of which the best counts where an image looks for them; own and adapted: {method}'s",
+    TEMPLATE: "the captions of {method} with place, and night, sunset or rain, read from the features by a linear map",
+    "oracle": "a sentence written from the facts",
+    "random": "people's captions of other images",
+}
+
+
+@dataclass(frozen=True)
+class MeasuredBaseline:
+    """Metrics of baseline captions that were evaluated beside those of the point `beside`."""
+
+    name: str
+    beside: Point
+    point: Point
+
+
+def measured_baselines(results: Results) -> list[MeasuredBaseline]:
+    """Return all measured baselines, in the order of `EXPLAINED`.
+
+    Human captions are listed beside each method that has other baselines; if none has, beside the first method.
+    """
+    beside = [(point, names) for point in results.points if (names := _names(point))]
+    if not beside:
+        beside = [(point, set()) for point in results.points[:1] if any(_numbers(point.runs[0], PEOPLE))]
+    found = [
+        MeasuredBaseline(name, point, Point(tuple(_run(run, name) for run in point.runs)))
+        for point, names in beside
+        for name in (PEOPLE, *names)
+    ]
+    return sorted(found, key=lambda baseline: list(EXPLAINED).index(baseline.name))
+
+
+def with_baseline_curves(comparison: Comparison) -> list[CurveReading]:
+    """Return every baseline as a curve reading at its own CIDEr, with its recalls by every judge."""
+    found, results = [], comparison.results
+    wanted = [recall_keys(j, score) for j in results.judges for score in dict.fromkeys((results.score, *RECALLS))]
+    for each in measured_baselines(results):
+        estimates = {}
+        for keys in wanted:
+            if (value := each.point.mean("test", *keys)) is not None:
+                drawn = comparison.samples.mean([each.point], *keys)
+                seeds = {run.settings.get("seed"): run.value("test", *keys) or 0.0 for run in each.point.runs}
+                estimates[keys] = Estimate(value, None if drawn is None else interval(drawn[:, 0]), seeds)
+        cider = each.point.mean("test", *CIDER)
+        label = each.name if cider is None else f"{each.name} ({cider:.3f})"
+        found.append(CurveReading(Curve(label, each.name, {}, (each.point,)), None, each.point, estimates))
+    return found
+
+
+def not_above_template(
+    results: Results, points: Sequence[Point], template: MeasuredBaseline, samples: Resamples
+) -> dict[str, list[str]]:
+    """Return for each judge the methods of `points` whose R@1 in the hard gallery is not clearly above the template's.
+
+    Clearly above: the 95 % interval of the paired difference, over resamples of the test images, is above 0. Seeds are
+    averaged. A method without ranks is left out.
+    """
+    found: dict[str, list[str]] = {}
+    for judge in results.judges:
+        for point in points:
+            both = samples.mean((point, template.point), *recall_keys(judge, NEAREST))
+            if both is not None and interval(both[:, 0] - both[:, 1])[0] <= 0:
+                found.setdefault(judge, []).append(point.method)
+    return found
+
+
+def _names(point: Point) -> set[str]:
+    return {keys[2] for run in point.runs for keys in run.numbers if keys[1] == "baselines" and not run.frozen}
+
+
+def _run(run: Run, name: str) -> Run:
+    """Return the baseline as a run of its own; of the method's settings it keeps only the seed, which affects it."""
+    settings = {key: value for key, value in run.settings.items() if key == "seed"}
+    return replace(run, method=name, beside=run.method, settings=settings, numbers=dict(_numbers(run, name)))
+
+
+def _numbers(run: Run, name: str) -> Iterator[tuple[Keys, float]]:
+    """Yield the run's numbers of that baseline, at the paths where a method has its own."""
+    for keys, value in run.numbers.items():
+        split, *below = keys
+        if name != PEOPLE:
+            if below[:2] == ["baselines", name]:
+                yield (split, *below[2:]), value
+        elif below[0] == "human_faithfulness":
+            yield (split, "faithfulness", *below[1:]), value
+        elif below[0] == "judges" and below[2] == "human" and below[3] in (TEXT, "image_to_text", "galleries"):
+            yield (split, *below[:2], *below[3:]), value

@@ -1,0 +1,143 @@
+"""Claims that one method has a higher recall or CIDEr than another, each checked against the results of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.analysis.bootstrap import interval
+from pipeline.analysis.comparison import Comparison, CurveReading, bound_of
+from pipeline.analysis.judge_titles import Keys, recall_keys
+from pipeline.analysis.measured_baselines import measured_baselines
+from pipeline.analysis.results import CIDER, Point
+from pipeline.analysis.selection import Choice
+
+
+class MethodClaim(BaseModel):
+    """Claim that the method `more` has a higher recall than `than` on the data sets or profiles `data`.
+
+    `than` may also be a baseline captioner without training. `at` is each method's setting selected on validation, or
+    the first level of equal CIDEr or equal recall. `score` None: the score that the results compare methods by. Without
+    a `judge` the claim is about CIDEr.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    says: str
+    data: str | tuple[str, ...]
+    more: str
+    than: str
+    judge: str | None = None
+    at: Literal["chosen λ", "equal CIDEr", "equal recall"] = "equal CIDEr"
+    score: Literal["R@1 near", "R@1", "R@5", "R@10"] | None = None
+
+    def applies_to(self, name: str | None) -> bool:
+        """Return whether the claim is about the data set or profile `name`."""
+        return name in ((self.data,) if isinstance(self.data, str) else self.data)
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """Result of a claim: the difference in points, its 95 % interval over test images, and each seed's difference."""
+
+    claim: MethodClaim
+    at: str  # for example "CIDEr 0.821" or "chosen λ"
+    value: float | None = None
+    interval: tuple[float, float] | None = None
+    by_seed: Mapping[object, float] = field(default_factory=dict)
+    bound: str = ""  # ≥ or ≤: the difference is at least or at most `value`
+    reason: str = ""  # why there is no value
+
+    @property
+    def verdict(self) -> str:
+        """Return "holds" or "fails" if the interval and all seeds, at least two, lie on one side of 0; else "open".
+
+        A bound in the other direction (≤ for holds, ≥ for fails) also gives "open".
+        """
+        if self.value is None or self.interval is None:
+            return "open"
+        low, high = self.interval
+        seeds = list(self.by_seed.values())
+        if len(seeds) > 1 and low > 0 and min(seeds) > 0 and self.bound != "≤":
+            return "holds"
+        return "fails" if len(seeds) > 1 and high < 0 and max(seeds) < 0 and self.bound != "≥" else "open"
+
+
+def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Choice]) -> ClaimResult:
+    """Check the claim against the results; a missing number leaves the claim open and becomes its `reason`."""
+    results = comparison.results
+    keys = recall_keys(claim.judge, claim.score or results.score) if claim.judge else CIDER
+    if claim.at == "chosen λ":
+        points = {choice.method: choice.point for choice in choices if choice.point}
+        points |= {baseline.name: baseline.point for baseline in measured_baselines(results)}
+        lacking = [name for name in (claim.more, claim.than) if name not in points]
+        if lacking:
+            return ClaimResult(claim, claim.at, reason=f"{lacking[0]} was not measured")
+        return _at_points(claim, points[claim.more], points[claim.than], keys, comparison)
+    slices = comparison.at_cider if claim.at == "equal CIDEr" else comparison.at_score
+    if not slices:
+        return ClaimResult(claim, claim.at, reason=f"no {claim.at}")
+    slice_ = slices[0]
+    chosen = {id(choice.point) for choice in choices if choice.point}
+    readings = {r.curve.method: r for r in slice_.readings}
+    readings |= {r.curve.method: r for r in slice_.readings if any(id(point) in chosen for point in r.curve.points)}
+    natural = claim.at == "equal CIDEr"
+    at = f"CIDEr {slice_.level:.3f}" if natural else f"{slice_.fixed} {slice_.level:g}% by {results.first.name}"
+    lacking = [name for name in (claim.more, claim.than) if name not in readings or not readings[name].nearest]
+    if lacking:
+        return ClaimResult(claim, at, reason=f"{lacking[0]} has no such {'CIDEr' if natural else slice_.fixed}")
+    return _at_level(claim, at, readings[claim.more], readings[claim.than], keys)
+
+
+def _at_points(claim: MethodClaim, one: Point, other: Point, keys: Keys, comparison: Comparison) -> ClaimResult:
+    values = [_by_seed(point, keys) for point in (one, other)]
+    if not all(values):
+        return ClaimResult(claim, claim.at, reason=_unmeasured(claim))
+    both = comparison.samples.mean((one, other), *keys)
+    drawn = None if both is None else both[:, 0] - both[:, 1]
+    means = [fmean(each.values()) for each in values]
+    return _found(claim, claim.at, means[0] - means[1], drawn, values, "")
+
+
+def _at_level(claim: MethodClaim, at: str, one: CurveReading, other: CurveReading, keys: Keys) -> ClaimResult:
+    if keys not in one.estimates or keys not in other.estimates:
+        return ClaimResult(claim, at, reason=_unmeasured(claim))
+    value = one.estimates[keys].value - other.estimates[keys].value
+    if (bound := bound_of(value, one.above, other.above)) is None:
+        return ClaimResult(claim, at, reason="a lower bound leaves open which is higher")
+    known = keys in one.resampled and keys in other.resampled
+    drawn = one.resampled[keys] - other.resampled[keys] if known else None
+    return _found(claim, at, value, drawn, [each.estimates[keys].by_seed for each in (one, other)], bound)
+
+
+def _found(
+    claim: MethodClaim,
+    at: str,
+    value: float,
+    drawn: np.ndarray | None,
+    values: Sequence[Mapping[object, float]],
+    bound: str,
+) -> ClaimResult:
+    """Return a result with paired seeds; a method with a single seed is paired with every seed of the other."""
+    one, other = values
+    if len(other) == 1:
+        other = dict.fromkeys(one, *other.values())
+    elif len(one) == 1:
+        one = dict.fromkeys(other, *one.values())
+    paired = {seed: one[seed] - other[seed] for seed in one if seed in other}
+    return ClaimResult(claim, at, value, None if drawn is None else interval(drawn), paired, bound)
+
+
+def _unmeasured(claim: MethodClaim) -> str:
+    return f"not judged by {claim.judge}" if claim.judge else "no CIDEr"
+
+
+def _by_seed(point: Point, keys: Keys) -> dict[object, float]:
+    values = {run.settings.get("seed"): run.value("test", *keys) for run in point.runs}
+    known = {seed: value for seed, value in values.items() if value is not None}
+    return known if len(known) == len(values) else {}

@@ -1,0 +1,67 @@
+"""Corrupted human captions, the negatives of a grammar discriminator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from pipeline.channels.hard import Choose, HardChannel
+from pipeline.random import BatchRandom
+from pipeline.types import Batch, TokenChoice
+
+WAYS = 5
+MOST = 3  # maximum length of a repeated or removed span, in words
+
+
+@dataclass(frozen=True)
+class CorruptedCaptions(HardChannel):
+    """The batch's human captions, each with one random corruption (Cho et al. 2022); no speaker takes part.
+
+    A span is repeated or removed, a word of another caption is inserted, two words are swapped, or all are shuffled.
+    Where the corruption changes nothing, the first word is repeated.
+    """
+
+    rng_name = "Broken"
+    rng_options = ()
+    requires_grad = False
+    dropout = False
+    samples = 1
+    width = 1
+
+    def captions(self, batch: Batch, rng: Generator) -> Tensor:
+        """Return corrupted captions (B, T), padded or cut to the length of the batch's captions."""
+        drawn = BatchRandom(batch, rng).like(torch.empty(len(batch), 3 + batch.captions.shape[1], device=batch.device))
+        whole = [[word for word in row if word] for row in batch.captions.tolist()]
+        broken = torch.zeros_like(batch.captions)
+        for place, (words, numbers) in enumerate(zip(whole, drawn.tolist(), strict=True)):
+            said = _broken(words, whole[place - 1], numbers)[: broken.shape[1]]
+            said = said if said != words else (words[:1] + words)[: broken.shape[1]]
+            broken[place, : len(said)] = torch.tensor(said, dtype=broken.dtype)
+        return broken
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
+        said = self.captions(batch, rng)
+        return lambda t, logits, rows: TokenChoice(said[rows, t])
+
+
+def _broken(words: list[int], other: list[int], numbers: Sequence[float]) -> list[int]:
+    """Corrupt `words` by uniform `numbers`: the kind of corruption, a position, a length or target, an order."""
+    way, place, more, *order = numbers
+    at, end = int(place * len(words)), len(words)
+    stop = min(end, at + 1 + int(more * MOST))
+    match int(way * WAYS):
+        case 0:
+            return words[:stop] + words[at:]
+        case 1:
+            return words[:at] + words[stop:]
+        case 2:
+            return words[:at] + other[int(more * len(other)) :][:1] + words[at:]
+        case 3:
+            said, to = list(words), int(more * end)
+            said[at : at + 1], said[to : to + 1] = said[to : to + 1], said[at : at + 1]
+            return said
+        case _:
+            return [word for _, word in sorted(zip(order, words, strict=False))]

@@ -1,0 +1,119 @@
+"""Channels that emit given tokens: teacher forcing, and captions with a forced prefix and drawn tokens after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from pipeline.channels.hard import Choose, HardChannel, sample_tokens
+from pipeline.channels.scheduled_sampling import ScheduledSampling
+from pipeline.channels.streams import NamedStream
+from pipeline.random import BatchRandom
+from pipeline.types import Batch, TokenChoice
+
+
+@dataclass(frozen=True)
+class Forced(HardChannel):
+    """Teacher forcing: the channel emits the batch's human captions, whatever the speaker's logits.
+
+    With `requires_grad=False`, only the tokens are needed and the speaker is not run.
+    """
+
+    scheduled: ScheduledSampling | None = None
+    requires_grad: bool = True
+    rng_options = ("scheduled", ("learns", "requires_grad"))
+    samples = 1
+    width = 1
+    dropout = True
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
+        share = 0.0 if self.scheduled is None else self.scheduled.share(batch.epoch)
+        numbers = BatchRandom(batch, rng)
+
+        def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
+            index = batch.captions[rows, t]
+            if share == 0:
+                return TokenChoice(index)
+            own = numbers.like(logits[:, 0], rows) < share
+            return TokenChoice(
+                index, next_input=torch.where(own, sample_tokens(logits, numbers.like(logits[:, :1], rows)), index)
+            )
+
+        return step
+
+
+@dataclass(frozen=True)
+class PrefixSchedule(NamedStream):
+    """The number of forced tokens: `start` at first, `by` fewer after each `every` epochs, at least 0."""
+
+    start: int
+    every: int = 1
+    by: int = 4
+    rng_name = "Annealed"
+    rng_options = ("start", "every", "by")
+
+    def words(self, epoch: int) -> int:
+        return max(0, self.start - self.by * (epoch // self.every))
+
+
+def _begun(given: Tensor, lengths: Tensor, sure: int, numbers: BatchRandom, width: int) -> Choose:
+    """Force the first `lengths` (N,) tokens of `given` (N, T), then draw; the first `sure` steps draw for no row."""
+
+    def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
+        if t < sure:
+            return TokenChoice(given[rows, t], forced=True)
+        drawn = sample_tokens(logits, numbers.like(logits[:, :1], rows, width))
+        if t >= given.shape[1]:
+            return TokenChoice(drawn)
+        return TokenChoice(torch.where(t < lengths[rows], given[rows, t], drawn))
+
+    return step
+
+
+@dataclass(frozen=True)
+class ForcedPrefix(HardChannel):
+    """A forced prefix of the batch's human captions, of the epoch's length in `words`, then drawn tokens (MIXER)."""
+
+    words: PrefixSchedule
+    rng_name = "Prompted"
+    rng_options = ("words",)
+    samples = 1
+    width = 1
+    requires_grad = True
+    dropout = True
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
+        given = min(self.words.words(batch.epoch), batch.captions.shape[1])
+        lengths = torch.full_like(batch.images, given)
+        return _begun(batch.captions, lengths, given, BatchRandom(batch, rng), self.width)
+
+
+@dataclass(frozen=True)
+class PrefixRollouts(HardChannel):
+    """Continuations of the batch's captions: `each` for every prefix of 1 … `places` tokens.
+
+    A prefix that contains the caption's EOS is not continued: its row is an empty caption.
+    """
+
+    each: int
+    places: int
+    rng_name = "Continued"
+    rng_options = ("each", "places")
+    requires_grad = False
+    dropout = True
+
+    @property
+    def samples(self) -> int:
+        return self.each * self.places
+
+    @property
+    def width(self) -> int:
+        return self.samples
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
+        given = batch.captions.repeat_interleave(self.width, 0)
+        place = torch.arange(self.places, device=batch.device).repeat_interleave(self.each).repeat(len(batch))
+        ended = given.gather(1, place.unsqueeze(1)) == 0
+        return _begun(given.masked_fill(ended, 0), place + 1, 1, BatchRandom(batch, rng), self.width)

@@ -1,0 +1,46 @@
+"""RELAX in any method: a learned control variate for each score-function term on sampled captions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipeline.channels.hard import Multinomial
+from pipeline.composition.method import CRITIC, SPEAKER, Method, Term
+from pipeline.errors import UserError
+from pipeline.estimators.relax import RelaxEstimator
+from pipeline.estimators.surrogate import ScoreFunction
+from pipeline.models.critic import ControlVariate, ControlVariates
+
+
+def with_relax(method: Method) -> Method:
+    """Add a control variate to each such term of `method`; the controls are trained whenever the speaker is.
+
+    Return `method` itself where it has no such term. Raises UserError where the method has a critic already.
+    """
+    names = [term.name for term in method.terms if _controllable(term)]
+    if not names:
+        return method
+    if "critic" in method.agents:
+        raise UserError("train.objective.control: relax: this method has a learned baseline; set control to none")
+    speaker = method.speaker
+    assert speaker is not None
+    controls = ControlVariates(names, speaker.hidden, speaker.vocabulary + 1, speaker.hidden)
+    terms = []
+    for term in method.terms:
+        if term.name in names:
+            assert isinstance(term.estimator, ScoreFunction)
+            teaches = None if term.updates is None else term.updates | CRITIC
+            control = controls[term.name]
+            assert isinstance(control, ControlVariate)
+            term = replace(term, estimator=RelaxEstimator(term.estimator, control), updates=teaches)
+        terms.append(term)
+    order = tuple(learners | CRITIC if learners & SPEAKER else learners for learners in method.schedule.order)
+    agents = {**method.agents, "critic": controls}
+    return replace(method, agents=agents, terms=tuple(terms), schedule=replace(method.schedule, order=order))
+
+
+def _controllable(term: Term) -> bool:
+    estimator = term.estimator
+    if not isinstance(estimator, ScoreFunction) or not isinstance(estimator.channel, Multinomial):
+        return False
+    return estimator == ScoreFunction(estimator.channel, estimator.baseline, estimator.reduction)

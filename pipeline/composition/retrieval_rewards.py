@@ -1,0 +1,98 @@
+"""Parts that methods with a fixed retriever's reward share (Chaffin, Kijak, Claveau 2024)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pipeline.channels.corrupted import CorruptedCaptions
+from pipeline.channels.hard import Greedy
+from pipeline.channels.search import SearchTrajectory
+from pipeline.channels.teacher_forcing import Forced
+from pipeline.composition.method import DISCRIMINATOR, GRAMMAR, SPEAKER, Method, Term, UpdateSchedule
+from pipeline.estimators.discrimination import BinaryDiscrimination
+from pipeline.estimators.surrogate import ScoreFunction, Weighting
+from pipeline.models.caption_classifier import CaptionClassifier
+from pipeline.models.decoder import Decoder
+from pipeline.models.listener import Listener
+from pipeline.models.retriever import Retriever
+from pipeline.protocols import Channel
+from pipeline.scores.contrastive import Combine, ContrastiveScore, Directions
+from pipeline.scores.human_likeness import HumanLogOdds, HumanProbability
+
+
+@dataclass(frozen=True)
+class RewardModels:
+    """The retriever, two heads on its vectors, and the search channel that generates the rewarded captions."""
+
+    retriever: Retriever
+    discriminator: CaptionClassifier
+    grammar: CaptionClassifier
+    search: Channel
+    rate: float  # the discriminator's learning rate
+    judge: Retriever | None = None  # validates only; it rewards nothing
+
+    @property
+    def validation_judge(self) -> dict[str, Retriever]:
+        """Retrievers whose recall is validated during training, by metric prefix."""
+        return {"rewarded": self.retriever} | ({"judged": self.judge} if self.judge else {})
+
+    @property
+    def searched(self) -> SearchTrajectory:
+        """The searched captions as a trajectory with log-probabilities."""
+        return SearchTrajectory(self.search)
+
+    @property
+    def human(self) -> HumanProbability:
+        """The regularisation reward P_D."""
+        return HumanProbability(self.retriever, self.discriminator)
+
+    def contrastive(
+        self,
+        directions: Directions,
+        combine: Combine,
+        clamp: float | None,
+        retriever: Retriever | Listener | None = None,
+    ) -> ContrastiveScore:
+        """Build Eq. 2 over the batch's searched, greedy and human captions; `retriever` overrides `self.retriever`."""
+        captions = (self.search, Greedy(), Forced(requires_grad=False))
+        return ContrastiveScore(
+            retriever or self.retriever, captions, self.retriever.temperature, directions, combine, clamp
+        )
+
+
+def pretrain_heads(rewards: RewardModels, speaker: Decoder) -> Method:
+    """Build the pretraining of both heads, which separate human captions from the speaker's and from corrupted ones."""
+    agents = {"speaker": speaker, "discriminator": rewards.discriminator, "grammar": rewards.grammar}
+    odds = HumanLogOdds(rewards.retriever, rewards.discriminator), HumanLogOdds(rewards.retriever, rewards.grammar)
+    terms = (
+        Term("discriminator", 1.0, odds[0], BinaryDiscrimination(rewards.search), DISCRIMINATOR),
+        Term("grammar", 1.0, odds[1], BinaryDiscrimination(CorruptedCaptions()), GRAMMAR),
+    )
+    return Method(agents, terms, UpdateSchedule((DISCRIMINATOR | GRAMMAR,)))
+
+
+def reward_trajectories(
+    contrastive: ContrastiveScore, rewards: RewardModels, alpha: float, *along: Channel, weighting: Weighting = "word"
+) -> tuple[Term, ...]:
+    """Build α · r_bicont + (1 − α) · P_D by score functions over captions through each channel of `along` (Eq. 3)."""
+    terms = []
+    for channel in along:
+        learned, of = ScoreFunction(channel, weighting=weighting), "_of_human" if isinstance(channel, Forced) else ""
+        terms.append(Term(f"discriminability{of}", alpha, contrastive, learned, SPEAKER))
+        terms.append(Term(f"naturalness{of}", 1 - alpha, rewards.human, learned, SPEAKER))
+    return tuple(term for term in terms if term.weight)
+
+
+def with_discriminator(method: Method, rewards: RewardModels, channel: Channel) -> Method:
+    """Add to `method` a discriminator of captions through `channel`, updated at the beginning of every step."""
+    odds = HumanLogOdds(rewards.retriever, rewards.discriminator)
+    telling = Term("discriminator", 1.0, odds, BinaryDiscrimination(channel), DISCRIMINATOR)
+    order = tuple(learners | DISCRIMINATOR for learners in method.schedule.order)
+    return replace(
+        method,
+        agents={**method.agents, "discriminator": rewards.discriminator},
+        terms=(telling, *method.terms),
+        schedule=replace(method.schedule, order=order, early=DISCRIMINATOR),
+        rates={**method.rates, "discriminator": rewards.rate},
+        validation_judge=rewards.validation_judge,
+    )

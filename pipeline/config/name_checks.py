@@ -1,0 +1,50 @@
+"""Names of params.yaml that become paths and parts of commands, checked before DVC or Snakemake inserts them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.reading import read_mapping, show_value
+from pipeline.errors import UserError
+
+NAME = r"[A-Za-z][A-Za-z0-9_]*"
+SECTIONS = ("draw", "features", "pretrain", "methods", "sweep.grid")  # their keys name stages, folders and cells
+
+
+def read_checked_names(path: Path = Path("params.yaml")) -> dict[str, Any]:
+    """Read a parameter file, and check that its names are letters, digits and underscores; else raises UserError.
+
+    Nothing else is checked here: `pipeline.config.load.load` checks the rest in every stage.
+    """
+    params = read_mapping(path)
+    for place, name in _names(params):
+        if not isinstance(name, str) or not re.fullmatch(NAME, name):
+            wanted = "names are of letters, digits and underscores, a letter first"
+            raise UserError(f"{path}: {place}: {show_value(name)} is not allowed: {wanted}")
+    prepare = params.get("prepare")
+    root = prepare.get("root") if isinstance(prepare, Mapping) else None
+    if isinstance(root, str) and "://" in root:
+        raise UserError(f"{path}: prepare.root: {show_value(root)} is an address; it is to be a folder of this machine")
+    return params
+
+
+def _names(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for place in SECTIONS:
+        section: Any = params
+        for key in place.split("."):
+            section = section.get(key) if isinstance(section, Mapping) else None
+        if section is None:
+            continue
+        if not isinstance(section, Mapping):
+            raise UserError(f"params.yaml: {place}: must be a mapping of names, and is {show_value(section)}")
+        for name, block in section.items():
+            yield place, name
+            for key in ("features", "speaker", "from", "method"):
+                if isinstance(block, Mapping) and block.get(key) is not None:
+                    yield f"{place}.{name}.{key}", block[key]
+            for grid in block if isinstance(block, list) else [block]:
+                if place == "sweep.grid" and isinstance(grid, Mapping):
+                    yield from ((f"{place}.{name}", option) for option in grid)

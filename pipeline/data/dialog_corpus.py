@@ -1,0 +1,36 @@
+"""Dialogs about images, as annotated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Dialogs:
+    """M dialogs of R rounds with O candidate answers: one about each image of a corpus, in its order."""
+
+    captions: tuple[Words, ...]  # (M,)
+    questions: tuple[Words, ...]  # distinct questions
+    answers: tuple[Words, ...]  # distinct answers
+    question: np.ndarray  # (M, R) int32: indices into `questions`
+    options: np.ndarray  # (M, R, O) int32: indices into `answers`
+    truth: np.ndarray  # (M, R) int32: the option that is the human answer
+    relevance: np.ndarray | None = None  # (M, R, O) float32: relevance of each option, NaN where not annotated
+    kinds: np.ndarray | None = None  # (M, R) text: the kind of question
+    refers: np.ndarray | None = None  # (M, R) text: the reference in the question: name, pronoun, ellipsis or none
+    # drawn dialogs: by (dialog, round), answer → relevance
+    right: Mapping[tuple[int, int], Mapping[str, float]] | None = None
+
+    def texts(self, counted: Sequence[bool]) -> Iterator[Words]:
+        """Yield captions, questions and human answers of the dialogs `counted` (M,), as often as they occur."""
+        human = np.take_along_axis(self.options, self.truth[..., None].astype(np.int64), 2)[..., 0]
+        for i in np.flatnonzero(counted):
+            yield self.captions[i]
+            for question, answer in zip(self.question[i], human[i], strict=True):
+                yield self.questions[question]
+                yield self.answers[answer]

@@ -1,0 +1,164 @@
+"""A tokenizer's tokens as a vocabulary, for pretrained captioners."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Ge, Lt
+from pydantic import Field
+
+from pipeline.errors import UserError
+from pipeline.runtime.records import Record, parse_json, read_bytes, read_record
+from pipeline.vocabulary import EOS, Vocabulary
+
+TOKENIZER, WORDS = "tokenizer.json", "vocabulary.json"
+AGAIN = "run the prepare stage again, or export the model again"
+LARGEST = 24 * 2**20  # bytes of either file
+MOST_WORDS = 2**20
+MOST_PARTS, LONGEST_REPLACEMENT, LONGEST_PATTERN = 64, 4, 500  # limits of a tokenizer: parts in a list; characters
+
+
+@dataclass(frozen=True)
+class TokenizerVocabulary(Vocabulary):
+    """Tokens as words, in the tokenizer's order, without its special tokens. UNK is last if the tokenizer has one."""
+
+    numbers: tuple[int, ...]  # (V,): the tokenizer's own ids
+    has_unknown: bool
+    tokenizer: Any = field(compare=False, repr=False)  # a Tokenizer of the library tokenizers
+    reads_text: ClassVar[bool] = True
+
+    @classmethod
+    def fetch(cls, name: str, out: Path, captions: Iterable[str], most: int) -> TokenizerVocabulary:
+        """Load the tokenizer `name` from the hub or a folder, and write its files into the folder `out`.
+
+        Of a tokenizer with more than `most` tokens, only those that occur in the texts `captions` are kept. Raises
+        UserError if these are too many, or for a tokenizer that the library tokenizers does not implement.
+        """
+        from pipeline.runtime.hub_loading import load_pretrained  # here: it imports PyTorch, which takes a second
+
+        found = load_pretrained("AutoTokenizer", name)
+        if not hasattr(found, "backend_tokenizer"):
+            raise UserError(f"{name}: has no {TOKENIZER}, only a tokenizer that is not of the library tokenizers")
+        out.mkdir(parents=True, exist_ok=True)
+        found.save_pretrained(out)
+        tokenizer, special = _plain(out / TOKENIZER), set(found.all_special_ids)
+        ends = {found.eos_token_id, found.bos_token_id, found.pad_token_id, found.sep_token_id, found.cls_token_id}
+        unknown = found.unk_token_id if found.unk_token_id not in ends else None
+        numbers = [number for number in sorted(tokenizer.get_vocab().values()) if number not in special]
+        if len(numbers) + 1 > most:
+            texts = tokenizer.encode_batch(list(captions), add_special_tokens=False)
+            numbers = sorted({number for text in texts for number in text.ids} - special)
+            if len(numbers) + 1 > most:
+                raise UserError(f"{name}: the captions have {len(numbers)} different tokens, and {most} are possible")
+        numbers += [] if unknown is None else [unknown]
+        words = tuple(tokenizer.id_to_token(number) for number in numbers)
+        return cls(words, tuple(numbers), unknown is not None, tokenizer)
+
+    @classmethod
+    def read(cls, folder: Path) -> TokenizerVocabulary:
+        """Read the files of `fetch` and `dump` in `folder`. Raises UserError where they do not fit together."""
+        made, tokenizer = _words(folder), _plain(folder / TOKENIZER)
+        if made.numbers is None or len(made.numbers) != len(made.words):
+            raise UserError(f"{folder / WORDS}: must have as many numbers as words; {AGAIN}")
+        if max(made.numbers) >= tokenizer.get_vocab_size():
+            raise UserError(f"{folder / WORDS}: the number {max(made.numbers)} is of no token of {TOKENIZER}; {AGAIN}")
+        return cls(tuple(made.words), tuple(made.numbers), made.has_unknown, tokenizer)
+
+    def dump(self) -> str:
+        made = {"words": self.words, "numbers": self.numbers, "has_unknown": self.has_unknown}
+        return json.dumps(made, ensure_ascii=False) + "\n"
+
+    @property
+    def unk(self) -> int:
+        """Return the id of UNK; −1 for a tokenizer without unknown words."""
+        return len(self.words) if self.has_unknown else -1
+
+    @cached_property
+    def _ids(self) -> dict[int, int]:
+        return {number: i + 1 for i, number in enumerate(self.numbers)}
+
+    def encode(self, words: Sequence[str]) -> list[int]:
+        """Return ids of the tokens of a text, given as its `words`.
+
+        Other tokens become UNK, or are left out without UNK.
+        """
+        found = self.tokenizer.encode(" ".join(words), add_special_tokens=False).ids
+        ids = (self._ids.get(number, self.unk) for number in found)
+        return [number for number in ids if number > 0]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Return the text up to the first EOS, with tokens joined to words as the tokenizer does."""
+        said = [self.numbers[token - 1] for token in takewhile(lambda token: token != EOS, tokens)]
+        return " ".join(self.tokenizer.decode(said, skip_special_tokens=False).split())
+
+
+Word = Annotated[str, Field(max_length=500)]
+
+
+class VocabularyFile(Record):
+    """The content of `vocabulary.json`: words in order of their ids, and, of a tokenizer, the tokenizer's own ids."""
+
+    words: Annotated[list[Word], Field(min_length=1, max_length=MOST_WORDS, fail_fast=True)]
+    numbers: Annotated[list[Annotated[int, Ge(0), Lt(2**31)]], Field(min_length=1, fail_fast=True)] | None = None
+    has_unknown: bool = False
+
+
+def load_vocabulary(folder: Path) -> Vocabulary:
+    """Read the vocabulary of a prepared `folder`: counted words, or a tokenizer's tokens."""
+    if not (folder / WORDS).exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / WORDS))
+    made = _words(folder)
+    return Vocabulary(tuple(made.words)) if made.numbers is None else TokenizerVocabulary.read(folder)
+
+
+def _words(folder: Path) -> VocabularyFile:
+    return read_record(folder / WORDS, VocabularyFile, AGAIN, LARGEST)
+
+
+def _plain(path: Path) -> Any:
+    """Read the tokenizer of a file, without truncation and padding. Raises UserError for one that cannot be read."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise UserError(f"{path}: is read by the library tokenizers: pip install 'saywhich[hub]'") from None
+    content = read_bytes(path, AGAIN, LARGEST)
+    _check_parts(parse_json(content, str(path), AGAIN), path)
+    try:
+        tokenizer = Tokenizer.from_buffer(content)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+    except BaseException as error:  # the library's error for unreadable files is not an Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        raise UserError(f"{path}: not a tokenizer ({' '.join(str(error).split())[:160]}); {AGAIN}") from None
+
+
+def _check_parts(value: Any, path: Path) -> None:
+    """Raise UserError for parts of a tokenizer that could run without end, or lengthen texts without bound."""
+    parts = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
+    if isinstance(value, list) and len(value) > MOST_PARTS and isinstance(value[0], dict) and "type" in value[0]:
+        raise UserError(f"{path}: has {len(value)} parts in a row, and {MOST_PARTS} are possible; {AGAIN}")
+    for part in parts:
+        if isinstance(part, list):
+            _check_parts(part, path)
+        if not isinstance(part, dict):
+            continue
+        pattern, content = part.get("pattern"), part.get("content")
+        regex = pattern.get("Regex") if isinstance(pattern, dict) else None
+        longer = part.get("type") == "Replace" and isinstance(content, str) and len(content) > LONGEST_REPLACEMENT
+        if longer or (part.get("type") == "Prepend" and len(str(part.get("prepend"))) > LONGEST_REPLACEMENT):
+            raise UserError(f"{path}: a part of it makes texts longer; {AGAIN}")
+        if regex is not None and (not isinstance(regex, str) or len(regex) > LONGEST_PATTERN):
+            raise UserError(f"{path}: a pattern of it is longer than {LONGEST_PATTERN} characters; {AGAIN}")
+        for key, inner in part.items():
+            if key not in ("vocab", "merges"):
+                _check_parts(inner, path)

@@ -1,0 +1,58 @@
+"""A learned baseline: a critic's expected score before each token, and the critic's loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipeline.estimators.surrogate import CaptionCredit, expand_per_token
+from pipeline.models.critic import Critic
+from pipeline.protocols import Channel, Credit, Rollouts, Score
+from pipeline.runtime import ranks
+from pipeline.types import Report, Words
+
+
+@dataclass(frozen=True)
+class CriticBaseline:
+    """The score that `critic` expects before each token of captions through `channel`, (N, T).
+
+    The critic's input excludes the token, so the gradient stays unbiased. Another term trains the critic
+    (`CriticLoss`).
+    """
+
+    critic: Critic
+    channel: Channel
+    min_samples = 1
+    per_token = True
+
+    def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
+        states = rollouts.of(self.channel).states
+        assert states is not None
+        return self.critic(states())
+
+
+@dataclass(frozen=True)
+class CriticLoss:
+    """Least-squares loss of a critic, which predicts each token's credit from the speaker's states.
+
+    No gradient reaches the speaker.
+    """
+
+    channel: Channel
+    critic: Critic
+    credit: Credit = CaptionCredit()
+    words: Words = "all"
+
+    def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
+        message = rollouts.of(self.channel)
+        assert message.states is not None
+        with torch.no_grad():
+            value = score(message, rollouts.batch)
+            worth = expand_per_token(self.credit(value, score, self.channel, rollouts))
+        counted = message.token_mask(self.words)
+        count = ranks.all_sum(counted.sum()).clamp(min=1)
+        expected = self.critic(message.states())
+        loss = ((expected - worth).square() * counted).sum() / count
+        return loss, {"expected": (expected.detach() * counted).sum() * ranks.size() / count}

@@ -1,0 +1,31 @@
+"""Training of a discriminator of human and other captions, without a gradient to the speaker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from pipeline.channels.teacher_forcing import Forced
+from pipeline.protocols import Channel, Rollouts, Score
+from pipeline.runtime import ranks
+from pipeline.types import Report
+
+
+@dataclass(frozen=True)
+class BinaryDiscrimination:
+    """Logistic loss of a score (log-odds) on human captions against captions through `channel`."""
+
+    channel: Channel
+
+    def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
+        human, other = (
+            score(rollouts.of(channel).detached(), rollouts.batch)
+            for channel in (Forced(requires_grad=False), self.channel)
+        )
+        loss = (softplus(-human).mean() + softplus(other).mean()) / 2
+        right = torch.cat([human.detach() > 0, other.detach() <= 0]).float().mean()
+        people, others = (odds.detach().sigmoid().mean() for odds in (human, other))
+        return loss / ranks.size(), {"accuracy": right, "people": people, "others": others}

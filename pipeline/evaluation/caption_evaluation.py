@@ -1,0 +1,191 @@
+"""Evaluation of a trained speaker on a whole split: caption metrics, judges' retrieval, and human captions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline.channels.hard import Beam
+from pipeline.channels.search import without_repeated_ngrams
+from pipeline.data.batches import sequential_batches
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
+from pipeline.evaluation.generate import generate_captions
+from pipeline.evaluation.hard_gallery import NEAR, HardGallery
+from pipeline.evaluation.human_likelihood import human_log_likelihood
+from pipeline.evaluation.human_reference import human_reference
+from pipeline.evaluation.judges import Judge, JudgedCaptions, judge_retrieval, judged_captions, sample_galleries
+from pipeline.evaluation.multi_sample import MultiSample, Sets, measure_sets
+from pipeline.evaluation.rerank import Reranker
+from pipeline.evaluation.signature import RewardProtocol, protocol_signature
+from pipeline.evaluation.symbolic import require_facts
+from pipeline.evaluation.untrained_captions import BaselineCaptioner
+from pipeline.metrics.diversity import self_bleu
+from pipeline.metrics.language import BLEU, LanguageScorer
+from pipeline.models.decoder import Decoder
+from pipeline.scenes.faithfulness import faithfulness
+from pipeline.scenes.scene_facts import Scene
+from pipeline.types import Batch
+
+BATCH = 128
+KEPT = ("caption", NEAR)  # prefixes of the columns kept of a baseline
+
+
+@dataclass(frozen=True)
+class EvaluationSplit:
+    """Reference data of the images `rows` (M,): human captions, facts if known, and smaller galleries."""
+
+    rows: np.ndarray
+    references: Sequence[Sequence[str]]
+    scenes: Sequence[Scene]
+    near: Mapping[str, torch.Tensor]
+    distractors: Mapping[str, torch.Tensor]
+
+
+@dataclass
+class Evaluation:
+    """Evaluation protocol: one greedy, beam or reranked caption of every image, with the whole split as the gallery.
+
+    `judges` are ordered from the most similar to the speaker's listener to the most independent. The report selects λ
+    by the first.
+    """
+
+    prepared: Prepared
+    store: FeatureStore
+    judges: Mapping[str, Judge]
+    language: LanguageScorer
+    beam: int
+    device: torch.device
+    near: HardGallery | None = None
+    several: MultiSample | None = None
+    facts: Mapping[str, Scene] = field(default_factory=dict)  # by image id, if known
+    baselines: Mapping[str, BaselineCaptioner] = field(default_factory=dict)  # evaluated along with the speaker
+    not_computed: dict[str, str] = field(default_factory=dict)
+    no_repeat: int | None = None  # n of the n-grams that no caption repeats
+    rerank: Reranker | None = None  # replaces the beam by reranked samples
+    near_by: str | None = None  # definition of the hard gallery in the signature
+
+    def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+        """Return the results of `split`, as metrics.json holds them, and the columns of captions.parquet.
+
+        Raises UserError if the split holds fewer than two images.
+        """
+        rows = self.prepared.rows(split)
+        if len(rows) < 2:
+            raise UserError(
+                f"{self.prepared.folder}: {len(rows)} image in the split {split}, among which none can be found; "
+                "give it two or more, or take it from evaluate.splits"
+            )
+
+        def batches() -> Iterable[Batch]:
+            return sequential_batches(self.prepared, self.store, rows, BATCH)
+
+        vocabulary, beam = self.prepared.vocabulary, without_repeated_ngrams(Beam(self.beam), self.no_repeat)
+        if self.rerank is None:
+            said = generate_captions(speaker, batches(), beam, self.device, vocabulary.unk)
+        else:
+            said = self.rerank.captions(speaker, batches(), vocabulary, self.device, self.no_repeat)
+        tokens = said.tokens[:, 0]
+        texts = [vocabulary.decode(row) for row in tokens.tolist()]
+        about = self._about(rows, said.pooled)
+        results, columns = self._worth(JudgedCaptions(tokens, texts), about)
+        for name, found in self._human(about).items():
+            results["judges"][name]["human"] = found
+        results["diversity"]["human_log_likelihood"] = human_log_likelihood(
+            speaker, batches(), self.prepared, self.device
+        )
+        columns = {
+            "split": [split] * len(rows),
+            "image": rows.tolist(),
+            "id": self.prepared.ids.take(rows).to_pylist(),
+            "file": self.prepared.files.take(rows).to_pylist(),
+            **columns,
+        }
+        if self.several:
+            sets = self.several.captions(speaker, batches, vocabulary, self.device, self.no_repeat)
+            results["several"] = {name: self._measured(each, about.references) for name, each in sets.items()}
+            best = self.language.score([each[0] for each in sets["beams"]], about.references)
+            results["several"]["beams"]["best"] = best.scores
+            columns |= sets
+        if about.scenes:
+            repeated = [scene for scene, people in zip(about.scenes, about.references, strict=True) for _ in people]
+            people = list(chain.from_iterable(about.references))
+            results["human_faithfulness"] = faithfulness(people, repeated).summary()
+        for name, baseline in self.baselines.items():
+            other = judged_captions(baseline(rows, texts), self.prepared.vocabulary, self.prepared.max_words)
+            found, scores = self._worth(other, about)
+            own = {key: value for key, value in found.items() if not key.startswith("human_")}
+            results.setdefault("baselines", {})[name] = own
+            columns |= {f"{name}_{column}": each for column, each in scores.items() if column.startswith(KEPT)}
+        return results, columns
+
+    def signature(self, splits: Sequence[str], objective: RewardProtocol, gamma: float) -> str:
+        """Return one line of everything that two results must share to be comparable."""
+        return protocol_signature(
+            self.prepared,
+            self.beam,
+            objective,
+            splits,
+            self.judges,
+            self.several,
+            gamma,
+            self.near_by,
+            self.no_repeat,
+            self.rerank.samples if self.rerank else None,
+        )
+
+    def _about(self, rows: np.ndarray, pooled: torch.Tensor) -> EvaluationSplit:
+        scenes = require_facts(self.prepared, self.facts, rows) if self.facts else []
+        near = {NEAR: self.near(rows)} if self.near else {}
+        texts = [self.prepared.texts(row) for row in rows]
+        return EvaluationSplit(rows, texts, scenes, near, near | sample_galleries(pooled))
+
+    def _worth(self, said: JudgedCaptions, about: EvaluationSplit) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+        """Return metrics of one caption per image, as metrics.json holds them, and the columns of captions.parquet."""
+        texts, rows = list(said.texts), about.rows
+        language = self.language.score(texts, about.references)
+        self.not_computed |= language.not_computed
+        results: dict[str, Any] = {"images": len(rows), "language": language.scores, "judges": {}}
+        columns: dict[str, list[Any]] = {"caption": texts}
+        gallery, places = torch.from_numpy(rows), torch.arange(len(rows))
+        for name, judge in self.judges.items():
+            found = judge_retrieval(judge, said, places, gallery, about.distractors)
+            results["judges"][name] = {**found.recalls(), "galleries": found.galleries}
+            columns[f"rank_{name}"] = found.by_caption.tolist()
+            columns[f"retrieved_{name}"] = rows[found.retrieved].tolist()
+            if NEAR in found.among:
+                columns[f"{NEAR}_{name}"] = found.among[NEAR].tolist()
+        columns |= {name: each.tolist() for name, each in language.per_caption.items() if name not in BLEU}
+        if language.bleu_counts is not None:
+            columns["bleu"] = language.bleu_counts.tolist()
+        results |= human_reference(texts, said.tokens, self.prepared, rows)
+        results["diversity"]["Self-BLEU"] = self_bleu(texts)
+        if about.scenes:
+            truth = faithfulness(texts, about.scenes)
+            results["faithfulness"] = truth.summary()
+            columns |= truth.columns()
+        return results, columns
+
+    def _measured(self, sets: Sets, references: Sequence[Sequence[str]]) -> dict[str, Any]:
+        found, lacking = measure_sets(sets, references, self.language)
+        self.not_computed |= lacking
+        return found
+
+    def _human(self, about: EvaluationSplit) -> dict[str, dict[str, Any]]:
+        """Return the recalls of all human captions of the images, by judge."""
+        references = self.prepared.references(about.rows)
+        there = references.any(-1)
+        texts = list(chain.from_iterable(about.references))
+        said, owners = (
+            JudgedCaptions(torch.from_numpy(references[there]).long(), texts),
+            torch.from_numpy(np.nonzero(there)[0]),
+        )
+        gallery = torch.from_numpy(about.rows)
+        found = {name: judge_retrieval(judge, said, owners, gallery, about.near) for name, judge in self.judges.items()}
+        return {name: {**each.recalls(), "galleries": each.galleries} for name, each in found.items()}

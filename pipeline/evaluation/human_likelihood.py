@@ -1,0 +1,34 @@
+"""Log-likelihood of human captions under the speaker, a measure of language drift."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+
+from pipeline.data.prepared import Prepared
+from pipeline.models.decoder import Decoder
+from pipeline.models.unroll import teacher_force
+from pipeline.types import Batch
+
+
+@torch.no_grad()
+def human_log_likelihood(speaker: Decoder, batches: Iterable[Batch], prepared: Prepared, device: torch.device) -> float:
+    """Return the mean log-probability (natural) per token of all human captions, EOS included, without dropout.
+
+    Captions are encoded as in training: clipped, with unknown words as UNK.
+    """
+    speaker = speaker.to(device).eval()
+    total, words = 0.0, 0
+    for batch in batches:
+        references = torch.from_numpy(prepared.references(batch.images.numpy())).long()  # (n, K, T)
+        here = batch.to(device)
+        seen = speaker.encode_image(here)
+        for captions in references.unbind(1):
+            message = teacher_force(speaker, replace(here, captions=captions.to(device)), seen=seen)
+            assert message.log_probs is not None
+            there = captions.any(1).to(device)  # images with fewer captions are padded with empty ones
+            total += float(message.log_probs[there].double().sum())
+            words += int(message.mask[there].sum())
+    return total / words

@@ -1,0 +1,70 @@
+"""Quality and diversity of several captions per image, sampled at random or taken from a beam."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from pipeline.channels.hard import Beam, Multinomial
+from pipeline.channels.search import without_repeated_ngrams
+from pipeline.evaluation.generate import generate_captions
+from pipeline.evaluation.set_sizes import SetSizes
+from pipeline.metrics.diversity import MBLEU_CORPUS, MBLEU_PER_CAPTION, set_diversity
+from pipeline.metrics.java import NotComputedError
+from pipeline.metrics.language import LanguageScorer
+from pipeline.models.decoder import Decoder
+from pipeline.protocols import Channel
+from pipeline.types import Batch
+from pipeline.vocabulary import Vocabulary
+
+Sets = list[list[str]]  # captions of each image
+
+
+class MultiSample(SetSizes):
+    """Generator of caption sets of the given sizes."""
+
+    def captions(
+        self,
+        speaker: Decoder,
+        batches: Callable[[], Iterable[Batch]],
+        vocabulary: Vocabulary,
+        device: torch.device,
+        no_repeat: int | None = None,
+    ) -> dict[str, Sets]:
+        """Return both sets of each image, by `samples` and `beams`; a beam's set begins with its best caption."""
+        channels: dict[str, Channel] = {
+            "samples": Multinomial(self.samples, requires_grad=False),
+            "beams": Beam(self.beams, self.beams),
+        }
+        return {
+            name: [
+                [vocabulary.decode(row) for row in rows]
+                for rows in generate_captions(
+                    speaker, batches(), without_repeated_ngrams(channel, no_repeat), device, vocabulary.unk
+                ).tokens.tolist()
+            ]
+            for name, channel in channels.items()
+        }
+
+
+def measure_sets(
+    sets: Sets, references: Sequence[Sequence[str]], language: LanguageScorer
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return CIDEr, averaged over an image's captions, Div-1, Div-2 and both mBLEU-4.
+
+    The second mapping holds the reason for each metric that could not be computed.
+    """
+    found: dict[str, Any] = {"captions": len(sets[0])}
+    try:
+        language.tokenised([text for captions in sets for text in captions])  # one call: each call starts a program
+        found |= set_diversity([language.tokenised(captions) for captions in sets])
+    except NotComputedError as reason:
+        return found, dict.fromkeys(("CIDEr", MBLEU_CORPUS, MBLEU_PER_CAPTION), str(reason))
+    scores = [language.score([captions[k] for captions in sets], references, ["CIDEr"]) for k in range(len(sets[0]))]
+    lacking = {name: reason for score in scores for name, reason in score.not_computed.items()}
+    if not lacking:
+        found["CIDEr"] = fmean(score.scores["CIDEr"] for score in scores)
+    return found, lacking

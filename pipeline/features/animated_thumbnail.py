@@ -1,0 +1,48 @@
+"""Animated thumbnails of films for pages, whatever the film's format."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.features.film_extractor import open_film
+from pipeline.features.images import open_image
+from pipeline.runtime.film_decoding import is_moving, read_timeline
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+FRAMES = 12  # at most, in a thumbnail
+QUALITY = 60  # of WebP
+
+
+def animated_thumbnail(path: Path, longest: int) -> str:
+    """Return a film as the data URI of an animated WebP of at most `longest` pixels a side; "" for a still image.
+
+    The animation lasts as long as the film. Raises as `open_film` does.
+    """
+    if not is_moving(path):
+        return ""
+    times = read_timeline(path)
+    frames = [_small(frame, longest) for frame in open_film(path, min(len(times.lasts), FRAMES))]
+    shown = max(round(1000 * float(sum(times.lasts) / times.second) / len(frames)), 20)  # ms
+    content = io.BytesIO()
+    frames[0].save(
+        content, "WEBP", save_all=True, append_images=frames[1:], duration=shown, loop=0, quality=QUALITY, method=2
+    )
+    return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode('ascii')}"
+
+
+def first_frame(path: Path) -> Image.Image:
+    """Return the first frame of the thumbnail as RGB, or the whole still image; raises as `open_image` does."""
+    if not is_moving(path):
+        return open_image(path)
+    return next(open_film(path, min(len(read_timeline(path).lasts), FRAMES)))
+
+
+def _small(frame: Image.Image, longest: int) -> Image.Image:
+    copy = frame.copy()
+    copy.thumbnail((longest, longest))
+    return copy

@@ -1,0 +1,118 @@
+"""Film features from a network for still images: the regions of all frames together.
+
+A region's vector gets `COLUMNS` more numbers that encode its time: the cosines of a discrete cosine transform over the
+film. They are part of the features, so every speaker, listener and judge of regions takes films. A linear map of them
+distinguishes any eight frames.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.features.extractor import Extractor, ImageFeatures, NetworkSettings
+from pipeline.features.images import to_upright_rgb
+from pipeline.features.word_detector import CaptionReferences
+from pipeline.runtime.film_decoding import decode_frames, frames_to_take, read_timeline
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+COLUMNS = 8
+
+
+def open_film(path: Path, frames: int, rate: float | None = None) -> Iterator[Image.Image]:
+    """Yield the frames of a film that `frames_to_take` selects, as RGB, with one in memory at a time.
+
+    An animated image is a film, and a still image is a film of equal frames. Raises FileNotFoundError where there is no
+    file, and UserError where it cannot be decoded or exceeds the limits of `pipeline.runtime.film_decoding`.
+    """
+    times = read_timeline(path)
+    chosen = [
+        (number, len(list(same))) for number, same in groupby(frames_to_take(times.lasts, frames, rate, times.second))
+    ]
+    decoded = decode_frames(path, [number for number, _ in chosen], times)
+    for (_, count), image in zip(chosen, decoded, strict=True):
+        yield from repeat(to_upright_rgb(image), count)
+
+
+def time_features(frames: int) -> Tensor:
+    """Return (frames, COLUMNS): cos(kπt), k = 1, 2, …, at the middles t of `frames` equal parts of [0, 1]."""
+    middles = (torch.arange(frames) + 0.5) / frames
+    return torch.cos(math.pi * middles[:, None] * torch.arange(1, COLUMNS + 1))
+
+
+class FilmExtractor:
+    """An `Extractor` of films that applies a network for images to each frame.
+
+    Its regions are those of all frames, in the order of time. The vector is the mean of the frames' vectors; with the
+    setting `vector: times` it is their concatenation, which preserves their order.
+    """
+
+    def __init__(self, network: Extractor, settings: NetworkSettings):
+        """Wrap `network`; `settings.frames` is a film's number of frames, or its maximum with `settings.rate`."""
+        assert settings.frames is not None
+        self.network, self.frames, self.side_by_side = network, settings.frames, settings.vector == "times"
+        most, size = network.regions_shape
+        self.pooled_size = network.pooled_size * (self.frames if self.side_by_side else 1)
+        self.regions_shape = (most * self.frames, size + COLUMNS)
+        self.has_boxes = network.has_boxes
+        self.description = {**network.description, "frames": settings.frames, "rate": settings.rate}
+
+    @property
+    def model(self) -> Any:
+        """Return the model of the wrapped network."""
+        return getattr(self.network, "model", None)
+
+    def prepare(self, image: Image.Image | Iterable[Image.Image]) -> Tensor:
+        """Return the frames of a film, or of a still image as a film, as the network's input (F, 3, H, W)."""
+        tensors: list[Tensor] = []
+        before = None
+        for frame in image if isinstance(image, Iterable) else repeat(image, self.frames):
+            tensors.append(tensors[-1] if frame is before else self.network.prepare(frame))
+            before = frame
+        return torch.stack(tensors)
+
+    def __call__(self, images: Sequence[Tensor]) -> ImageFeatures:
+        """Return the features of films; the network processes all their frames in one batch."""
+        seen = self.network([frame for film in images for frame in film])
+        exist = torch.arange(seen.regions.shape[1]) < seen.region_count.cpu().unsqueeze(1)
+        regions = seen.regions.new_zeros(len(images), *self.regions_shape)
+        boxes = None if seen.boxes is None else seen.boxes.new_zeros(*regions.shape[:2], 4)
+        count, pooled, start = torch.zeros(len(images), dtype=torch.int64), [], 0
+        for i, film in enumerate(images):
+            part = slice(start, start := start + len(film))
+            there = exist[part].to(regions.device)
+            moments = time_features(len(film)).to(regions).unsqueeze(1).expand(-1, there.shape[1], -1)
+            found = torch.cat([seen.regions[part], moments], 2)[there]
+            count[i] = len(found)
+            regions[i, : len(found)] = found
+            if boxes is not None and seen.boxes is not None:
+                boxes[i, : len(found)] = seen.boxes[part][there]
+            pooled.append(seen.pooled[part].flatten() if self.side_by_side else seen.pooled[part].mean(0))
+        return ImageFeatures(torch.stack(pooled), regions, count, boxes)
+
+
+def wrap_for_films(network: Extractor, settings: NetworkSettings) -> Extractor:
+    """Return the network, wrapped for films if the settings have `frames`."""
+    return network if settings.frames is None else FilmExtractor(network, settings)
+
+
+@dataclass(frozen=True, eq=False)
+class FrameCaptions:
+    """The captions of films by frame: frame f of film i is image i · `frames` + f."""
+
+    films: CaptionReferences
+    frames: int
+
+    def references(self, images: np.ndarray) -> np.ndarray:
+        """Return (n, K, T): up to K captions of T tokens of the films of n frames, padded with 0."""
+        return self.films.references(images // self.frames)

@@ -1,0 +1,75 @@
+"""The vision tower of a transformers captioner; its text side is a speaker (pipeline/models/hub_captioner.py)."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.errors import UserError, reason
+from pipeline.features.extractor import GridNetwork, NetworkSettings
+from pipeline.features.network_weights import HUB
+from pipeline.runtime.hub_loading import load_captioner, read_processor
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+PREFIX = "hub/"
+TOWERS = {"blip": "vision_model", "git": "git.image_encoder", "vision-encoder-decoder": "encoder"}
+
+
+class HubNetwork(GridNetwork):
+    """A captioner's vision tower as an `Extractor`: its regions are the last hidden states with the class token.
+
+    The vector is the tower's pooled output, or the mean of the regions without one. Images are squashed to the square
+    that the model's processor names, with its mean and deviation, unless others are set.
+    """
+
+    memory_format = torch.preserve_format
+
+    def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
+        """Build the tower of the model hub/NAME, from the hub or from a folder.
+
+        Raises UserError for another kind of model, or an image_size that it does not take.
+        """
+        name = settings.network.removeprefix(PREFIX)
+        if settings.weights != HUB or settings.options or settings.cells is not None:
+            raise UserError(f"features: network {settings.network} takes weights: hub, options: {{}} and cells: null")
+        whole = load_captioner(name)
+        tower = whole.get_submodule(TOWERS[whole.config.model_type])
+        own = read_processor(name)
+        size = settings.image_size or own.side
+        given = {"mean": tuple(own.image_mean), "std": tuple(own.image_std), **settings.normalisation}
+        shown = {"input_size": (3, size, size), "interpolation": own.resample, **given}
+        mean, std = (torch.tensor(given[key]).view(3, 1, 1) for key in ("mean", "std"))
+
+        def transform(image: Image.Image) -> Tensor:
+            squashed = np.asarray(image.resize((size, size), own.resample))
+            return (torch.from_numpy(squashed.copy()).permute(2, 0, 1) / 255 - mean) / std
+
+        self._pools = whole.has_pooler
+        source = {"source": name, "sha256": _digest(tower)}
+        settings = replace(settings, image_size=size)
+        try:
+            super().__init__(tower, transform, settings, settings.described(source, shown), device)
+        except (ValueError, RuntimeError) as error:
+            raise UserError(f"features.image_size: {name} does not take {size} pixels ({reason(error)})") from None
+
+    def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        seen: Any = self.model(pixel_values=pixels)
+        pooled, regions = getattr(seen, "pooler_output", None), seen.last_hidden_state
+        if pooled is None or not self._pools:
+            pooled = regions.mean(1)
+        return pooled.flatten(1), regions.transpose(1, 2).unsqueeze(-1)
+
+
+def _digest(tower: torch.nn.Module) -> str:
+    """Return the SHA-256 of all weights, in the order of their names."""
+    found = hashlib.sha256()
+    for _, value in sorted(tower.state_dict().items()):
+        found.update(value.contiguous().numpy().tobytes())
+    return found.hexdigest()

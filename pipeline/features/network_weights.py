@@ -1,0 +1,142 @@
+"""Weights of networks: from their hubs by name, checked against the hub's digest, or from a file.
+
+Files are safetensors; those of torchvision are pickles, of which only tensors are read (`weights_only`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.errors import UserError, reason
+from pipeline.runtime.files import sha256
+from pipeline.runtime.tensors import read_tensors, shapes_of
+
+HUB = "hub"
+AGAIN = "get the file again"
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class UnreachableWeightsError(UserError):
+    """An error for weights named by their hub that are not on this machine and cannot be fetched."""
+
+
+def load_local(model: nn.Module, weights: str, name: str) -> dict[str, str]:
+    """Load the safetensors file `weights`, of any precision, into the network `name`; return its entry in the manifest.
+
+    Raises UserError where the file is missing or damaged, and for the first tensor that does not fit.
+    """
+    path = _existing(weights, name)
+    _, given = read_tensors(path, AGAIN)
+    _load_strictly(model, given, path, name)
+    return {"source": path.name, "sha256": sha256(path)}
+
+
+def check_fit(build: Callable[[], nn.Module], weights: str, name: str) -> None:
+    """Compare the shapes of the network `name` with those of the file `weights`, before the network is built.
+
+    The file therefore limits the memory that a network allocates, whatever its options. Weights of a hub are not
+    compared. Raises UserError for the first tensor that differs.
+    """
+    if weights == HUB:
+        return
+    path = _existing(weights, name)
+    with torch.device("meta"):
+        wanted = _shapes(build().state_dict())
+    _compare(wanted, shapes_of(path, AGAIN), path, name)
+
+
+def hugging_face_file(repository: str, file: str, name: str) -> tuple[Path, dict[str, str]]:
+    """Return a safetensors file of the Hugging Face hub, fetched or from its cache, and its entry in the manifest.
+
+    The cache names a file by the SHA-256 that the hub states. Raises UserError where the content has another digest,
+    and where the file is neither cached nor can be fetched.
+    """
+    from huggingface_hub import hf_hub_download
+
+    file = file.replace("pytorch_model.bin", "model.safetensors")
+    if not file.endswith(".safetensors"):
+        raise UserError(f"features.weights: the hub has no safetensors file of {name}; give a safetensors file instead")
+    try:
+        path = Path(hf_hub_download(repository, file))
+    except Exception as error:  # any error of the hub's client, its transport or its cache
+        raise UnreachableWeightsError(
+            f"features.weights: hub has no weights for {name} that can be reached ({reason(error)}); fetch {file} of "
+            f"{repository} where there is a network, compare its SHA-256 with the one on its page, put it on "
+            "this machine and give its path as features.weights"
+        ) from None
+    found, wanted = sha256(path), path.resolve().name
+    if re.fullmatch("[0-9a-f]{64}", wanted) and found != wanted:
+        raise UserError(
+            f"{path.resolve()}: the SHA-256 is {found[:16]}…, not the file's name; remove it and fetch it again"
+        )
+    return path, {"source": HUB, "file": f"{repository}/{file}", "sha256": found}
+
+
+def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> dict[str, str]:
+    """Load the weights of a network of torchvision, strictly; return their entry in the manifest.
+
+    `weights` is a safetensors file, or `hub` for `entry` (a member of one of torchvision's enumerations), fetched or
+    from PyTorch's cache. The file's name ends in the first digits of its SHA-256, which are compared each time. Raises
+    UserError where the file cannot be fetched (it may be put there by hand), or has another digest.
+    """
+    if weights != HUB:
+        return load_local(model, weights, name)
+    url = entry.url
+    path = Path(torch.hub.get_dir(), "checkpoints", url.rpartition("/")[2])
+    digits = re.search(r"-([0-9a-f]{8,})\.", path.name)
+    prefix = digits[1] if digits else None
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(url, str(path), prefix, progress=False)
+        except Exception as error:  # any error of the network, or of the digest
+            known = f", its SHA-256 begins with {prefix}," if prefix else ""
+            raise UnreachableWeightsError(
+                f"features.weights: hub has no weights for {name} that can be reached ({reason(error)}); fetch "
+                f"{path.name}{known} where there is a network and put it into {path.parent}, or give the path of a "
+                "safetensors file as features.weights"
+            ) from None
+    found = sha256(path)
+    if prefix and not found.startswith(prefix):
+        raise UserError(
+            f"{path}: the SHA-256 begins with {found[:16]}, not with {prefix}; remove it and fetch it again"
+        )
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a pickle with other objects than tensors, or no pickle
+        raise UserError(f"{path}: not a file of tensors only ({reason(error)})") from None
+    _load_strictly(model, state, path, name)
+    return {"source": HUB, "file": path.name, "sha256": found}
+
+
+def _existing(weights: str, name: str) -> Path:
+    """Return the path of a file of weights; raises UserError where there is none."""
+    if not (path := Path(weights)).exists():
+        raise UserError(f"{path}: the weights of {name} are missing; put the safetensors file there")
+    return path
+
+
+def _load_strictly(model: nn.Module, given: dict[str, Tensor], path: Path, name: str) -> None:
+    wanted = model.state_dict()
+    _compare(_shapes(wanted), _shapes(given), path, name)
+    model.load_state_dict({key: value.to(wanted[key].dtype) for key, value in given.items()})
+
+
+def _shapes(state: Mapping[str, Tensor]) -> Shapes:
+    return {key: tuple(value.shape) for key, value in state.items()}
+
+
+def _compare(wanted: Shapes, given: Shapes, path: Path, name: str) -> None:
+    """Raise UserError for the first tensor that is missing, superfluous, or of another shape."""
+    for key in (*wanted, *given):
+        have, want = given.get(key), wanted.get(key)
+        if have != want:
+            problem = "is missing" if have is None else f"has the shape {have}"
+            problem += ", which the network does not have" if want is None else f", the network wants {want}"
+            raise UserError(f"{path}, {key}: {problem}; these are not the weights of {name} with these options")

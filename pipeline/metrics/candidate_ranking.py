@@ -1,0 +1,49 @@
+"""Ranking of candidate answers (Das et al. 2017), and NDCG (VisDial challenge); ties count against the model.
+
+A human answer that shares its score with others ranks behind them. A model that scores all candidates alike thus gains
+nothing, and options that clipping made equal do not help.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def candidate_ranks(scores: Tensor, truth: Tensor) -> Tensor:
+    """Return ranks (N,) int64, 1 is best, of the candidates `truth` (N,) by `scores` (N, O); a NaN score ranks last."""
+    own = scores.gather(1, truth.unsqueeze(1))
+    return torch.where(own.isnan().squeeze(1), scores.shape[1], (~(scores < own)).sum(1))
+
+
+def ndcg(scores: Tensor, relevance: Tensor) -> Tensor:
+    """Return NDCG (N,) of `scores` (N, O) by `relevance` (N, O); NaN if nothing is relevant or relevance is unknown.
+
+    NDCG is Σ relevance / log₂(rank + 1) over the first K ranks, divided by that of the ideal order, for K relevant
+    candidates. Candidates of equal score share the mean discount of their ranks.
+    """
+    known = ~relevance.isnan().any(1)
+    relevance = relevance.nan_to_num(0.0)
+    places = torch.arange(scores.shape[1], device=scores.device)
+    discount = 1 / torch.log2(places + 2.0)
+    counted = discount * (places < (relevance > 0).sum(1, keepdim=True))
+    ordered, order = scores.sort(dim=1, descending=True, stable=True)
+    # ranks of equal score share their mean discount
+    first = torch.cat([torch.ones_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] != ordered[:, :-1]], 1)
+    group = first.long().cumsum(1) - 1
+    sums = torch.zeros_like(counted).scatter_add_(1, group, counted)
+    sizes = torch.zeros_like(counted).scatter_add_(1, group, torch.ones_like(counted))
+    shared = (sums / sizes.clamp(min=1)).gather(1, group)
+    gained = (relevance.gather(1, order) * shared).sum(1)
+    best = (relevance.sort(dim=1, descending=True).values * counted).sum(1)
+    return torch.where(known & (best > 0), gained / best, torch.nan)
+
+
+def ranking_summary(found: Tensor, gained: Tensor | None = None) -> dict[str, float]:
+    """Return MRR, R@1, @5, @10 (in %) and mean rank of the ranks `found` (N,), and NDCG of `gained` (N,) if known."""
+    numbers = {"MRR": float((1 / found.double()).mean())}
+    numbers |= {f"R@{k}": float(100 * (found <= k).double().mean()) for k in (1, 5, 10)}
+    numbers["mean_rank"] = float(found.double().mean())
+    if gained is not None and not gained.isnan().all():
+        numbers["NDCG"] = float(gained.double().nanmean())
+    return numbers

@@ -1,0 +1,71 @@
+"""METEOR and SPICE as rewards: text metrics that run as Java programs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pipeline.errors import UserError
+from pipeline.metrics import java, shared_meteor
+
+TextMetric = Literal["METEOR", "SPICE"]
+KEPT = 2**16  # captions whose scores are cached
+
+
+class TextScorer:
+    """Scorer of captions as tokenised text against their images' references, with a cache of distinct captions.
+
+    METEOR is one process, or the grid's shared one; the first call starts it, and it ends with this object. SPICE
+    starts a slow program at each call. `timeout`: the limit in seconds for one set of captions.
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        references: Callable[[int], Sequence[str]],
+        timeout: float = 900.0,
+    ) -> None:
+        """Store `decode`, from token ids to text, and `references`, from an image row to its human captions."""
+        self._decode, self._references, self._timeout = decode, references, timeout
+        self._known: dict[tuple[str, int, str], float] = {}
+        self._meteor: java.Meteor | shared_meteor.SharedMeteor | None = None
+
+    def score(self, metric: TextMetric, tokens: Tensor, images: Tensor) -> Tensor:
+        """Return scores (N,) float64, 0 … 1, of captions `tokens` (N, T) of `images` (N,), rows of the prepared data.
+
+        Raises UserError if the program cannot run.
+        """
+        asked = [
+            (metric, image, self._decode(said)) for image, said in zip(images.tolist(), tokens.tolist(), strict=True)
+        ]
+        if len(self._known) > KEPT:
+            self._known.clear()
+        new = [key for key in dict.fromkeys(asked) if key not in self._known]
+        if new:
+            said, human = [text for *_, text in new], [self._references(image) for _, image, _ in new]
+            try:
+                self._known.update(zip(new, self._compute(metric, said, human), strict=True))
+            except java.NotComputedError as reason:
+                raise UserError(f"reward {metric}: {reason}") from None
+        return torch.tensor([self._known[key] for key in asked], dtype=torch.float64, device=tokens.device)
+
+    def _compute(self, metric: TextMetric, said: Sequence[str], human: Sequence[Sequence[str]]) -> Sequence[float]:
+        if metric == "SPICE":
+            return java.spice(said, human, self._timeout)[1]
+        if self._meteor is None:
+            self._meteor = shared_meteor.connect_meteor(self._timeout)
+            weakref.finalize(self, self._meteor.close)
+        return self._meteor.score(said, human)[1]
+
+
+def check_text_metric(metric: TextMetric) -> None:
+    """Check the files of `metric`'s program. Raises UserError if some are missing."""
+    try:
+        if metric == "SPICE":
+            java.find_spice_jar()
+    except java.NotComputedError as reason:
+        raise UserError(f"reward SPICE: {reason}") from None

@@ -1,0 +1,316 @@
+"""Pretrained captioners of the library transformers as decoders: BLIP, GIT, and any VisionEncoderDecoderModel.
+
+The frozen vision tower runs in the stage `features` (pipeline/features/hub_tower.py); this module has the text side.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.errors import UserError
+from pipeline.models.decoder import Decoder, RolloutDropout
+from pipeline.runtime import devices
+from pipeline.runtime.hub_loading import CAPTIONERS, check_config, import_transformers, load_captioner
+from pipeline.types import Batch, caption_mask
+
+RESERVED = 2  # positions that some text sides keep for padding
+# fields of every transformers config that no text side uses
+UNUSED = frozenset(("architectures", "dtype", "id2label", "label2id", "problem_type", "transformers_version"))
+Pairs = tuple[tuple[Tensor, Tensor], ...]  # per layer: keys and values (n, heads, t, d)
+
+
+@dataclass(frozen=True)
+class HubState:
+    """Decoder state of n captions."""
+
+    said: Pairs  # keys and values of the tokens so far; GIT's begin with those of the regions
+    seen: Pairs  # keys and values of the regions, for cross-attention; GIT has none
+    words: int  # number of input tokens so far
+    regions: Tensor  # (1, R, D): of any image, for its shape
+
+
+class PrecomputedRegions(nn.Module):
+    """A replacement of GIT's vision tower for precomputed regions (n, 1, R, D)."""
+
+    def forward(self, seen: Tensor, **options: Any) -> SimpleNamespace:
+        return SimpleNamespace(last_hidden_state=seen.squeeze(1))
+
+
+class HubDecoder(Decoder):
+    """The text side of a captioner, with the vocabulary in the order of this project: EOS, words, BOS.
+
+    Input and output embeddings are moved out of the model to `word` and `logit`. A table that the model shares is
+    copied to both, and they are trained separately. All other layers are the model's own code and weights. Its dropouts
+    are 0; the unroll applies dropout before the output layer. Regions are the vision tower's hidden states, the same
+    number for every image; a null image replaces each by one learned vector.
+
+    With LoRA, `{rank, alpha, targets}` (targets null: all linear layers), only the LoRA weights and the null image are
+    trained.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        config: dict[str, Any],
+        max_words: int = 16,
+        dropout: float = 0.0,
+        lora: dict[str, Any] | None = None,
+        null_image: bool = False,
+    ) -> None:
+        """Build the network from the captioner's `config` without dropout (`plain_config`), with random weights.
+
+        Raises UserError where the text side has too few positions for `max_words`.
+        """
+        text, project = _built(config)
+        positions = getattr(text.config, "max_position_embeddings", max_words + RESERVED)
+        if max_words + RESERVED > positions:
+            raise UserError(f"its text side has {positions} positions: too few for captions of {max_words} words")
+        heard, spoken = _ends(text)
+        arguments = {"vocabulary": vocabulary, "config": config, "max_words": max_words, "dropout": dropout}
+        super().__init__(vocabulary, spoken.in_features, max_words, dropout, arguments)
+        self.prefix = config["model_type"] == "git"
+        self.region_size: int = config["encoder" if "encoder" in config else "vision_config"]["hidden_size"]
+        self.text, self.project = text, project
+        self.word = nn.Embedding(vocabulary + 2, heard.embedding_dim)
+        self.logit = nn.Linear(spoken.in_features, vocabulary + 1)
+        self.lora: dict[str, Any] | None = None
+        if lora is not None:
+            self.add_lora(lora)
+        if null_image:
+            self.add_null_image()
+
+    @classmethod
+    def pretrained(
+        cls, name: str, numbers: Sequence[int], max_words: int, dropout: float, lora: dict[str, Any] | None
+    ) -> Self:
+        """Load the captioner `name` from the hub or a folder; `numbers` (V,) are its ids of the vocabulary's words.
+
+        Raises UserError where it cannot be loaded, or the words are not from its tokenizer.
+        """
+        made_of = load_captioner(name)
+        end, begin = _end_and_begin(made_of)
+        text, project = _text(made_of)
+        heard, spoken = _ends(text)
+        if {end, begin} & set(numbers) or max(end, begin, *numbers) >= len(heard.weight):
+            raise UserError(
+                f"{name}: the prepared captions are not of its tokens; set prepare.tokenizer to {name} in params.yaml "
+                "and run the prepare stage again"
+            )
+        made = cls(len(numbers), plain_config(made_of), max_words, dropout)
+        made.text.load_state_dict(text.state_dict())
+        if made.project is not None and project is not None:
+            made.project.load_state_dict(project.state_dict())
+        ids = torch.tensor([end, *numbers, begin])
+        with torch.no_grad():
+            made.word.weight.copy_(heard(ids))  # the module's output, since some scale the table
+            made.logit.weight.copy_(spoken.weight[ids[:-1]])
+            made.logit.bias.zero_() if spoken.bias is None else made.logit.bias.copy_(spoken.bias[ids[:-1]])
+        if lora is not None:
+            made.add_lora(lora)
+        return made
+
+    def add_lora(self, lora: dict[str, Any]) -> None:
+        """Add trainable low-rank adapters to the linear layers `targets`, and freeze all other weights.
+
+        Raises UserError where peft is missing or `targets` do not fit.
+        """
+        try:
+            from peft import LoraConfig, inject_adapter_in_model
+        except ImportError:
+            raise UserError("pretrain.speaker.lora needs peft: pip install 'saywhich[hub]'") from None
+        targets = lora["targets"] or "all-linear"
+        if not (lora["targets"] is None or all(isinstance(name, str) for name in lora["targets"])):
+            raise UserError("pretrain.speaker.lora.targets: must be a list of names, or null")
+        made = LoraConfig(r=lora["rank"], lora_alpha=lora["alpha"], target_modules=targets)
+        try:
+            inject_adapter_in_model(made, self.text)
+        except ValueError as error:
+            raise UserError(f"pretrain.speaker.lora.targets: {str(error).splitlines()[0][:160]}") from None
+        self.lora = self.arguments["lora"] = lora
+        self.requires_grad_(True)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Set `requires_grad`; with LoRA, only for its weights and the null image, and False for all others."""
+        for name, parameter in self.named_parameters():
+            parameter.requires_grad_(requires_grad and (self.lora is None or "lora_" in name or name == "null"))
+        return self
+
+    def add_null_image(self) -> None:
+        if self.null is None:
+            self.null = nn.Parameter(torch.zeros(self.region_size))
+            self.arguments["null_image"] = True
+
+    def encode_image(self, batch: Batch) -> Tensor:
+        """Return the regions (B, R, D), projected to the text side's width; masked regions are encoded too."""
+        seen = batch.regions
+        if self.null is not None:
+            seen = torch.where(batch.region_mask.any(1).view(-1, 1, 1), seen, self.null)
+        return seen if self.project is None else self.project(seen)
+
+    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> HubState:
+        """Compute each layer's keys and values of the regions once per image, with a discarded input token."""
+        silence = seen.new_zeros(len(seen), 1, self.word.embedding_dim)
+        _, said, of_regions = self._run_decoder(silence, seen, HubState((), (), 0, seen[:1]))
+        said = tuple((keys[:, :, :-1], values[:, :, :-1]) for keys, values in said) if self.prefix else ()
+        state = HubState(said, of_regions, 0, seen[:1])
+        rows = torch.arange(len(seen) * width, device=seen.device) // width
+        return state if width == 1 else self.select(state, rows)
+
+    def step(self, heard: Tensor, state: HubState) -> tuple[Tensor, HubState]:
+        seen = state.regions.expand(len(heard), -1, -1)  # its keys and values are cached: only the shape is used
+        hidden, said, _ = self._run_decoder(heard.unsqueeze(1), seen, state)
+        return hidden[:, -1], replace(state, said=said, words=state.words + 1)
+
+    def select(self, state: HubState, rows: Tensor, same_images: bool = False) -> HubState:
+        moved = replace(state, said=_rows(state.said, rows))
+        return moved if same_images else replace(moved, seen=_rows(state.seen, rows))
+
+    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+        """Run the text side on all tokens at once, since they are known."""
+        tokens, mask = batch.captions, caption_mask(batch.captions)
+        longest = int(mask.sum(1).max()) if devices.is_synchronous(tokens.device) else tokens.shape[1]
+        before = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
+        hidden = self._run_decoder(self.word(before), seen)[0][:, -longest:]
+        places = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
+        if devices.is_synchronous(tokens.device):
+            kept = mask[:, :longest]
+            return hidden[kept], places[kept]
+        return hidden.flatten(0, 1), places.flatten()
+
+    def _run_decoder(self, words: Tensor, seen: Tensor, state: HubState | None = None) -> tuple[Tensor, Pairs, Pairs]:
+        """Return hidden states of `words` (n, t, E) after `state`, and keys and values of tokens and of regions.
+
+        Without a state, no keys and values are returned.
+        """
+        # cloned, since some models modify it in place
+        options: dict[str, Any] = {"inputs_embeds": words.clone(), "use_cache": state is not None}
+        if not self.prefix:
+            options["encoder_hidden_states"] = seen
+        elif state is None or not state.said:
+            options["pixel_values"] = seen.unsqueeze(1)
+        if state is None:
+            return self.text(**options).logits, (), ()
+        said, of_regions = _cache(state.said), _cache(state.seen)
+        options["past_key_values"] = said
+        if not self.prefix:
+            options["past_key_values"] = import_transformers().EncoderDecoderCache(said, of_regions)
+        else:  # position ids count tokens, not the regions before them
+            options["position_ids"] = torch.arange(words.shape[1], device=words.device).unsqueeze(0) + state.words
+        hidden = self.text(**options).logits
+        return hidden, _pairs(said), _pairs(of_regions)
+
+
+def plain_config(captioner: Any) -> dict[str, Any]:
+    """Return the config of a captioner as JSON values, without dropout and without the path of its folder."""
+
+    def plain(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: plain(inner, name) for name, inner in value.items() if name != "_name_or_path"}
+        return 0.0 if "drop" in key and isinstance(value, float) else value
+
+    return plain(json.loads(captioner.config.to_json_string(use_diff=False)))
+
+
+def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
+    """Build the text side of a captioner with random weights, and the projection of regions if it needs one.
+
+    Nothing is downloaded. Raises UserError for a config of an unknown kind.
+    """
+    hub = import_transformers()
+    check_config(config, "its config")
+    if config.get("model_type") not in CAPTIONERS:
+        raise UserError(f"its config is of no kind of captioner; there are {', '.join(CAPTIONERS)}")
+    if config["model_type"] == "blip":
+        return hub.BlipTextLMHeadModel(_settings(hub.BlipTextConfig, config["text_config"])), None
+    if config["model_type"] == "git":
+        tower = {**config["vision_config"], "num_hidden_layers": 0}
+        own = {**config, "vision_config": _own(hub.GitVisionConfig, tower)}
+        return _text(hub.GitForCausalLM(_settings(hub.GitConfig, own)))
+    made = _settings(hub.CONFIG_MAPPING[config["decoder"]["model_type"]], config["decoder"])
+    text, project = hub.AutoModelForCausalLM.from_config(made, trust_remote_code=False), None
+    if config["encoder"]["hidden_size"] != text.config.hidden_size and not _takes(text.config):
+        project = nn.Linear(config["encoder"]["hidden_size"], text.config.hidden_size)
+    return text, project
+
+
+def _settings(kind: Any, given: dict[str, Any]) -> Any:
+    """Build a config of this kind from those settings of `given` that determine the network."""
+    return kind(**_own(kind, given))
+
+
+def _own(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)} - UNUSED | {"cross_attention_hidden_size"}
+    return {name: value for name, value in given.items() if name in names}
+
+
+def _text(captioner: Any) -> tuple[Any, nn.Linear | None]:
+    """Return the text side of a loaded captioner, and its projection of regions if it has one."""
+    if captioner.config.model_type == "blip":
+        return captioner.text_decoder, None
+    if captioner.config.model_type == "git":
+        captioner.git.image_encoder = PrecomputedRegions()
+        return captioner, None
+    return captioner.decoder, getattr(captioner, "enc_to_dec_proj", None)
+
+
+def _takes(config: Any) -> bool:
+    """Return whether a decoder attends to regions of another size than its own."""
+    return getattr(config, "cross_attention_hidden_size", None) is not None
+
+
+def _ends(text: Any) -> tuple[Any, Any]:
+    """Move out and return the input and output embeddings; the model's logits are then its last hidden states."""
+    heard, spoken = text.get_input_embeddings(), text.get_output_embeddings()
+    names = {module: name for name, module in text.named_modules()}
+    for module in (heard, spoken):
+        holder, _, name = names[module].rpartition(".")
+        setattr(text.get_submodule(holder), name, nn.Identity())
+    holder = text.get_submodule(names[spoken].rpartition(".")[0])
+    if isinstance(getattr(holder, "bias", None), nn.Parameter):  # BERT has a second reference to the bias
+        holder.bias = None
+    return heard, spoken
+
+
+def _end_and_begin(captioner: Any) -> tuple[int, int]:
+    """Return the model's own ids of EOS and BOS, those of its `generate`.
+
+    Raises UserError where its config names none.
+    """
+    if captioner.config.model_type == "blip":
+        return captioner.config.text_config.sep_token_id, captioner.config.text_config.bos_token_id
+    made = captioner.generation_config
+    begin = made.bos_token_id if made.decoder_start_token_id is None else made.decoder_start_token_id
+    end = made.eos_token_id[0] if isinstance(made.eos_token_id, list) else made.eos_token_id
+    if begin is None or end is None:
+        raise UserError(
+            f"{captioner.name_or_path}: its config names no token that begins a caption, or none that ends it"
+        )
+    return end, begin
+
+
+def _cache(pairs: Pairs) -> Any:
+    """Build the model's cache from keys and values; the model replaces its entries and leaves `pairs` unchanged."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    cache = DynamicCache()
+    for keys, values in pairs:
+        layer = DynamicLayer()
+        layer.lazy_initialization(keys, values)
+        layer.keys, layer.values = keys, values
+        cache.layers.append(layer)
+    return cache
+
+
+def _pairs(cache: Any) -> Pairs:
+    return tuple((layer.keys, layer.values) for layer in cache.layers)
+
+
+def _rows(pairs: Pairs, rows: Tensor) -> Pairs:
+    return tuple((keys[rows], values[rows]) for keys, values in pairs)

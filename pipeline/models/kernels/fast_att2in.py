@@ -1,0 +1,130 @@
+"""Att2in2 on a CPU: each step is one autograd operation, and captions of one image share its regions."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pipeline.models.att2in import Att2in
+from pipeline.models.decoder import Decoder, RolloutDropout
+from pipeline.models.kernels.recurrence import FusedRecurrence, StepWeights
+from pipeline.models.kernels.shared_weight import SharedWeight
+from pipeline.types import Batch, caption_mask
+
+
+@dataclass(frozen=True)
+class FastState:
+    """Decoder state of n captions."""
+
+    h: Tensor  # (n, H)
+    c: Tensor  # (n, H)
+    rows: Tensor  # (n,): indices of these captions
+    images: Tensor  # (n,): indices of their images in the batch
+    width: int
+    drop: RolloutDropout
+    recurrence: FusedRecurrence
+
+
+class FastAtt2in:
+    """The fast form of `plain`, with the same results."""
+
+    def __init__(self, plain: Att2in) -> None:
+        self.plain = plain
+
+    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> FastState:
+        plain, regions = self.plain, drop(seen)
+        # biases are merged: the query's into the keys, all others into the gates
+        keys = F.linear(regions, plain.key.weight, plain.key.bias + plain.query.bias)
+        weights = StepWeights(
+            keys=keys,
+            regions=regions,
+            attention=plain.weight.weight[0],
+            word=plain.from_word.weight,
+            state=plain.from_state.weight,
+            query=plain.query.weight,
+            attended=plain.from_regions.weight,
+            bias=_bias(plain),
+        )
+        rows = torch.arange(len(batch) * width)
+        zero = seen.new_zeros(len(rows), plain.hidden)
+        return FastState(zero, zero, rows, rows // width, width, drop, FusedRecurrence(weights, plain.mask(batch)))
+
+    def step(self, heard: Tensor, state: FastState) -> tuple[Tensor, FastState]:
+        entering = state.recurrence.entering(state.drop(F.relu(heard), state.rows, state.width))
+        return self.advance(entering, state)
+
+    def advance(self, entering: Tensor, state: FastState) -> tuple[Tensor, FastState]:
+        """Compute one step; `entering` (n, 5H) is the contribution of the input embeddings to the gates."""
+        h, c = state.recurrence(entering, state.h, state.c, state.images)
+        return h, replace(state, h=h, c=c)
+
+    def select(self, state: FastState, rows: Tensor | slice, same_images: bool = False) -> FastState:
+        moved = replace(state, h=state.h[rows], c=state.c[rows])
+        return moved if same_images else replace(moved, rows=state.rows[rows], images=state.images[rows])
+
+    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+        """Run teacher forcing like `plain`, without computation after a caption's EOS."""
+        tokens, plain = batch.captions, self.plain
+        columns = tokens.shape[1]
+        order, going = _longest_first(caption_mask(tokens))
+        places = torch.cat([order[:rows] * columns + t for t, rows in enumerate(going)])
+        state = self.select(self.begin(batch, seen, drop, 1), order)
+        embedded = SharedWeight(plain.word.weight).rows(plain.shift_right(tokens).flatten()[places])
+        found = []
+        for entering in state.recurrence.entering(drop(F.relu(embedded), places, columns)).split(going):
+            state = self.select(state, slice(len(entering)))
+            hidden, state = self.advance(entering, state)
+            found.append(hidden)
+        return torch.cat(found), places
+
+
+class InferenceAtt2in(Decoder):
+    """Inference-optimised copy of `plain` with frozen weights, without dropout; a table holds each token's gate inputs.
+
+    It pays for many batches, since the table (V + 2, 5H) is computed first. Large products use `dtype`. In bfloat16
+    they take half the time on processors that support it, and some captions differ.
+    """
+
+    requires_grad = False
+
+    @torch.no_grad()
+    def __init__(self, plain: Att2in, dtype: torch.dtype | None = None) -> None:
+        """Compute the tables of `plain`; `dtype` None is that of the weights."""
+        super().__init__(plain.vocabulary, plain.hidden, plain.max_words, 0.0, plain.arguments)
+        self.fast, self.region, self.null = FastAtt2in(plain), plain.region, plain.null
+        self.own, self.dtype = plain.word.weight.dtype, dtype or plain.word.weight.dtype
+        self.logit = plain.logit if self.dtype == self.own else copy.deepcopy(plain.logit).to(self.dtype)
+        gates = F.linear(F.relu(plain.word.weight), plain.from_word.weight, _bias(plain))
+        self.word = nn.Embedding.from_pretrained(gates)
+        self.of_state = torch.cat([plain.from_state.weight, plain.query.weight]).to(self.dtype)
+        self.eval()
+
+    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> FastState:
+        return self.fast.begin(batch, seen, drop, width)
+
+    def step(self, heard: Tensor, state: FastState) -> tuple[Tensor, FastState]:
+        of_state = (state.h.to(self.dtype) @ self.of_state.T).to(self.own)
+        gates, query = of_state.tensor_split([5 * self.hidden], 1)
+        steps = state.recurrence.steps
+        h, c, _, _ = steps.step(gates + heard, query.contiguous(), state.c, state.images)
+        return h, replace(state, h=h, c=c)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.logit(hidden.to(self.dtype)).to(self.own)
+
+    def select(self, state: FastState, rows: Tensor, same_images: bool = False) -> FastState:
+        return self.fast.select(state, rows, same_images)
+
+
+def _bias(plain: Att2in) -> Tensor:
+    """Compute the sum of all biases of the gates, (5H,)."""
+    return plain.from_word.bias + plain.from_state.bias + F.pad(plain.from_regions.bias, (3 * plain.hidden, 0))
+
+
+def _longest_first(mask: Tensor) -> tuple[Tensor, list[int]]:
+    """Return the order of captions by length (N,), longest first, and the number of captions with a token per step."""
+    return mask.sum(1).argsort(descending=True, stable=True), [rows for rows in mask.sum(0).tolist() if rows]

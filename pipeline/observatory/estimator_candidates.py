@@ -1,0 +1,95 @@
+"""Gradient estimators that are measured, with their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from pipeline.channels.hard import Multinomial
+from pipeline.channels.partial import Feed, Mix, PartialSampling
+from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
+from pipeline.channels.teacher_forcing import Forced
+from pipeline.estimators.baselines import CenteredBaseline, GroupMean, GroupStd, LeaveOneOut, SelfCritical
+from pipeline.estimators.relax import RelaxEstimator
+from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
+from pipeline.models.critic import ControlVariate
+from pipeline.models.decoder import Decoder
+from pipeline.protocols import Baseline, Estimator
+
+RHOS = (0.0, 0.25, 0.5, 0.75, 1.0)
+TEMPERATURES = (0.5, 1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True)
+class EstimatorCandidate:
+    """Estimator to be measured.
+
+    `of` builds it for a speaker and a number of captions per image, at least `min_samples`.
+    """
+
+    name: str
+    of: Callable[[int, Decoder], Estimator]
+    settings: Mapping[str, float] = field(default_factory=dict)  # rho or temperature: the x axis of its curve
+    min_samples: int = 1
+
+
+def score_function(name: str, baseline: Baseline, min_samples: int = 1) -> EstimatorCandidate:
+    """Return REINFORCE minus `baseline`."""
+    return EstimatorCandidate(
+        f"REINFORCE, {name}", lambda k, _: ScoreFunction(Multinomial(k), baseline), min_samples=min_samples
+    )
+
+
+def with_control(samples: int, speaker: Decoder) -> RelaxEstimator:
+    """Return RELAX with an untrained control variate."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        control = ControlVariate(speaker.hidden, speaker.vocabulary + 1, 4 * speaker.hidden)
+    return RelaxEstimator(ScoreFunction(Multinomial(samples)), control.to(speaker.word.weight.dtype))
+
+
+def straight_through_gumbel(tau: float) -> EstimatorCandidate:
+    """Return ST-Gumbel at one temperature."""
+    return EstimatorCandidate("ST-Gumbel", lambda k, _: Pathwise(Gumbel(k, temperature=tau)), {"temperature": tau})
+
+
+def partially_sampled(
+    name: str, inner: Callable[[int], StraightThrough], mix: Mix = "caption", feed: Feed = "distribution"
+) -> tuple[EstimatorCandidate, ...]:
+    """Return PSST for each ρ of `RHOS`."""
+
+    def at(rho: float) -> EstimatorCandidate:
+        return EstimatorCandidate(name, lambda k, _: Pathwise(PartialSampling(inner(k), rho, mix, feed)), {"rho": rho})
+
+    return tuple(at(rho) for rho in RHOS)
+
+
+ESTIMATORS: tuple[EstimatorCandidate, ...] = (
+    score_function("no baseline", NoBaseline()),
+    score_function("greedy", SelfCritical()),
+    score_function("ground truth", SelfCritical(Forced(requires_grad=False))),
+    score_function("greedy, centred", CenteredBaseline(SelfCritical()), min_samples=2),
+    score_function("leave one out (RLOO)", LeaveOneOut(), min_samples=2),
+    score_function("mean of the group", GroupMean(), min_samples=2),
+    EstimatorCandidate(
+        "REINFORCE, mean and deviation of the group (GRPO)",
+        lambda k, _: ScoreFunction(Multinomial(k), GroupMean(), scaling=GroupStd()),
+        min_samples=2,
+    ),
+    EstimatorCandidate("REINFORCE, learned control (RELAX)", with_control),
+    EstimatorCandidate("ST-Multinomial", lambda k, _: Pathwise(StraightThrough(k))),
+    EstimatorCandidate("ST-Multinomial, soft ending", lambda k, _: Pathwise(StraightThrough(k, "soft"))),
+    *map(straight_through_gumbel, TEMPERATURES),
+    EstimatorCandidate("ReinMax", lambda k, _: Pathwise(ReinMax(k))),
+    EstimatorCandidate("ReinMax, soft ending", lambda k, _: Pathwise(ReinMax(k, "soft"))),
+    EstimatorCandidate("Gumbel-Rao, k = 10", lambda k, _: Pathwise(GumbelRao(k))),
+    *partially_sampled("PSST-Multinomial", StraightThrough),
+    *partially_sampled("PSST-Multinomial, soft ending", lambda k: StraightThrough(k, "soft")),
+    *partially_sampled("PSST-Multinomial, along samples", StraightThrough, feed="sample"),
+    *partially_sampled("PSST-Multinomial, by word", StraightThrough, mix="token"),
+    *partially_sampled("PSST-Gumbel", Gumbel),
+    *partially_sampled("PSST-ReinMax", ReinMax),
+    *partially_sampled("PSST-Gumbel-Rao", GumbelRao),
+)

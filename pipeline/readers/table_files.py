@@ -1,0 +1,143 @@
+"""Tables of texts in CSV, JSON Lines or Parquet files, parsed so that errors name the row."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import UserError
+from pipeline.readers.annotation_file import FileRow, read_annotation_text, show_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = ("file", "caption", "split")
+SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+
+
+def read_rows(table: Path) -> Iterator[tuple[FileRow, dict[str, str]]]:
+    """Yield each row's position and its non-empty texts by column; `split` only where there is such a column.
+
+    A CSV's separator is a comma, semicolon or tab, by its first row. Raises UserError with file and row.
+    """
+    import pyarrow as pa
+
+    if table.suffix.lower() in SPREADSHEETS:
+        raise UserError(f"{table}: a spreadsheet; save it as “CSV UTF-8” and name that file (prepare.annotations)")
+    if (read := READERS.get(table.suffix.lower())) is None:
+        raise UserError(f"{table}: a table of captions is a file {', '.join(READERS)}, by its ending")
+    if not table.is_file():
+        others = [path for path in sorted(table.parent.glob("*")) if path.suffix.lower() in {*READERS, *SPREADSHEETS}]
+        hint = ""
+        if others:
+            save = f", which a spreadsheet writes as “CSV UTF-8”, {table.name}"
+            hint = f"; there is {others[0].name}{save if others[0].suffix.lower() in SPREADSHEETS else ''}"
+        raise UserError(f"{table}: the table of captions is missing{hint}")
+    content = read(table)
+    names, columns = content.column_names, {}
+    for name in COLUMNS:
+        if names.count(name) > 1:
+            raise UserError(f"{table}, row 1: there are two columns {name}")
+        if name in names:
+            try:
+                columns[name] = content[name].cast(pa.string()).to_pylist()
+            except UnicodeDecodeError:
+                raise UserError(
+                    f"{table}: the column {name} holds bytes that are not UTF-8; write it as texts"
+                ) from None
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                kind = content[name].type
+                raise UserError(f"{table}: the column {name} is to hold texts, not {kind}") from None
+        elif name != "split":
+            raise UserError(f"{table}, row 1: a column {name} is needed; there are {', '.join(map(show_json, names))}")
+    if not content.num_rows:
+        raise UserError(f"{table}: the table has no rows")
+    for number, texts in enumerate(zip(*columns.values(), strict=True), 2 if read is _read_csv else 1):
+        row, values = FileRow(table, number), {}
+        for name, text in zip(columns, texts, strict=True):
+            values[name] = (text or "").strip()
+            if not values[name]:
+                row.fail(f"the {name} is empty" + (f", of {show_json(values['file'])}" if name != "file" else ""))
+        yield row, values
+
+
+def _read_csv(table: Path) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    text = read_annotation_text(table)
+    wrong: list[csv.InvalidRow] = []
+
+    def note(row: csv.InvalidRow) -> str:
+        wrong.append(row)
+        return "skip"
+
+    texts = {name: pa.string() for name in COLUMNS}
+    header = text.partition("\n")[0]
+    separator = max(SEPARATORS, key=header.count)  # a comma if there is none of the three
+    try:
+        content = csv.read_csv(
+            io.BytesIO(text.encode()),
+            read_options=csv.ReadOptions(use_threads=False),  # with threads, the number of a row is unknown
+            parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=note),
+            convert_options=csv.ConvertOptions(column_types=texts, strings_can_be_null=False),
+        )
+    except pa.ArrowInvalid as error:
+        raise UserError(f"{table}: not a CSV table ({' '.join(str(error).split())})") from None
+    if wrong:
+        row = wrong[0]
+        FileRow(table, row.number).fail(
+            f"{row.actual_columns} values for {row.expected_columns} columns ({show_json(row.text)}); "
+            f'put a caption with {SEPARATORS[separator]} in double quotes, "…"'
+        )
+    if text.count('"') % 2:
+        FileRow(table, content.num_rows + 1).fail(
+            'a double quote " is not closed, here or before; a quote in a caption is written "" in a quoted caption'
+        )
+    return content
+
+
+def _read_json_lines(table: Path) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import json
+
+    content = read_annotation_text(table).encode()
+    schema = pa.schema({name: pa.string() for name in COLUMNS})
+    try:
+        rows = json.read_json(
+            io.BytesIO(content),
+            # one block: row numbers count through the file
+            read_options=json.ReadOptions(use_threads=False, block_size=len(content) + 1),
+            parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        )
+    except pa.ArrowInvalid as error:
+        said = " ".join(str(error).removeprefix("JSON parse error: ").split())
+        problem, _, number = said.rpartition(" in row ")
+        if not number.isdigit():
+            raise UserError(f"{table}: not JSON Lines ({said})") from None
+        FileRow(table, int(number) + 1).fail(
+            f"a row is one JSON object of texts, file and caption ({problem.rstrip('.')})"
+        )
+    return rows.drop_columns([name for name in schema.names if rows[name].null_count == len(rows)])
+
+
+def _read_parquet(table: Path) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        names = pq.read_schema(table).names
+        return pq.read_table(table, columns=[name for name in COLUMNS if name in names])
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"{table}: not a Parquet file ({' '.join(str(error).split())})") from None
+
+
+READERS: Mapping[str, Callable[[Path], pa.Table]] = {
+    ".csv": _read_csv,
+    ".tsv": _read_csv,
+    ".jsonl": _read_json_lines,
+    ".parquet": _read_parquet,
+}

@@ -1,0 +1,193 @@
+"""Results of the observatory (stages/observatory.py): gradient estimators compared with the exact gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import isnan
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+from pipeline.analysis.results import read_results_json
+from pipeline.report.drawing import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
+from pipeline.report.method_names import estimator_colour
+from pipeline.report.number_files import as_csv
+from pipeline.report.tables import Table, TableColumn, fill_table, format_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HINGE = "hinge"
+CLAIM = "the claim: 1 − ρ"
+SYMBOLS = {"rho": "ρ", "temperature": "τ"}
+AS_LONG = "as long as the true gradient"
+ENDS = ((0, 1), (0, 1))  # values that the axes of bias and noise always include
+MEASURED = ("bias", "bias_error", "cosine", "length", "variance")
+
+
+@dataclass(frozen=True)
+class GradientResults:
+    """The results of the stage; a row is an estimator with its settings, a number of samples and a score.
+
+    Columns: score, name, rho and temperature (NaN where it has none), samples, exact, worlds (MEASURED of each).
+    Further columns: the means of MEASURED over worlds, ms (CPU milliseconds of a step), and words (the name with the
+    settings).
+    """
+
+    rows: pd.DataFrame
+    effort: Mapping[str, Any]
+    margin: float
+    large: Mapping[str, int]
+
+    @property
+    def samples(self) -> list[int]:
+        """Return the numbers of samples, ascending."""
+        return sorted(self.rows["samples"].unique().tolist())
+
+    def of(self, samples: int) -> list[dict[str, Any]]:
+        """Return the rows with `samples` samples and the hinge as score."""
+        return self.rows.query("samples == @samples and score == @HINGE").to_dict("records")
+
+    def along_rho(self) -> pd.DataFrame:
+        """Return the rows with the fewest samples and a value of ρ.
+
+        Bias and variance are multiples of those at the smallest ρ; a multiple of 0 is NaN.
+        """
+        rows = self.rows[self.rows["rho"].notna() & (self.rows["samples"] == self.samples[0])].copy()
+        first = rows.groupby(["score", "name"])[["bias", "variance"]].transform("first")
+        rows[["bias", "variance"]] /= first.where(first != 0)
+        return rows
+
+
+def read_observatory(path: Path) -> GradientResults:
+    """Read the observatory's results; raises UserError for a file that cannot be read."""
+    import pandas as pd
+
+    found = read_results_json(path)
+    for row in found["rows"]:
+        settings = row.pop("settings")
+        row |= {key: mean(world[key] for world in row["worlds"]) for key in MEASURED} | settings
+        row["words"] = ", ".join([row["name"], *(f"{SYMBOLS[key]} {value:g}" for key, value in settings.items())])
+        row["ms"] = 1000 * row.get("seconds", float("nan"))
+    columns = ["score", "name", *SYMBOLS, "samples", "exact", "worlds", "seconds", *MEASURED, "words", "ms"]
+    return GradientResults(
+        pd.DataFrame(found["rows"], columns=columns), found["effort"], found["margin"], found["large"]
+    )
+
+
+def observatory_csv(found: GradientResults) -> str:
+    """Return the CSV with a line per estimator, number of samples, score and world, numbers in full."""
+    rows = [
+        row | {"estimator": row["name"], "world": n, **world}
+        for row in found.rows.to_dict("records")
+        for n, world in enumerate(row["worlds"], 1)
+    ]
+    return as_csv(["score", "estimator", *SYMBOLS, "samples", "exact", "world", *MEASURED, "seconds"], rows)
+
+
+def observatory_tables(found: GradientResults) -> list[Table]:
+    """Return the accuracy of every estimator and, where ρ was varied, a comparison with PSST's claim."""
+    return [_accuracy_table(found), *([_claim_table(found)] if found.rows["rho"].notna().any() else [])]
+
+
+def _accuracy_table(found: GradientResults) -> Table:
+    rows = found.rows[found.rows["score"] == HINGE]
+    costs = {(row.words, row.samples): row.ms * row.variance for row in rows.itertuples()}
+    samples = found.samples[len(found.samples) // 2]  # a number that every estimator has
+    shown = found.of(samples)
+
+    def cost(k: int) -> TableColumn:
+        return TableColumn(f"K={k}", "variance × ms", lambda row: format_number(costs.get((row["words"], k)), 0))
+
+    def dial(value: float) -> str | None:
+        return None if isnan(value) else f"{value:g}"
+
+    def ranged(row: Mapping[str, Any], key: str) -> str:
+        low, high = (format_number(end(world[key] for world in row["worlds"]), 2) for end in (min, max))
+        return format_number(row[key], 2) + ("" if len(row["worlds"]) == 1 else f" [{low}, {high}]")
+
+    columns = [
+        TableColumn("ρ", show=lambda row: dial(row["rho"])),
+        TableColumn("τ", show=lambda row: dial(row["temperature"])),
+        TableColumn("bias", show=lambda row: ranged(row, "bias")),
+        TableColumn("cosine", show=lambda row: ranged(row, "cosine")),
+        TableColumn("length", show=lambda row: format_number(row["length"], 2)),
+        TableColumn("variance", show=lambda row: format_number(row["variance"], 2)),
+        TableColumn("ms", show=lambda row: format_number(row["ms"], 1)),
+    ]
+    columns += map(cost, found.samples)
+    errors = [row["bias_error"] for row in shown if not row["exact"]]
+    large, effort = found.large, found.effort
+    notes = [
+        f"Score: the hinge with margin {found.margin:g}, over all captions of two images together; means and ranges "
+        f"over {effort['worlds']} worlds with pretrained agents. Bias and length (of the mean) are relative to the "
+        "true gradient's norm, variance to its square; a shorter mean also has less variance.",
+        f"~: sampled, {effort['rounds']} steps, the bias's standard error is {max(errors, default=0.0):.2f} at most; "
+        "all others are enumerated.",
+        f"ms: CPU milliseconds of a step and its gradient at {large['images']} images, {large['vocabulary']} words and "
+        f"captions of up to {large['max_words']}, on this machine. variance × ms: the cost of equal precision.",
+    ]
+    caption = f"Gradient estimators before the exact gradient, K = {samples} captions per image"
+    named = [(row["name"] + ("" if row["exact"] else " ~"), (), row) for row in shown]
+    return fill_table("observatory", caption, named, columns, notes, "Estimator")
+
+
+def _claim_table(found: GradientResults) -> Table:
+    along = found.along_rho()
+    rhos = sorted(along["rho"].unique())[1:]
+    columns = [TableColumn("Estimator", text=True)]
+    columns += [TableColumn(f"ρ={rho:g}", key) for key in ("bias", "variance") for rho in rhos]
+    rows = [["claimed", *2 * [format_number(1 - rho, 2) for rho in rhos]]]
+    for (score, name), line in along.groupby(["score", "name"], sort=False):
+        cells = [format_number(times, 2) for key in ("bias", "variance") for times in line[key][1:]]
+        rows.append([name if score == HINGE else f"{name} ({score})", *cells])
+    notes = [
+        "PSST §5: partial sampling reduces “the overall bias and variance of gradient estimation, by a factor of ρ”. "
+        "Here as multiples of those of ρ = 0."
+    ]
+    return Table("claim", "What ρ does to bias and variance, as multiples of those of ρ = 0", columns, rows, notes)
+
+
+def plane_panels(found: GradientResults) -> list[PlotPanel]:
+    """Return noise against bias, in one panel for the smallest number of samples and one for the largest.
+
+    Both axes begin at 0, no error; at bias 1 the mean is as wrong as no gradient.
+    """
+    across, up = "← less bias: |mean − truth| / |truth|", "← less noise: standard deviation / |truth|"
+    styles, panels = estimator_styles(found.rows["name"]), []
+    for samples in (found.samples[0], found.samples[-1]):
+        spots: dict[str, list[PlotPoint]] = {name: [] for name in found.rows["name"].unique()}
+        for row in found.of(samples):
+            x, y = row["bias"], row["variance"] ** 0.5
+            words = f"{row['words']}, K {samples}, bias {x:.3f}, noise {y:.3f}, cosine {row['cosine']:.3f}"
+            spots[row["name"]].append(PlotPoint(x, y, words))
+        series = tuple(PlotSeries(name, styles[name], tuple(some)) for name, some in spots.items())
+        title = f"{samples} caption{'' if samples == 1 else 's'} per image"
+        panels.append(
+            PlotPanel(f"k{samples}", title, across, up, series, level=(1, 1), level_words=AS_LONG, shows=ENDS)
+        )
+    return panels
+
+
+def claim_panels(found: GradientResults) -> list[PlotPanel]:
+    """Return bias and variance along ρ relative to those at ρ = 0, with the claim that both fall as 1 − ρ."""
+    along = found.along_rho()
+    spots = [PlotPoint(rho, 1 - rho, f"{CLAIM}, ρ {rho:g}") for rho in sorted(found.rows["rho"].dropna().unique())]
+    claim, panels = PlotSeries(CLAIM, LineStyle(0, 0, dashed=True), tuple(spots)), []
+    styles = estimator_styles(found.rows["name"])
+    across, up, words = "ρ: share passed as distributions →", "← less than at ρ = 0", "as a multiple of that at ρ = 0"
+    for key in ("bias", "variance"):
+        known, series = along[(along["score"] == HINGE) & along[key].notna()], [claim]
+        for name, line in known.groupby("name", sort=False):
+            points = zip(line["rho"], line[key], line["words"], strict=True)
+            spots = [PlotPoint(rho, times, f"{called}, {key} × {times:.2f}") for rho, times, called in points]
+            series.append(PlotSeries(name, styles[name], tuple(spots)))
+        shown = ((0, 1), (0, 1))
+        panels.append(PlotPanel(key, key.capitalize(), across, up, tuple(series), words, level=(1, 1), shows=shown))
+    return panels
+
+
+def estimator_styles(names: Iterable[str]) -> dict[str, LineStyle]:
+    """Return each estimator's style: the colour of its method in all figures."""
+    return assign_styles({name: estimator_colour(name) for name in names})

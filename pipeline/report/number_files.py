@@ -1,0 +1,131 @@
+"""Number files of the report: Markdown for the terminal, CSV for plots."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.analysis.comparison import Comparison, Estimate
+from pipeline.analysis.judge_titles import NEAR, TEXT, Keys, recall_keys
+from pipeline.analysis.results import LANGUAGE, Results
+from pipeline.report.caption_tables import DIVERSITY, READER
+from pipeline.report.method_names import published_name
+from pipeline.report.result_tables import GALLERIES
+from pipeline.report.tables import Table, markdown_table, notes_once
+from pipeline.runtime.escaping import csv_cell
+
+WIDTH = 108  # characters per line of the notes
+NUMBERS = ("value", "low", "high", "spread", "seeds")
+
+
+def markdown(tables: Sequence[Table], rule: str = "", failed: Sequence[str] = ()) -> str:
+    """Return aligned tables as Markdown, each with its warning and notes, after the lines of `failed` and `rule`.
+
+    `rule` states how λ is chosen. Methods have their published names.
+    """
+    first = [*(f"**WARNING:** {line}" for line in failed), *([rule] if rule else [])]
+    parts = [_bullets(first)] if first else []
+    for table in notes_once(tables, [rule]):
+        heads = [published_name(f"{column.group} {column.label}".strip()) for column in table.columns]
+        rows = [[as_text(cell) for cell in (published_name(row[0]), *row[1:])] for row in table.rows]
+        right = [not column.text for column in table.columns]
+        parts += [f"**{published_name(table.caption)}**", markdown_table(heads, rows, right, least=2)]
+        notes = [*([f"**Warning:** {table.warning}"] if table.warning else []), *table.notes]
+        parts += [_bullets(notes)] if notes else []
+    return "\n\n".join(parts) + "\n"
+
+
+def curve_csv(results: Results) -> str:
+    """Return the CSV with a line per run and split, numbers in full, empty where there is none."""
+    judges, given = list(results.judges), {key for run in results.runs for key in run.settings}
+    keys: dict[str, Keys] = {name: ("language", name) for name in LANGUAGE}
+    for label, measure, where in [
+        *((recall, recall, ()) for recall in ("R@10", "R@5", "R@1")),
+        ("median rank", "median_rank", ()),
+        ("human R@10", "R@10", ("human", TEXT)),
+        *((f"{size} R@10", "R@10", ("galleries", size)) for size in GALLERIES),
+        ("R@1 near", "R@1", ("galleries", NEAR)),
+        ("MRR near", "MRR", ("galleries", NEAR)),
+    ]:
+        keys |= {f"{label} {judge}": recall_keys(judge, measure, *where) for judge in judges}
+    keys |= {key: ("diversity", key) for key in DIVERSITY}
+    keys |= {key: (where, key) for where, key in READER}
+    keys |= {f"facts {key}": ("faithfulness", key) for key in ("precision", "told", "claims_per_caption")}
+    rows = [
+        {"method": run.method, "split": split, **run.settings}
+        | {key: run.value(split, *at) for key, at in keys.items()}
+        for run in results.runs
+        for split in ("val", "test")
+    ]
+    settings = dict.fromkeys(("lambda", "rho", "seed", *sorted(given)))
+    return as_csv(["method", *settings, "split", *keys], rows)
+
+
+def comparison_csv(comparison: Comparison) -> str:
+    """Return the CSV with a line per value read from the curves, numbers in full.
+
+    `fixed` is the metric that is equal, with the value `at`; `bound` is ≥ where the value is a lower bound.
+    `difference`, its interval and p (Holm-adjusted) are against `reference`; they are empty where a bound leaves the
+    order open. `difference bound` states whether the difference is a lower or an upper bound.
+    """
+    rows = []
+    for slice_ in (*comparison.at_cider, *comparison.at_score):
+        fixed = slice_.fixed if slice_.fixed == "CIDEr" else f"{slice_.fixed} {comparison.results.first.name}"
+        for reading in slice_.readings:
+            for keys, found in reading.estimates.items():
+                judge = keys[1] if keys[0] == "judges" else ""
+                row = {
+                    "fixed": fixed,
+                    "at": slice_.level,
+                    "method": reading.curve.label,
+                    "metric": " ".join([keys[-1], *["near"] * (NEAR in keys)]),
+                }
+                row |= {"judge": judge, "bound": "≥" if reading.above else "", **_numbers(found)}
+                difference = slice_.differences.get(reading.curve.label, {}).get(judge)
+                if slice_.reference and difference and keys == comparison.results.by(judge):
+                    low, high = difference.interval
+                    row |= {"reference": slice_.reference.label, "difference": difference.value, "p": difference.p}
+                    row |= {"difference bound": difference.bound, "difference low": low, "difference high": high}
+                rows.append(row)
+    head = ["fixed", "at", "method", "metric", "judge", "bound", *NUMBERS]
+    differences = ["reference", "difference bound", "difference", "difference low", "difference high", "p"]
+    return as_csv([*head, *differences], rows)
+
+
+def rho_csv(comparison: Comparison) -> str:
+    """Return the CSV of the score against ρ at an equal CIDEr: one line per method, ρ and judge."""
+    rows = [
+        {"method": reading.curve.method, "CIDEr": slice_.level, "rho": reading.curve.settings["rho"], "judge": judge}
+        | _numbers(found)
+        for slice_ in comparison.along_rho
+        for reading in slice_.readings
+        for judge in comparison.results.judges
+        if (found := reading.estimates.get(comparison.results.by(judge)))
+    ]
+    return as_csv(["method", "CIDEr", "rho", "judge", *NUMBERS], rows)
+
+
+def _numbers(found: Estimate) -> dict[str, Any]:
+    low, high = found.interval or (None, None)
+    return dict(zip(NUMBERS, (found.value, low, high, found.spread, found.seeds), strict=True))
+
+
+def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the columns `head` of `rows` as CSV, empty where a row lacks one, safe from spreadsheet formulas."""
+    import pandas as pd
+
+    cells = [{name: csv_cell(value) for name, value in row.items()} for row in rows]
+    return pd.DataFrame(cells, columns=head, dtype=object).to_csv(index=False, lineterminator="\n")
+
+
+def as_text(cell: str) -> str:
+    """Escape a Markdown cell, so that tags, links and images in a text such as a caption are shown as written."""
+    return re.sub(r"<(?=[A-Za-z/!?])|(?<=\])\(", r"\\\g<0>", re.sub(r"[\r\n]+", " ", cell))
+
+
+def _bullets(notes: Sequence[str]) -> str:
+    return "\n".join(
+        textwrap.fill(published_name(note), WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes
+    )

@@ -1,0 +1,155 @@
+"""Tables and figures of captions rewarded by a fixed retriever: its recall, another judge's, and training curves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pipeline.analysis.judge_titles import TEXT, recall_keys
+from pipeline.analysis.results import Point, Results
+from pipeline.analysis.selection import Choice
+from pipeline.report.caption_tables import count
+from pipeline.report.drawing import LineStyle, PlotPanel, PlotPoint, PlotSeries
+from pipeline.report.figures import styles
+from pipeline.report.method_names import published_name
+from pipeline.report.number_files import as_csv
+from pipeline.report.result_tables import measured_language
+from pipeline.report.tables import (
+    RECALLS,
+    Table,
+    TableColumn,
+    chosen_rows,
+    fill_table,
+    format_number,
+    metric_column,
+    typographic_sign,
+)
+from pipeline.runtime.checksums import check_history
+
+History = Sequence[Mapping[str, float]]  # one entry per epoch, as training writes them
+REWARDED, JUDGED, HEARD = "val/rewarded_recall@", "val/judged_recall@", "val/recall@"
+CIDER, RIGHT = "val/cider", "discriminator/accuracy"
+
+
+def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, control: str) -> Table | None:
+    """Return Table 1 of WTF-RL with the column "only the reward sees"; None where `retriever` did not judge.
+
+    That column is a method's gain over the control by the retriever, minus the gain by the last judge.
+    """
+    against = next((choice.point for choice in choices if choice.method == control), None)
+    judge = results.ends[-1]
+    if retriever not in results.judges or judge == retriever or against is None:
+        return None
+
+    def gain(point: Point, by: str) -> float | None:
+        own, other = (each.mean("test", *results.by(by)) for each in (point, against))
+        return None if own is None or other is None else own - other
+
+    def only(point: Point) -> str:
+        rewarded, judged = gain(point, retriever), gain(point, judge)
+        if rewarded is None or judged is None:
+            return format_number(None, 1)
+        return typographic_sign(f"{rewarded - judged:+.1f}")
+
+    columns = [
+        metric_column(name, recall_keys(retriever, name, direction), 1, group)
+        for direction, group in ((TEXT, "Caption → image"), ("image_to_text", "Image → caption"))
+        for name in RECALLS
+    ]
+    columns += [metric_column(name, ("language", name), 3, "Language metrics") for name in measured_language(results)]
+    columns += [
+        metric_column("Self-BLEU", ("diversity", "Self-BLEU"), 3, "Diversity"),
+        *(metric_column(f"{results.score} {by}", results.by(by)) for by in (retriever, judge)),
+        TableColumn("only the reward sees", show=only),
+    ]
+    notes = [
+        f"Recall in % of {count(results, 'images')} test images by {retriever}, which rewards captions. Only the "
+        f"reward sees: gain of {results.score} over {control} by {retriever}, minus that by {judge}. Self-BLEU: "
+        "the lower, the less alike captions of different images are."
+    ]
+    caption = "Captions rewarded by a fixed retriever, at the chosen settings"
+    return fill_table("rewarded", caption, chosen_rows(choices), columns, notes)
+
+
+def training_histories(choices: Iterable[Choice], swept: Path, models: Iterable[Path]) -> dict[str, History]:
+    """Return the training history of each rewarded method's chosen setting, averaged over its seeds, by method.
+
+    `swept` is the file of the histories of all cells, `models` the folders of single runs. Other methods are omitted.
+    """
+    cells: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for entry in _lines(swept):
+        cells.setdefault((entry.pop("method"), entry.pop("cell")), []).append(entry)
+    single = {folder.name: folder / "history.jsonl" for folder in models}
+    found: dict[str, History] = {}
+    for choice in choices:
+        runs = [run for run in (choice.point.runs if choice.point else ()) if run.frozen is None]
+        trained = [
+            cells.get((run.method, run.cell), []) if run.cell else _lines(single.get(run.method, Path()))
+            for run in runs
+        ]
+        entries = [_mean(epochs) for epochs in zip(*trained, strict=False)]
+        if any(f"{REWARDED}1" in entry for entry in entries):
+            found[choice.method] = entries
+    return found
+
+
+def training_panels(results: Results, found: Mapping[str, History]) -> list[PlotPanel]:
+    """Return validation recall by the retriever and by a judge, against the epochs of training.
+
+    Where the first grows and the second does not, the reward is hacked. Without a judge the second is the listener's.
+    """
+    k = results.score.partition(" ")[0].removeprefix("R@")
+    judged = any(JUDGED + k in entry for history in found.values() for entry in history)
+    seen = (JUDGED + k, "By the judge, which does not") if judged else (HEARD + k, "By a listener that does not")
+    up, shown = f"R@{k}, validation split →", ((REWARDED + k, "By the retriever that rewards"), seen)
+    return _panels(results, found, [(key, title, up, 1.0) for key, title in shown])
+
+
+def discriminator_panels(results: Results, found: Mapping[str, History]) -> list[PlotPanel]:
+    """Return the discriminator's accuracy in %, against the epochs of training."""
+    return _panels(results, found, [(RIGHT, "The discriminator is right", "share of captions in % →", 100.0)])
+
+
+def training_csv(found: Mapping[str, History]) -> str:
+    """Return the CSV of the panels' values and both rewards: one line per method and epoch."""
+    recalls = [f"{who}{k}" for who in (REWARDED, JUDGED, HEARD) for k in (1, 10)]
+    keys = ["epoch", "step", CIDER, *recalls, RIGHT, "discriminability/score", "naturalness/score"]
+    rows = [{"method": method, **entry} for method, history in found.items() for entry in history]
+    return as_csv(["method", *keys], [{key: row.get(key) for key in ("method", *keys)} for row in rows])
+
+
+def _panels(
+    results: Results, found: Mapping[str, History], shown: Sequence[tuple[str, str, str, float]]
+) -> list[PlotPanel]:
+    """Return one panel per entry of `shown`: the key in the histories, the title, the y axis label and a factor.
+
+    A method is drawn where it has at least two values.
+    """
+    style, panels = styles(results), []
+    for key, title, up, scale in shown:
+        lines = []
+        for place, (method, history) in enumerate(found.items()):
+            known = [(entry["epoch"], scale * entry[key]) for entry in history if key in entry]
+            spots = [
+                PlotPoint(epoch, value, f"{published_name(method)}, epoch {epoch:g}: {value:.1f}")
+                for epoch, value in known
+            ]
+            if len(spots) > 1:
+                lines.append(
+                    PlotSeries(published_name(method), style.get(method, LineStyle(place, place)), tuple(spots))
+                )
+        panels.append(PlotPanel(key, title, "epochs of training →", up, tuple(lines)))
+    return [panel for panel in panels if not panel.empty]
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    check_history(path.with_name("weights.safetensors"))
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
+
+
+def _mean(entries: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each value that all entries have."""
+    return {key: fmean(entry[key] for entry in entries) for key in entries[0] if all(key in e for e in entries)}

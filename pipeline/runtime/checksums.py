@@ -1,0 +1,107 @@
+"""Digests of files that later stages read: a folder's in a file that is written last, a JSON file's in itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import UserError
+from pipeline.runtime.files import sha256, write_atomically
+
+SEAL = "sha256.json"
+CAPTIONS = "captions_sha256"  # key in metrics.json and in entries of cells.json: SHA-256 of captions.parquet beside it
+
+
+HISTORY = "history"  # key in the header of weights: name and SHA-256 of their training's history file
+LONGEST = 1 << 26  # bytes of such a header
+NONE = "0" * 64  # placeholder of a file's own SHA-256 while it is computed
+OWN = re.compile(rb'"sha256": "([0-9a-f]{64})"\s*}\s*\Z')  # the last entry of a JSON file
+
+
+def write_checksums(folder: Path) -> None:
+    """Write the SHA-256 of every file below `folder`, except hidden ones, to `folder`/sha256.json."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    names = sorted(path.as_posix() for path in paths if path.name != SEAL and not _is_hidden(path))
+    write_atomically(folder / SEAL, json.dumps({name: sha256(folder / name) for name in names}, indent=1) + "\n")
+
+
+def check_checksums(folder: Path, again: str, required: bool = False, only: Collection[str] | None = None) -> None:
+    """Raise UserError for a file that is missing or has changed; `again` tells the user how to rewrite it.
+
+    `only`: check only these names; None: all in sha256.json. A folder without sha256.json passes, unless it is
+    `required`.
+    """
+    try:
+        said = json.loads((folder / SEAL).read_text(encoding="utf-8"))
+        if only is not None:
+            said = {name: said.get(name) for name in only if name in said or (folder / name).exists()}
+        wrong = next((name for name, digest in said.items() if _digest(folder / name) != digest), None)
+    except FileNotFoundError:
+        wrong = SEAL if required else None
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        wrong = SEAL
+    if wrong is not None:
+        raise UserError(f"{folder / wrong}: is missing, or its bytes are not those that were written; {again}")
+
+
+def checksummed_json(content: Mapping[str, Any]) -> str:
+    """Serialise `content` with the SHA-256 of the file, computed with zeros in its place, as the last entry."""
+    text = json.dumps({**content, "sha256": NONE}, indent=2, ensure_ascii=False) + "\n"
+    before, _, after = text.rpartition(NONE)
+    return before + hashlib.sha256(text.encode()).hexdigest() + after
+
+
+def read_checksummed_json(path: Path, again: str) -> dict[str, Any]:
+    """Read a file of `checksummed_json`. Raises UserError where it has changed; `again` says what to do."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; {again}") from None
+    check_own_digest(content, path, again)
+    found: dict[str, Any] = json.loads(content)
+    del found["sha256"]
+    return found
+
+
+def check_own_digest(content: bytes, path: Path, again: str) -> None:
+    """Raise UserError where `content`, the bytes of `path`, does not match the SHA-256 that it contains."""
+    said = OWN.search(content)
+    unsealed = b"" if said is None else content[: said.start(1)] + NONE.encode() + content[said.end(1) :]
+    if said is None or hashlib.sha256(unsealed).hexdigest().encode() != said[1]:
+        raise UserError(f"{path}: its bytes are not those that were written; {again}")
+
+
+def check_captions(metrics: Path, entry: Any) -> None:
+    """Raise UserError where the captions beside the file `metrics` do not match the digest in its `entry`, if any."""
+    captions = metrics.with_name("captions.parquet")
+    said = entry.get(CAPTIONS) if isinstance(entry, Mapping) else None
+    if said is not None and _digest(captions) not in (None, said):
+        raise UserError(f"{captions}: is not the file that {metrics} was written with; run their stage again")
+
+
+def check_history(weights: Path) -> None:
+    """Raise UserError where the history file beside `weights` does not match the digest in their header.
+
+    Weights without a history pass. Damaged weights pass, too, because their reader reports them.
+    """
+    try:
+        with open(weights, "rb") as file:
+            head = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), LONGEST)))
+        said = json.loads(head["__metadata__"]["agents"])[HISTORY]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    match said:
+        case [str(name), str(digest)] if _digest(history := weights.with_name(Path(name).name)) not in (None, digest):
+            raise UserError(f"{weights}: is not of the training that {history} is of; run their stage again")
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _digest(path: Path) -> str | None:
+    return sha256(path) if path.is_file() else None

@@ -1,0 +1,202 @@
+"""Decoding of films and animated images frame by frame, by PyAV and Pillow, within bounds of time and memory.
+
+A file is read twice: first for the duration of each frame, then for the wanted frames, one at a time. The format
+follows from the file's extension, so that playlists of other files are never followed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.errors import UserError, reason
+from pipeline.runtime.untrusted import require_plain_file
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+CONTAINERS = {".mp4": "mov", ".m4v": "mov", ".mov": "mov", ".webm": "matroska", ".mkv": "matroska"}  # PyAV's names
+ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")  # Pillow's names
+MOST_FRAMES = 10_000  # per film: more than five minutes at 30 a second
+MOST_PIXELS = 4 * 10**9  # per film: a minute at 1920×1080, 30 a second
+MOST_OF_A_FRAME = 2**25  # pixels: 8K
+UNSTATED = 100  # ms that browsers show a GIF's frame whose duration is missing or below 20
+
+
+class Timeline(NamedTuple):
+    """The duration of each frame of a film in ticks, the ticks per second, and the start of each frame."""
+
+    lasts: Sequence[int]
+    second: Fraction = Fraction(1000)
+    begins: Sequence[int] = ()  # only for films decoded by PyAV
+
+
+def is_film(path: Path) -> bool:
+    """Return whether a file is a film by its name; animated images are recognised only once opened."""
+    return path.suffix.lower() in CONTAINERS
+
+
+def is_animated(image: Image.Image) -> bool:
+    """Return whether an image that Pillow opened has frames; other formats have pages, or views of one moment."""
+    return image.format in ANIMATED and bool(getattr(image, "is_animated", False))
+
+
+def is_moving(path: Path) -> bool:
+    """Return whether a file is a film or an animated image; False for files that cannot be opened."""
+    from PIL import Image
+
+    if is_film(path):
+        return True
+    try:
+        with Image.open(path) as image:
+            return is_animated(image)
+    except Exception:  # decoders of damaged files raise nearly anything
+        return False
+
+
+def frames_to_take(
+    lasts: Sequence[float], frames: int, rate: float | None = None, second: Fraction = Fraction(1000)
+) -> list[int]:
+    """Return the indices of the frames to take of a film whose frames are shown for `lasts` ticks each.
+
+    Of F frames, the i-th, from 0, is shown at (i + ½) / F of the film; a frame may be taken more than once. F is
+    `frames`. With `rate`, in frames per second, F follows from the duration: at least one and at most `frames`.
+    """
+    total = sum(lasts)
+    if rate is not None:
+        frames = min(max(round(float(total / second) * rate), 1), frames)
+    ends = [2 * frames * end for end in accumulate(lasts)]
+    return [min(bisect_right(ends, (2 * i + 1) * total), len(ends) - 1) for i in range(frames)]
+
+
+def read_timeline(path: Path) -> Timeline:
+    """Return the duration of each frame of a film; a still image has one frame.
+
+    Raises FileNotFoundError where there is no file, and UserError where it cannot be decoded or is beyond the bounds.
+    """
+    with _named(path):
+        return _film_timeline(path) if is_film(path) else _image_timeline(path)
+
+
+def decode_frames(path: Path, numbers: Sequence[int], times: Timeline) -> Iterator[Image.Image]:
+    """Yield the frames `numbers`, ascending, as Pillow images; `times` and errors are those of `read_timeline`."""
+    with _named(path):
+        yield from (
+            _film_frames(path, [times.begins[n] for n in numbers]) if times.begins else _image_frames(path, numbers)
+        )
+
+
+def check_film(path: Path) -> None:
+    """Decode a film to its last frame; raises as `read_timeline`."""
+    times = read_timeline(path)
+    if is_film(path):  # `read_timeline` decoded all frames of an animated image
+        for _ in decode_frames(path, [len(times.lasts) - 1], times):
+            pass
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Raise every error of the block as a UserError that names the file."""
+    try:
+        if require_plain_file(path).stat().st_size == 0:
+            raise UserError(f"{path}: the image file is empty (zero bytes)")
+        yield
+    except (FileNotFoundError, UserError, GeneratorExit):
+        raise
+    except Exception as error:  # decoders of damaged files raise nearly anything
+        why = reason(error, 1000).replace(str(path), path.name)
+        raise UserError(f"{path}: the film cannot be decoded ({why})") from None
+
+
+def _bounded(path: Path, frames: int, width: int, height: int) -> None:
+    pixels = width * height
+    if pixels > MOST_OF_A_FRAME:
+        raise UserError(f"{path}: frames of {width}×{height} pixels, and at most {MOST_OF_A_FRAME:,} pixels are read")
+    if frames > MOST_FRAMES or frames * pixels > MOST_PIXELS:
+        limits = f"at most {MOST_FRAMES:,} frames and {MOST_PIXELS:,} pixels of all frames are read"
+        raise UserError(f"{path}: the film is too long: {limits}; cut it or make it smaller")
+
+
+def _image_timeline(path: Path) -> Timeline:
+    from PIL import Image
+
+    lasts: list[int] = []
+    with Image.open(path) as image:
+        if not is_animated(image):
+            image.load()
+            return Timeline([UNSTATED])
+        while True:
+            _bounded(path, len(lasts) + 1, *image.size)
+            image.load()
+            shown = round(image.info.get("duration") or 0)
+            lasts.append(shown if shown >= 20 else UNSTATED)
+            try:
+                image.seek(len(lasts))
+            except EOFError:
+                return Timeline(lasts)
+
+
+def _image_frames(path: Path, numbers: Sequence[int]) -> Iterator[Image.Image]:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        for number in numbers:
+            if number:
+                image.seek(number)
+            yield image.copy()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield the container and its first video stream."""
+    try:
+        import av
+    except ImportError:
+        raise UserError(f"{path}: films are decoded by PyAV: pip install 'saywhich[films]'") from None
+    container = CONTAINERS[path.suffix.lower()]
+    with av.open(str(path), format=container, options={"protocol_whitelist": "file"}) as film:
+        if not film.streams.video:
+            raise UserError(f"{path}: a film without pictures")
+        stream = film.streams.video[0]
+        stream.codec_context.thread_count = 1  # films are decoded in parallel
+        yield film, stream
+
+
+def _film_timeline(path: Path) -> Timeline:
+    with _opened(path) as (film, stream):
+        size = stream.codec_context.width, stream.codec_context.height
+        begins: list[int] = []
+        for packet in film.demux(stream):
+            when = packet.dts if packet.pts is None else packet.pts
+            if when is not None and packet.size:
+                begins.append(int(when))
+                last = int(packet.duration or 0)
+                _bounded(path, len(begins), *size)
+        if not begins:
+            raise UserError(f"{path}: a film without frames")
+        begins = sorted(set(begins))
+        lasts = [after - before for before, after in pairwise(begins)]
+        return Timeline([*lasts, last or max(lasts, default=1)], 1 / Fraction(stream.time_base), begins)
+
+
+def _film_frames(path: Path, begins: Sequence[int]) -> Iterator[Image.Image]:
+    """Yield the frames that are shown at these ticks, which are ascending."""
+    with _opened(path) as (film, stream):
+        waiting, before = list(reversed(begins)), None
+        for frame in film.decode(stream):
+            _bounded(path, 1, frame.width, frame.height)
+            while before is not None and waiting and frame.pts is not None and waiting[-1] < frame.pts:
+                waiting.pop()
+                yield before.to_image()
+            if not waiting:
+                return
+            before = frame
+        if before is None:
+            raise UserError(f"{path}: no frame of the film can be decoded")
+        for _ in waiting:
+            yield before.to_image()

@@ -1,0 +1,162 @@
+"""Captioners of transformers and their tokenizers, by their name on the Hugging Face hub or from a folder.
+
+No code from a captioner's folder or repository is executed. Its JSON files are checked here first. A file that names
+code or another repository is refused before transformers reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
+from pydantic import Field
+
+from pipeline.errors import UserError, reason
+from pipeline.ranges import Channels, Pixels
+from pipeline.runtime.records import Record, parse_record, read_json
+from pipeline.runtime.torchvision_cpu import declare_operators
+
+CAPTIONERS = {
+    "blip": "BlipForConditionalGeneration",
+    "git": "GitForCausalLM",
+    "vision-encoder-decoder": "VisionEncoderDecoderModel",
+}
+# parts of a VisionEncoderDecoderModel: decoders that attend to regions, and encoders; none fetches another model
+DECODERS = frozenset(
+    (
+        *("bart", "bert", "bert-generation", "big_bird", "biogpt", "blenderbot", "camembert", "data2vec-text"),
+        *("electra", "ernie", "gpt2", "marian", "mbart", "megatron-bert", "opt", "pegasus", "prophetnet", "rembert"),
+        *("roberta", "roformer", "trocr", "xlm-roberta", "xmod"),
+    )
+)
+ENCODERS = frozenset(
+    (
+        *("beit", "clip_vision_model", "convnext", "data2vec-vision", "deit", "dinov2", "donut-swin", "poolformer"),
+        *("pvt", "siglip_vision_model", "swin", "swinv2", "vit", "vit_mae", "vit_msn"),
+    )
+)
+CONFIGS = (
+    *("config.json", "tokenizer_config.json", "preprocessor_config.json", "processor_config.json"),
+    *("generation_config.json", "adapter_config.json"),
+)
+LARGEST = 16 * 2**20  # bytes of one of CONFIGS
+REMEDY = "take the captioner from its publisher"
+# keys that make transformers run code, or open another repository
+LEADING_ELSEWHERE = frozenset(
+    (
+        *("auto_map", "custom_pipelines", "quantization_config", "transformers_weights", "per_layer_config"),
+        *("backbone", "backbone_kwargs", "use_pretrained_backbone", "use_timm_backbone", "base_model_name_or_path"),
+    )
+)
+IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")  # these may load kernels from the hub
+
+
+def import_transformers() -> Any:
+    """Import transformers, which is an extra. Raises UserError where it is not installed."""
+    try:
+        import transformers
+    except ImportError:
+        raise UserError("captioners of the Hugging Face hub need transformers: pip install 'saywhich[hub]'") from None
+    declare_operators()  # its models import torchvision
+    transformers.utils.logging.disable_progress_bar()
+    return transformers
+
+
+def load_pretrained(kind: str, name: str, **options: Any) -> Any:
+    """Load `name` as the class `kind` of transformers. Raises UserError where it is neither here nor can be fetched.
+
+    No code of the model is executed, and nothing is fetched for a local folder.
+    """
+    found, local = getattr(import_transformers(), kind), Path(name).is_dir()
+    try:
+        _check_files(name, local)
+        return found.from_pretrained(name, local_files_only=local, trust_remote_code=False, **options)
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"{name}: no {kind} in a folder of this name, in the hub's cache or on the hub ({reason(error)}); run "
+            f"hf download {name} --local-dir FOLDER where there is a network, put the folder on this machine and give "
+            "its path instead of the name"
+        ) from None
+
+
+def load_captioner(name: str) -> Any:
+    """Load the captioner `name` in evaluation mode and float32.
+
+    Raises UserError for another kind or missing weights.
+    """
+    kind = load_pretrained("AutoConfig", name).model_type
+    if kind not in CAPTIONERS:
+        raise UserError(f"{name}: is of the kind {kind}; captioners are {', '.join(CAPTIONERS)}")
+    model, report = load_pretrained(
+        CAPTIONERS[kind], name, dtype="float32", output_loading_info=True, use_safetensors=True
+    )
+    if lacking := sorted(key for key in report["missing_keys"] if "pooler" not in key):
+        raise UserError(f"{name}: its weights lack {lacking[0]}; they are not those of a complete {CAPTIONERS[kind]}")
+    model.has_pooler = not report["missing_keys"]  # an untrained pooler gives no useful feature
+    return model.eval()
+
+
+class ImageProcessor(Record):
+    """The settings of a captioner's image processor that are used here."""
+
+    size: Annotated[dict[str, Pixels], Field(min_length=1)]
+    image_mean: Channels
+    image_std: Channels
+    resample: Annotated[int, Ge(0), Le(5)] = 3  # number of Pillow's filter
+
+    @property
+    def side(self) -> int:
+        """Return the side of the square that images are resized to, in pixels."""
+        return min(self.size.values())
+
+
+def read_processor(name: str) -> ImageProcessor:
+    """Read the image processor's settings of the captioner `name`. Raises UserError where its files lack them."""
+    import_transformers()
+    from transformers.image_processing_base import ImageProcessingMixin
+
+    own, _ = ImageProcessingMixin.get_image_processor_dict(name, local_files_only=Path(name).is_dir())
+    used = {key: own[key] for key in ImageProcessor.model_fields if key in own}
+    return parse_record(used, ImageProcessor, f"{name}, preprocessor_config.json", REMEDY)
+
+
+def check_config(config: Any, where: str) -> None:
+    """Raise UserError for a config that names code or another repository, or has parts that are not known here."""
+    for key, value in _pairs(config):
+        from_hub = key.strip("_").startswith(IMPLEMENTATIONS) and value not in (None, False, "eager", "sdpa")
+        if from_hub or (value and key in LEADING_ELSEWHERE):
+            raise UserError(
+                f"{where}: has {key}, by which code or another repository is loaded: none is loaded here; {REMEDY}, "
+                f"or remove {key} if the model needs none"
+            )
+    if isinstance(config, dict) and config.get("model_type") == "vision-encoder-decoder":
+        for part, known in (("encoder", ENCODERS), ("decoder", DECODERS)):
+            inner = config.get(part)
+            kind = inner.get("model_type") if isinstance(inner, dict) else None
+            if not isinstance(kind, str) or kind not in known:
+                raise UserError(f"{where}: the {part} must be one of {', '.join(sorted(known))}; {REMEDY}")
+
+
+def _check_files(name: str, local: bool) -> None:
+    """Check every JSON file that decides what transformers loads."""
+    from transformers.utils import cached_file
+
+    for file in CONFIGS:
+        path = Path(name, file) if local else cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+        if path is None or (local and not Path(path).exists()):
+            continue
+        if file == "adapter_config.json":
+            raise UserError(f"{path}: an adapter's model lies in another repository; merge the two and give the result")
+        check_config(read_json(Path(path), REMEDY, LARGEST), f"{path}")
+
+
+def _pairs(config: Any) -> Iterator[tuple[str, Any]]:
+    """Yield all keys and values at any depth; `read_json` has bounded the depth."""
+    for key, value in config.items() if isinstance(config, dict) else ():
+        yield key, value
+    for value in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
+        yield from _pairs(value)

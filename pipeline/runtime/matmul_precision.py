@@ -1,0 +1,119 @@
+"""The CPU library for float32 matrix products: the faster one on this machine, if it is as exact as torch's own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.errors import UserError
+from pipeline.runtime import cache
+from pipeline.runtime.files import read_checked, write_checked
+
+# torch's names for its own library, for TF32 on a GPU, and for oneDNN on a CPU, which may use bfloat16 where it is fast
+OWN, TF32, ONEDNN = "highest", "high", "medium"
+TIMES, ROWS, LARGEST = 5, 128, 3
+FASTER = 0.92  # maximal share of the own library's time: a smaller gain does not justify other rounding
+AS_EXACT = 4.0  # maximal ratio to the own library's largest error; bfloat16 has about 100
+SMALL = 2_000_000  # parameters
+
+
+def is_small(modules: Iterable[nn.Module]) -> bool:
+    """Return whether `modules` have too few parameters for threads or another library to save time."""
+    return sum(p.numel() for module in modules for p in module.parameters()) < SMALL
+
+
+def choose_precision(modules: Collection[nn.Module], device: torch.device) -> None:
+    """Set torch to the library that multiplies by the largest weights of `modules` faster, measured once per machine.
+
+    The choice is kept in the user's cache folder, so that a seed gives the same bits again. Small models and GPUs keep
+    torch's own library. SAYWHICH_PRODUCTS sets the precision without a measurement: highest, high (TF32 on a GPU) or
+    medium (oneDNN on a CPU, bfloat16 on a GPU). Raises UserError for any other value.
+    """
+    wanted = os.environ.get("SAYWHICH_PRODUCTS")
+    if wanted and wanted not in (OWN, TF32, ONEDNN):
+        raise UserError(f"SAYWHICH_PRODUCTS={wanted}: one of {OWN}, {TF32}, {ONEDNN}")
+    if wanted or device.type != "cpu" or is_small(modules):
+        return torch.set_float32_matmul_precision(wanted or OWN)
+    shapes = {tuple(p.shape) for module in modules for p in module.parameters() if p.dim() == 2}
+    largest = sorted(shapes, key=lambda shape: (-shape[0] * shape[1], shape))[:LARGEST]
+    torch.set_float32_matmul_precision(_remembered(largest))
+
+
+def current_precision() -> str:
+    """Return the current precision by torch's name: "highest" is its own library in single precision."""
+    return torch.get_float32_matmul_precision()
+
+
+def _remembered(shapes: Sequence[tuple[int, ...]]) -> str:
+    """Return the earlier choice for such a machine, else measure now; of several processes the first one decides."""
+    about = {"cpu": _cpu(), "torch": torch.__version__, "threads": torch.get_num_threads(), "weights": shapes}
+    key = json.dumps(about, sort_keys=True)
+    try:
+        file = cache.private_folder("products") / hashlib.sha256(key.encode()).hexdigest()[:16]
+    except OSError as error:
+        print(f"warning: the choice of a library of products is not kept: {error}", file=sys.stderr)
+        return str(_measured(shapes)["precision"])
+    if known := _kept(file, key):
+        return known
+    found = _measured(shapes)
+    with suppress(OSError):  # without a writable cache, the next process measures again
+        if not _kept(file, key):
+            file.unlink(missing_ok=True)  # it is damaged
+        with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+            written = Path(folder, "choice")
+            write_checked(written, json.dumps(about | found, indent=2).encode())
+            os.link(written, file)
+    return _kept(file, key) or str(found["precision"])
+
+
+def _kept(file: Path, key: str) -> str | None:
+    """Return the choice in `file`; None where it is missing, damaged, or of another `key`."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(read_checked(file))
+        same = json.dumps({name: kept[name] for name in json.loads(key)}, sort_keys=True) == key
+        return kept["precision"] if same and kept["precision"] in (OWN, ONEDNN) else None
+    return None
+
+
+def _measured(shapes: Sequence[tuple[int, ...]]) -> dict[str, object]:
+    seconds, errors = {OWN: 0.0, ONEDNN: 0.0}, {OWN: 0.0, ONEDNN: 0.0}
+    rng = torch.Generator().manual_seed(0)
+    for shape in shapes:
+        weight, x = torch.randn(shape, generator=rng), torch.randn(ROWS, shape[1], generator=rng)
+        exact = x[:4].double() @ weight.double().T
+        for name in seconds:
+            torch.set_float32_matmul_precision(name)
+            errors[name] = max(errors[name], float((_product(x, weight)[:4] - exact).abs().max()))
+            seconds[name] += min(_seconds(x, weight) for _ in range(TIMES))
+    faster, as_exact = seconds[ONEDNN] < FASTER * seconds[OWN], errors[ONEDNN] < AS_EXACT * errors[OWN]
+    return {"precision": ONEDNN if faster and as_exact else OWN, "seconds": seconds, "errors": errors}
+
+
+def _seconds(x: Tensor, weight: Tensor) -> float:
+    began = time.perf_counter()
+    _product(x, weight)
+    return time.perf_counter() - began
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    return nn.functional.linear(x, weight)
+
+
+def _cpu() -> str:
+    """Return the model and the features of the CPU."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return platform.processor() or platform.machine()
+    lines = info.read_text(encoding="utf-8").splitlines()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model", "vendor", "flags", "Features"))}))

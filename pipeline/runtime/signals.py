@@ -1,0 +1,278 @@
+"""Requests to end, from a scheduler, a closed terminal, Ctrl-C, or the death of DVC or Snakemake.
+
+They raise `Stopped` at once, except in blocks that first save a point to resume from.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+REQUESTS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+POLL = 0.5  # seconds between checks that the calling process is alive
+STEP = 4.0  # seconds that a request waits for the end of a step
+END = 8.0  # seconds that processes have to end before they are killed
+SAME = 2.0  # seconds within which equal signals are one request: the process group and each caller send it
+MAKE = ("make", "gmake")
+CALLERS = (*MAKE, "dvc", "snakemake", "pipeline.workflow.repro", "pipeline.workflow.run_dvc", "stages.sweep")
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+class Stopped(KeyboardInterrupt):
+    """A request to end, by the signal `request`."""
+
+    def __init__(self, request: signal.Signals) -> None:
+        super().__init__(request.name)
+        self.request = request
+
+
+class _State:
+    waits = False  # whether a request waits for the end of a step
+    asked: signal.Signals | None = None
+    when = 0.0
+    timer: threading.Timer | None = None  # repeats the request if the step does not end in time
+
+    @classmethod
+    def again(cls, request: signal.Signals) -> bool:
+        """Store this request, and return whether it repeats the last one."""
+        last, cls.asked, now = cls.asked, request, time.monotonic()
+        if last == request and now - cls.when < SAME:
+            return True
+        cls.when = now
+        return False
+
+
+@contextmanager
+def raising_requests() -> Iterator[None]:
+    """Raise Stopped in the block on a request to end, also when the caller, DVC or Snakemake, has died."""
+    _State.asked = None
+    with _handled_by(_heed):
+        yield
+
+
+@contextmanager
+def noting_requests() -> Iterator[Callable[[], signal.Signals | None]]:
+    """Record requests to end in the block without raising, for a process that must first end others.
+
+    The yielded function returns the first request, or None.
+    """
+    requests: list[signal.Signals] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        _State.again(request := signal.Signals(number))
+        requests.append(request)
+
+    with _handled_by(note):
+        yield lambda: requests[0] if requests else None
+
+
+@contextmanager
+def _handled_by(handler: Handler) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # an ignored SIGHUP is a wish (nohup); an ignored SIGINT is only a shell's default for background processes
+    numbers = [number for number in REQUESTS if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in numbers}
+    over = threading.Event()
+    if links := _links():
+        threading.Thread(target=_watch, args=(links, over), daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+@contextmanager
+def postponing_requests() -> Iterator[Callable[[], bool]]:
+    """Postpone the first request to end until the end of the block, for at most STEP seconds.
+
+    The yielded function returns whether there was a request. The block then saves its state and ends, and Stopped is
+    raised.
+    """
+    _State.waits, _State.asked = True, None
+    try:
+        yield lambda: _State.asked is not None
+        if _State.asked is not None:
+            raise Stopped(_State.asked)
+    finally:
+        _State.waits = False
+        if _State.timer is not None:
+            _State.timer.cancel()
+
+
+def _heed(number: int, frame: FrameType | None) -> None:
+    request, first = signal.Signals(number), _State.asked is None
+    if _State.again(request):
+        return
+    if not (_State.waits and first):
+        raise Stopped(request)
+    _State.timer = threading.Timer(STEP, os.kill, [os.getpid(), request])
+    _State.timer.daemon = True
+    _State.timer.start()
+
+
+def request_of(status: int) -> signal.Signals | None:
+    """Return the request behind an exit status: of a process ended by a signal, or one with status 128 + signal."""
+    return next((request for request in REQUESTS if status in (-request, 128 + request)), None)
+
+
+def wait_for_process(process: subprocess.Popen[Any], asked: Callable[[], signal.Signals | None]) -> int:
+    """Return the exit status of `process`. Raises Stopped where this process or `process` was asked to end.
+
+    After Stopped, nothing that `process` started is alive.
+    """
+    while (status := process.poll()) is None and not asked():
+        time.sleep(0.05)
+    if request := asked() or request_of(status or 0):
+        end_descendants(process.pid)
+        process.wait()
+        raise Stopped(request)
+    return status or 0
+
+
+def end_descendants(pid: int | None = None, request: signal.Signals = signal.SIGTERM) -> None:
+    """Ask process `pid` and its descendants to end, or those of this process, and kill the remaining ones after END.
+
+    On Linux, after `adopt_orphans`, this includes processes whose parent has ended.
+    """
+    import psutil
+
+    asked: set[psutil.Process] = set()
+    deadline = time.monotonic() + END
+    while True:
+        found = {process for process in asked | set(_below(pid)) if _alive(process)}
+        late = time.monotonic() - deadline
+        if not found or late > 1:  # a process that the kernel still holds ends later
+            return
+        for process in sorted(found if late > 0 else found - asked, key=_age):
+            with suppress(psutil.Error):
+                process.send_signal(signal.SIGKILL if late > 0 else request)
+        asked |= found
+        time.sleep(0.05)
+
+
+def _below(pid: int | None) -> list[Any]:
+    import psutil
+
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        return [*([] if pid is None else [process]), *process.children(recursive=True)]
+    return []
+
+
+def _alive(process: Any) -> bool:
+    import psutil
+
+    with suppress(psutil.Error):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _age(process: Any) -> float:
+    """Return the start time: a parent is asked before its children, so that it starts no others."""
+    return float(process.create_time())
+
+
+def adopt_orphans() -> None:
+    """Become the parent of orphaned descendants, so that `end_descendants` finds them; on Linux only."""
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def end_with_children(what: str) -> None:
+    """End this process and its descendants at once on any later request to end; no new process starts then.
+
+    This is for third-party programs, which would otherwise first finish hours of work.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for each in REQUESTS:
+            signal.signal(each, signal.SIG_IGN)
+        subprocess.Popen.__init__ = _refuse  # type: ignore[method-assign]  # other threads keep running
+        print(f"{what}: ended by {signal.Signals(number).name}; the same command goes on from here", file=sys.stderr)
+        sys.stderr.flush()
+        quiet = os.open(os.devnull, os.O_WRONLY)  # hide the error of each child
+        for stream in (1, 2):
+            os.dup2(quiet, stream)
+        end_descendants(request=signal.Signals(number))
+        os._exit(128 + number)
+
+    adopt_orphans()
+    for each in REQUESTS:
+        if each == signal.SIGINT or signal.getsignal(each) != signal.SIG_IGN:
+            signal.signal(each, end)
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise OSError("this process is asked to end and starts nothing any more")
+
+
+def _links() -> dict[int, int]:
+    """Return the parent of this process and of each calling process, up to the outermost of CALLERS."""
+    import psutil
+
+    links: dict[int, int] = {}
+    found: dict[int, int] = {}
+    with suppress(psutil.Error):
+        process = psutil.Process()
+        for above in process.parents():
+            found[process.pid] = above.pid
+            words = above.cmdline()[:4]
+            if any(Path(word).name in CALLERS or word in CALLERS for word in words):
+                links = dict(found)
+            elif words[1:2] != ["-c"] and "-c" not in words:  # not a shell between two callers
+                break
+            process = above
+    return links
+
+
+def _watch(links: dict[int, int], over: threading.Event) -> None:
+    import psutil
+
+    caller = links[os.getpid()]
+    while not over.wait(POLL):
+        try:
+            intact = all(psutil.Process(pid).ppid() == above for pid, above in links.items())
+        except psutil.Error:
+            intact = False
+        if _State.asked is not None:
+            return
+        if not intact:
+            print("what started this stage has ended, so it ends, too", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        if request := _waits_to_end(caller):
+            os.kill(os.getpid(), request)
+            return
+
+
+def _waits_to_end(pid: int) -> signal.Signals | None:
+    """Return the signal that GNU Make is about to die of.
+
+    Make passes on neither SIGINT nor SIGHUP: it waits for children.
+
+    Linux shows that such a signal is blocked while its handler waits.
+    """
+    try:
+        if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() not in MAKE:
+            return None
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+        blocked = next(int(line.split()[1], 16) for line in lines if line.startswith("SigBlk:"))
+    except (OSError, StopIteration, ValueError):
+        return None
+    return next((request for request in REQUESTS if blocked >> (request - 1) & 1), None)

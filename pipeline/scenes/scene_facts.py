@@ -1,0 +1,151 @@
+"""Facts of one scene: its things, their boxes, and the relations that hold between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pipeline.errors import UserError
+
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom as fractions of the image, y downwards."""
+T = TypeVar("T")
+Drawn = TypeVar("Drawn")
+FACTS = "facts.jsonl"  # the file of facts, one line per scene
+CONVERSE = {"right_of": "left_of", "behind": "in_front_of", "below": "above"}  # the same relation from b to a
+DIGITS = 4  # decimals of coordinates, so that the file has the drawn coordinates exactly
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Group of one to three objects of one category with the same appearance."""
+
+    category: str
+    colour: str  # of a person, the clothes' colour
+    pattern: str
+    size: str
+    count: int
+    pose: str
+    place: str  # ground, water or air
+    facing: str  # left or right
+    boxes: tuple[Box, ...] = ()  # one per object, which holds its whole drawing
+    box: Box = (0.0, 0.0, 0.0, 0.0)  # bounding box of `boxes`
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All facts of a scene, by which captions are judged; the first thing is the most salient."""
+
+    setting: str
+    weather: str  # sunny, cloudy, rainy or clear
+    light: str  # day, sunset or night
+    horizon: float  # as a fraction of the image, y downwards
+    shore: float  # y at which the ground begins; equal to the horizon without water
+    scenery: dict[str, float]  # landmarks in the background, and their x
+    things: tuple[Thing, ...]
+    neighbourhood: int = -1  # number of the neighbourhood, whose scenes share all but one or two facts; -1: unknown
+
+    def record(self) -> dict[str, Any]:
+        """Return the facts as JSON values, with lengths in fractions of the image."""
+        facts = asdict(self)
+        facts["objects"] = facts.pop("things")
+        return facts
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> Scene:
+        """Return the scene of a `record`; other keys are ignored."""
+        known = {f.name: record[f.name] for f in fields(cls) if f.name in record}
+        things = tuple(
+            Thing(**{**thing, "boxes": tuple(map(tuple, thing["boxes"])), "box": tuple(thing["box"])})
+            for thing in record["objects"]
+        )
+        return cls(**known, things=things)
+
+
+def read_facts(path: Path) -> dict[str, Scene]:
+    """Return the scenes of a `facts.jsonl` by image id. Raises UserError if the file is missing or malformed."""
+    return read_drawn(path, "scene", Scene.of)
+
+
+def read_drawn(path: Path, kind: str, of: Callable[[dict[str, Any]], Drawn]) -> dict[str, Drawn]:
+    """Return the scenes or films of a file by image id, each built from its line's record by `of`.
+
+    Raises UserError if the file is missing or if a line holds no `kind`.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; draw the {kind}s again") from None
+    drawn: dict[str, Drawn] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            drawn[str(record["imgid"])] = of(record)
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: line {number} holds no {kind} ({error!r}); draw the {kind}s again") from None
+    return drawn
+
+
+def atmosphere(scene: Scene) -> str:
+    """Return the condition that decides all colours: sunny, cloudy, rainy, sunset or night."""
+    return scene.weather if scene.light == "day" else scene.light
+
+
+def stream(seed: int, index: int, what: int) -> np.random.Generator:
+    """Return a generator for one image and one purpose `what`; it depends on the three arguments alone."""
+    return np.random.Generator(np.random.Philox(key=[seed, index], counter=[0, 0, 0, what]))
+
+
+def pick(rng: np.random.Generator, options: Sequence[T], weights: Sequence[float] | None = None) -> T:
+    """Return one of `options`, uniformly or by `weights`, which need not sum to one."""
+    if weights is None:
+        return options[int(rng.random() * len(options))]
+    level = rng.random() * sum(weights)
+    for option, weight in zip(options, weights, strict=True):
+        level -= weight
+        if level < 0:
+            return option
+    return options[-1]
+
+
+def area(box: Box) -> float:
+    """Return the area of a box as a fraction of the image's."""
+    return max(0.0, box[2] - box[0]) * max(0.0, box[3] - box[1])
+
+
+def overlap(a: Box, b: Box) -> float:
+    """Return the shared area as a fraction of the smaller box."""
+    shared = (max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3]))
+    return area(shared) / min(area(a), area(b))
+
+
+def bounding_box(boxes: Sequence[Box]) -> Box:
+    """Return the smallest box that holds all `boxes`."""
+    left, top, right, bottom = zip(*boxes, strict=True)
+    return min(left), min(top), max(right), max(bottom)
+
+
+def relation_holds(relation: str, a: Thing, b: Thing) -> bool:
+    """Return whether `relation` holds from `a` to `b` by their boxes. Raises ValueError for an unknown relation."""
+    (a0, a1, a2, a3), (b0, b1, b2, b3) = a.box, b.box
+    across = min(a2, b2) - max(a0, b0)  # shared width; negative: the gap between them
+    along = min(a3, b3) - max(a1, b1)  # shared height; negative: the gap
+    narrower = min(a2 - a0, b2 - b0)
+    if relation == "left_of":
+        return across < 0.02 and a0 < b0
+    if relation == "near":
+        return max(-across, -along) < 0.25
+    if relation == "beside":
+        return -0.25 < across < 0.02 and along > 0.25 * min(a3 - a1, b3 - b1)
+    if relation == "in_front_of":
+        return "air" not in (a.place, b.place) and across > 0.35 * narrower and a3 - b3 > 0.10
+    if relation == "above":
+        return a.place == "air" and across > 0.25 * narrower and a3 < b1 + 0.02
+    if relation in CONVERSE:
+        return relation_holds(CONVERSE[relation], b, a)
+    raise ValueError(f"{relation}: no such relation")

@@ -1,0 +1,40 @@
+"""Human likeness: a discriminator's odds and probability that a human wrote the caption."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.func import functional_call
+
+from pipeline.models.caption_classifier import CaptionClassifier
+from pipeline.models.retriever import Retriever
+from pipeline.types import Batch, Message
+
+
+@dataclass(frozen=True)
+class HumanLogOdds:
+    """The discriminator's log-odds that a human wrote the caption; its own training objective uses them."""
+
+    retriever: Retriever
+    discriminator: CaptionClassifier
+
+    @property
+    def differentiable(self) -> bool:
+        return self.retriever.differentiable
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        return self.discriminator(
+            self.retriever.encode_image(batch)[message.images], self.retriever.encode_text(message)
+        )
+
+
+@dataclass(frozen=True)
+class HumanProbability(HumanLogOdds):
+    """The probability that a human wrote the caption (WTF-RL's r_regu), without a gradient to the discriminator."""
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        fixed = {name: value.detach() for name, value in self.discriminator.named_parameters()}
+        vectors = self.retriever.encode_image(batch)[message.images], self.retriever.encode_text(message)
+        odds: Tensor = functional_call(self.discriminator, fixed, vectors)
+        return odds.sigmoid()

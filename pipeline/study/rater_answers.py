@@ -1,0 +1,200 @@
+"""Raters' answers: the JSON lines that the pages save, or Label Studio's export, read with the study's key.
+
+An answer is an object with `study`, `sheet`, `task`, `rater`, `question`, `asked`, `shown` (the options from left to
+right), `chosen` (one of them) and `seconds`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from pipeline.errors import UserError, reason
+from pipeline.runtime.records import Line, Record, parse_json, parse_record, read_bytes, read_json
+from pipeline.study.design import KEY, PASSED, SERVED, TASKS, StudyQuestion, Task, study_name
+
+MOST = 2**26  # bytes of a file of answers, or of a key
+Text = Annotated[str, Field(max_length=10_000)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class OpenRecord(Record):
+    """A record whose further keys are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class RaterAnswer(OpenRecord):
+    """A rater's answer to one question."""
+
+    study: Line
+    rater: Line | int
+    question: Line
+    chosen: Text
+    seconds: Seconds | None = None
+
+
+class KeyQuestion(OpenRecord):
+    """A question of the key: a `StudyQuestion`, and whether it belongs to the qualification."""
+
+    name: Line
+    task: Task
+    shown: Text
+    options: Annotated[list[Text], Field(min_length=2, max_length=2)]
+    subject: Annotated[int, Field(ge=0, lt=2**53)]
+    methods: list[Line]
+    qualification: bool
+
+
+class KeyTask(OpenRecord):
+    """The comparison of a task: methods matched by a metric at a value."""
+
+    methods: dict[Line, Any]
+    alike_in: Line
+    at: float
+
+
+class StudyKey(OpenRecord):
+    """The part of a study's key that is needed to read answers."""
+
+    study: Line
+    reference: Line
+    tasks: dict[Task, KeyTask]
+    questions: list[KeyQuestion]
+
+
+@dataclass(frozen=True)
+class Vote:
+    """A rater's answer to a question outside the qualification."""
+
+    question: StudyQuestion
+    rater: str
+    first: bool  # the right image was chosen, or the compared method's caption
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The votes of raters who passed the qualification, and notes on omitted answers."""
+
+    key: StudyKey
+    votes: tuple[Vote, ...]
+    notes: tuple[str, ...] = ()
+
+    def of(self, task: Task) -> list[Vote]:
+        return [vote for vote in self.votes if vote.question.task == task]
+
+
+def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
+    """Read the answers in `paths`, files or folders of .jsonl and .json, with the key of the folder `study`.
+
+    A rater's second answer to a question is omitted, and so are raters who did not pass the qualification of a task.
+    Raises UserError for a file that cannot be read, and for answers of another study.
+    """
+    key = _key(study / KEY)
+    questions = {each.name: each for each in key.questions}
+    of_rater: dict[tuple[str, str], dict[str, RaterAnswer]] = defaultdict(dict)
+    again = 0
+    for where, given in located_answers(paths):
+        answer = parse_record(given, RaterAnswer, where, "not an answer of a study's page")
+        if answer.study != key.study:
+            raise UserError(f"{where}: of the study {answer.study[:40]}, and {study / KEY} is of {key.study}")
+        asked = questions.get(answer.question)
+        if asked is None or answer.chosen not in asked.options:
+            raise UserError(f"{where}: no such question, or no such option of it; the file was changed")
+        before = of_rater[str(answer.rater), asked.task]
+        again += answer.question in before
+        before.setdefault(answer.question, answer)
+    votes, failed = [], []
+    for (rater, task), given in of_rater.items():
+        asked_of = [(questions[name], answer) for name, answer in given.items()]
+        right = sum(q.options[0] == a.chosen for q, a in asked_of if q.qualification)
+        if right < PASSED:
+            failed.append(f"{rater} ({task}, {right})")
+            continue
+        votes += [
+            Vote(_question(q), rater, q.options[0] == a.chosen, float(a.seconds or 0))
+            for q, a in asked_of
+            if not q.qualification
+        ]
+    few = f"Left out, with fewer than {PASSED} right answers in the qualification"
+    notes = [f"{few}: {', '.join(failed)}."] if failed else []
+    notes += [f"{again} answers to questions that the rater had answered before are left out."] if again else []
+    return Answers(key, tuple(votes), tuple(notes))
+
+
+def located_answers(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
+    """Yield the location and the content of each answer in the files and folders `paths`."""
+    for path in _files(paths):
+        for number, answer in _answers(path):
+            yield f"{path}, answer {number}", answer
+
+
+def _key(path: Path) -> StudyKey:
+    """Read a study's key; raises UserError where it was changed: the study's name is a digest of the rest."""
+    if not path.exists():
+        raise UserError(f"{path}: no such file; saywhich study writes it")
+    content = read_json(path, "make the study again", MOST)
+    key = parse_record(content, StudyKey, str(path), "make the study again")
+    if study_name({name: value for name, value in content.items() if name != "study"}) != key.study:
+        raise UserError(f"{path}: not what was written; make the study again, or get the file again")
+    if set(key.tasks) != set(TASKS) or len({each.name for each in key.questions}) < len(key.questions):
+        raise UserError(f"{path}: a task is missing, or two questions have one name; make the study again")
+    return key
+
+
+def _question(asked: KeyQuestion) -> StudyQuestion:
+    first, second = asked.options
+    return StudyQuestion(asked.name, asked.task, asked.shown, (first, second), asked.subject, tuple(asked.methods))
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(file for file in path.rglob("*") if file.suffix in (".jsonl", ".json"))
+        elif path.exists():
+            yield path
+        else:
+            raise UserError(f"{path}: no such file or folder of answers")
+
+
+def _answers(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield the answers of a file, numbered from 1."""
+    if path.suffix == ".json":
+        tasks = read_json(path, "expected an export of Label Studio", MOST)
+        yield from enumerate(_of_label_studio(tasks, path), 1)
+        return
+    try:
+        content = read_bytes(path, "give what a study's page saved", MOST).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 ({error}); give what a study's page saved") from None
+    for number, line in enumerate(content.split("\n"), 1):
+        if line.strip():
+            yield number, parse_json(line, f"{path}, line {number}: not JSON", "give what a study's page saved")
+
+
+def _of_label_studio(tasks: Any, path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the answers of Label Studio's export (JSON); cancelled annotations are skipped."""
+    try:
+        for task in tasks:
+            data = task["data"]
+            for made in task["annotations"]:
+                if made.get("was_cancelled") or not made["result"]:
+                    continue
+                side = made["result"][0]["value"]["choices"][0]
+                by = made["completed_by"]
+                yield {
+                    **data,
+                    "rater": str(by.get("email") or by["id"]) if isinstance(by, dict) else str(by),
+                    "chosen": data[side].removeprefix(SERVED),
+                    "seconds": made.get("lead_time"),
+                }
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"{path}: not an export of Label Studio as JSON ({type(error).__name__}: {reason(error, 60)})"
+        ) from None

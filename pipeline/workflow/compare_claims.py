@@ -1,0 +1,72 @@
+"""Comparison of the claims of results/claims.toml with the run in data/: python -m pipeline.workflow.compare_claims."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pipeline.analysis.comparison import compare_methods
+from pipeline.analysis.method_claims import check_claim
+from pipeline.analysis.results import read_results, read_results_json, with_frozen_speakers
+from pipeline.analysis.selection import choose_all
+from pipeline.config.load import load
+from pipeline.config.overlays import profile_names, profile_text
+from pipeline.errors import UserError
+from pipeline.report.claim_tables import CAPTION, claims_table, compare_claims, read_claims
+from pipeline.report.number_files import markdown
+from pipeline.report.result_file import PrintedTable, path_of, read_result
+from pipeline.report.tables import Table
+from pipeline.runtime.command import run_command
+
+
+def claims_of(root: Path) -> Table | None:
+    """Return the claims about the profile, else the data set, checked on the run in data/; None if there are none."""
+    data = root / "data"
+    if not (claims := read_claims(root)):
+        return None
+    params = load(root / "params.yaml")
+    methods = set(params.methods)  # claims about scenes name no method of a dialog profile on the same scenes
+    claims = [claim for claim in claims if {claim.more, claim.than} & methods]
+    about = [_profile(root), read_results_json(data / "prepared" / "manifest.json")["dataset"]]
+    claims = next(filter(None, ([claim for claim in claims if claim.applies_to(name)] for name in about)), [])
+    if not claims:
+        return None
+    folders = [data / "evaluation" / method for method in params.methods]
+    evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
+    results = read_results(data / "sweep", evaluations, first=(params.report.control,), score=params.report.score)
+    results = with_frozen_speakers(results, params.report.frozen)
+    comparison, choices = compare_methods(results, params.report), choose_all(results, params.report)
+    return claims_table([check_claim(claim, comparison, choices) for claim in claims], results.score)
+
+
+def claims_text() -> str:
+    """Return the claims of the working folder's run as Markdown; an empty text where there are none."""
+    table = claims_of(Path())
+    return markdown([table]) if table else ""
+
+
+def _recorded(root: Path) -> PrintedTable | None:
+    """Return the table of claims in the result file of the current profile; None where there is none."""
+    name = _profile(root)
+    return read_result(root, name).tables.get(CAPTION) if name and path_of(root, name).is_file() else None
+
+
+def _profile(root: Path) -> str | None:
+    """Return the name of the profile that equals params.yaml; None where none does."""
+    text, profiles = (root / "params.yaml").read_text(encoding="utf-8"), root / "profiles"
+    return next((name for name in profile_names(profiles) if profile_text(name, profiles) == text), None)
+
+
+def main() -> int:
+    """Return the exit status: 0 printed; 2 no finished run, or no claim about it, reported in one line."""
+
+    def work() -> None:
+        if (here := claims_of(Path())) is None:
+            raise UserError("results/claims.toml: no claim about this data set")
+        print(markdown([compare_claims(here, _recorded(Path()))]))
+
+    return run_command("compare", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

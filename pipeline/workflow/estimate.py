@@ -1,0 +1,146 @@
+"""Time estimate of params.yaml's grid on several machines, from measured times of jobs here.
+
+python -m pipeline.workflow.estimate --machines 4 --cores 16 --memory 64
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import heapq
+import os
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from pipeline.config.name_checks import read_checked_names
+from pipeline.errors import UserError
+from pipeline.runtime.command import run_command
+from pipeline.workflow.grid_cells import GridCell, cells
+
+STAGES = ("train", "adapt", "evaluate")
+
+
+@dataclass(frozen=True)
+class JobCost:
+    """Cost of one job of a stage: median seconds and largest memory (GB) over `jobs` finished jobs."""
+
+    seconds: float
+    gigabytes: float
+    jobs: int
+
+
+def costs(grid: Sequence[GridCell]) -> list[JobCost] | None:
+    """Return the costs of the jobs in STAGES, from Snakemake's `benchmark:` files; None where a stage never ran.
+
+    A cell that trained for less than a hundredth of the longest training reused an equal run, and is not counted.
+    """
+    found = {stage: [_row(cell.folder / f"{stage}.tsv") for cell in grid] for stage in STAGES}
+    longest = max((row[0] for row in found["train"] if row), default=0.0)
+    whole = [n for n, row in enumerate(found["train"]) if row and row[0] >= longest / 100]
+    result = []
+    for stage in STAGES:
+        rows = [row for n in whole if (row := found[stage][n])]
+        if not rows:
+            return None
+        seconds, gigabytes = zip(*rows, strict=True)
+        result.append(JobCost(statistics.median(seconds), max(gigabytes), len(rows)))
+    return result
+
+
+def makespan(chains: int, seconds: Sequence[float], slots: int, overhead: float = 0.0) -> float:
+    """Return the seconds until `chains` chains of jobs are done, with at most `slots` jobs at once.
+
+    Each job takes its entry of `seconds` and `overhead`. A job starts when its predecessor in the chain is done and a
+    slot is free. The job that has waited longest starts first.
+    """
+    order = count()
+    waiting = [(0.0, next(order), 0) for _ in range(chains)]  # earliest start, queue position, job number in its chain
+    free = [0.0] * slots
+    end = 0.0
+    while waiting:
+        ready, _, job = heapq.heappop(waiting)
+        done = max(ready, heapq.heappop(free)) + overhead + seconds[job]
+        heapq.heappush(free, done)
+        if job + 1 < len(seconds):
+            heapq.heappush(waiting, (done, next(order), job + 1))
+        end = max(end, done)
+    return end
+
+
+def estimate_grid(
+    grid: Sequence[GridCell], machines: int, cores: int, memory: float | None, overhead: float, seconds: float | None
+) -> str:
+    """Return the text that `make foretell` prints. `seconds`: per cell where none has run; `memory`: GB per machine.
+
+    Raises UserError where no times are known, or where a job's memory does not fit in a machine.
+    """
+    missing = sum(not (cell.folder / "evaluation/metrics.json").exists() for cell in grid)
+    known = costs(grid)
+    if known is None and seconds is None:
+        raise UserError("no cell has run here: run one (snakemake --cores 1 …), or say sweep.seconds in params.yaml")
+    each = [cost.seconds for cost in known] if known else [float(seconds or 0)]
+    largest = max(cost.gigabytes for cost in known) if known else 0.0
+    fit = int(memory / largest) if memory and largest else cores
+    if not fit:
+        raise UserError(
+            f"a job took {largest:.1f} GB of memory, which does not fit in the {memory:.1f} GB of a machine"
+        )
+    slots = machines * min(cores, fit)
+    lines = [f"{missing} of {len(grid)} cells have no results"]
+    if known:
+        parts = (f"{stage} {cost.seconds:.0f} s" for stage, cost in zip(STAGES, known, strict=True))
+        lines.append(f"measured on {known[0].jobs} cells here, medians: {', '.join(parts)}; at most {largest:.1f} GB")
+    else:
+        lines.append(f"as params.yaml says: {each[0]:.0f} s a cell")
+    total = makespan(missing, each, slots, overhead)
+    work = missing * sum(each)
+    lines += [
+        f"{machines} machines, {slots} jobs at once{' (by memory)' if fit < cores else ''}: {_length(total)}",
+        f"work {_length(work)} of one core; a cell alone {_length(sum(each) + overhead * len(each))}",
+    ]
+    if total:
+        lines[-1] += f"; {work / total / slots:.0%} of the slots' time is work"
+    return "\n".join(lines)
+
+
+def _row(benchmark: Path) -> tuple[float, float] | None:
+    """Return seconds and gigabytes of a job; None where the file is missing or incomplete."""
+    try:
+        row = next(csv.DictReader(benchmark.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
+        peak = row["max_rss"]  # megabytes; Snakemake writes a dash or nothing for what it could not measure
+        return float(row["s"]), float(peak) / 1024 if peak and peak[0].isdigit() else 0.0
+    except (FileNotFoundError, StopIteration, KeyError, TypeError, ValueError):
+        return None
+
+
+def _length(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status of `run_command`."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline.workflow.estimate", allow_abbrev=False)
+    parser.add_argument("--machines", type=int, default=1)
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="of one machine; of GPUs: jobs at once")
+    parser.add_argument("--memory", type=float, help="of one machine, in gigabytes")
+    parser.add_argument("--overhead", type=float, default=0.0, help="seconds a job takes besides (BENCHMARKS.md)")
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        params = read_checked_names()
+        if min(options.machines, options.cores) < 1:
+            raise UserError("--machines and --cores: whole numbers, 1 or more")
+        seconds = (params.get("sweep") or {}).get("seconds")
+        print(estimate_grid(cells(params), options.machines, options.cores, options.memory, options.overhead, seconds))
+
+    return run_command("foretell", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,270 @@
+"""The grid: its cells, the digest of each cell's dependencies, and the collection of their results.
+
+python -m pipeline.workflow.grid_cells gather FOLDER gathers the results of all cells of params.yaml in FOLDER;
+python -m pipeline.workflow.grid_cells estimate prints the time that the missing cells will take.
+"""
+
+from __future__ import annotations
+
+import copy
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import statistics
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from pipeline.config.name_checks import read_checked_names
+from pipeline.config.views import listed_deps, listed_keys
+from pipeline.errors import UserError, reason
+from pipeline.runtime.checksums import check_captions, check_history, read_checksummed_json, write_checksums
+from pipeline.runtime.command import run_command
+from pipeline.runtime.files import atomic_path, digest, write_atomically
+
+CELLS = Path("data/cells")
+
+
+@dataclass(frozen=True)
+class GridCell:
+    """One training run of the grid, the listener adapted to its speaker, and their evaluation."""
+
+    method: str
+    settings: Mapping[str, Any]  # options of the method's block
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Return a name such as lambda=0.005_rho=0.25_seed=1, unique within a method, also used for the cell's folder.
+
+        It has no comma: Snakemake would take one for the next wildcard when it submits the cell to a cluster.
+        """
+        return "_".join(f"{key}={_word(value)}" for key, value in {**self.settings, "seed": self.seed}.items())
+
+    @property
+    def folder(self) -> Path:
+        return CELLS / self.method / self.name
+
+    @property
+    def options(self) -> list[str]:
+        """Return the command-line options of the cell's stages: method, settings and seed."""
+        keys = [f"methods.{self.method}.{key}={json.dumps(value)}" for key, value in self.settings.items()]
+        return ["--method", self.method, *(part for key in keys for part in ("--set", key)), "--seed", str(self.seed)]
+
+
+def cells(params: Mapping[str, Any]) -> list[GridCell]:
+    """Return all cells of `sweep` in params.yaml: for each grid of a method, the product of its options and its seeds.
+
+    A grid without seeds of its own uses `sweep.seeds`. Raises UserError for an unknown method, an option without a list
+    of values, or a duplicate cell.
+    """
+    sweep = params.get("sweep") or {}
+    grid: list[GridCell] = []
+    for method, grids in (sweep.get("grid") or {}).items():
+        if method not in (params.get("methods") or {}):
+            raise UserError(f"params.yaml: sweep.grid.{method}: no such method under methods:; add it there")
+        for options in grids if isinstance(grids, list) else [grids]:
+            axes = {**(options or {})}
+            axes["seed"] = axes.pop("seed", sweep.get("seeds") or [])
+            for key, values in axes.items():
+                if not isinstance(values, list) or not values:
+                    raise UserError(
+                        f"params.yaml: sweep.grid.{method}.{key}: must be a list of values, as in [0.1, 0.2]"
+                    )
+            for combination in itertools.product(*axes.values()):
+                settings = dict(zip(axes, combination, strict=True))
+                grid.append(GridCell(method, settings, settings.pop("seed")))
+    seen = set()
+    for cell in grid:
+        if cell.folder in seen:
+            raise UserError(
+                f"params.yaml: sweep: the cell {cell.method} {cell.name} is there twice; remove one of them"
+            )
+        seen.add(cell.folder)
+    return grid
+
+
+def digests(paths: Iterable[str]) -> dict[str, str]:
+    """Return a digest of each file's content, or of a folder's names and contents; "missing" for absent paths."""
+    found = {}
+    for path in set(paths):
+        try:
+            found[path] = digest(Path(path))
+        except FileNotFoundError:
+            found[path] = "missing"
+    return found
+
+
+def cell_digest(
+    cell: GridCell, stage: str, params: Mapping[str, Any], content: Mapping[str, str], workflow: Mapping[str, Any]
+) -> str:
+    """Return a digest of all that decides a cell's results: the parameters and the content of the stage's dependencies.
+
+    The parameters are those that dvc.yaml (`workflow`) lists for the stage, with the cell's own settings in place.
+    `content` has the digest of each dependency, as `digests` returns it.
+    """
+    tree = copy.deepcopy(dict(params))
+    tree["seed"] = cell.seed
+    tree["methods"][cell.method] = {**(tree["methods"][cell.method] or {}), **cell.settings}
+    values = {key: _at(tree, key) for key in listed_keys(workflow, stage, cell.method, tree)}
+    files = {path: content[path] for path in listed_deps(workflow, stage, params["methods"][cell.method] or {})}
+    return hashlib.sha256(json.dumps([values, files], sort_keys=True).encode()).hexdigest()
+
+
+def gather_results(grid: Sequence[GridCell], out: Path) -> None:
+    """Write the results of all cells, in the order of `grid`, into the folder `out`.
+
+    cells.json has the metrics, captions.parquet the captions with columns that name the cell, and history.jsonl the
+    epochs of training. The SHA-256 of these files is written last. Raises UserError for results that are damaged or
+    belong to another method or seed.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    entries, tables, epochs = [], [], []
+    for cell in grid:
+        check_history(cell.folder / "weights.safetensors")
+        for line in (cell.folder / "history.jsonl").read_text(encoding="utf-8").splitlines():
+            epochs.append(json.dumps({"method": cell.method, "cell": cell.name, **json.loads(line)}))
+        measured = cell.folder / "evaluation/metrics.json"
+        again = f"delete {cell.folder} and run the grid again"
+        metrics = read_checksummed_json(measured, again)
+        if (metrics.get("method"), metrics.get("settings", {}).get("seed")) != (cell.method, cell.seed):
+            raise UserError(f"{measured}: is of another method or seed; {again}")
+        check_captions(measured, metrics)
+        settings = {**metrics.get("settings", {}), **cell.settings, "seed": cell.seed}
+        entries.append({"cell": cell.name, **metrics, "settings": settings})
+        captions = cell.folder / "evaluation/captions.parquet"
+        try:
+            table = pq.read_table(captions, page_checksum_verification=True)
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{captions}: cannot be read ({reason(error)}); delete it and run the grid again") from None
+        named = {
+            "method": pa.array([cell.method] * len(table), pa.string()),
+            "cell": pa.array([cell.name] * len(table), pa.string()),
+            "lambda": pa.array([settings.get("lambda")] * len(table), pa.float64()),
+            "rho": pa.array([settings.get("rho")] * len(table), pa.float64()),
+            "seed": pa.array([cell.seed] * len(table), pa.int64()),
+        }
+        tables.append(pa.table({**named, **{name: table[name] for name in table.column_names if name not in named}}))
+    write_atomically(out / "history.jsonl", "".join(f"{line}\n" for line in epochs))
+    with atomic_path(out / "captions.parquet") as temporary:
+        pq.write_table(
+            pa.concat_tables(tables, promote_options="default")
+            if tables
+            else pa.table({"cell": pa.array([], pa.string())}),
+            temporary,
+            write_page_checksum=True,
+        )
+    write_atomically(out / "cells.json", json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
+    write_checksums(out)
+
+
+def estimate_time(grid: Sequence[GridCell], cores: int, seconds: float | None) -> str:
+    """Return a line with the number of cells without results, and the time they will take on `cores` cores.
+
+    The time per cell is the median of the cells that ran here, or else `seconds`.
+    """
+    missing = [cell for cell in grid if not (cell.folder / "evaluation/metrics.json").exists()]
+    said = f"{len(missing)} of {len(grid)} cells have no results"
+    jobs = [[_seconds(cell.folder / f"{stage}.tsv") for stage in ("train", "adapt", "evaluate")] for cell in grid]
+    times = [sum(known) for job in jobs if len(known := [time for time in job if time is not None]) == len(job)]
+    each = statistics.median(times) if times else seconds  # cells that reused a method's run have no times
+    if not missing or each is None:
+        return said
+    minutes = len(missing) * each / cores / 60
+    length = f"{minutes:.0f} minutes" if minutes < 100 else f"{minutes / 60:.1f} hours"
+    source = f"measured on {len(times)} cells here" if times else "as params.yaml says"
+    return f"{said}: about {length} on {cores} cores, at {each:.0f} s per cell ({source})"
+
+
+def _seconds(benchmark: Path) -> float | None:
+    """Return the wall-clock seconds in a file of Snakemake's `benchmark:`; None where it is missing or incomplete."""
+    try:
+        names, values = (line.split("\t") for line in benchmark.read_text(encoding="utf-8").splitlines()[:2])
+        return float(dict(zip(names, values, strict=True))["s"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+
+
+def cores() -> int:
+    """Return the number of cells that run at once: SAYWHICH_CORES, by default the number of cores."""
+    given = os.environ.get("SAYWHICH_CORES")
+    if given and not (given.isdecimal() and int(given)):
+        raise UserError(f"SAYWHICH_CORES = {given}: give a whole number of cores, 1 or more")
+    return int(given or os.cpu_count() or 1)
+
+
+def gpus() -> int:
+    """Return how much of the Snakemake resource `gpu` a training job requests: 1 where this machine has one, else 0."""
+    return int(os.environ.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def wait_for_another(folder: Path = Path(".snakemake")) -> None:
+    """Wait until no other Snakemake runs on this grid, whether in another terminal or left over after a kill."""
+    folder.mkdir(exist_ok=True)
+    with open(folder / "alive.lock", "w", encoding="utf-8") as file, suppress(OSError):  # there may be no locks
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("sweep: another Snakemake is at work on this grid; waiting until it has ended", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def free_locks(folder: Path = Path(".snakemake")) -> TextIO | None:
+    """Remove the locks of a killed Snakemake. No other one is alive if the lock on alive.lock is free.
+
+    Only the Snakemake that runs the grid calls this, not those that it starts for its jobs, which may outlive it.
+
+    The caller must keep the returned file as long as the process lives. None: another Snakemake is running, or the file
+    system has no locks.
+    """
+    folder.mkdir(exist_ok=True)
+    file = open(folder / "alive.lock", "w", encoding="utf-8")  # noqa: SIM115 (open as long as the process lives)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # another process holds it, or the file system has no locks
+        file.close()
+        return None
+    shutil.rmtree(folder / "locks", ignore_errors=True)
+    return file
+
+
+def _at(tree: Any, key: str) -> Any:
+    for part in key.split("."):
+        tree = tree.get(part) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def _word(value: Any) -> str:
+    """Return a value as a part of a file name."""
+    if isinstance(value, Mapping):
+        return "+".join(f"{key}-{_word(inner)}" for key, inner in value.items())
+    return re.sub(r"[^\w.+-]", "_", value if isinstance(value, str) else json.dumps(value))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `gather FOLDER` or `estimate` for the grid of params.yaml; return the exit status of `run_command`."""
+
+    def work() -> None:
+        params = read_checked_names()
+        grid = cells(params)
+        if len(arguments) == 2 and arguments[0] == "gather":
+            gather_results(grid, Path(arguments[1]))
+        elif list(arguments) == ["estimate"]:
+            print(estimate_time(grid, cores(), params["sweep"].get("seconds")))
+        else:
+            raise UserError("usage: python -m pipeline.workflow.grid_cells gather FOLDER | estimate")
+
+    return run_command("sweep", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

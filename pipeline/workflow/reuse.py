@@ -1,0 +1,83 @@
+"""Reuse of finished work: a grid cell that equals a method's own run copies that run's files, and the reverse.
+
+Each run by DVC or by the grid writes a note, named by the key of its work (`Stage.key`). The note has the folder of the
+outputs and their digests. A later run with the same key copies the outputs if their digests still match. Stages that
+are run by hand, and stages of several processes, always run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from pipeline.runtime.files import atomic_path, read_checked, sha256, write_checked
+from pipeline.tracking import recorder
+from pipeline.workflow.stage import Stage
+
+TRAINED = ("weights.safetensors", "history.jsonl", "metrics.json")
+
+
+def reuse_finished(
+    run: Callable[[Stage], None], inputs: Callable[[Stage], Sequence[Path]], names: Sequence[str]
+) -> Callable[[Stage], None]:
+    """Wrap `run` so that it copies the outputs `names` of a finished run with the same `inputs`, where there is one."""
+
+    def run_or_take(stage: Stage) -> None:
+        if not {"DVC_STAGE", "SAYWHICH_CELL"} & os.environ.keys() or "TORCHELASTIC_RUN_ID" in os.environ:
+            return run(stage)
+        read = inputs(stage)
+        note = stage.root / "checkpoints" / "finished" / f"{stage.key(read)}.json"
+        with _alone(note.with_suffix(".lock")):  # of two equal cells at once, the second waits and copies
+            if source := _take(note, stage.out):
+                print(f"{stage.title}: the same work was done before, in {source}", flush=True)
+                tags = {"taken from": source}
+                with recorder.record_run(stage.title, stage.params.plain(), tags, stage.digests(read)) as record:
+                    record.outputs([stage.out / name for name in names])
+            else:
+                run(stage)
+            write_note(note, stage.out, {name: sha256(stage.out / name) for name in names})
+
+    return run_or_take
+
+
+def write_note(path: Path, folder: Path, files: Mapping[str, str]) -> None:
+    """Write a note under a key: the folder of the finished work, its files and their SHA-256."""
+    content = {"key": path.stem, "folder": str(folder), "files": dict(files)}
+    write_checked(path, json.dumps(content).encode())
+
+
+def read_note(path: Path) -> dict[str, Any]:
+    """Return the folder and files of a note. Raises ValueError where it is damaged, unchecked, or of another key."""
+    said: dict[str, Any] = json.loads(read_checked(path))
+    if said["key"] != path.stem:
+        raise ValueError(f"{path}: is the note of another key, {said['key']}")
+    return said
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Hold a lock so that only one process does this work. A file system without locks gives no such guarantee."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "w", encoding="utf-8") as file:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _take(note: Path, out: Path) -> str | None:
+    """Copy the files of a note to `out` and return their folder; None where files are missing or have changed."""
+    with suppress(OSError, ValueError, KeyError), ExitStack() as files:
+        said = read_note(note)
+        for name, content in said["files"].items():
+            copy = files.enter_context(atomic_path(out / name))
+            shutil.copyfile(Path(said["folder"], name), copy)
+            if sha256(copy) != content:
+                raise ValueError(f"{said['folder']}/{name} is another one by now")
+        return str(said["folder"])
+    return None

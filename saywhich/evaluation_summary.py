@@ -1,0 +1,78 @@
+"""Evaluation results of a trained model: metrics of the test split with intervals, and sample captions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.analysis.bootstrap import MEANS, draw_resamples
+from pipeline.analysis.judge_titles import NEAR, TEXT, judge_title
+from pipeline.errors import UserError
+from pipeline.runtime.checksums import check_captions, read_checksummed_json
+
+SPLIT = "test"
+SAMPLES = 6  # captions shown in a model card
+
+
+def read_evaluation(folder: Path) -> dict[str, Any]:
+    """Return the settings, protocol, metrics and samples of the evaluation in `folder`; {} if there is none.
+
+    A metric is {name, type, value, low, high}. `low` and `high` are the ends of its 95 % interval over 1,000 resamples
+    of the test images. Raises UserError where a file is not as the evaluate stage writes it.
+    """
+    import pyarrow.parquet as pq
+
+    if not (folder / "metrics.json").is_file():
+        return {}
+    found = read_checksummed_json(folder / "metrics.json", "run the evaluate stage again")
+    check_captions(folder / "metrics.json", found)
+    try:
+        table = pq.read_table(folder / "captions.parquet")
+        numbers = found[SPLIT]
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder}: not whole ({error}); run the evaluate stage again") from None
+    rows = table.filter(np.array(table["split"].to_pylist()) == SPLIT)
+    columns = {name: np.array(rows[name].to_pylist(), float) for name in rows.column_names if _is_number(name)}
+    resamples = draw_resamples(len(rows))
+    metrics = [
+        _measured(name, name.lower(), numbers["language"][name], columns[name], resamples)
+        for name in MEANS
+        if name in columns and name in numbers["language"]
+    ]
+    for judge in numbers["judges"]:
+        title = judge_title(judge).title.lower()
+        near, rank = columns.get(f"{NEAR}_{judge}"), columns.get(f"rank_{judge}")
+        if near is not None:
+            value = numbers["judges"][judge]["galleries"][NEAR]["R@1"]
+            metrics.append(
+                _measured(f"R@1 near, {title}", "recall_at_1", value, 100 * (near == 1), resamples, near > 0)
+            )
+        if rank is not None:
+            value = numbers["judges"][judge][TEXT]["R@10"]
+            metrics.append(_measured(f"R@10, {title}", "recall_at_10", value, 100 * (rank <= 10), resamples))
+    chosen = np.linspace(0, len(rows) - 1, min(SAMPLES, len(rows))).astype(int)
+    samples = [{"file": rows["file"][i].as_py(), "caption": rows["caption"][i].as_py()} for i in chosen.tolist()]
+    own = {"settings": found.get("settings", {}), "signature": found.get("signature", ""), "method": found["method"]}
+    return {**own, "images": numbers["images"], "metrics": metrics, "samples": samples}
+
+
+def _is_number(name: str) -> bool:
+    return name in MEANS or name.startswith(("rank_", f"{NEAR}_"))
+
+
+def _measured(
+    name: str, kind: str, value: float, each: np.ndarray, resamples: np.ndarray, there: np.ndarray | None = None
+) -> Mapping[str, Any]:
+    """Return a metric whose `value` is the mean of `each` (n,) where `there` (n,), with its bootstrap interval.
+
+    `resamples` (1,000, n) are counts of each image.
+    """
+    counts = resamples if there is None else resamples * there
+    means = counts @ each / np.maximum(counts.sum(1), 1)
+    own = each.mean() if there is None else each[there].mean()
+    # centre on the value: corpus METEOR is not exactly the mean over images
+    low, high = np.percentile(means, [2.5, 97.5]) + (value - own)
+    return {"name": name, "type": kind, "value": float(value), "low": float(low), "high": float(high)}

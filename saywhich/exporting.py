@@ -1,0 +1,81 @@
+"""Export of a trained model to a portable folder: weights, vocabulary, feature extractor, model card and digests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pipeline.corpora.cards import card_names
+from pipeline.corpora.cards import load_card as load_card
+from pipeline.data.tokenizer_vocabulary import TOKENIZER
+from pipeline.errors import UserError
+from pipeline.runtime.checksums import checksummed_json
+from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.folders import atomic_folder
+from saywhich.evaluation_summary import read_evaluation
+from saywhich.loading import load_model
+from saywhich.model import Model
+from saywhich.model_card import model_card
+from saywhich.model_files import EXPORTED, EYES, FORM, ModelFiles
+
+CARD = "README.md"
+
+
+def export_model(folder: Path, out: Path) -> Model:
+    """Write the trained model in `folder` into the folder `out`, and load it from there.
+
+    The new folder is written beside `out` and renamed when it is complete. Raises UserError where `out` holds something
+    else, and for a model whose feature extractor cannot be exported.
+    """
+    model = load_model(folder)
+    if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / EXPORTED).is_file())):
+        raise UserError(f"{out}: holds something else; give another folder, or remove it")
+    description = describe_model(model.place)
+    words = [name for name in ("vocabulary.json", TOKENIZER) if (model.place.words / name).is_file()]
+    sources = {"weights.safetensors": model.place.weights, **{name: model.place.words / name for name in words}}
+    with atomic_folder(out) as new:
+        for name, source in sources.items():
+            write_atomically(new / name, source.read_bytes())
+        written = [*(new / name for name in sources), *model.feature_extractor.save(new / EYES)]
+        write_atomically(new / CARD, model_card(description))
+        files = {path.relative_to(new).as_posix(): sha256(path) for path in written}
+        said = {"form": FORM, "model": description, "files": files}
+        write_atomically(new / EXPORTED, checksummed_json(said))
+    return load_model(out)
+
+
+def describe_model(place: ModelFiles) -> dict[str, Any]:
+    """Return the model's name, settings, network, training data with licence, and evaluation results."""
+    if place.root is None:
+        return dict(place.description)
+    prepared = json.loads((place.root / "prepared" / "manifest.json").read_text(encoding="utf-8"))
+    weights = place.folder.resolve()
+    cell = weights / "evaluation"
+    found = read_evaluation(cell if cell.is_dir() else place.root / "evaluation" / weights.name)
+    data = {key: prepared[key] for key in ("dataset", "images", "captions", "words") if key in prepared}
+    network = json.loads((place.feature_extractor / "manifest.json").read_text(encoding="utf-8"))["network"]
+    return {
+        "name": found.get("method", weights.name),
+        "settings": {},
+        "version": version("saywhich"),
+        "network": network,
+        "data": {**data, **_licence(prepared["dataset"])},
+        **found,
+    }
+
+
+def _licence(dataset: str) -> Mapping[str, str]:
+    """Return the title, the licence and any citation of a corpus by its card, and the licence of the weights."""
+    if dataset == "scenes":
+        return {
+            "title": "drawn scenes",
+            "licence": "Apache-2.0: drawn and described by this code",
+            "weights": "apache-2.0",
+        }
+    if dataset in card_names():
+        found = load_card(dataset)
+        return {"title": found.title, "licence": found.licence, "citation": found.citation, "weights": "other"}
+    return {"title": dataset, "licence": "not stated: ask whoever owns the photos and captions", "weights": "other"}

@@ -1,0 +1,257 @@
+"""The feature extractor of a trained model: the network that made a set of features, applied to new photos.
+
+The manifest of a features folder states how the features were made; weights and fitted transforms lie beside it. A
+photo therefore gets the same preprocessing and the same features as an image of the data set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.errors import UserError, reason
+from pipeline.features.clip import OPEN_CLIP, fetches_text
+from pipeline.features.extract import OBJECT_DETECTOR, OWN, open_network
+from pipeline.features.extractor import Extractor, ImageFeatures, NetworkSettings
+from pipeline.features.film_extractor import COLUMNS, wrap_for_films
+from pipeline.features.hub_tower import PREFIX as CAPTIONER
+from pipeline.features.manifest import Manifest
+from pipeline.features.network_weights import HUB, check_fit
+from pipeline.features.object_detector import ObjectDetector
+from pipeline.features.projection import FittedTransforms, Projection, Standardisation
+from pipeline.features.word_detector import WordDetector, WordDetectorNetwork
+from pipeline.runtime.checksums import checksummed_json
+from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.records import parse_record, read_checksummed
+from pipeline.runtime.tensors import read_tensors
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+MANIFEST = "manifest.json"
+NETWORK = "network.safetensors"  # in a folder that `FeatureExtractor.save` wrote
+AGAIN = "run the features stage again, or export the model again"
+FITTED = ("projection", "scale")
+LARGEST = 2**26  # limit of the numbers in the regions of one photo
+
+
+@dataclass(frozen=True)
+class FeatureExtractor:
+    """A network with its preprocessing and the transforms fitted to its features."""
+
+    network: Extractor
+    fitted: FittedTransforms
+    manifest: Mapping[str, Any]
+    folder: Path
+
+    @classmethod
+    def open(
+        cls, folder: Path, weights: str | None = None, device: torch.device | str = "cpu", exported: bool = False
+    ) -> FeatureExtractor:
+        """Open the extractor of the features in `folder`; `weights` is the weights file that params.yaml names, if any.
+
+        With `exported` nothing is downloaded. Raises UserError where the manifest is missing, where the features were
+        imported, and where a file's digest differs from the manifest's.
+        """
+        path = folder / MANIFEST
+        manifest = read_checksummed(path, AGAIN, required=not exported)
+        if "network" not in manifest or "preprocessing" not in manifest:
+            raise UserError(f"{path}: these features were imported, so no network here can see a photo as they do")
+        made = parse_record(manifest, Manifest, str(path), AGAIN)
+        if exported:
+            _refuse_fetching(path, made)
+        try:
+            network = _network(folder, made, weights, device)
+        except UserError:
+            raise
+        except Exception as error:  # the libraries that build networks raise anything for bad options in a manifest
+            raise UserError(f"{path}: its network cannot be built ({reason(error)}); {AGAIN}") from None
+        _check_made(path, made, network)
+        fitted = _fitted(folder, made, network)
+        return cls(network, fitted, manifest, folder)
+
+    @property
+    def regions_size(self) -> int:
+        """Return D, the size of a region's features as speakers attend to them."""
+        projection = self.fitted.projection
+        own = self.network.regions_shape[1]
+        return own if projection is None else len(projection.components) + self.fitted.passed
+
+    @property
+    def mirrored(self) -> bool:
+        """Return True if listeners encode an image and its mirror image."""
+        return bool(self.manifest.get("mirrored"))
+
+    @property
+    def frames(self) -> int | None:
+        """Return the largest number of frames sampled from a film; None for still images."""
+        return self.manifest.get("frames")
+
+    @property
+    def bytes_per_pixel(self) -> int:
+        """Return the memory in bytes that `prepare` takes per pixel of an image; detectors need floating point."""
+        return 28 if self.network.has_boxes else 4
+
+    def prepare(self, image: Image.Image | Iterable[Image.Image]) -> Tensor:
+        """Return an RGB image as the network's input (3, H, W), or the frames of a film as (F, 3, H, W)."""
+        prepare: Callable[..., Tensor] = self.network.prepare
+        return prepare(image)
+
+    def __call__(self, prepared: Sequence[Tensor], mirrored: bool = False) -> ImageFeatures:
+        """Return the features of B prepared images, or of their mirror images, in the precision of the feature store.
+
+        Raises UserError where a feature is not finite.
+        """
+        seen = self.network([tensor.flip(-1) for tensor in prepared] if mirrored else prepared)
+        pooled, regions = self.fitted(_as_stored(seen.pooled), _as_stored(seen.regions), seen.region_count.cpu())
+        count = seen.region_count.cpu()
+        pooled, regions = _as_stored(pooled), _as_stored(regions)
+        if not (pooled.isfinite().all() and regions.isfinite().all()):
+            raise UserError(f"{self.folder / MANIFEST}: a photo's features are infinite, or no numbers; {AGAIN}")
+        return seen._replace(pooled=pooled, regions=regions, region_count=count)
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write all files that `open` needs into `folder`, and return their paths.
+
+        Raises UserError for the vision tower of a transformers captioner, and for a network without a `model`.
+        """
+        from safetensors.torch import save
+
+        name, model = str(self.manifest["network"]), getattr(self.network, "model", None)
+        if name.startswith(CAPTIONER) or not isinstance(model, nn.Module):
+            raise UserError(
+                f"{name}: the network of a captioner of transformers is not exported; publish it from there"
+            )
+        content = save({key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()})
+        write_atomically(folder / NETWORK, content)
+        dropped = ("crc", "shape")  # these entries describe the feature store beside the manifest
+        manifest = {key: value for key, value in self.manifest.items() if key not in dropped}
+        manifest["weights"] = {
+            **{k: v for k, v in manifest["weights"].items() if k == "file" and name not in OWN},
+            "source": NETWORK,
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        written = [folder / NETWORK]
+        for key in FITTED:
+            if isinstance(manifest.get(key), dict):
+                written.append(folder / manifest[key]["file"])
+                write_atomically(written[-1], (self.folder / manifest[key]["file"]).read_bytes())
+        write_atomically(folder / MANIFEST, checksummed_json(manifest))
+        return [*written, folder / MANIFEST]
+
+
+def _as_stored(values: Tensor) -> Tensor:
+    """Return `values` as float32, rounded to the store's float16."""
+    return values.float().cpu().half().float()
+
+
+def _refuse_fetching(path: Path, made: Manifest) -> None:
+    """Raise UserError for a network with a part to fetch from a hub, or from elsewhere on this machine."""
+    name = made.network
+    fetched = name.startswith(OPEN_CLIP) and fetches_text(name)
+    if name.startswith(CAPTIONER) or fetched or (name not in OWN and made.weights.source != NETWORK):
+        raise UserError(
+            f"{path}: the network {name} would be fetched, and an exported model brings all that it needs; "
+            "export the model again"
+        )
+
+
+def _check_made(path: Path, made: Manifest, network: Extractor) -> None:
+    """Raise UserError where the network's weights or shapes differ from the manifest's, or are too large."""
+    found = network.description.get("weights")
+    if found is not None and found.get("sha256") != made.weights.sha256:
+        raise UserError(f"{path}: the weights of {made.network} are not those that it names; {AGAIN}")
+    (regions, size), pooled = network.regions_shape, network.pooled_size
+    if regions * size > LARGEST or pooled > LARGEST:
+        raise UserError(f"{path}: its network gives {regions:,} regions of {size:,} numbers, which are too many")
+    if (shape := made.shape) is not None and (regions, pooled) != (shape.R, shape.P):
+        raise UserError(
+            f"{path}: its network gives {regions} regions and vectors of {pooled} numbers, and the features beside it "
+            f"have {shape.R} and {shape.P}; {AGAIN}"
+        )
+
+
+def _network(folder: Path, made: Manifest, weights: str | None, device: torch.device | str) -> Extractor:
+    shown, boxes = made.preprocessing, made.boxes
+    settings = NetworkSettings(
+        made.network,
+        shown.side,
+        options=made.options,
+        mean=shown.mean,
+        std=shown.std,
+        cells=made.cells,
+        boxes=None if boxes is None else boxes.model_dump(exclude_none=True),
+        vector=made.vector,
+        frames=made.frames,
+        rate=made.rate,
+    )
+    if made.network in OWN:
+        path = _checked(folder / (made.weights.file or made.weights.source or NETWORK), made.weights.sha256)
+        return wrap_for_films(WordDetectorNetwork(_detector(made.network, path), settings, device), settings)
+    if made.weights.source == HUB or made.network.startswith(CAPTIONER):
+        return open_network(settings, device)
+    path = folder / (made.weights.source or NETWORK)
+    if not path.is_file() and weights is not None:
+        path = Path(weights)
+    return open_network(replace(settings, weights=str(_checked(path, made.weights.sha256))), device)
+
+
+def _detector(name: str, path: Path) -> nn.Module:
+    """Load a detector trained in this project; the shapes of its weights determine its sizes."""
+    _, state = read_tensors(path, AGAIN)
+
+    def sized() -> nn.Module:
+        if name == OBJECT_DETECTOR:
+            width, scene = len(state["whole.stem.0.weight"]), len(state["whole.words.bias"])
+            return ObjectDetector(len(state["objects.bias"]), scene, width)
+        return WordDetector(len(state["words.bias"]), len(state["stem.0.weight"]))
+
+    check_fit(sized, str(path), name)
+    detector = sized()
+    detector.load_state_dict(state)
+    return detector
+
+
+def _fitted(folder: Path, made: Manifest, network: Extractor) -> FittedTransforms:
+    """Load the transforms fitted to the features, and check their shapes against the network's."""
+    passed = COLUMNS if made.frames else 0
+    size = network.regions_shape[1] - passed
+    projection = scale = None
+    if made.projection is not None:
+        path = _checked(folder / made.projection.file, made.projection.sha256)
+        mean, components = _tensors(path, mean=(size,), components=(made.project, size))
+        projection = Projection(mean, components, made.projection.explained or 0.0)
+    if made.scale is not None:
+        path = _checked(folder / made.scale.file, made.scale.sha256)
+        mean, deviation = _tensors(path, mean=(network.pooled_size,), deviation=(network.pooled_size,))
+        if not (deviation > 0).all():
+            raise UserError(f"{path}: a deviation is not positive; {AGAIN}")
+        scale = Standardisation(mean, deviation)
+    return FittedTransforms(projection, scale, passed)
+
+
+def _tensors(path: Path, **shapes: tuple[int | None, ...]) -> list[Tensor]:
+    """Read the tensors of a file as float32; a size None matches any. Raises UserError for other names or shapes."""
+    _, found = read_tensors(path, AGAIN)
+    if found.keys() != shapes.keys():
+        raise UserError(f"{path}: holds {', '.join(found)[:80]}, and {', '.join(shapes)} are needed; {AGAIN}")
+    for name, wanted in shapes.items():
+        have = found[name].shape
+        if len(have) != len(wanted) or any(each not in (None, own) for each, own in zip(wanted, have, strict=True)):
+            raise UserError(f"{path}: {name} has the shape {tuple(have)}, and {wanted} is needed; {AGAIN}")
+    return [found[name].float() for name in shapes]
+
+
+def _checked(path: Path, wanted: str) -> Path:
+    """Return `path` if its SHA-256 is `wanted`; raises UserError where the file is missing or differs."""
+    if not path.is_file():
+        raise UserError(f"{path}: missing; {AGAIN}, or put the file there that the features were made with")
+    if (found := sha256(path)) != wanted:
+        raise UserError(f"{path}: the SHA-256 is {found[:16]}…, not {wanted[:16]}… as written; get the file again")
+    return path

@@ -1,0 +1,68 @@
+"""Loading of trained models; no code in their folders is executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from pipeline.config.reading import read_mapping
+from pipeline.data.tokenizer_vocabulary import load_vocabulary
+from pipeline.errors import UserError
+from pipeline.models.agent_files import AGAIN, load_agent
+from pipeline.models.att2in import Att2in
+from pipeline.models.decoder import Decoder
+from pipeline.models.guided import GuidedDecoder
+from pipeline.models.hub_captioner import HubDecoder
+from pipeline.models.listener import Listener
+from pipeline.models.lstm import PooledLstm
+from pipeline.models.transformer import Transformer
+from pipeline.vocabulary import Vocabulary
+from saywhich.feature_extractor import FeatureExtractor
+from saywhich.model import Model
+from saywhich.model_files import MAIN, ModelFiles, locate_model
+
+# agents that caption or retrieve photos; the agents of dialogs are not among them
+CAPTIONERS = tuple(kind.__name__ for kind in (Att2in, Transformer, PooledLstm, HubDecoder, GuidedDecoder))
+LISTENERS = (Listener.__name__,)
+
+
+def load_model(folder: Path) -> Model:
+    """Load the model in a folder of either kind; raises UserError as `saywhich.load` does."""
+    place = locate_model(folder)
+    speaker = load_agent(place.weights, "speaker", CAPTIONERS)
+    listener = load_agent(place.weights, "listener", LISTENERS)
+    assert isinstance(speaker, Decoder)
+    assert isinstance(listener, Listener)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    eyes = FeatureExtractor.open(place.feature_extractor, _named_weights(place), device, exported=place.root is None)
+    vocabulary = load_vocabulary(place.words)
+    _check_sizes(place, speaker, listener, eyes, vocabulary)
+    return Model(speaker, listener, eyes, vocabulary, place, device)
+
+
+def _check_sizes(
+    place: ModelFiles, speaker: Decoder, listener: Listener, eyes: FeatureExtractor, vocabulary: Vocabulary
+) -> None:
+    """Raise UserError where the sizes of speaker, listener, feature extractor and vocabulary do not match."""
+    decoder = speaker.inner if isinstance(speaker, GuidedDecoder) else speaker
+    attended = decoder.region_size if isinstance(decoder, HubDecoder) else decoder.region.in_features
+    for what, found, wanted in (
+        ("the speaker's vocabulary has so many words", speaker.vocabulary, len(vocabulary)),
+        ("the listener's vocabulary has so many words", listener.vocabulary, len(vocabulary)),
+        ("the speaker's regions have so many numbers", attended, eyes.regions_size),
+        ("the listener's images have so many numbers", listener.image.in_features, eyes.network.pooled_size),
+    ):
+        if found != wanted:
+            raise UserError(
+                f"{place.weights}: {what}: {found}, and {wanted} are needed by the files beside it; {AGAIN}"
+            )
+
+
+def _named_weights(place: ModelFiles) -> str | None:
+    """Return the path of the feature network's weights if the repository's params.yaml names one, else None."""
+    if place.root is None or not (place.root.parent / "params.yaml").is_file():
+        return None
+    features = read_mapping(place.root.parent / "params.yaml").get("features") or {}
+    weights = (features.get(MAIN) or {}).get("weights")
+    return str(place.root.parent / weights) if isinstance(weights, str) and weights != "hub" else None

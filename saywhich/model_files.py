@@ -1,0 +1,161 @@
+"""File locations of a trained model: in the repository that trained it, or in an exported folder.
+
+This module must not import PyTorch, which takes a second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from pipeline.data.tokenizer_vocabulary import TOKENIZER
+from pipeline.errors import UserError
+from pipeline.ranges import Natural
+from pipeline.runtime.checksums import check_checksums
+from pipeline.runtime.files import sha256
+from pipeline.runtime.records import Digest, Line, Record, parse_record, read_checksummed
+from pipeline.runtime.untrusted import path_inside
+
+EXPORTED = "saywhich.json"  # the manifest of an exported folder, with digests
+EYES = "features"  # the subfolder of features in an exported folder
+MAIN = "main"  # the feature set of speakers and their listeners
+WORDS = ("vocabulary.json", TOKENIZER, "manifest.json")  # in the folder of prepared data
+READ = (  # files of an exported folder that need a digest
+    *("weights.safetensors", "vocabulary.json", TOKENIZER),
+    *(f"{EYES}/{name}" for name in ("manifest.json", "network.safetensors")),
+)
+AGAIN = "export the model again"
+FORM = 1  # version of the format of exported folders
+
+
+class CardMetric(Record):
+    """A metric on the test split, with the ends of its 95 % interval."""
+
+    name: Line
+    type: Line
+    value: float
+    low: float
+    high: float
+
+
+class CardSample(Record):
+    """A generated caption of an image of the test split."""
+
+    file: Line
+    caption: Annotated[str, Field(max_length=5000)]
+
+
+class TrainingData(Record):
+    """The data set that a model was trained on."""
+
+    dataset: Line
+    title: Line
+    licence: Line
+    weights: Line
+    citation: Annotated[str, Field(max_length=5000)] | None = None
+    images: dict[Line, Natural] | None = None
+    captions: dict[Line, Natural] | None = None
+    words: Natural | None = None
+
+
+class ModelDescription(Record):
+    """The description in an exported model's manifest."""
+
+    name: Line
+    version: Line
+    network: Line
+    data: TrainingData
+    settings: dict[Line, Any] = Field(default_factory=dict)
+    method: Line | None = None
+    signature: Annotated[str, Field(max_length=5000)] = ""
+    images: Natural = 0
+    metrics: Annotated[list[CardMetric], Field(max_length=1000)] = Field(default_factory=list)
+    samples: Annotated[list[CardSample], Field(max_length=1000)] = Field(default_factory=list)
+
+
+class ExportManifest(Record):
+    """The content of saywhich.json: a description, and the digests of all other files that are read."""
+
+    form: int
+    model: ModelDescription
+    files: Annotated[dict[Line, Digest], Field(min_length=3, max_length=100)]
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The files of one model."""
+
+    folder: Path
+    weights: Path  # of speaker and listener
+    feature_extractor: Path  # the folder of the features' manifest, weights and fitted transforms
+    words: Path  # the folder of the vocabulary
+    root: Path | None  # the repository's folder `data`; None for an exported model
+    description: Mapping[str, Any] = field(default_factory=dict)  # results and settings of its training
+
+    @cached_property
+    def digest(self) -> str:
+        """Return a digest of the weights and the features' manifest, which determine the photo embeddings."""
+        made = [
+            sha256(self.weights),
+            hashlib.sha256((self.feature_extractor / "manifest.json").read_bytes()).hexdigest(),
+        ]
+        return hashlib.sha256(json.dumps(made).encode()).hexdigest()
+
+
+def locate_model(folder: Path) -> ModelFiles:
+    """Locate the files of the model in `folder`, and check their digests.
+
+    Raises UserError where there is no model, a file is missing, or a digest does not match.
+    """
+    if (folder / EXPORTED).is_file():
+        return _exported(folder)
+    if not (folder / "weights.safetensors").is_file():
+        raise UserError(f"{folder}: no trained model; train one (make repro), or give a folder that was exported")
+    root = _root(folder)
+    place = ModelFiles(folder, folder / "weights.safetensors", root / "features" / MAIN, root / "prepared", root)
+    check_checksums(place.words, "run the prepare stage again", only=WORDS)
+    if not (place.feature_extractor / "manifest.json").is_file():
+        raise UserError(f"{place.feature_extractor}: there are no features; run the features stage")
+    return place
+
+
+def _root(folder: Path) -> Path:
+    for above in folder.resolve().parents:
+        if (above / "prepared" / "vocabulary.json").is_file():
+            return above
+    raise UserError(
+        f"{folder}: neither an exported model (there is no {EXPORTED}) nor in a repository's data folder (no "
+        "prepared/vocabulary.json above it)"
+    )
+
+
+def _exported(folder: Path) -> ModelFiles:
+    path = folder / EXPORTED
+    said = read_checksummed(path, AGAIN, required=False)
+    if (form := said.get("form")) != FORM:
+        raise UserError(
+            f"{path}: of form {json.dumps(form)[:20]}, and this version reads form {FORM}; export the model again"
+        )
+    exported = parse_record(said, ExportManifest, str(path), AGAIN)
+    if unlisted := [name for name in READ if name not in exported.files and (folder / name).exists()]:
+        raise UserError(f"{path}: has no digest of {unlisted[0]}; {AGAIN}")
+    for name, wanted in exported.files.items():
+        _check(path_inside(folder, name), wanted)
+    description = exported.model.model_dump(exclude_none=True)
+    return ModelFiles(folder, folder / "weights.safetensors", folder / EYES, folder, None, description)
+
+
+def _check(path: Path, wanted: str) -> None:
+    if not path.is_file():
+        raise UserError(f"{path}: missing; copy the whole folder, or export the model again")
+    if (found := sha256(path)) != wanted:
+        raise UserError(
+            f"{path}: the SHA-256 is {found[:16]}…, not {wanted[:16]}… as exported; copy it or export it again"
+        )

@@ -1,0 +1,43 @@
+"""An HTML page of retrieved photos: thumbnails inside the page, links to the photos."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from PIL import Image
+
+from pipeline.errors import one_line
+from pipeline.features.animated_thumbnail import animated_thumbnail, first_frame
+from saywhich.outputs import open_output
+
+SHOWN = 360  # pixels of a thumbnail's longer side
+
+
+def write_page(out: Path, text: str, found: Sequence[tuple[Path, float]]) -> None:
+    """Write a self-contained page to `out`: the query `text`, and the photos with their scores, best first."""
+    photos = [
+        {
+            "name": one_line(file.name),
+            "address": file.resolve().as_uri(),
+            "score": f"{score:.3f}",
+            "small": small_copy(first_frame(file)),
+            "moving": animated_thumbnail(file, SHOWN),
+        }
+        for file, score in found
+    ]
+    pages = Environment(loader=PackageLoader("saywhich", "pages"), autoescape=True, undefined=StrictUndefined)
+    with open_output(out) as page:
+        page.write(pages.get_template("found.html").render(text=one_line(text), photos=photos))
+
+
+def small_copy(image: Image.Image) -> str:
+    """Return a JPEG thumbnail of an RGB image as a data URL, without metadata."""
+    copy, content = image.copy(), io.BytesIO()
+    copy.thumbnail((SHOWN, SHOWN))
+    Image.fromarray(np.asarray(copy)).save(content, "JPEG", quality=80)
+    return f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -1,0 +1,320 @@
+"""The page of `saywhich serve` and its HTTP API; uploads are not stored."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Annotated, Any, TypeVar
+
+import torch
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.middleware.trustedhost import TrustedHostMiddleware
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
+
+from pipeline.data.corpus import tokenise
+from pipeline.errors import UserError
+from pipeline.features.animated_thumbnail import first_frame
+from pipeline.runtime.memory import return_freed
+from saywhich.attention import caption_attention
+from saywhich.model import Distractors, Model, PhotoFeatures, batch_of, best_matches, split_features
+from saywhich.photos import load_in_threads
+from saywhich.uploads import BODY, LONGEST, Upload, UploadLimits, Uploads, check_photos
+
+PAGES = Path(__file__).with_name("pages")
+FILES = {"serve.css": "text/css", "serve.js": "text/javascript"}
+POLICY = "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
+VALUES = 4000  # limit of commas, colons and brackets in a request: small values can take a hundred times their bytes
+TOGETHER = 8  # photos captioned between two checks that the client still waits
+SAMPLE_SIDE, SMALL = 1280, 400_000  # pixels of a sample photo's longer side, and pixels up to which it is sent as PNG
+Result = TypeVar("Result")
+Check = Callable[[], object]  # raises where the client no longer waits
+Photos = Annotated[
+    list[Base64Bytes], Field(min_length=1, max_length=1000, fail_fast=True, description="photos, each a file in base64")
+]
+
+
+class AbandonedError(Exception):
+    """An error that ends work whose client no longer waits."""
+
+
+class RequestBody(BaseModel):
+    """The base class of request bodies."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+B = TypeVar("B", bound=RequestBody)
+
+
+class CaptionRequest(RequestBody):
+    """A request for captions by some models or all; with `among`, each photo is distinguished from the others."""
+
+    photos: Photos
+    models: list[str] | None = Field(None, min_length=1, max_length=1000, description="names, each once")
+    among: bool = False
+    samples: int = Field(20, ge=1, le=100, description="candidates, with among")
+    beam: int = Field(5, ge=1, le=20, description="without among")
+
+
+class ModelCaption(BaseModel):
+    """A model's caption of a photo, and the photos in the order of its listener's scores, best first.
+
+    `attention` has a row per word and a number per region. Regions are `boxes` (left, top, right, bottom as shares of
+    the photo) or, without boxes, a square grid, row by row.
+    """
+
+    model: str
+    caption: str
+    words: list[str]
+    rank: int
+    retrieved: list[int]
+    attention: list[list[float]] | None
+    boxes: list[list[float]] | None
+
+
+class CaptionedPhotos(BaseModel):
+    """Captions by photo, and for each photo by model."""
+
+    photos: list[list[ModelCaption]]
+
+
+class FindRequest(RequestBody):
+    """A query text, and photos to be searched."""
+
+    text: str = Field(min_length=1, max_length=1000)
+    photos: Photos
+    model: str | None = None
+
+
+class PhotoHit(BaseModel):
+    """A photo's index among the uploaded ones, and the listener's score in −1 … 1."""
+
+    photo: int
+    score: float
+
+
+class FindResponse(BaseModel):
+    """Photos, best first, and words of the query that are not in the vocabulary."""
+
+    found: list[PhotoHit]
+    unknown: list[str]
+
+
+def make_app(
+    models: Mapping[str, Model],
+    samples: Sequence[Path] = (),
+    limits: UploadLimits | None = None,
+    hosts: Sequence[str] = (),
+) -> FastAPI:
+    """Build the application from `models` by name, sample photos, and `hosts` allowed in addition to this machine's."""
+    limit, worker = limits or UploadLimits(), ThreadPoolExecutor(1)  # one request at a time; the others wait
+    copies = {str(number): copy for number, copy in enumerate(sample_copies(samples))}
+    app = FastAPI(title="saywhich", docs_url=None, redoc_url=None)
+    app.add_middleware(Uploads, limits=limit, headers=HEADERS)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", *hosts])
+
+    async def answered(request: Request, work: Callable[[Check], BaseModel]) -> Response:
+        """Return the result of `work` as a response; cancel it at the time limit or when the client disconnects.
+
+        Raises HTTPException 503 or 504 at the time limit, and 422 for a UserError.
+        """
+        loop, began, ended = asyncio.get_running_loop(), asyncio.Event(), Event()
+
+        def check() -> None:
+            if ended.is_set():
+                raise AbandonedError
+
+        def alone() -> bytes:
+            loop.call_soon_threadsafe(began.set)
+            try:
+                check()
+                return work(check).model_dump_json().encode()
+            finally:
+                return_freed()
+
+        result = asyncio.wrap_future(worker.submit(alone))
+        turn = asyncio.create_task(began.wait())
+        gone = asyncio.create_task(_disconnected(request))
+        waited: set[asyncio.Future[Any]] = {result, gone}
+        try:
+            await asyncio.wait({turn, gone}, timeout=limit.seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not began.is_set():
+                raise HTTPException(503, "other photos are looked at; try again in a moment")
+            await asyncio.wait(waited, timeout=limit.seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not result.done():
+                raise HTTPException(504, f"longer than {limit.seconds:g} seconds; send fewer photos")
+            return Response(result.result(), media_type="application/json")
+        except UserError as error:
+            raise _refused(str(error)) from None
+        finally:
+            ended.set()
+            for each in (result, turn, gone):
+                each.cancel()
+
+    def chosen(name: str | None) -> Model:
+        if name is not None and name not in models:
+            raise _refused(f"no model {name[:50]}; there are {', '.join(models)}")
+        return models[name or next(iter(models))]
+
+    def seen(model: Model, photos: Sequence[bytes], check: Check) -> PhotoFeatures:
+        return model.extract_features(
+            [Upload(number, content, limit, check) for number, content in enumerate(photos, 1)]
+        )
+
+    @app.post("/caption", response_model=CaptionedPhotos, openapi_extra=_described(CaptionRequest))
+    async def caption(request: Request) -> Response:
+        """Return captions of photos, the listener's ranking for each, and the speaker's attention."""
+        asked = _body(request, CaptionRequest)
+        by_name = {name: chosen(name) for name in asked.models or models}
+        if len(by_name) < len(asked.models or models):
+            raise _refused("a model is named more than once")
+        each = asked.samples if asked.among else asked.beam
+        if (captions := len(asked.photos) * len(by_name) * each) > limit.captions:
+            raise _refused(
+                f"{len(asked.photos)} photos, {len(by_name)} models and {each} candidates are {captions:,} captions; "
+                f"at most {limit.captions:,} at once"
+            )
+
+        def work(check: Check) -> CaptionedPhotos:
+            check_photos(asked.photos, limit)
+            by_model = [
+                _said(name, model, seen(model, asked.photos, check), asked, check) for name, model in by_name.items()
+            ]
+            return CaptionedPhotos(photos=[list(each) for each in zip(*by_model, strict=True)])
+
+        return await answered(request, work)
+
+    @app.post("/find", response_model=FindResponse, openapi_extra=_described(FindRequest))
+    async def find(request: Request) -> Response:
+        """Return the photos ranked by their scores with a text, best first."""
+        asked = _body(request, FindRequest)
+        model = chosen(asked.model)
+
+        def work(check: Check) -> FindResponse:
+            check_photos(asked.photos, limit)
+            found = best_matches(model.encode_text([asked.text])[0], seen(model, asked.photos, check).vectors, None)
+            known = model.vocabulary
+            unknown = [] if known.reads_text else [word for word in tokenise(asked.text) if word not in known.ids]
+            return FindResponse(found=[PhotoHit(photo=each.index, score=each.score) for each in found], unknown=unknown)
+
+        return await answered(request, work)
+
+    @app.get("/samples/{number}", response_class=Response)
+    async def sample(number: str) -> Response:
+        """Return a sample photo without its metadata."""
+        if number not in copies:
+            raise HTTPException(404, "no such photo")
+        kind = "png" if copies[number].startswith(b"\x89PNG") else "jpeg"
+        return Response(copies[number], media_type=f"image/{kind}")
+
+    @app.get("/", response_class=Response)
+    async def page() -> Response:
+        """Return the page."""
+        pages = Environment(loader=PackageLoader("saywhich", "pages"), autoescape=True, undefined=StrictUndefined)
+        shown = pages.get_template("serve.html").render(models=list(models), samples=len(copies), limits=limit)
+        return Response(shown, media_type="text/html")
+
+    @app.get("/{name}", response_class=Response)
+    async def file(name: str) -> Response:
+        """Return a static file of the page."""
+        if name not in FILES:
+            raise HTTPException(404, "no such page")
+        return Response((PAGES / name).read_bytes(), media_type=FILES[name])
+
+    return app
+
+
+def sample_copies(samples: Sequence[Path]) -> list[bytes]:
+    """Encode reduced copies of photos without metadata; report each unreadable photo in a line on stderr."""
+
+    def copied(path: Path) -> bytes:
+        image, content = first_frame(path), io.BytesIO()
+        image.thumbnail((SAMPLE_SIDE, SAMPLE_SIDE))
+        image.info.clear()
+        image.save(content, "PNG" if image.width * image.height < SMALL else "JPEG", quality=92)
+        return content.getvalue()
+
+    copies = []
+    for part in load_in_threads(samples, copied, TOGETHER):
+        for _, copy in part:
+            if isinstance(copy, UserError):
+                print(copy, file=sys.stderr)
+            else:
+                copies.append(copy)
+    return copies
+
+
+def _body(request: Request, kind: type[B]) -> B:
+    """Parse a request's body; raises HTTPException 422 with one line where it is invalid."""
+    content = request.scope.pop(BODY)
+    if sum(content.count(sign) for sign in b",:[{") > VALUES:
+        raise _refused(f"a request has at most {VALUES:,} values")
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise _refused(f"{'.'.join(map(str, first['loc']))[:50] or 'request'}: {first['msg']}") from None
+
+
+def _refused(why: str) -> HTTPException:
+    return HTTPException(422, why if len(why) <= LONGEST else f"{why[: LONGEST - 1]}…")
+
+
+def _described(kind: type[RequestBody]) -> dict[str, Any]:
+    """Return the OpenAPI description of a request body that `_body` parses."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
+
+
+async def _disconnected(request: Request) -> None:
+    """Return when the client has disconnected."""
+    if (await request.receive())["type"] != "http.disconnect":
+        await asyncio.Event().wait()
+
+
+def _said(
+    name: str, model: Model, sight: PhotoFeatures, asked: CaptionRequest, check: Check = object
+) -> list[ModelCaption]:
+    """Return one model's caption of each photo."""
+    result: list[ModelCaption] = []
+    for part in split_features(sight, 1 if asked.among else TOGETHER):
+        check()
+        result += _said_of(name, model, part, sight, asked, first=len(result))
+    return result
+
+
+def _said_of(
+    name: str, model: Model, part: PhotoFeatures, sight: PhotoFeatures, asked: CaptionRequest, first: int
+) -> list[ModelCaption]:
+    """Return one model's captions of `part` of the photos in `sight`, which begins at index `first`."""
+    among = Distractors(sight.vectors, sight.contents) if asked.among else None
+    how: dict[str, Any] = {"samples": asked.samples} if asked.among else {"beam": asked.beam}
+    texts = [caption.text for caption in model.caption_features(part, among=among, **how)]
+    words = [text.split() for text in texts]
+    tokens = torch.zeros(len(texts), model.speaker.max_words, dtype=torch.int64)
+    shares = None
+    if not model.vocabulary.reads_text:
+        for row, said in zip(tokens, words, strict=True):
+            row[: len(said)] = torch.tensor(model.vocabulary.encode(said))
+        shares = caption_attention(model.speaker.cpu(), batch_of(part, tokens))
+        if (
+            shares is not None and model.feature_extractor.frames is not None and part.boxes is None
+        ):  # sum over frames: a photo is a film of one frame
+            shares = shares.unflatten(2, (model.feature_extractor.frames, -1)).sum(2)
+    scores = model.encode_text(texts) @ sight.vectors.T
+    result = []
+    for i, (text, said) in enumerate(zip(texts, words, strict=True)):
+        order = scores[i].argsort(descending=True, stable=True).tolist()
+        rank = int((scores[i] >= scores[i, first + i]).sum())
+        rows = None if shares is None else [[round(x, 4) for x in row] for row in shares[i, : len(said)].tolist()]
+        boxes = None if part.boxes is None else part.boxes[i].tolist()
+        result.append(
+            ModelCaption(model=name, caption=text, words=said, rank=rank, retrieved=order, attention=rows, boxes=boxes)
+        )
+    return result

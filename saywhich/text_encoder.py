@@ -1,0 +1,137 @@
+"""The listener's text encoder in NumPy: a search need not import PyTorch, which takes a second.
+
+A test checks that it equals pipeline/models/listener.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from annotated_types import Ge, Le
+
+from pipeline.data.corpus import tokenise
+from pipeline.data.tokenizer_vocabulary import load_vocabulary
+from pipeline.errors import UserError
+from pipeline.runtime.records import Line, Record, parse_json, parse_record
+from pipeline.runtime.tensors import read_tensors
+from pipeline.vocabulary import Vocabulary
+from saywhich.model_files import ModelFiles
+
+AGAIN = "train the model again, or export it again"
+Size = Annotated[int, Ge(1), Le(2**24)]
+
+
+class ListenerArguments(Record):
+    """The constructor arguments of a listener (pipeline/models/listener.py)."""
+
+    vocabulary: Size
+    image_size: Size
+    words: Size
+    hidden: Size
+    encoder: Literal["gru", "bag", "pair"] = "gru"
+    features: Line = "main"
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the listener's tensors, by name."""
+        parts, hidden = 2 if self.encoder == "pair" else 1, self.hidden
+        found: dict[str, tuple[int, ...]] = {"image.weight": (parts * hidden, self.image_size)}
+        found |= {"image.bias": (parts * hidden,), "word.weight": (self.vocabulary + 2, parts * self.words)}
+        if self.encoder != "bag":
+            found |= {f"gru.bias_{way}_l0": (3 * hidden,) for way in ("ih", "hh")}
+            found |= {"gru.weight_ih_l0": (3 * hidden, self.words), "gru.weight_hh_l0": (3 * hidden, hidden)}
+        if self.encoder != "gru":
+            found |= {"bag.weight": (hidden, self.words), "bag.bias": (hidden,)}
+        return found
+
+
+class CaptionLength(Record):
+    """The largest number of words in a speaker's captions."""
+
+    max_words: Annotated[int, Ge(1), Le(1000)]
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """The text encoder of a listener."""
+
+    weights: Mapping[str, np.ndarray]
+    vocabulary: Vocabulary
+    longest: int  # T, in words
+
+    @classmethod
+    def of(cls, place: ModelFiles) -> TextEncoder:
+        """Load the text encoder of a trained model.
+
+        Raises UserError where its file is damaged or holds no listener that encodes captions.
+        """
+        metadata, weights = read_tensors(place.weights, AGAIN, "listener.", "np")
+        built = parse_json(metadata.get("agents", "{}"), str(place.weights), AGAIN)
+        agents = [built.get(name) if isinstance(built, dict) else None for name in ("speaker", "listener")]
+        speaker, listener = (each if isinstance(each, dict) else {} for each in agents)
+        if listener.get("kind") != "Listener":
+            raise UserError(f"{place.weights}: holds no listener that finds photos by captions")
+        made = parse_record(listener.get("arguments"), ListenerArguments, f"{place.weights}, listener", AGAIN)
+        vocabulary = load_vocabulary(place.words)
+        if {name: tensor.shape for name, tensor in weights.items()} != made.shapes():
+            raise UserError(f"{place.weights}: its listener has other sizes than its header names; {AGAIN}")
+        if len(vocabulary) != made.vocabulary:
+            raise UserError(
+                f"{place.weights}: its listener does not know the {len(vocabulary)} words beside it; {AGAIN}"
+            )
+        found = {name: tensor.astype(np.float32) for name, tensor in weights.items()}
+        return cls(
+            found,
+            vocabulary,
+            parse_record(_captions(speaker), CaptionLength, f"{place.weights}, speaker", AGAIN).max_words,
+        )
+
+    @property
+    def size(self) -> int:
+        """Return H, the size of the embeddings."""
+        return len(self.weights["image.bias"])
+
+    def unknown(self, text: str) -> list[str]:
+        """Return the words of a text that are not in the vocabulary."""
+        known = self.vocabulary
+        return [] if known.reads_text else [word for word in tokenise(text) if word not in known.ids]
+
+    def __call__(self, text: str) -> np.ndarray:
+        """Return the text embedding (H,) float32 of length 1; (2·H,) for the encoder "pair"."""
+        words = text.split() if self.vocabulary.reads_text else tokenise(text)
+        ids = self.vocabulary.encode(words)[: self.longest]
+        heard = [*ids, 0] if len(ids) < self.longest else ids  # the EOS of a caption shorter than T
+        table, found = self.weights["word.weight"], []
+        own = np.split(table, 2, 1) if {"bag.weight", "gru.weight_ih_l0"} <= self.weights.keys() else [table]
+        if "gru.weight_ih_l0" in self.weights:
+            found.append(self._last_state(own[0][[len(table) - 1, *heard]]))  # BOS comes first
+        if "bag.weight" in self.weights:
+            found.append(self.weights["bag.weight"] @ own[-1][heard].mean(0) + self.weights["bag.bias"])
+        unit = [each / max(float(np.linalg.norm(each)), 1e-7) for each in found]
+        return (np.concatenate(unit) / len(unit) ** 0.5).astype(np.float32)
+
+    def _last_state(self, words: np.ndarray) -> np.ndarray:
+        """Return the last state (H,) of a GRU after words (T, E)."""
+        w = self.weights
+        state = np.zeros(w["gru.weight_hh_l0"].shape[1], np.float32)
+        for enter in words @ w["gru.weight_ih_l0"].T + w["gru.bias_ih_l0"]:
+            before = np.split(w["gru.weight_hh_l0"] @ state + w["gru.bias_hh_l0"], 3)
+            reset, update, new = np.split(enter, 3)
+            reset, update = _sigmoid(reset + before[0]), _sigmoid(update + before[1])
+            state = (1 - update) * np.tanh(new + reset * before[2]) + update * state
+        return state
+
+
+def _captions(speaker: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry with a speaker's largest caption length; a guided speaker keeps it in its inner speaker."""
+    arguments = speaker.get("arguments")
+    inner = arguments.get("inner") if isinstance(arguments, dict) else None
+    if isinstance(inner, dict):
+        return _captions(inner)
+    return {"max_words": arguments.get("max_words")} if isinstance(arguments, dict) else {}
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))

@@ -1,0 +1,237 @@
+"""The listener's photo embeddings, cached in the user's cache folder, so that each photo is encoded once.
+
+A photo is identified by its path, size, modification time and inode. Each row has a digest that depends on the model.
+Damaged rows are computed again, and an unusable cache is skipped. Nothing is written beside the photos.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from tqdm import tqdm
+
+from pipeline.runtime import cache
+
+FOLDER, FILE = "photos", "vectors.sqlite"
+LARGEST = 4 * 2**30  # bytes of the caches of all models together
+PAGE = 4096  # bytes of a page of SQLite
+TABLES = """
+PRAGMA max_page_count = {};
+CREATE TABLE IF NOT EXISTS photos
+    (path BLOB PRIMARY KEY, size INTEGER, time INTEGER, inode INTEGER, content TEXT, vector BLOB, digest BLOB);
+"""
+UNUSABLE = {  # errors of the environment, not of a damaged file: the file is kept
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+}
+SECONDS = 5.0  # to wait for another process that writes
+
+Stamp = tuple[int, int, int]  # size, modification time in ns, and inode
+Kept = tuple[str, np.ndarray]  # digest of the prepared image, and embedding (H,)
+# n paths, digests of the prepared images, embeddings (n, H) float32
+Looked = tuple[Sequence[str], Sequence[str], np.ndarray]
+Look = Callable[[Sequence[str]], Iterator[Looked]]  # in batches; unreadable photos are left out
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class PhotoGallery:
+    """M photos and a listener's embeddings of them."""
+
+    files: tuple[Path, ...]
+    vectors: np.ndarray  # (M, H) float32 of length 1
+    contents: tuple[str, ...]  # digests of the prepared images; equal digests mean equal inputs
+    looked_at: int  # number of new or changed photos
+    gone: int  # number of cached photos that no longer exist
+
+
+def gallery_vectors(files: Sequence[Path], digest: str, size: int, look: Look) -> PhotoGallery:
+    """Return the embeddings of the readable `files`, from the cache or by `look`.
+
+    `digest` identifies the model, `size` is H. An unusable cache is skipped and reported in one line.
+    """
+    kept = VectorCache(digest, size)
+    paths = [os.path.abspath(path) for path in files]
+    stamps = {path: _stamp(path) for path in paths}
+    before = kept.known(paths)
+    found = {path: before[path][1] for path, stamp in stamps.items() if path in before and before[path][0] == stamp}
+    shown = dict(found.values())
+    stale = {path: stamp for path, stamp in stamps.items() if path not in found}
+    with tqdm(total=len(stale), desc="photos looked at", unit="", disable=None) as bar:
+        for seen, contents, vectors in look(list(stale)) if stale else ():
+            new = {
+                path: (content, shown.setdefault(content, np.ascontiguousarray(vector, "<f4")))
+                for path, content, vector in zip(seen, contents, vectors, strict=True)
+            }
+            kept.add({path: (stale[path], photo) for path, photo in new.items()})
+            found |= new
+            bar.update(len(seen))
+    gone = [path for path in before.keys() - stamps.keys() if not os.path.exists(path)]
+    kept.forget(gone)
+    if stale:
+        kept.confirm({path: stamps[path] for path in found})
+    kept.close()
+    there = [i for i, path in enumerate(paths) if path in found]
+    vectors = np.array([found[paths[i]][1] for i in there], np.float32).reshape(len(there), size)
+    names = tuple(found[paths[i]][0] for i in there)
+    return PhotoGallery(tuple(files[i] for i in there), vectors, names, len(stale), len(gone))
+
+
+class VectorCache:
+    """Embeddings (H,) of photos by one model, in a SQLite database that is rebuilt where it is damaged."""
+
+    def __init__(self, model: str, size: int) -> None:
+        self._key = hashlib.blake2b(f"{model} {size}".encode(), digest_size=32).digest()
+        self._connection: sqlite3.Connection | None = None
+        self._file: Path | None = None  # None: no cache is used
+        try:
+            self._file = cache.private_folder(f"{FOLDER}/{model[:32]}") / FILE
+            _make_room(self._file.parent)
+        except OSError as error:
+            self._do_without(error)
+
+    def known(self, paths: Iterable[str]) -> dict[str, tuple[Stamp, Kept]]:
+        """Return the stamp, the digest and the embedding of each photo that lies in or below the folders of `paths`."""
+        return self._tried(lambda connection: self._known(connection, paths)) or {}
+
+    def add(self, photos: dict[str, tuple[Stamp, Kept]]) -> None:
+        """Store the stamp, the digest and the embedding of each photo."""
+        rows = [
+            [os.fsencode(path), *stamp, content, vector.tobytes()]
+            for path, (stamp, (content, vector)) in photos.items()
+        ]
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            sealed = ((*row, self._digest(row)) for row in rows)
+            connection.executemany("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?)", sealed)
+            connection.execute("COMMIT")
+
+        self._tried(write)
+
+    def forget(self, paths: Sequence[str]) -> None:
+        """Remove photos that no longer exist."""
+        rows = [(os.fsencode(path),) for path in paths]
+        if rows:
+            self._tried(lambda connection: connection.executemany("DELETE FROM photos WHERE path = ?", rows))
+
+    def confirm(self, stamps: dict[str, Stamp]) -> None:
+        """Rebuild a database that does not return photos with these stamps: it loses rows."""
+        again = self.known(stamps)
+        if self._file and any(path not in again or again[path][0] != stamp for path, stamp in stamps.items()):
+            self._make_again("it loses rows")
+
+    def close(self) -> None:
+        """Close the database; uncommitted changes are lost."""
+        if self._connection:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _known(self, connection: sqlite3.Connection, paths: Iterable[str]) -> dict[str, tuple[Stamp, Kept]]:
+        found: dict[str, tuple[Stamp, Kept]] = {}
+        for below in _outermost(os.fsencode(os.path.join(folder, "")) for folder in set(map(os.path.dirname, paths))):
+            within = (below, below[:-1] + b"0")  # '0' comes after '/'
+            for *row, digest in connection.execute("SELECT * FROM photos WHERE path > ? AND path < ?", within):
+                if digest == self._digest(row):
+                    path, size, time, inode, content, vector = row
+                    found[os.fsdecode(path)] = (size, time, inode), (content, np.frombuffer(vector, "<f4"))
+        return found
+
+    def _digest(self, row: Sequence[object]) -> bytes:
+        """Return the digest of a row, keyed by the model."""
+        *about, vector = row
+        found = hashlib.blake2b(repr(about).encode(), key=self._key, digest_size=16)
+        found.update(vector if isinstance(vector, bytes) else b"")
+        return found.digest()
+
+    def _tried(self, action: Callable[[sqlite3.Connection], Result]) -> Result | None:
+        """Run `action` on the database, rebuilt once if it is damaged; return None where it cannot be used."""
+        for last in (False, True):
+            if self._file is None:
+                break
+            try:
+                if self._connection is None:
+                    self._connection = _connected(self._file)
+                return action(self._connection)
+            except (sqlite3.Error, OSError) as error:
+                self.close()
+                code = getattr(error, "sqlite_errorcode", None)
+                if last or isinstance(error, OSError) or (code is not None and code & 0xFF in UNUSABLE):
+                    self._do_without(error)
+                else:
+                    self._make_again(error)
+        return None
+
+    def _make_again(self, why: object) -> None:
+        assert self._file is not None
+        tqdm.write(f"{self._file}: is damaged ({why}) and made again", file=sys.stderr)
+        self.close()
+        try:
+            for path in (self._file, self._file.with_name(f"{FILE}-journal")):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            self._do_without(error)
+
+    def _do_without(self, error: Exception) -> None:
+        place = self._file or f"the cache of {FOLDER}"
+        tqdm.write(f"{place}: cannot be used ({error}); photos are looked at without it", file=sys.stderr)
+        self._file = None
+
+
+def _connected(file: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(file, timeout=SECONDS, isolation_level=None)
+    try:
+        connection.executescript(TABLES.format(LARGEST // PAGE))
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _make_room(own: Path) -> None:
+    """Remove the caches of the least recently used models, until all have at most LARGEST bytes together."""
+    with suppress(OSError):
+        os.utime(own)  # the folder's time records its last use
+    left = LARGEST
+    for folder in sorted(own.parent.iterdir(), key=lambda folder: folder.stat().st_mtime_ns, reverse=True):
+        left -= sum(path.stat().st_size for path in folder.iterdir())
+        if left < LARGEST // 20:
+            for path in folder.iterdir() if folder == own else ():
+                path.unlink()
+            if folder != own:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _outermost(folders: Iterable[bytes]) -> list[bytes]:
+    """Drop folders that lie below another one; each ends with a slash."""
+    found: list[bytes] = []
+    for folder in sorted(folders):
+        if not (found and folder.startswith(found[-1])):
+            found.append(folder)
+    return found
+
+
+def _stamp(path: str) -> Stamp:
+    """Return a file's stamp; zeros where it no longer exists, which `look` reports."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0, 0, 0
+    return status.st_size, status.st_mtime_ns, status.st_ino

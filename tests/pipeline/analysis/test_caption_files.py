@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from pipeline.analysis.caption_files import AS_CONTROL, read_captions, read_texts, with_control_overlap
+from pipeline.analysis.results import read_results
+from pipeline.errors import UserError
+
+
+def test_captions_are_found_by_method_and_cell(world):
+    found = said_of_five(read_results(world.sweep, []).runs)
+    assert all(f"lambda {lam} " in caption for (_, lam, _), caption in found.items())
+
+
+def said_of_five(runs):
+    keys = [(run.method, run.settings["lambda"], run.settings["seed"]) for run in runs]
+    found = {key: rows[5]["caption"] for key, rows in zip(keys, read_captions(runs, [5], ["caption"]), strict=True)}
+    assert len(found) == len(runs)
+    return found
+
+
+def test_texts_come_in_the_order_that_is_asked_for(world):
+    runs = read_results(world.sweep, world.evaluations).runs
+    for run, by_image in zip(runs, read_captions(runs, [9, 5, 7], ["caption"]), strict=True):
+        assert read_texts(run, [9, 5, 7]) == [by_image[image]["caption"] for image in (9, 5, 7)]
+    with pytest.raises(UserError, match="no caption of image 99"):
+        read_texts(runs[0], [5, 99])
+
+
+def test_the_share_of_captions_that_are_the_control_s_of_that_seed(world, make_cell):
+    """Of eight test images; the other seed's control says something else, and one method said nothing of an image."""
+    luo = [make_cell("luo", 0.9, 70.0, **{"lambda": 0.5, "seed": seed}) for seed in (1, 2, 3)]
+    controls = [make_cell("mle", 0.9, 60.0, seed=seed) for seed in (1, 2)]
+    other = make_cell("other", 0.9, 70.0, seed=1)
+
+    said = ("abcdefgh", "h" * 8, "abcxxxxx", "h" * 8, "abcdefgh", "abc")
+    for entry, captions in zip((*controls, *luo, other), said, strict=True):
+        entry["captions"] = [{"split": "val", "image": 99, "caption": "a"}] + [
+            {"split": "test", "image": image, "caption": caption} for image, caption in enumerate(captions)
+        ]
+    world.write([*controls, *luo, other], [])
+    results = with_control_overlap(read_results(world.sweep, []), "mle")
+    found = {(run.method, run.settings["seed"]): run.value("test", *AS_CONTROL) for run in results.runs}
+    assert found == {
+        ("mle", 1): None, ("mle", 2): None, ("luo", 1): 3 / 8, ("luo", 2): 1.0, ("luo", 3): None, ("other", 1): None
+    }  # fmt: skip
+    assert with_control_overlap(results, "nobody") == results
+
+
+def test_a_control_with_several_settings_is_nobody_s(world):
+    results = read_results(world.sweep, world.evaluations)
+    assert with_control_overlap(results, "st_multinomial") == results

@@ -1,0 +1,293 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline.analysis.bootstrap import Resamples, resample
+from pipeline.analysis.comparison import _two_sided, compare_methods, holm_adjust, read_curve
+from pipeline.analysis.judge_titles import recall_keys
+from pipeline.analysis.results import CIDER, read_results, with_frozen_speakers
+from pipeline.analysis.selection import ReportSettings
+from pipeline.analysis.tradeoff import curves
+from pipeline.report.comparison_tables import rho_table
+
+TEN = recall_keys("own")
+NONE = Resamples(0)
+
+
+def results_of(world, *frozen):
+    return with_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), frozen)
+
+
+def reading_of(slice_, label):
+    (found,) = [reading for reading in slice_.readings if reading.curve.label == label]
+    return found
+
+
+def two_seeds(make_cell):
+    """λ .1 and .2; on the test split CIDEr 1.0 → .8 with R@10 70 → 90, and seed 2 lies .04 CIDEr and 4 % higher."""
+    return [
+        make_cell("psst", cider - 0.01 + d / 100, ten - 1 + d, **{"lambda": lam, "seed": seed})
+        for lam, cider, ten in ((0.1, 1.0, 70.0), (0.2, 0.8, 90.0)) for seed, d in ((1, 0), (2, 4))
+    ]  # fmt: skip
+
+
+def test_a_reading_between_settings_and_its_spread_over_seeds(world, make_cell):
+    world.write(two_seeds(make_cell), [])
+    (curve,) = curves(read_results(world.sweep, []))
+    reading = read_curve(curve, CIDER, TEN, 0.87, [TEN, recall_keys("judge")], NONE)
+    # the mean curve: .82 → 92 and 1.02 → 72, so .87 → 87; the judge has 20 % less
+    assert reading.estimates[TEN].value == pytest.approx(87.0)
+    assert reading.estimates[recall_keys("judge")].value == pytest.approx(67.0)
+    # seed 1: .80 → 90, 1.00 → 70, so 83; seed 2: .84 → 94, 1.04 → 74, so 91
+    assert reading.estimates[TEN].spread == pytest.approx(math.sqrt(32.0))
+    assert reading.estimates[TEN].seeds == 2
+    assert reading.estimates[TEN].interval is None
+    assert reading.nearest.settings["lambda"] == 0.2
+    assert reading.span == (pytest.approx(0.82), pytest.approx(1.02))
+
+
+def test_a_seed_whose_curve_does_not_come_so_far_has_no_part_in_the_spread(world, make_cell):
+    world.write(two_seeds(make_cell), [])
+    (curve,) = curves(read_results(world.sweep, []))
+    at = read_curve(curve, CIDER, TEN, 0.83, [TEN], NONE).estimates[TEN]  # seed 2 begins at .84
+    assert (at.value, at.spread, at.seeds) == (pytest.approx(91.0), None, 1)
+
+
+def test_beyond_the_curve_there_is_no_number_and_below_it_a_lower_bound(world, make_cell):
+    world.write(two_seeds(make_cell), [])
+    (curve,) = curves(read_results(world.sweep, []))
+    beyond = read_curve(curve, CIDER, TEN, 1.03, [TEN], NONE)
+    assert beyond.nearest is None
+    assert beyond.estimates == {}
+    assert beyond.span == (pytest.approx(0.82), pytest.approx(1.02))
+    below = read_curve(curve, CIDER, TEN, 0.79, [TEN], NONE)  # at .82 it has 92, and no setting was measured below
+    assert (below.nearest is not None, below.above, below.estimates[TEN].value) == (True, True, pytest.approx(92.0))
+    assert below.estimates[TEN].spread == pytest.approx(math.sqrt(8.0))  # 90 and 94, both seeds' ends
+    assert not read_curve(curve, CIDER, TEN, 0.82, [TEN], NONE).above
+
+
+def test_language_at_a_fixed_recall(world, make_cell):
+    world.write(two_seeds(make_cell), [])
+    (curve,) = curves(read_results(world.sweep, []))
+    reading = read_curve(curve, TEN, CIDER, 77.0, [CIDER, ("language", "METEOR"), ("language", "SPICE")], NONE)
+    assert reading.estimates[CIDER].value == pytest.approx(0.97)
+    assert reading.estimates["language", "METEOR"].value == pytest.approx(0.22)
+    assert ("language", "SPICE") not in reading.estimates
+
+
+def test_a_number_that_a_weighing_setting_lacks_is_left_out(world, make_cell):
+    cells = two_seeds(make_cell)
+    del cells[0]["test"]["judges"]["judge"]
+    world.write(cells, [])
+    (curve,) = curves(read_results(world.sweep, []))
+    judge = recall_keys("judge")
+    assert judge not in read_curve(curve, CIDER, TEN, 0.87, [TEN, judge], NONE).estimates
+    assert read_curve(curve, CIDER, TEN, 0.82, [TEN, judge], NONE).estimates[judge].value == pytest.approx(72.0)
+
+
+def test_intervals_are_of_the_curve_read_again_in_every_resample(full_world):
+    results = results_of(full_world)
+    curve = next(curve for curve in curves(results) if curve.label == "st_multinomial")
+    samples = resample(results, 40, seed=5)
+    reading = read_curve(curve, CIDER, recall_keys("own"), 0.9, [TEN], samples)
+    n = 11
+    places = []  # of the settings in resample n: mean over the seeds of each
+    for point in curve.points:
+        places.append([np.mean([samples.of(run, *keys)[n] for run in point.runs]) for keys in (CIDER, TEN)])
+    x, y = np.array(sorted(places)).T
+    assert (np.diff(y) <= 0).all()  # nothing to pool, so that linear interpolation is all
+    assert reading.resampled[TEN][n] == pytest.approx(np.interp(0.9, x, y))
+    low, high = np.percentile(reading.resampled[TEN], (2.5, 97.5))
+    assert reading.estimates[TEN].interval == (pytest.approx(low), pytest.approx(high))
+    assert low < reading.estimates[TEN].value < high
+
+
+def test_a_resample_in_which_the_curve_ends_before_takes_its_end_and_is_counted(full_world):
+    results = results_of(full_world)
+    (curve,) = [curve for curve in curves(results) if curve.label == "mle"]
+    samples = resample(results, 200)
+    cider = curve.points[0].mean("test", *CIDER)
+    reading = read_curve(curve, CIDER, TEN, cider, [TEN], samples)
+    assert reading.nearest is not None
+    assert 0.3 < reading.short < 0.7  # of a single setting's resamples about half are below it
+    moving = samples.of(curve.points[0].runs[0], *CIDER)
+    assert read_curve(curve, CIDER, TEN, cider, [TEN], samples, moving).short == 0
+
+
+def test_the_control_stands_at_its_own_cider_with_its_own_numbers(full_world):
+    comparison = compare_methods(results_of(full_world, "mle"), ReportSettings())
+    slice_ = comparison.at_cider[0]
+    assert slice_.level == pytest.approx(0.96)
+    assert comparison.control == "mle"
+    for label in ("mle", "frozen_mle"):
+        reading = reading_of(slice_, label)
+        run = reading.curve.points[0].runs[0]
+        assert reading.estimates[TEN].value == pytest.approx(run.value("test", *TEN))
+        assert reading.short == 0
+        assert reading.estimates[TEN].interval is not None
+    assert reading_of(comparison.at_cider[1], "mle").above
+
+
+def test_differences_are_paired_and_holm_adjusted(full_world):
+    comparison = compare_methods(results_of(full_world, "luo"), ReportSettings())
+    slice_ = comparison.at_cider[1]
+    base = next(reading for reading in slice_.readings if reading.curve is slice_.reference)
+    assert base.curve.method == "psst_multinomial"
+    assert base.curve.label not in slice_.differences
+    luo = reading_of(slice_, "luo")
+    found = slice_.differences["luo"]["own"]
+    assert found.value == pytest.approx(luo.estimates[TEN].value - base.estimates[TEN].value)
+    drawn = luo.resampled[TEN] - base.resampled[TEN]
+    assert found.interval == tuple(pytest.approx(end) for end in np.percentile(drawn, (2.5, 97.5)))
+    assert found.clear == (found.interval[1] < 0 or found.interval[0] > 0)
+    raw = [
+        math.erfc(abs(each.estimates[keys].value - base.estimates[keys].value)
+                  / np.std(each.resampled[keys] - base.resampled[keys], ddof=1) / math.sqrt(2))
+        for each in slice_.readings
+        for keys, judge in ((recall_keys(name), name) for name in comparison.results.judges)
+        if judge in slice_.differences.get(each.curve.label, {})
+    ]  # fmt: skip
+    flat = [each.p for by_judge in slice_.differences.values() for each in by_judge.values()]
+    assert flat == pytest.approx(holm_adjust(raw))
+    assert min(raw) < min(flat)
+
+
+def at_one_cider(full_world, make_full_cell, ends):
+    """Methods with these settings (CIDEr, share found) at CIDEr .9, and by method the bound of its difference (own)."""
+    cells = [
+        make_full_cell(method, cider, share, **{"lambda": cider, "seed": 1})
+        for method, settings in ends.items() for cider, share in settings
+    ]  # fmt: skip
+    full_world.write(cells, [])
+    (slice_,) = compare_methods(read_results(full_world.sweep, []), ReportSettings(at_cider=(0.9,))).at_cider
+    return slice_, {name: found["own"].bound for name, found in slice_.differences.items() if "own" in found}
+
+
+HIGHER, LOWER = (
+    ((0.95, 0.9), (1.05, 0.8)),
+    ((0.95, 0.3), (1.05, 0.2)),
+)  # their curves lie above .9, found often or seldom
+THROUGH = ((0.85, 0.65), (0.95, 0.55))  # its curve passes .9
+
+
+def test_of_a_bound_and_a_number_only_the_difference_that_says_which_is_higher_is_kept(full_world, make_full_cell):
+    ends = {"psst_multinomial": THROUGH, "more": HIGHER, "less": LOWER, "through": ((0.85, 0.6), (0.95, 0.5))}
+    slice_, bounds = at_one_cider(full_world, make_full_cell, ends)
+    assert [each.curve.label for each in slice_.readings if each.above] == ["more", "less"]
+    assert bounds == {"more": "≥", "through": ""}  # at least 90 is above 60; at least 30 may be, too
+
+
+def test_two_bounds_are_not_subtracted_and_from_a_bound_only_what_lies_below_it(full_world, make_full_cell):
+    ends = {"psst_multinomial": HIGHER, "more": ((0.95, 0.95), (1.05, 0.9)), "less": LOWER, "through": THROUGH}
+    assert at_one_cider(full_world, make_full_cell, ends)[1] == {"through": "≤"}
+    assert at_one_cider(full_world, make_full_cell, {"psst_multinomial": LOWER, "through": THROUGH})[1] == {}
+
+
+def test_what_is_not_printed_does_not_count_in_the_correction(full_world, make_full_cell):
+    ends = {"psst_multinomial": HIGHER, "through": THROUGH}
+    alone, _ = at_one_cider(full_world, make_full_cell, ends)
+    beside, _ = at_one_cider(full_world, make_full_cell, ends | {"less": LOWER, "more": HIGHER})
+    assert beside.differences == alone.differences != {}
+
+
+def test_equal_captions_differ_by_nothing(full_world, make_full_cell):
+    cells = [make_full_cell("psst_multinomial", c, t, **{"lambda": c, "seed": 1}) for c, t in ((0.9, 0.8), (1.0, 0.6))]
+    twins = [entry | {"method": "twin", "captions": list(entry["captions"])} for entry in cells]
+    full_world.write([*cells, *twins], [make_full_cell("mle", 0.96, 0.5, seed=1)])
+    slice_ = compare_methods(results_of(full_world), ReportSettings()).at_cider[0]
+    assert slice_.differences["twin"]["own"].value == 0
+    assert slice_.differences["twin"]["own"].p == 1
+    assert not slice_.differences["twin"]["own"].clear
+
+
+def test_the_reference_is_psst_at_the_rho_chosen_on_validation_else_the_first_other_method(full_world, make_full_cell):
+    results = results_of(full_world, "mle")
+    for point in results.of("psst_multinomial"):
+        better = point.settings["rho"] == 0.75 and point.settings["lambda"] == 0.005
+        for run in point.runs:
+            run.numbers["val", *TEN] = 90.0 if better else 10.0
+    assert compare_methods(results, ReportSettings()).at_cider[0].reference.label == "psst_multinomial ρ 0.75"
+    cells = [make_full_cell("luo", c, t, **{"lambda": c, "seed": 1}) for c, t in ((0.9, 0.8), (1.0, 0.6))]
+    full_world.write(cells, [make_full_cell("mle", 0.96, 0.5, seed=1)])
+    assert compare_methods(results_of(full_world, "mle"), ReportSettings()).at_cider[0].reference.label == "luo"
+
+
+def test_holm_by_hand():
+    assert holm_adjust([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm_adjust([0.5, 0.6]) == [1.0, 1.0]
+    assert holm_adjust([]) == []
+
+
+def test_recall_along_rho_at_the_highest_cider_that_all_reach(full_world):
+    comparison = compare_methods(results_of(full_world), ReportSettings())
+    (series,) = comparison.along_rho
+    assert {reading.curve.method for reading in series.readings} == {"psst_multinomial"}
+    assert [reading.curve.settings["rho"] for reading in series.readings] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    spans = [reading.span for reading in series.readings]
+    assert min(high for _, high in spans) - 0.001 < series.level <= min(high for _, high in spans)
+    own, judge = ([reading.estimates[recall_keys(name)] for reading in series.readings] for name in ("own", "judge"))
+    assert own[2].value > own[0].value + 5
+    assert all(estimate.interval for estimate in judge)
+
+
+def test_a_rho_whose_curve_lies_above_has_at_least_what_its_lowest_setting_has(world, make_cell):
+    ends = {0.0: (0.5, 0.6), 0.5: (0.8, 1.0), 1.0: (0.7, 0.9)}
+    cells = [
+        make_cell("psst", cider - 0.01, 150 - 100 * cider, **{"lambda": cider, "rho": rho, "seed": 1})
+        for rho, some in ends.items() for cider in some
+    ]  # fmt: skip
+    world.write(cells, [])
+    (series,) = compare_methods(results_of(world), ReportSettings()).along_rho
+    assert series.level == pytest.approx(0.6)
+    assert [reading.above for reading in series.readings] == [False, True, True]
+    assert [reading.estimates[TEN].value for reading in series.readings] == pytest.approx([91.0, 71.0, 81.0])
+    table = rho_table(compare_methods(results_of(world), ReportSettings()), series)
+    assert [row[0] for row in table.rows] == ["0", "0.5§", "1§"]
+    assert "Marked §, 2 of 3 rows: every setting of the method has a higher CIDEr" in " ".join(table.notes)
+
+
+def test_what_is_given_is_used_and_frozen_speakers_have_curves(full_world):
+    settings = replace(ReportSettings(), at_cider=(0.9,), at_score=(70.0,), frozen=("luo",))
+    comparison = compare_methods(replace(results_of(full_world, *settings.frozen), wanted="R@5"), settings)
+    assert [slice_.level for slice_ in comparison.at_cider] == [0.9]
+    assert [slice_.level for slice_ in comparison.at_score] == [70.0]
+    frozen, luo = (reading_of(comparison.at_cider[0], label) for label in ("frozen_luo", "luo"))
+    assert frozen.estimates[TEN].value != luo.estimates[TEN].value
+    assert frozen.estimates[TEN].value == pytest.approx(frozen.estimates[recall_keys("adapted")].value)
+    fixed = reading_of(comparison.at_score[0], "st_multinomial")
+    values = [point.mean("test", *recall_keys("own", "R@5")) for point in fixed.curve.points]
+    assert fixed.span == (min(values), max(values))
+
+
+def test_captions_without_scores_are_compared_without_intervals(world):
+    comparison = compare_methods(results_of(world, "mle"), ReportSettings())
+    assert comparison.notes[0].startswith("No intervals")
+    readings = [reading for slice_ in comparison.at_cider for reading in slice_.readings if reading.nearest]
+    assert readings
+    assert all(estimate.interval is None for reading in readings for estimate in reading.estimates.values())
+    assert all(not slice_.differences for slice_ in comparison.at_cider)
+    assert "adapted" not in comparison.results.judges
+    assert comparison.control is None
+
+
+def test_equal_inputs_give_equal_numbers(full_world):
+    results = results_of(full_world)
+    one, two = (compare_methods(results, ReportSettings()) for _ in range(2))
+    assert one.at_cider == two.at_cider
+
+
+def test_a_setting_without_numbers_of_the_test_split_is_left_out(world, make_cell):
+    cells = two_seeds(make_cell)
+    without = make_cell("psst", 0.9, 80.0, **{"lambda": 0.15, "seed": 1})
+    del without["test"]["language"]
+    world.write([*cells, without], [])
+    (curve,) = curves(read_results(world.sweep, []))
+    assert len(curve.points) == 3
+    assert read_curve(curve, CIDER, TEN, 0.87, [TEN], NONE).estimates[TEN].value == pytest.approx(87.0)
+
+
+def test_a_difference_without_deviation_is_certain_and_none_is_no_difference():
+    same = np.zeros(10)
+    assert [_two_sided(value, same) for value in (0.0, 1e-12, 0.5)] == [1.0, 1.0, 0.0]

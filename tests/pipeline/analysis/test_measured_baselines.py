@@ -1,0 +1,122 @@
+"""Baselines as points of their own, and whether a method finds more images than the template, by hand."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.analysis.bootstrap import draw_resamples, resample
+from pipeline.analysis.judge_titles import NEAREST, recall_keys
+from pipeline.analysis.measured_baselines import measured_baselines, not_above_template
+from pipeline.analysis.results import read_results, with_frozen_speakers
+
+JUDGES = ("own", "adapted", "before", "judge")
+
+
+@pytest.fixture
+def measured(full_world, make_full_cell):
+    """32 test images. The template finds the first 16 of them, by every judge; mle the first 16, too; luo the first 30
+    by its own listener, the last 16 by the one before, the first 17 by the others; two seeds each."""
+    found = {"mle": dict.fromkeys(JUDGES, range(16))}
+    found["luo"] = {"own": range(30), "before": range(16, 32), "adapted": range(17), "judge": range(17)}
+    cells = []
+    for method in found:
+        for seed in (1, 2):
+            entry = make_full_cell(method, 0.96, 0.5, seed=seed)
+            for row in entry["captions"]:
+                n = row["image"] - 8  # the test split's begin there
+                for judge in JUDGES:
+                    row[f"neighbourhood_{judge}"] = 1 if n in found[method][judge] else 2
+                    if method == "mle":
+                        row[f"template_neighbourhood_{judge}"] = 1 if n < 16 else 3
+            for split in ("val", "test"):
+                for judge in JUDGES:
+                    gallery = {"R@1": 100 * len(found[method][judge]) / 32, "random": 12.5, "alone": 0.0}
+                    entry[split]["judges"][judge]["galleries"]["neighbourhood"] = gallery
+                if method == "mle":
+                    template = copy.deepcopy({key: entry[split][key] for key in ("images", "language", "judges")})
+                    template["language"]["CIDEr"] = 0.5 + seed / 10
+                    template["judges"]["own"]["text_to_image"]["R@10"] = 71.5
+                    entry[split]["baselines"] = {"random": {"images": 32}, "template": template}
+                    entry[split]["human_faithfulness"] = {"precision": 1.0}
+            cells.append(entry)
+    full_world.write(cells, [])
+    return full_world
+
+
+def read(world):
+    return with_frozen_speakers(read_results(world.sweep, []), ("mle", "luo"))
+
+
+def test_they_have_numbers_of_their_own_at_a_methods_places(measured):
+    found = {baseline.name: baseline for baseline in measured_baselines(read(measured))}
+    assert list(found) == ["human", "template", "random"]
+    template = found["template"].point
+    assert [run.settings for run in template.runs] == [{"seed": 1}, {"seed": 2}]
+    assert template.mean("test", "language", "CIDEr") == pytest.approx(0.65)
+    assert template.mean("test", "judges", "own", "text_to_image", "R@10") == 71.5
+    assert template.mean("test", *recall_keys("own", NEAREST)) == 50
+    assert found["template"].beside.method == "mle"
+    people, mle = found["human"].point, found["human"].beside
+    recall = ("text_to_image", "R@1")
+    assert people.mean("test", "judges", "judge", *recall) == mle.mean("test", "judges", "judge", "human", *recall)
+    assert people.mean("test", "faithfulness", "precision") == 1
+    assert people.mean("test", "language", "CIDEr") is None
+    assert found["random"].point.mean("test", "images") == 32
+
+
+def test_a_method_is_better_where_the_interval_of_the_paired_difference_is_above_0(measured):
+    results = read(measured)
+    (template,) = [b for b in measured_baselines(results) if b.name == "template"]
+    points = [results.of(method)[0] for method in ("mle", "luo", "frozen_luo")]
+    assert not_above_template(results, points, template, resample(results)) == {
+        "own": ["mle", "frozen_luo"],  # 30 of 32 against 16 is clear; the frozen speaker's own listener is the adapted
+        "adapted": ["mle", "luo", "frozen_luo"],  # one image more is not
+        "before": ["mle", "luo", "frozen_luo"],  # as many, but others
+        "judge": ["mle", "luo", "frozen_luo"],
+    }
+
+
+def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_one(measured):
+    cells = json.loads((measured.sweep / "cells.json").read_text())
+    path = measured.sweep / "captions.parquet"
+    rows = pq.read_table(path).to_pylist()
+    for row in rows:
+        if row["method"] == "luo" and row["image"] >= 36:  # of 8 … 39: the last four are alone
+            row["neighbourhood_own"] = 0
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    for entry in cells:
+        if entry["method"] == "luo":
+            entry["test"]["judges"]["own"]["galleries"]["neighbourhood"]["R@1"] = 100.0  # the first 28 are found
+    (measured.sweep / "cells.json").write_text(json.dumps(cells))
+    results = read(measured)
+    samples, keys = resample(results, resamples=20), recall_keys("own", NEAREST)
+    assert samples.mean(results.of("luo"), *keys) == pytest.approx(np.full((20, 1), 100.0))
+    (template,) = [b.point for b in measured_baselines(results) if b.name == "template"]
+    expected = 100 * draw_resamples(32, 20)[:, :16].sum(1) / 32
+    assert samples.mean([template], *keys)[:, 0] == pytest.approx(expected)
+    assert samples.mean([template], "language", "CIDEr") is None  # those are of the method
+
+
+def test_where_no_others_were_measured_people_stand_beside_the_first_method(full_world):
+    results = read_results(full_world.sweep, full_world.evaluations, first=("mle",))
+    (people,) = measured_baselines(results)
+    assert (people.name, people.beside.method) == ("human", "mle")
+    recall = ("text_to_image", "R@10")
+    theirs = people.beside.mean("test", "judges", "before", "human", *recall)
+    assert theirs is not None
+    assert people.point.mean("test", "judges", "before", *recall) == theirs
+
+
+def test_without_recalls_of_human_captions_nothing_is_said(world, make_cell):
+    control = make_cell("mle", 0.96, 69.0, seed=1)
+    for split in ("val", "test"):
+        for judge in control[split]["judges"].values():
+            judge.pop("human", None)
+    world.write([], [control])
+    assert measured_baselines(read_results(world.sweep, world.evaluations)) == []

@@ -1,0 +1,96 @@
+"""Claims against results made by hand: at the chosen λ and at equal CIDEr."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.analysis.comparison import compare_methods
+from pipeline.analysis.method_claims import ClaimResult, MethodClaim, check_claim
+from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.selection import ReportSettings, choose_all
+
+SETTINGS = ReportSettings()
+
+
+def claim(more, than, **changed):
+    return MethodClaim(
+        **{"says": "so", "data": "toy", "more": more, "than": than, "judge": "own", "at": "chosen λ"} | changed
+    )
+
+
+def found(world, *claims):
+    results = with_frozen_speakers(read_results(world.sweep, world.evaluations), ("mle", "luo"))
+    comparison, choices = compare_methods(results, SETTINGS), choose_all(results, SETTINGS)
+    return comparison, [check_claim(each, comparison, choices) for each in claims]
+
+
+def test_a_verdict_needs_an_interval_and_two_seeds_on_one_side():
+    def verdict(interval, seeds, bound=""):
+        return ClaimResult(claim("a", "b"), "", 1.0, interval, dict(enumerate(seeds)), bound).verdict
+
+    assert verdict((0.1, 3.0), (2.0, 0.5)) == "holds"
+    assert verdict((0.1, 3.0), (2.0,)) == "open"  # one seed
+    assert verdict((0.1, 3.0), (2.0, -0.1)) == "open"  # a seed on the other side
+    assert verdict((-0.1, 3.0), (2.0, 0.5)) == "open"
+    assert verdict((-3.0, -0.1), (-2.0, -0.5)) == "fails"
+    assert verdict((0.1, 3.0), (2.0, 0.5), "≥") == "holds"
+    assert verdict((0.1, 3.0), (2.0, 0.5), "≤") == "open"
+    assert verdict((-3.0, -0.1), (-2.0, -0.5), "≥") == "open"
+    assert verdict(None, (1.0, 2.0)) == "open"
+
+
+def test_at_the_chosen_setting_seeds_are_paired_and_a_single_run_is_for_all(full_world):
+    comparison, (first, reverse, same) = found(
+        full_world, claim("luo", "mle"), claim("mle", "luo"), claim("luo", "frozen_luo", judge="judge")
+    )
+    results = comparison.results
+    chosen = {choice.method: choice.point for choice in choose_all(results, SETTINGS)}
+    keys = ("test", "judges", "own", "text_to_image", "R@10")
+    mle = chosen["mle"].mean(*keys)
+    assert first.value == pytest.approx(chosen["luo"].mean(*keys) - mle)
+    assert len(first.by_seed) == len(chosen["luo"].runs) > 1
+    for run in chosen["luo"].runs:
+        assert first.by_seed[run.settings["seed"]] == pytest.approx(run.value(*keys) - mle)
+    assert first.interval[0] <= first.value <= first.interval[1]
+    assert reverse.value == pytest.approx(-first.value)
+    assert reverse.interval == pytest.approx((-first.interval[1], -first.interval[0]))
+    assert {first.verdict, reverse.verdict} in ({"holds", "fails"}, {"open"})
+    assert same.at == "chosen λ"
+
+
+def test_at_equal_cider_it_is_the_difference_of_the_curves_there(full_world):
+    comparison, (luo,) = found(full_world, claim("psst_multinomial", "luo", at="equal CIDEr"))
+    slice_ = comparison.at_cider[0]
+    assert luo.at == f"CIDEr {slice_.level:.3f}"
+    keys = ("judges", "own", "text_to_image", "R@10")
+    values = {r.curve.label: r.estimates[keys].value for r in slice_.readings if keys in r.estimates}
+    psst = [value for label, value in values.items() if label.startswith("psst_multinomial")]
+    assert any(luo.value == pytest.approx(value - values["luo"]) for value in psst)
+
+
+def test_what_is_not_there_stays_open_with_the_reason(full_world):
+    missing = [claim("luo", "nobody"), claim("luo", "nobody", at="equal CIDEr"), claim("luo", "mle", judge="owl")]
+    _, (one, two, three) = found(full_world, *missing)
+    assert (one.reason, two.reason) == ("nobody was not measured", "nobody has no such CIDEr")
+    assert three.reason == "not judged by owl"
+    assert {each.verdict for each in (one, two, three)} == {"open"}
+
+
+def test_without_a_judge_it_is_cider_that_is_compared(full_world):
+    comparison, (chosen, lacking) = found(
+        full_world, claim("mle", "luo", judge=None), claim("mle", "luo", judge=None, at="equal recall")
+    )
+    choices = choose_all(comparison.results, SETTINGS)
+    points = {choice.method: choice.point for choice in choices}
+    cider = {name: points[name].mean("test", "language", "CIDEr") for name in ("mle", "luo")}
+    assert chosen.value == pytest.approx(cider["mle"] - cider["luo"])
+    slice_ = comparison.at_score[0]
+    assert lacking.at == f"R@10 {slice_.level:g}% by own"
+    assert lacking.reason.endswith("has no such R@10")
+    there: dict[str, list[float]] = {}
+    for reading in slice_.readings:
+        if reading.estimates:
+            there.setdefault(reading.curve.method, []).append(reading.estimates["language", "CIDEr"].value)
+    one, other = list(there)[:2]
+    equal = check_claim(claim(one, other, judge=None, at="equal recall"), comparison, choices)
+    assert any(equal.value == pytest.approx(mine - theirs) for mine in there[one] for theirs in there[other])

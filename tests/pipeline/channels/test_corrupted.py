@@ -1,0 +1,79 @@
+"""Every way in which a human caption is broken, by hand, and what is drawn for which caption."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pipeline.channels.corrupted import MOST, WAYS, CorruptedCaptions, _broken
+from pipeline.estimators.rollouts import StepRollouts
+
+WORDS, OTHER = [1, 2, 3, 4], [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ((0.1, 0.3, 0.0), [1, 2, 2, 3, 4]),  # the second word again
+        ((0.1, 0.3, 0.9), [1, 2, 3, 4, 2, 3, 4]),  # three words again
+        ((0.1, 0.9, 0.9), [1, 2, 3, 4, 4]),  # no more than there are
+        ((0.3, 0.3, 0.0), [1, 3, 4]),  # left out
+        ((0.3, 0.3, 0.5), [1, 4]),
+        ((0.3, 0.0, 0.9), [4]),
+        ((0.5, 0.3, 0.0), [1, 7, 2, 3, 4]),  # another caption's word inserted
+        ((0.5, 0.9, 0.6), [1, 2, 3, 8, 4]),
+        ((0.7, 0.3, 0.9), [1, 4, 3, 2]),  # two change places
+        ((0.7, 0.0, 0.6), [3, 2, 1, 4]),
+        ((0.9, 0.0, 0.0, 0.4, 0.1, 0.3, 0.2), [2, 4, 3, 1]),  # shuffled by the order of numbers
+    ],
+)
+def test_one_way_at_one_place(numbers, expected):
+    assert (WAYS, MOST) == (5, 3)
+    assert _broken(WORDS, OTHER, numbers) == expected
+    assert WORDS == [1, 2, 3, 4]
+
+
+def test_nothing_to_insert_inserts_nothing():
+    assert _broken(WORDS, [], (0.5, 0.3, 0.9)) == WORDS
+
+
+def test_where_nothing_changes_the_first_word_is_said_twice_and_captions_stay_as_wide(toy):
+    batch = toy.batch()
+    captions = torch.full((8, 4), 5)  # shuffled, swapped and inserted, they stay what they are
+    captions[0, 1:] = 0
+    batch = replace(batch, captions=captions)
+    for seed in range(6):
+        found = CorruptedCaptions().captions(batch, torch.Generator().manual_seed(seed))
+        assert found.shape == captions.shape
+        assert found.max() <= 5
+        assert found[0].tolist() in ([5, 5, 0, 0], [0, 0, 0, 0], [5, 5, 5, 0])
+
+
+def test_a_word_inserted_is_of_the_caption_before(toy):
+    batch = replace(toy.batch(), captions=torch.arange(1, 9).unsqueeze(1).repeat(1, 2))
+    wide = replace(batch, captions=torch.cat([batch.captions, torch.zeros(8, 1, dtype=torch.int64)], 1))
+    inserted = set()
+    for seed in range(40):
+        for row, said in enumerate(
+            CorruptedCaptions().captions(wide, torch.Generator().manual_seed(seed)).tolist(), start=1
+        ):
+            inserted |= {(row, word) for word in said if word not in (0, row)}
+    assert inserted == {(row, row - 1 if row > 1 else 8) for row in range(1, 9)}
+
+
+def test_what_is_broken_depends_on_the_caption_s_place_in_the_whole_batch_and_the_seed(toy):
+    batch = toy.batch()
+    whole = CorruptedCaptions().captions(batch, torch.Generator().manual_seed(3))
+    last = replace(batch, captions=batch.captions[4:], images=batch.images[4:], first=4, of=8)
+    part = CorruptedCaptions().captions(last, torch.Generator().manual_seed(3))
+    assert torch.equal(part[1:], whole[5:])  # the first of a part has another caption before it
+    seeds = [StepRollouts(None, batch, seed).of(CorruptedCaptions()).tokens for seed in (1, 1, 2)]
+    assert torch.equal(seeds[0], seeds[1])
+    assert not torch.equal(seeds[0], seeds[2])
+    message = StepRollouts(None, batch, 1).of(CorruptedCaptions())
+    assert (message.samples, message.images.tolist()) == (1, list(range(8)))
+    step = CorruptedCaptions().open(batch, 12, torch.Generator().manual_seed(3))
+    said = torch.stack([step(t, torch.zeros(8, 13), torch.arange(8)).index for t in range(6)], 1)
+    assert torch.equal(said, whole)

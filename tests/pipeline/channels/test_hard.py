@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pipeline.channels.hard import BanToken, Beam, Greedy, Multinomial, log_partition, sample_tokens, top_k
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.search import NoRepeatNgram, SearchTrajectory
+from pipeline.channels.straight_through import Gumbel, StraightThrough
+from pipeline.channels.teacher_forcing import Forced, ForcedPrefix, PrefixRollouts, PrefixSchedule, ScheduledSampling
+from pipeline.errors import UserError
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.models.unroll import generate
+from pipeline.random import BatchRandom
+from pipeline.types import Batch, caption_mask
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_words_are_drawn_as_often_as_they_are_likely():
+    probabilities = torch.tensor([0.0, 0.1, 0.2, 0.7, 0.0])
+    drawn = sample_tokens(probabilities.log().expand(40_000, 5), torch.rand(40_000, 1, generator=rng()))
+    share = torch.bincount(drawn, minlength=5) / 40_000
+    assert share[0] == share[4] == 0
+    # four standard errors
+    torch.testing.assert_close(share, probabilities, atol=4 * (0.21 / 40_000) ** 0.5, rtol=0)
+
+
+def test_drawing_stays_within_the_words_at_both_ends():
+    ends = torch.tensor([[0.0], [1 - 2**-24]])
+    assert sample_tokens(torch.zeros(2, 3), ends).tolist() == [0, 2]
+    assert sample_tokens(torch.tensor([[-torch.inf, 0.0, -torch.inf]]).expand(2, 3), ends).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("words", [5, 64, 65, 1000])
+def test_what_is_drawn_inverts_the_sum_of_shares(words):
+    logits = torch.randn(200, words, dtype=torch.float64, generator=rng())
+    uniform = torch.rand(200, 1, dtype=torch.float64, generator=rng(1))
+    below = (logits.softmax(-1).cumsum(-1) <= uniform).sum(-1)
+    assert torch.equal(sample_tokens(logits, uniform), below)
+
+
+@pytest.mark.parametrize("words", [5, 64, 65, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_likeliest_words(words, dtype):
+    logits = torch.randn(50, words, dtype=dtype, generator=rng())
+    logits[7] = torch.arange(words)
+    logits[8] = -torch.arange(words)
+    values, ids = top_k(logits, 5)
+    wanted = logits.log_softmax(-1).topk(5, -1)
+    torch.testing.assert_close(values, wanted.values)
+    assert torch.equal(ids, wanted.indices)
+
+
+@pytest.mark.parametrize("words", [5, 64, 65, 130])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_words_that_cannot_be_said_come_last_and_each_once(words, dtype):
+    logits = torch.randn(50, words, dtype=dtype, generator=rng())
+    logits[:, -1] = logits[:10, 0] = -torch.inf
+    logits[7, 1:] = logits[8, 4:] = -torch.inf  # fewer than are asked for
+    logits[7, 0] = 1
+    values, ids = top_k(logits, words)
+    torch.testing.assert_close(values, logits.log_softmax(-1).sort(-1, descending=True).values)
+    assert torch.equal(ids.sort(-1).values, torch.arange(words).expand(50, -1))
+    torch.testing.assert_close(log_partition(logits), logits.logsumexp(-1))
+
+
+@pytest.mark.parametrize("words", [40, 64, 120])
+def test_the_last_word_is_not_drawn_where_it_cannot_be_said(words):
+    """The sum of shares is rounded: at its very end something may be left."""
+    logits = torch.randn(5000, words, generator=rng())
+    logits[:, -1] = -torch.inf
+    drawn = sample_tokens(logits, torch.full((5000, 1), 1 - 2**-24))
+    assert drawn.max() < words - 1
+
+
+def test_of_equally_likely_words_each_is_there_once():
+    _, ids = top_k(torch.zeros(2, 100), 3)
+    assert ids.tolist() == [[0, 1, 2]] * 2
+
+
+@pytest.mark.parametrize("channel", [Multinomial(5), Gumbel(5), PartialSampling(StraightThrough(5), 0.5, "token")])
+def test_what_is_drawn_for_a_caption_does_not_depend_on_which_others_go_on(toy, channel):
+    logits = torch.randn(40, 13)
+    every = channel.open(toy.batch(), 12, rng())(0, logits, torch.arange(40))
+    some = torch.tensor([3, 4, 17, 39])
+    few = channel.open(toy.batch(), 12, rng())(0, logits[some], some)
+    assert torch.equal(few.index, every.index[some])
+    if few.noise is not None:
+        torch.testing.assert_close(few.noise, every.noise[some])
+    if few.full is not None:
+        assert torch.equal(few.full, every.full[some])
+
+
+def _open(channel, toy, logits):
+    return channel.open(toy.batch(), 12, rng())(0, logits, torch.arange(len(logits)))
+
+
+@pytest.mark.parametrize("rho", [0.25, 0.75])
+def test_a_share_rho_of_captions_passes_whole(toy, rho):
+    step = PartialSampling(StraightThrough(samples=500), rho).open(toy.batch(), 12, rng())
+    first, second = (step(t, torch.randn(4000, 13), torch.arange(4000)).full for t in range(2))
+    assert abs(first.float().mean() - rho) < 0.03
+    assert torch.equal(first, second), "a caption passes whole from beginning to end or not at all"
+
+
+def test_a_share_rho_of_words_passes_whole(toy):
+    step = PartialSampling(StraightThrough(samples=500), 0.5, mix="token").open(toy.batch(), 12, rng())
+    first, second = (step(t, torch.randn(4000, 13), torch.arange(4000)).full for t in range(2))
+    assert abs(first.float().mean() - 0.5) < 0.04
+    assert abs((first & second).float().mean() - 0.25) < 0.04
+
+
+def test_whole_captions_go_on_from_themselves_unless_along_the_samples(toy):
+    logits = torch.randn(8, 13)
+    symbol = _open(PartialSampling(rho=0.5), toy, logits)
+    assert symbol.feeds_relaxed
+    assert 0 < symbol.full.sum() < 8
+    assert symbol.next_input is None
+    assert not _open(PartialSampling(rho=0.5, feed="sample"), toy, logits).feeds_relaxed
+
+
+@pytest.mark.parametrize("channel", [StraightThrough(), PartialSampling(rho=1.0)])
+def test_the_end_is_heard_as_a_constant_unless_asked_otherwise(toy, channel):
+    logits = torch.zeros(8, 13)
+    logits[::2, 0] = 30.0
+    logits[1::2, 0] = -30.0
+    symbol = _open(channel, toy, logits)
+    assert symbol.straight_through.tolist() == [False, True] * 4
+    soft = StraightThrough(ending="soft")
+    channel = soft if isinstance(channel, StraightThrough) else PartialSampling(soft, rho=1.0)
+    assert _open(channel, toy, logits).straight_through.all()
+
+
+def test_greedy_takes_the_likeliest(toy):
+    logits = torch.randn(8, 13)
+    assert torch.equal(_open(Greedy(), toy, logits).index, logits.argmax(-1))
+
+
+def test_forced_says_what_it_is_told(toy):
+    batch = toy.batch()
+    step = Forced().open(batch, 12, rng())
+    for t in range(batch.captions.shape[1]):
+        assert torch.equal(step(t, torch.randn(8, 13), torch.arange(8)).index, batch.captions[:, t])
+
+
+def test_scheduled_sampling_feeds_a_growing_share_of_its_own_words(toy):
+    schedule = ScheduledSampling(start=0, every=5, by=0.05, most=0.25)
+    assert [schedule.share(e) for e in (0, 4, 5, 10, 24, 25, 99)] == [0, 0, 0.05, 0.1, 0.2, 0.25, 0.25]
+    later = ScheduledSampling(start=3, every=2, by=0.1, most=0.25)
+    assert [later.share(e) for e in range(10)] == [0, 0, 0, 0, 0, 0.1, 0.1, 0.2, 0.2, 0.25]
+    batch = toy.batch()
+    object.__setattr__(batch, "epoch", 99)
+    logits = torch.full((8, 13), -20.0)
+    logits[:, 7] = 20
+    fed = torch.stack(
+        [
+            Forced(ScheduledSampling(0, 1, 0.5, 0.5)).open(batch, 12, rng(s))(0, logits, torch.arange(8)).next_input
+            for s in range(200)
+        ]
+    )
+    own = (fed == 7).float().mean()
+    told = (batch.captions[:, 0] == 7).float().mean()
+    assert abs(float(own) - (0.5 + 0.5 * float(told))) < 0.06
+    assert ((fed == 7) | (fed == batch.captions[:, 0])).all()
+
+
+def test_equal_channels_are_equal_and_others_are_not():
+    assert Multinomial() == Multinomial(1)
+    assert PartialSampling(rho=0.25) == PartialSampling(StraightThrough(), 0.25)
+    assert len({Multinomial(), Greedy(), Greedy(dropout=True), StraightThrough(), PartialSampling(rho=0.0)}) == 5
+
+
+def test_a_beam_gives_no_more_than_it_holds():
+    with pytest.raises(UserError, match="1 to 2 captions, not 3"):
+        Beam(width=2, samples=3)
+
+
+def test_the_mask_holds_the_words_and_the_eos_that_ends_them():
+    tokens = torch.tensor([[1, 2, 0, 0], [0, 0, 0, 0], [3, 3, 3, 3], [1, 0, 2, 0]])
+    expected = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0]]
+    assert caption_mask(tokens).int().tolist() == expected
+
+
+def test_gumbel_words_are_drawn_as_often_as_they_are_likely_at_any_temperature():
+    probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05])
+    logits = probabilities.log().expand(40_000, 4) + 1
+    for temperature in (0.3, 1.0, 5.0):
+        channel, nothing = Gumbel(temperature=temperature), torch.zeros(40_000, 1)
+        numbers = BatchRandom(Batch(torch.arange(40_000), nothing, nothing, nothing, nothing), rng(3))
+        index, noise = channel.sample(logits, numbers, torch.arange(40_000))
+        shares = index.bincount(minlength=4) / len(index)
+        torch.testing.assert_close(shares, probabilities, atol=0.01, rtol=0)
+        soft = channel.relax(logits, noise, index)
+        assert torch.equal(soft.argmax(-1), index)
+        torch.testing.assert_close(soft.sum(-1), torch.ones(len(soft)))
+
+
+def test_fewer_words_are_forced_from_epoch_to_epoch():
+    schedule = PrefixSchedule(start=16, every=2, by=5)
+    assert [schedule.words(epoch) for epoch in range(9)] == [16, 16, 11, 11, 6, 6, 1, 1, 0]
+
+
+def test_a_caption_is_begun_with_human_words_and_ended_with_drawn_ones(toy):
+    batch = toy.batch()
+    speaker = toy.agents().speaker
+    message = generate(speaker, batch, ForcedPrefix(PrefixSchedule(start=2)), rng())
+    assert message.forced == 2
+    assert torch.equal(message.tokens[:, :2], batch.captions[:, :2])
+    assert not torch.equal(message.tokens[:, 2:], batch.captions[:, 2 : message.tokens.shape[1]])
+    told, drawn = message.token_mask("forced"), message.token_mask("drawn")
+    assert torch.equal(told | drawn, message.mask)
+    assert not (told & drawn).any()
+    assert not told[:, 2:].any()
+    assert not drawn[:, :2].any()
+    assert ForcedPrefix(PrefixSchedule(start=2)).samples == 1
+
+
+def test_nothing_forced_is_an_ordinary_sample(toy):
+    speaker = toy.agents().speaker
+    none, ordinary = (
+        generate(speaker, toy.batch(), channel, rng()) for channel in (ForcedPrefix(PrefixSchedule(0)), Multinomial())
+    )
+    assert torch.equal(none.tokens, ordinary.tokens)
+    assert none.forced == ordinary.forced == 0
+    assert none.token_mask("drawn") is not none.mask
+    assert torch.equal(none.token_mask("drawn"), none.mask)
+
+
+def test_a_caption_that_has_ended_is_not_continued(toy):
+    batch = toy.batch()
+    batch.captions[0, 1:] = 0
+    message = generate(toy.agents().speaker, batch, PrefixRollouts(each=2, places=3), rng())
+    first = message.tokens.view(len(batch), 3, 2, -1)[0]
+    assert torch.equal(first[0, :, 0], batch.captions[0, 0].expand(2))
+    assert not first[1:].any()
+
+
+DROPOUT = [
+    (Multinomial(), True),
+    (Greedy(), False),
+    (Greedy(dropout=True), True),
+    (Beam(3), False),
+    (StraightThrough(), True),
+    (Gumbel(), True),
+    (PartialSampling(), True),
+    (Forced(), True),
+    (Forced(ScheduledSampling(0, 1, 0.5, 0.5)), True),
+    (ForcedPrefix(PrefixSchedule(2)), True),
+    (PrefixRollouts(each=2, places=2), True),
+    (SearchTrajectory(Beam(2)), False),
+    (BanToken(Multinomial(), 12), False),
+    (NoRepeatNgram(Multinomial(), 2), False),
+]
+
+
+@pytest.mark.parametrize(("channel", "kept"), DROPOUT, ids=[repr(channel) for channel, _ in DROPOUT])
+def test_a_channel_keeps_the_dropout_of_a_speaker_that_learns_or_does_not(toy, channel, kept):
+    """The weights of a speaker with dropout .9 are all that a caption without dropout depends on."""
+    found = []
+    for dropout in (0.0, 0.9):
+        speaker = toy.agents(dropout=dropout).speaker.train()
+        with torch.no_grad():
+            speaker.logit.weight.mul_(4)
+        found.append(StepRollouts(speaker, replace(toy.batch(), epoch=5), 1).of(channel))
+        assert speaker.training
+    plain, with_dropout = found
+    same = torch.equal(plain.tokens, with_dropout.tokens)
+    if same and plain.log_probs is not None:
+        same = torch.equal(plain.log_probs, with_dropout.log_probs)
+    assert same is not kept
+
+
+def test_continuations_are_generated_with_dropout(toy):
+    """They estimate what the speaker itself would generate, dropout included (Liu et al. 2017)."""
+    found = []
+    for dropout in (0.0, 0.9):
+        speaker = toy.agents(dropout=dropout).speaker.train()
+        rollouts = StepRollouts(speaker, toy.batch(), 1)
+        rollouts._spoken[Multinomial()] = generate(toy.agents().speaker.eval(), toy.batch(), Multinomial(), rng())
+        found.append(rollouts.continue_prefixes(Multinomial(), 20).tokens)
+    assert not torch.equal(*found)

@@ -1,0 +1,74 @@
+"""No n words twice, and captions that were searched and are read again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.channels.corrupted import CorruptedCaptions
+from pipeline.channels.hard import Beam, Greedy, Multinomial
+from pipeline.channels.search import NoRepeatNgram, SearchTrajectory
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.models.unroll import generate
+
+RNG = torch.Generator()
+
+
+def spoken(toy, channel, decoder="att2in"):
+    speaker = toy.agents(decoder=decoder).speaker.eval()
+    with torch.no_grad():
+        speaker.logit.bias[0] -= 3  # long captions
+        speaker.logit.bias[2:4] += 2  # that say the same again and again
+    return generate(speaker, toy.batch(), channel, RNG.manual_seed(0)).tokens.tolist()
+
+
+def again(tokens: list[int], n: int) -> bool:
+    """Whether a caption has the same n words twice."""
+    words = [word for word in tokens if word]
+    spans = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+    return len(set(spans)) < len(spans)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("channel", [Greedy(), Beam(3), Multinomial(4, requires_grad=False)])
+def test_no_n_words_are_said_twice(toy, decoder, channel, n):
+    assert any(again(tokens, n) for tokens in spoken(toy, channel, decoder))
+    assert not any(again(tokens, n) for tokens in spoken(toy, NoRepeatNgram(channel, n), decoder))
+
+
+def test_what_repeats_nothing_stays_as_it_was(toy):
+    free = spoken(toy, Greedy())
+    kept = spoken(toy, NoRepeatNgram(Greedy(), 2))
+    untouched = [tokens for tokens in free if not again(tokens, 2)]
+    assert all(tokens in kept for tokens in untouched)
+    assert spoken(toy, NoRepeatNgram(Greedy(), 9)) == free
+
+
+def test_a_searched_caption_is_learned_as_if_it_were_forced(toy):
+    agents, search = toy.agents(dropout=0.5), NoRepeatNgram(Beam(3), 2)
+    rollouts = StepRollouts(agents.speaker.train(), toy.batch(), seed=1)
+    message = rollouts.of(SearchTrajectory(search))
+    assert message.tokens is rollouts.of(search).tokens
+    assert rollouts.of(search).log_probs is None
+    message.log_probs.sum().backward()
+    assert agents.speaker.word.weight.grad.abs().sum() > 0
+    other = StepRollouts(agents.speaker.eval(), toy.batch(), seed=2).of(SearchTrajectory(search))
+    torch.testing.assert_close(other.log_probs, message.log_probs)  # neither searches nor reads with dropout
+
+
+def test_broken_captions_are_broken_in_every_way(toy):
+    batch, ways = toy.batch(), set()
+    whole = [[word for word in row if word] for row in batch.captions.tolist()]
+    for seed in range(20):
+        rows = CorruptedCaptions().captions(batch, RNG.manual_seed(seed)).tolist()
+        said = [[word for word in row if word] for row in rows]
+        assert all(len(row) == batch.captions.shape[1] for row in rows)
+        for before, after in zip(whole, said, strict=True):
+            assert after != before
+            if sorted(after) == sorted(before):
+                ways.add("moved")
+            elif len(after) < len(before):
+                ways.add("removed")
+            else:
+                ways.add("repeated" if set(after) <= set(before) else "inserted")
+    assert ways == {"moved", "removed", "repeated", "inserted"}

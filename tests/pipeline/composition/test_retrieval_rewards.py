@@ -1,0 +1,141 @@
+"""What methods rewarded by a retriever share: which captions are compared, and when the discriminator learns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from by_hand import assert_same_gradients, losses_of
+from conftest import reward_models
+from torch.nn.functional import softplus
+
+from pipeline.channels.corrupted import CorruptedCaptions
+from pipeline.channels.hard import Greedy, Multinomial
+from pipeline.channels.search import SearchTrajectory
+from pipeline.channels.teacher_forcing import Forced
+from pipeline.composition.joint import Objective
+from pipeline.composition.method import JOINT, Method, Term, UpdateSchedule
+from pipeline.composition.retrieval_rewards import pretrain_heads, reward_trajectories, with_discriminator
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import ScoreFunction
+from pipeline.methods.wtf_rl import scst_discriminator, wtf, wtf_rl
+from pipeline.training.loop import Training
+from pipeline.training.optimisation import Optimisation
+
+
+@pytest.fixture
+def rewards():
+    return reward_models()
+
+
+def told_apart(network, odds, human, other) -> torch.Tensor:
+    """The mean of the cross-entropy of human captions and of that of the others."""
+    return (softplus(-odds(human)).mean() + softplus(odds(other)).mean()) / 2
+
+
+def odds_of(rewards, head: str):
+    """Log-odds of the captions of a message: the second output minus the first."""
+    network = getattr(rewards, head)
+
+    def odds(message) -> torch.Tensor:
+        heard, seen = rewards.retriever.encode_text(message), rewards.retriever.vectors[message.images]
+        two = network.layers(torch.cat([seen, heard], 1) if network.looks else heard)
+        return two[:, 1] - two[:, 0]
+
+    return odds
+
+
+def test_the_discriminator_is_pretrained_on_searched_captions_and_the_grammar_on_broken_ones(toy, rewards):
+    agents, batch = toy.agents(), toy.batch()
+    method = pretrain_heads(rewards, agents.speaker)
+    losses, spoken = losses_of(method, batch), StepRollouts(agents.speaker.eval(), batch, seed=1)
+    human = spoken.of(Forced(requires_grad=False))
+    for name, channel in (("discriminator", rewards.search), ("grammar", CorruptedCaptions())):
+        network, other = getattr(rewards, name), spoken.of(channel)
+        wanted = told_apart(network, odds_of(rewards, name), human, other)
+        assert_same_gradients(losses[name], wanted, network)
+    searched, greedy = (spoken.of(channel).tokens for channel in (rewards.search, Greedy()))
+    assert searched.shape != greedy.shape or not torch.equal(searched, greedy), "greedy ones would go unnoticed here"
+    assert set(losses) == {"discriminator", "grammar"}
+    assert [method.schedule.rounds(step) for step in (0, 1)] == [(frozenset({"discriminator", "grammar"}),)] * 2
+    assert dict(method.rates) == {}
+
+
+@pytest.mark.parametrize("make", [wtf, wtf_rl, scst_discriminator])
+def test_the_discriminator_goes_on_learning_from_searched_captions(toy, rewards, make):
+    agents, batch = toy.agents(), toy.batch()
+    method = make(agents, Objective(), rewards)
+    losses, spoken = losses_of(method, batch), StepRollouts(agents.speaker, batch, seed=1)
+    human, other = spoken.of(Forced(requires_grad=False)), spoken.of(rewards.search)
+    wanted = told_apart(rewards.discriminator, odds_of(rewards, "discriminator"), human, other)
+    assert_same_gradients(losses["discriminator"], wanted, rewards.discriminator)
+    assert method.rates == {"discriminator": 0.02}
+    assert method.agents["discriminator"] is rewards.discriminator
+    assert method.validation_judge == rewards.validation_judge == {"rewarded": rewards.retriever}
+
+
+class Once:
+    """The toy world's batch, once."""
+
+    def __init__(self, toy) -> None:
+        self.toy = toy
+
+    def __len__(self) -> int:
+        return 1
+
+    def epoch(self, epoch: int, start: int = 0):
+        yield self.toy.batch()
+
+
+@pytest.mark.parametrize("make", [wtf, wtf_rl, scst_discriminator])
+def test_in_every_step_the_discriminator_learns_before_it_rewards(toy, make):
+    rewards, logged = replace(reward_models(), rate=0.3), []
+    agents = toy.agents()
+    method = make(agents, Objective(), rewards, alpha=0.5)
+    assert method.schedule.rounds(3) == (frozenset({"discriminator"}), frozenset({"speaker"}))
+    channel = Forced(requires_grad=False) if make is wtf else rewards.search
+    spoken = StepRollouts(toy.agents().speaker, toy.batch(), seed=1).of(channel)
+    before = float(rewards.human(spoken, toy.batch()).mean())
+    settings = Optimisation(epochs=1, learning_rate=0.1, validate_every=0)
+    device = torch.device("cpu")
+    Training(method, Once(toy), settings, 1, device, record=lambda metrics, step: logged.append(metrics)).run()
+    after = float(rewards.human(spoken, toy.batch()).mean())
+    assert logged[-1]["naturalness_of_human/score" if make is wtf else "naturalness/score"] == pytest.approx(after)
+    assert abs(after - before) > 1e-3
+
+
+def test_a_discriminator_joins_every_turn_of_a_method(toy, rewards):
+    term = Term("naturalness", 1.0, rewards.human, ScoreFunction(Multinomial()), frozenset({"speaker"}))
+    roles = toy.agents().roles
+    turns = UpdateSchedule((frozenset({"speaker"}), frozenset({"listener"})), frozenset({"listener"}), 2)
+    method = with_discriminator(Method(roles, (term,), turns, rates={"listener": 0.5}), rewards, Multinomial())
+    found = [method.schedule.rounds(step) for step in range(4)]
+    told = frozenset({"discriminator"})
+    assert found == [(frozenset({"listener"}),)] * 2 + [(told, frozenset({"speaker"})), (told, frozenset({"listener"}))]
+    assert method.rates == {"listener": 0.5, "discriminator": 0.02}
+    assert [t.name for t in method.terms] == ["discriminator", "naturalness"]
+    assert method.terms[0].estimator.channel == Multinomial()
+    assert with_discriminator(Method(roles, (term,), JOINT), rewards, Greedy()).schedule.learners(0) == {
+        "speaker",
+        "listener",
+        "discriminator",
+    }
+
+
+def test_searched_greedy_and_human_captions_are_compared(rewards):
+    made = rewards.contrastive("both", "mean", 3.0)
+    assert made.captions == (rewards.search, Greedy(), Forced(requires_grad=False))
+    assert (made.retriever, made.temperature) == (rewards.retriever, rewards.retriever.temperature)
+    assert (made.directions, made.combine, made.clamp) == ("both", "mean", 3.0)
+    other = reward_models(6).retriever
+    assert rewards.contrastive("both", "sum", None, other).retriever is other
+    assert rewards.searched == SearchTrajectory(rewards.search)
+    judged = replace(rewards, judge=other)
+    assert judged.validation_judge == {"rewarded": rewards.retriever, "judged": other}
+
+
+def test_what_weighs_nothing_is_no_term(rewards):
+    contrastive = rewards.contrastive("both", "sum", None)
+    names = [t.name for t in reward_trajectories(contrastive, rewards, 1.0, Forced(), rewards.searched)]
+    assert names == ["discriminability_of_human", "discriminability"]

@@ -1,0 +1,60 @@
+"""A tokenizer's tokens stand for words: ids without gaps, text back and forth, nothing special among them."""
+
+from __future__ import annotations
+
+import pytest
+
+tokenizers = pytest.importorskip("tokenizers", reason="tokens need the extra: pip install 'saywhich[hub]'")
+transformers = pytest.importorskip("transformers", reason="tokens need the extra: pip install 'saywhich[hub]'")
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
+
+from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary, load_vocabulary  # noqa: E402
+from pipeline.errors import UserError  # noqa: E402
+from pipeline.runtime.files import write_atomically  # noqa: E402
+
+CAPTIONS = ["A red ball, on white.", "the ball is red", "Zwei B\u00e4lle"]
+END = "<|endoftext|>"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A byte-level tokenizer such as GPT-2's, which knows everything and whose end is its beginning."""
+    plain = Tokenizer(models.BPE())
+    plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    plain.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    plain.train_from_iterator(
+        CAPTIONS, trainers.BpeTrainer(vocab_size=262, special_tokens=[END], initial_alphabet=alphabet)
+    )
+    plain.enable_truncation(3)  # as some files have it
+    ends = {name: END for name in ("eos_token", "bos_token", "unk_token")}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **ends).save_pretrained(tmp_path / "named")
+    return tmp_path / "named"
+
+
+def test_text_goes_to_ids_and_back_and_nothing_is_unknown(folder, tmp_path):
+    tokens = TokenizerVocabulary.fetch(str(folder), tmp_path / "out", CAPTIONS, 1000)
+    assert END not in tokens.words
+    assert len(tokens) == len(set(tokens.words)) == len(tokens.numbers)
+    assert tokens.unk == -1
+    for caption in CAPTIONS:
+        ids = tokens.encode(caption.split())
+        assert len(ids) > 3
+        assert all(0 < number <= len(tokens) for number in ids)
+        assert [tokens.words[number - 1] for number in ids] != caption.split()
+        assert tokens.decode([*ids, 0, 1, 2]) == caption
+    write_atomically(tmp_path / "out" / "vocabulary.json", tokens.dump())
+    again = load_vocabulary(tmp_path / "out")
+    assert again == tokens
+    assert again.encode(CAPTIONS[0].split()) == tokens.encode(CAPTIONS[0].split())
+
+
+def test_of_too_many_those_are_kept_that_captions_use(folder, tmp_path):
+    cut = TokenizerVocabulary.fetch(str(folder), tmp_path / "out", CAPTIONS[:1], 100)
+    assert cut.decode(cut.encode(CAPTIONS[0].split())) == CAPTIONS[0]
+    assert len(cut) < 50
+    assert cut.encode(["Z"]) == []
+    assert sorted(cut.numbers) == list(cut.numbers)
+    with pytest.raises(UserError, match=r"different tokens, and 2 are possible"):
+        TokenizerVocabulary.fetch(str(folder), tmp_path / "out", CAPTIONS, 2)

@@ -1,0 +1,82 @@
+"""A critic's regression and what it is subtracted from, word by word."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from by_hand import assert_same_gradients
+
+from pipeline.channels.hard import Multinomial
+from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixSchedule
+from pipeline.estimators.credit import MonteCarloCredit
+from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.models.critic import ControlVariate, Critic
+from pipeline.scores.discriminability import Hinge
+from pipeline.scores.naturalness import CiderScore
+
+
+@pytest.fixture
+def critic(toy) -> Critic:
+    torch.manual_seed(3)
+    return Critic(toy.agents().speaker.hidden, 5)
+
+
+@pytest.mark.parametrize(
+    ("channel", "words"), [(Multinomial(2), "all"), (ForcedPrefix(PrefixSchedule(2)), "drawn")], ids=str
+)
+@pytest.mark.parametrize("credit", [None, MonteCarloCredit(2)], ids=str)
+def test_a_critic_learns_the_credit_of_the_words_that_count(toy, critic, channel, words, credit):
+    rollouts, score = StepRollouts(toy.agents().speaker, toy.batch(), seed=1), CiderScore(toy.cider)
+    message = rollouts.of(channel)
+    value = score(message, rollouts.batch)
+    chosen = {} if credit is None else {"credit": credit}
+    loss, report = CriticLoss(channel, critic, words=words, **chosen).surrogate(score, rollouts)
+    worth = (
+        value.unsqueeze(1).expand(message.tokens.shape) if credit is None else credit(value, score, channel, rollouts)
+    )
+    states, squares, expected = message.states(), [], []
+    for n, t in message.mask.nonzero().tolist():
+        if words == "drawn" and t < 2:
+            continue
+        (promise,) = critic.outer(torch.relu(critic.inner(states[n, t])))
+        squares.append((promise - worth[n, t]) ** 2)
+        expected.append(float(promise.detach()))
+    assert_same_gradients(loss, torch.stack(squares).mean(), critic)
+    assert float(report["expected"]) == pytest.approx(sum(expected) / len(expected), abs=1e-6)
+
+
+def test_the_baseline_is_what_the_critic_expects_before_each_word(toy, critic):
+    rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
+    message = rollouts.of(Multinomial(2))
+    found = CriticBaseline(critic, Multinomial(2))(torch.zeros(16), None, rollouts)
+    assert found.shape == message.tokens.shape
+    torch.testing.assert_close(found, critic.outer(torch.relu(critic.inner(message.states()))).squeeze(2))
+    assert (CriticBaseline.min_samples, CriticBaseline.per_token) == (1, True)
+
+
+def test_a_control_adds_the_relaxed_word_to_the_state_and_begins_as_0():
+    torch.manual_seed(1)
+    control = ControlVariate(3, 5, 4)
+    states, perturbed = torch.randn(2, 3), torch.randn(2, 5)
+    assert not control(states, perturbed).any()
+    torch.nn.init.normal_(control.outer.weight)
+    torch.nn.init.normal_(control.outer.bias)
+    torch.nn.init.constant_(control.log_temperature, 0.7)
+    share = (perturbed / torch.tensor(0.7).exp()).softmax(1)
+    hidden = torch.relu(
+        states @ control.from_state.weight.T + control.from_state.bias + share @ control.from_word.weight.T
+    )
+    wanted = hidden @ control.outer.weight[0] + control.outer.bias
+    torch.testing.assert_close(control(states, perturbed), wanted)
+    torch.testing.assert_close(control(states, perturbed + 9), wanted)
+
+
+def test_a_critic_teaches_nobody_else(toy, critic):
+    agents = toy.agents()
+    loss, _ = CriticLoss(Multinomial(2), critic).surrogate(
+        Hinge(agents.listener), StepRollouts(agents.speaker, toy.batch(), seed=1)
+    )
+    loss.backward()
+    assert all(weight.grad is not None for weight in critic.parameters())
+    assert all(weight.grad is None for agent in (agents.speaker, agents.listener) for weight in agent.parameters())

@@ -1,0 +1,151 @@
+"""A discriminator learns what there is to learn, early in each step, and only where it has its turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, log
+
+import pytest
+import torch
+from conftest import reward_models
+
+from pipeline.channels.corrupted import CorruptedCaptions
+from pipeline.channels.teacher_forcing import Forced
+from pipeline.composition.joint import Objective
+from pipeline.composition.method import DISCRIMINATOR, SPEAKER_ONLY, Method, Term, UpdateSchedule
+from pipeline.composition.retrieval_rewards import with_discriminator
+from pipeline.estimators.discrimination import BinaryDiscrimination
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.methods.wtf_rl import rl, wtf_rl
+from pipeline.models.agent_files import load_agent, save_agents
+from pipeline.models.caption_classifier import CaptionClassifier
+from pipeline.scores.human_likeness import HumanLogOdds, HumanProbability
+from pipeline.training.adam import Adam
+from pipeline.training.loop import Training
+from pipeline.training.optimisation import Optimisation
+
+
+class Rows:
+    """Log-odds 1, 2, 3, … for human captions, and −.5 for all others."""
+
+    differentiable = False
+
+    def __call__(self, message, batch):
+        human = message.tokens is batch.captions
+        return torch.arange(1.0, 1 + len(message)) if human else torch.full((len(message),), -0.5)
+
+
+def test_its_loss_is_the_cross_entropy_of_both_kinds_and_its_accuracy_the_share_it_gets_right(toy):
+    rollouts = StepRollouts(None, toy.batch(), seed=0)
+    loss, report = BinaryDiscrimination(CorruptedCaptions()).surrogate(Rows(), rollouts)
+    people = sum(log(1 + exp(-odds)) for odds in range(1, 9)) / 8
+    assert float(loss) == pytest.approx((people + log(1 + exp(-0.5))) / 2)
+    assert float(report["accuracy"]) == 1
+    assert float(report["others"]) == pytest.approx(1 / (1 + exp(0.5)))
+
+
+def test_two_outputs_are_one_log_odds():
+    torch.manual_seed(0)
+    discriminator = CaptionClassifier(3, (4, 2))
+    images, captions = torch.randn(2, 5, 3).unbind(0)
+    shares = discriminator.layers(torch.cat([images, captions], 1)).softmax(1)
+    torch.testing.assert_close(discriminator(images, captions).sigmoid(), shares[:, 1])
+    blind = CaptionClassifier(3, (4,), looks=False)
+    torch.testing.assert_close(blind(images, captions), blind(-images, captions))
+
+
+def test_it_learns_to_tell_what_can_be_told(toy):
+    """Human captions of the toy world begin with their image's word; broken ones often do not."""
+    rewards = replace(reward_models(), discriminator=CaptionClassifier(10, (32, 16)))
+    odds = HumanLogOdds(rewards.retriever, rewards.discriminator)
+    method = Method(
+        {"discriminator": rewards.discriminator},
+        (Term("discriminator", 1.0, odds, BinaryDiscrimination(CorruptedCaptions()), DISCRIMINATOR),),
+        UpdateSchedule((DISCRIMINATOR,)),
+    )
+    adam, accuracy = Adam(rewards.discriminator), []
+    for step in range(300):
+        method.freeze(step)
+        losses, report = method.step(toy.batch(), seed=1)  # the same broken ones each time: they can be told apart
+        losses["discriminator"].backward()
+        adam.step(0.01)
+        accuracy.append(float(report["discriminator/accuracy"]))
+    assert accuracy[0] < 0.8
+    assert min(accuracy[-20:]) == 1
+
+
+class One:
+    """The toy world's batch, once."""
+
+    def __init__(self, toy) -> None:
+        self.toy = toy
+
+    def __len__(self) -> int:
+        return 1
+
+    def epoch(self, epoch: int, start: int = 0):
+        yield self.toy.batch()
+
+
+def one_step(method: Method, toy) -> dict[str, float]:
+    logged: list[dict[str, float]] = []
+    training = Training(
+        method,
+        One(toy),
+        Optimisation(epochs=1, learning_rate=0.1),
+        seed=1,
+        device=torch.device("cpu"),
+        record=lambda metrics, step: logged.append(metrics),
+    )
+    training.run()
+    return logged[-1]
+
+
+def test_the_speaker_is_rewarded_by_what_the_discriminator_has_learned_in_the_same_step(toy):
+    rewards = replace(reward_models(), rate=0.3)
+    logged = one_step(rl(toy.agents(), Objective(), rewards, alpha=0.5), toy)
+    rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
+    said = rollouts.of(rewards.search)
+    after = rewards.human(said, toy.batch()).mean()
+    before = reward_models().human(said, toy.batch()).mean()
+    assert logged["naturalness/score"] == pytest.approx(float(after))
+    assert abs(float(after - before)) > 1e-3
+    assert {"discriminator/accuracy", "discriminator/people", "discriminator/gradient_norm"} <= logged.keys()
+
+
+def test_it_has_a_learning_rate_of_its_own(toy):
+    moved = []
+    for rate in (0.0, 0.02):
+        rewards = replace(reward_models(), rate=rate)
+        before = {name: p.detach().clone() for name, p in rewards.discriminator.named_parameters()}
+        one_step(wtf_rl(toy.agents(), Objective(), rewards), toy)
+        moved.append(
+            max(float((p.detach() - before[name]).abs().max()) for name, p in rewards.discriminator.named_parameters())
+        )
+    assert moved[0] == 0
+    assert moved[1] == pytest.approx(0.02, rel=0.01)  # Adam's first step
+
+
+def test_where_it_does_not_learn_it_stays_to_the_bit_and_so_do_the_retriever_and_the_other_head(toy):
+    rewards, fresh = reward_models(), reward_models()
+    method = wtf_rl(toy.agents(), Objective(), rewards)
+    one_step(replace(method, schedule=SPEAKER_ONLY), toy)
+    for role in ("discriminator", "grammar"):
+        kept, was = getattr(rewards, role).state_dict(), getattr(fresh, role).state_dict()
+        assert all(torch.equal(kept[name], value) for name, value in was.items())
+    kept = rewards.retriever.encoder.state_dict()
+    assert all(torch.equal(kept[name], value) for name, value in fresh.retriever.encoder.state_dict().items())
+
+
+def test_saying_who_is_human_teaches_nobody_but_the_speaker(toy):
+    rewards = reward_models()
+    human = HumanProbability(rewards.retriever, rewards.discriminator)
+    found = human(StepRollouts(None, toy.batch(), 0).of(Forced(requires_grad=False)), toy.batch())
+    assert not found.requires_grad
+
+
+def test_it_is_saved_with_the_method_s_agents(toy, tmp_path):
+    method = with_discriminator(rl(toy.agents(), Objective(), rewards := reward_models()), rewards, rewards.search)
+    save_agents(tmp_path / "weights.safetensors", method.agents)
+    again = load_agent(tmp_path / "weights.safetensors", "discriminator")
+    assert all(torch.equal(value, again.state_dict()[n]) for n, value in rewards.discriminator.state_dict().items())

@@ -1,0 +1,152 @@
+"""The protocol on a small prepared data set: which captions are generated, of which images, and who judges them."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.channels.hard import Beam
+from pipeline.channels.search import without_repeated_ngrams
+from pipeline.data.batches import sequential_batches
+from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.errors import UserError
+from pipeline.evaluation.caption_evaluation import Evaluation
+from pipeline.evaluation.generate import generate_captions
+from pipeline.evaluation.hard_gallery import galleries_by_vectors
+from pipeline.evaluation.human_likelihood import human_log_likelihood
+from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, judge_retrieval
+from pipeline.evaluation.rerank import Reranker
+from pipeline.evaluation.untrained_captions import random_captions
+from pipeline.metrics.language import LanguageScorer
+from pipeline.models.att2in import Att2in
+from pipeline.models.listener import Listener
+
+CPU = torch.device("cpu")
+IMAGES, SPLITS = 12, ("train", "val", "test")
+NOUNS = ("ball", "dog", "cat", "tree", "car", "bird", "cup", "hat", "boat", "cow", "kite", "lamp")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Prepared:
+    """Twelve images, each with two captions of its own, split in turn."""
+    images = []
+    for n, noun in enumerate(NOUNS):
+        words = (("a", noun, "is", "here"), ("the", noun))
+        texts = tuple(AnnotatedCaption(" ".join(each), each) for each in words)
+        images.append(CorpusImage(str(100 + n), f"{n}.jpg", SPLITS[n % 3], texts))
+    folder = tmp_path_factory.mktemp("prepared")
+    write_prepared(Corpus("nouns", tuple(images), ()), folder, min_count=0, max_words=5, count_words="all")
+    return Prepared.load(folder)
+
+
+@pytest.fixture(scope="module")
+def store(prepared) -> FeatureStore:
+    rng, folder = np.random.default_rng(0), prepared.folder / "features"
+    folder.mkdir()
+    with FeatureWriter(folder, IMAGES, 4, (3, 6)) as writer:
+        writer.write(np.arange(IMAGES), rng.normal(size=(IMAGES, 4)), rng.normal(size=(IMAGES, 3, 6)))
+    return FeatureStore(folder)
+
+
+@pytest.fixture
+def speaker(prepared) -> Att2in:
+    """A speaker that generates other words for other images, repeats words, and prefers UNK."""
+    torch.manual_seed(1)
+    made = Att2in(len(prepared.vocabulary), 6, words=6, hidden=8, attention=6, dropout=0.5, max_words=5)
+    with torch.no_grad():
+        made.logit.weight *= 3
+        made.logit.bias[0] -= 2
+        made.logit.bias[prepared.vocabulary.unk] += 5
+    return made.train()
+
+
+@pytest.fixture(scope="module")
+def judge(prepared, store) -> ListenerJudge:
+    torch.manual_seed(2)
+    listener = Listener(len(prepared.vocabulary), 4, words=6, hidden=6)
+    torch.nn.init.normal_(listener.word.weight)
+    return ListenerJudge(listener, lambda rows: torch.from_numpy(store.pooled(rows.numpy())), CPU)
+
+
+LANGUAGE = LanguageScorer(())  # one for all tests: it tokenises a text once
+
+
+def evaluation(prepared, store, judges=None, beam: int = 3, **options) -> Evaluation:
+    return Evaluation(prepared, store, judges or {}, LANGUAGE, beam, CPU, **options)
+
+
+def test_a_split_of_one_image_is_told_before_anything_is_said():
+    prepared = SimpleNamespace(folder=Path("prepared"), rows=lambda split: np.array([7]))
+    evaluation = Evaluation(prepared, None, {}, None, 2, torch.device("cpu"))
+    with pytest.raises(UserError, match="prepared: 1 image in the split val, among which none can be found"):
+        evaluation.split(None, "val")
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_captions_are_those_of_the_beam_asked_for_and_of_the_split_asked_for(prepared, store, speaker, split):
+    found = {}
+    for beam, no_repeat in ((1, None), (3, None), (3, 1)):
+        made = evaluation(prepared, store, beam=beam, no_repeat=no_repeat)
+        results, columns = made.split(speaker.train(), split)
+        channel = without_repeated_ngrams(Beam(beam), no_repeat)
+        batches = sequential_batches(prepared, store, prepared.rows(split), 8)
+        said = generate_captions(speaker, batches, channel, CPU, prepared.vocabulary.unk)
+        texts = [prepared.vocabulary.decode(row) for row in said.tokens[:, 0].tolist()]
+        assert columns["caption"] == texts
+        assert columns["image"] == prepared.rows(split).tolist()
+        assert columns["id"] == [str(100 + row) for row in prepared.rows(split)]
+        assert columns["file"] == [f"{row}.jpg" for row in prepared.rows(split)]
+        assert columns["split"] == [split] * 4
+        assert results["images"] == 4
+        assert "UNK" not in " ".join(texts)
+        found[beam, no_repeat] = texts
+    assert len(set(map(tuple, found.values()))) == 3, "another beam would go unnoticed here"
+    reward = SimpleNamespace(eos_in_reward=True, document_frequencies="train")
+    assert "|decode=beam:3,no-repeat:1|" in made.signature(("val",), reward, 1.0)
+
+
+def test_every_judge_ranks_the_captions_and_the_human_ones_among_the_split(prepared, store, speaker, judge):
+    rows = torch.from_numpy(prepared.rows("val"))
+    near = galleries_by_vectors(lambda images: torch.eye(IMAGES)[images], 3)
+    made = evaluation(prepared, store, {"own": judge}, near=near, near_by="features:3")
+    results, columns = made.split(speaker, "val")
+    said = generate_captions(
+        speaker, sequential_batches(prepared, store, rows.numpy(), 8), Beam(3), CPU, prepared.vocabulary.unk
+    )
+    distractors = {"neighbourhood": near(rows.numpy())}
+    found = judge_retrieval(judge, JudgedCaptions(said.tokens[:, 0], []), torch.arange(4), rows, distractors)
+    own = results["judges"]["own"]
+    assert {name: own[name] for name in found.recalls()} == found.recalls()
+    assert own["galleries"] == found.galleries
+    assert columns["rank_own"] == found.by_caption.tolist()
+    assert columns["neighbourhood_own"] == found.among["neighbourhood"].tolist()
+    assert columns["retrieved_own"] == rows[found.retrieved].tolist()
+    assert {row for each in columns["retrieved_own"] for row in each} == set(rows.tolist())
+    human = torch.tensor(prepared.references(rows.numpy())).flatten(0, 1).long()
+    people = judge_retrieval(judge, JudgedCaptions(human, []), torch.arange(4).repeat_interleave(2), rows, distractors)
+    assert own["human"] == {**people.recalls(), "galleries": people.galleries}
+    assert results["diversity"]["human_log_likelihood"] == human_log_likelihood(
+        speaker, sequential_batches(prepared, store, rows.numpy(), 8), prepared, CPU
+    )
+
+
+def test_baselines_are_judged_beside_and_the_listener_can_choose(prepared, store, speaker, judge):
+    made = evaluation(prepared, store, {"own": judge}, baselines={"random": random_captions(prepared)})
+    results, columns = made.split(speaker, "val")
+    rows = prepared.rows("val")
+    texts = random_captions(prepared)(rows, [])
+    assert columns["random_caption"] == texts
+    tokens = torch.zeros(4, 5, dtype=torch.int64)
+    for row, text in zip(tokens, texts, strict=True):
+        row[: len(text.split())] = torch.tensor(prepared.vocabulary.encode(text.split()))
+    found = judge_retrieval(judge, JudgedCaptions(tokens, texts), torch.arange(4), torch.from_numpy(rows))
+    assert results["baselines"]["random"]["judges"]["own"]["text_to_image"] == found.text_to_image
+    assert not any(name.startswith("human_") for name in results["baselines"]["random"])
+    chooses = Reranker(6, judge)
+    _, columns = evaluation(prepared, store, {"own": judge}, rerank=chooses, no_repeat=1).split(speaker, "val")
+    chosen = chooses.captions(speaker, sequential_batches(prepared, store, rows, 8), prepared.vocabulary, CPU, 1)
+    assert columns["caption"] == [prepared.vocabulary.decode(row) for row in chosen.tokens[:, 0].tolist()]

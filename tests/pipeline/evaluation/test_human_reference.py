@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
+from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.evaluation.human_reference import human_reference
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """Words that occur twice are known: a 1, dog 2, red 3, ball 4, UNK 5; captions are cut after four words."""
+    said = (("A red dog, a ball.", "a dog", "a red cat"), ("a ball",))
+    words = ((("a", "red", "dog", "a", "ball"), ("a", "dog"), ("a", "red", "cat")), (("a", "ball"),))
+    images = tuple(
+        CorpusImage(str(n), f"{n}.jpg", "train", tuple(map(AnnotatedCaption, texts, lists)))
+        for n, (texts, lists) in enumerate(zip(said, words, strict=True))
+    )
+    source = tmp_path / "source"
+    source.write_text("")
+    write_prepared(Corpus("toy", images, (source,)), tmp_path / "out", min_count=1, max_words=4)
+    return Prepared.load(tmp_path / "out")
+
+
+def test_a_speaker_beside_people(prepared):
+    assert sorted(prepared.vocabulary.words[:-1]) == ["a", "ball", "dog", "red"]
+    texts = ["a red ball", "a red dog ball"]
+    tokens = torch.tensor([[*prepared.vocabulary.encode(text.split()), 0][:4] for text in texts])
+    found = human_reference(texts, tokens, prepared, prepared.rows("train"))
+    assert found["reader"] == {"repeated": 0, "content_words": 3 / 5, "colour_words": 1 / 2}
+    assert found["chair"] == {"CHAIR_i": 1 / 3, "CHAIR_s": 1 / 2, "objects": 3 / 2}
+    assert {name: found["diversity"][name] for name in ("unknown", "unfinished", "words_used")} == {
+        "unknown": 0, "unfinished": 1 / 2, "words_used": 4
+    }  # fmt: skip
+
+
+def test_people_by_their_other_captions_as_they_were_before_words_were_cut_and_lost(prepared):
+    found = human_reference(["a", "a"], torch.ones(2, 4, dtype=torch.int64), prepared, prepared.rows("train"))
+    # red dog ball* | dog | red cat*; the other image has nobody to compare with
+    assert found["human_reader"] == {"repeated": 0, "content_words": 4 / 6, "colour_words": 1}
+    assert found["human_chair"] == {"CHAIR_i": 2 / 4, "CHAIR_s": 2 / 3, "objects": 4 / 3}
+    first = found["human_diversity"]  # a red dog a ball, a ball
+    assert (first["words_per_caption"], first["words_used"], first["unfinished"]) == (7 / 2, 4, 1 / 2)
+
+
+def test_words_that_speakers_do_not_have_are_counted_of_people(prepared):
+    prepared.tokens[0, 1] = prepared.vocabulary.unk
+    found = human_reference(["a", "a"], torch.ones(2, 4, dtype=torch.int64), prepared, prepared.rows("train"))
+    assert found["human_diversity"]["unknown"] == 1 / 2
+
+
+def test_people_with_one_caption_an_image_have_nobody_beside_them(prepared):
+    found = human_reference(["a"], torch.ones(1, 4, dtype=torch.int64), prepared, prepared.rows("train")[1:])
+    assert not {"human_reader", "human_chair"} & set(found)

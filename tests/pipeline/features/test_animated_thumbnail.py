@@ -1,0 +1,52 @@
+"""Small copies of films for pages."""
+
+import base64
+import io
+
+import pytest
+from PIL import Image
+
+from pipeline.features.animated_thumbnail import FRAMES, animated_thumbnail, first_frame
+
+
+def opened(address):
+    head, _, content = address.partition(",")
+    assert head == "data:image/webp;base64"
+    return Image.open(io.BytesIO(base64.b64decode(content)))
+
+
+def write_gif(path, frames, size=(200, 100)):
+    pictures = [Image.new("RGB", size, (10 * number,) * 3) for number in range(frames)]
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=60)
+
+
+def test_a_copy_has_few_frames_is_small_and_lasts_as_long(tmp_path):
+    write_gif(tmp_path / "a.gif", 24)
+    copy = opened(animated_thumbnail(tmp_path / "a.gif", 50))
+    assert (copy.format, copy.size, copy.n_frames) == ("WEBP", (50, 25), FRAMES)
+    lasts, greys = [], []
+    for number in range(FRAMES):
+        copy.seek(number)
+        copy.load()
+        lasts.append(copy.info["duration"])
+        greys.append(copy.convert("L").getpixel((5, 5)))
+    assert sum(lasts) == 24 * 60
+    assert greys == pytest.approx([10 * (2 * number + 1) for number in range(FRAMES)], abs=4)
+    assert first_frame(tmp_path / "a.gif").getpixel((0, 0)) == (10, 10, 10)
+
+
+def test_a_film_is_copied_as_a_gif_is_and_a_still_image_is_not(tmp_path):
+    av = pytest.importorskip("av")
+    with av.open(str(tmp_path / "a.mp4"), "w") as film:
+        stream = film.add_stream("mpeg4", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(5):
+            film.mux(stream.encode(av.VideoFrame.from_image(Image.new("RGB", (64, 48), (40 * number,) * 3))))
+        film.mux(stream.encode(None))
+    copy = opened(animated_thumbnail(tmp_path / "a.mp4", 320))
+    assert (copy.size, copy.n_frames) == ((64, 48), 5)
+    assert max(first_frame(tmp_path / "a.mp4").getpixel((9, 9))) < 5
+    Image.new("RGB", (9, 9), "red").save(tmp_path / "a.png")
+    write_gif(tmp_path / "one.gif", 1)
+    assert animated_thumbnail(tmp_path / "a.png", 50) == animated_thumbnail(tmp_path / "one.gif", 50) == ""
+    assert first_frame(tmp_path / "a.png").getpixel((0, 0)) == (255, 0, 0)

@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+import torch
+
+from pipeline.errors import UserError
+from pipeline.features.extractor import ImageFeatures
+from pipeline.features.feature_parts import FeatureParts
+
+
+def seen(rows, boxes=True):
+    """What rows look like: every number tells its row."""
+    values = torch.as_tensor(np.asarray(rows)).float()
+    regions = values[:, None, None].expand(-1, 2, 3) + torch.arange(3)
+    box = values[:, None, None].expand(-1, 2, 4) / 100 if boxes else None
+    return ImageFeatures(values[:, None].expand(-1, 5), regions, torch.full((len(values),), 2), box)
+
+
+def written(folder, boxes=True):
+    """Ten rows in batches of 4, 4 and 2."""
+    rows = FeatureParts(folder, 4)
+    for first in (8, 0, 4):
+        assert rows.write(first, seen(range(first, min(first + 4, 10)), boxes)).all()
+    return rows
+
+
+@pytest.mark.parametrize("boxes", [True, False])
+def test_rows_come_back_whichever_file_holds_them(tmp_path, boxes):
+    rows = written(tmp_path, boxes)
+    found = rows.read(np.array([0, 3, 6, 9]))
+    assert found["pooled"].dtype == found["regions"].dtype == np.float16
+    assert found["pooled"][:, 4].tolist() == [0, 3, 6, 9]
+    assert found["regions"][:, 1, 2].tolist() == [2, 5, 8, 11]
+    assert found["region_count"].tolist() == [2] * 4
+    assert ("boxes" in found) == boxes
+    assert rows.read(np.arange(10))["pooled"][:, 0].tolist() == list(range(10))
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:-10], lambda content: content[:200] + b"\7" + content[201:], lambda _: b""]
+)
+def test_a_batch_that_is_missing_damaged_or_cut_off_is_not_there(tmp_path, damage):
+    rows = written(tmp_path)
+    assert [rows.holds(first) for first in (0, 4, 8, 12)] == [True, True, True, False]
+    path = tmp_path / "000000004.npz"
+    path.write_bytes(damage(path.read_bytes()))
+    assert [rows.holds(first) for first in (0, 4, 8)] == [True, False, True]
+    assert rows.read(np.array([2, 8]))["pooled"][:, 0].tolist() == [2, 8]
+    with pytest.raises(UserError, match=r"000000004.npz: missing or damaged .* check the disk"):
+        rows.read(np.arange(10))
+    rows.write(4, seen(range(4, 8)))
+    assert rows.read(np.arange(10))["pooled"][:, 0].tolist() == list(range(10))
+
+
+def test_what_is_not_finite_is_reported_and_not_written(tmp_path):
+    some = seen([0, 1])
+    some = some._replace(regions=some.regions.clone())
+    some.regions[1, 0, 0] = 70_000  # beyond half precision
+    assert FeatureParts(tmp_path, 4).write(0, some).tolist() == [True, False]
+    assert not list(tmp_path.iterdir())

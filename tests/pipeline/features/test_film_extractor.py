@@ -1,0 +1,220 @@
+"""Films as a network for images sees them: frames by time, times × places as regions, vectors of all frames."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from feature_checksums import verify
+from PIL import Image
+from safetensors.numpy import load_file
+
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.features.extract import extract
+from pipeline.features.extractor import ImageFeatures, NetworkSettings
+from pipeline.features.film_extractor import COLUMNS, FilmExtractor, FrameCaptions, open_film, time_features
+from pipeline.features.object_detector import AnnotatedImage
+from pipeline.vocabulary import Vocabulary
+
+WORDS = NetworkSettings("word_detector", 32)
+FILMS = replace(WORDS, frames=4, vector="times")
+DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 0, "mirrored": False}
+
+
+class Films12:
+    """Films of a folder; the first three quarters train; every caption says the same."""
+
+    vocabulary = Vocabulary(("a", "film", "UNK"))
+
+    def __len__(self):
+        return 12
+
+    def rows(self, split):
+        return np.arange(9) if split == "train" else np.arange(9, 12)
+
+    def file(self, image):
+        return f"{image}.gif"
+
+    def references(self, images):
+        assert max(images) < 12
+        return np.tile(np.array([[[1, 2, 0]]], np.int32), (len(images), 1, 1))
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """Twelve films of four frames, and each frame as an image of its own."""
+    folder = tmp_path_factory.mktemp("films")
+    for film in range(12):
+        pixels = np.random.default_rng(film).integers(0, 256, (4, 10, 12, 1), dtype=np.uint8).repeat(3, 3)
+        frames = [Image.fromarray(each).resize((48, 40), Image.Resampling.NEAREST) for each in pixels]
+        frames[0].save(folder / f"{film}.gif", save_all=True, append_images=frames[1:], duration=100)
+        for number, frame in enumerate(frames):
+            frame.save(folder / f"{film}-{number}.png")
+    return Films12(), folder
+
+
+class Known:
+    """Of an image of one grey value g: vector (g, 1), and as many regions (g, number) as its first pixel says."""
+
+    pooled_size, regions_shape, has_boxes = 2, (3, 2), True
+
+    def __init__(self):
+        self.description = {"network": "known"}
+        self.batches, self.prepared = [], 0
+
+    def prepare(self, image):
+        self.prepared += 1
+        return torch.full((3, 2, 2), float(np.asarray(image)[0, 0, 0]))
+
+    def __call__(self, images):
+        self.batches.append(len(images))
+        grey = torch.stack([image[0, 0, 0] for image in images])
+        count = (grey.long() % 3) + 1
+        exist = (torch.arange(3) < count[:, None])[..., None]
+        regions = torch.stack([grey[:, None].expand(-1, 3), torch.arange(3.0).expand(len(grey), -1)], 2) * exist
+        boxes = regions[..., :1].expand(-1, -1, 4)
+        return ImageFeatures(torch.stack([grey, torch.ones_like(grey)], 1), regions, count, boxes)
+
+
+def grey(value):
+    return Image.new("RGB", (2, 2), (value,) * 3)
+
+
+def test_regions_of_all_frames_follow_each_other_with_when_they_are_seen():
+    network = Known()
+    films = FilmExtractor(network, replace(WORDS, frames=3))
+    assert (films.pooled_size, films.regions_shape, films.has_boxes) == (2, (9, 2 + COLUMNS), True)
+    first, second = films.prepare([grey(1), grey(3), grey(5)]), films.prepare([grey(2)])  # 2, 1 and 3 regions; 3
+    seen = films([first, second])
+    assert network.batches == [4], "frames of all films are seen together"
+    assert seen.region_count.tolist() == [6, 3]
+    assert seen.regions[0, :, :2].tolist() == [[1, 0], [1, 1], [3, 0], [5, 0], [5, 1], [5, 2], [0, 0], [0, 0], [0, 0]]
+    assert seen.boxes[0, :6, 0].tolist() == [1, 1, 3, 5, 5, 5]
+    thirds = [np.cos(np.arange(1, 9) * np.pi * t) for t in (1 / 6, 1 / 6, 3 / 6, 5 / 6, 5 / 6, 5 / 6)]
+    np.testing.assert_allclose(seen.regions[0, :6, 2:], thirds, atol=1e-6)
+    np.testing.assert_allclose(seen.regions[1, :3, 2:], [np.cos(np.arange(1, 9) * np.pi / 2)] * 3, atol=1e-6)
+    assert not seen.regions[0, 6:].any()
+    assert not seen.regions[1, 3:].any()
+    assert seen.pooled.tolist() == [[3, 1], [2, 1]], "the mean over time"
+
+
+def test_vectors_side_by_side_know_the_order_that_the_mean_forgets():
+    there, back = [grey(1), grey(3), grey(5)], [grey(5), grey(3), grey(1)]
+    mean, times = (FilmExtractor(Known(), replace(WORDS, frames=3, vector=vector)) for vector in (None, "times"))
+    assert times.pooled_size == 6
+    assert times([times.prepare(there)]).pooled.tolist() == [[1, 1, 3, 1, 5, 1]]
+    assert times([times.prepare(back)]).pooled.tolist() == [[5, 1, 3, 1, 1, 1]]
+    assert torch.equal(mean([mean.prepare(there)]).pooled, mean([mean.prepare(back)]).pooled)
+
+
+def test_a_linear_map_of_when_tells_eight_frames_apart():
+    assert torch.linalg.matrix_rank(torch.cat([time_features(8), torch.ones(8, 1)], 1)) == 8
+
+
+def test_a_still_image_is_a_film_of_equal_frames_that_is_prepared_once(tmp_path):
+    grey(7).save(tmp_path / "a.png")
+    network = Known()
+    films = FilmExtractor(network, replace(WORDS, frames=3))
+    for film in (grey(7), open_film(tmp_path / "a.png", 3)):
+        network.prepared = 0
+        assert torch.equal(films.prepare(film), torch.full((3, 3, 2, 2), 7.0))
+        assert network.prepared == 1
+
+
+def test_features_of_films_are_those_of_their_frames_and_the_manifest_says_how_they_were_taken(drawn, tmp_path):
+    photos, folder = drawn
+    settings = {"batch": 12, "detector": DETECTOR, "seed": 1}
+    one = replace(FILMS, vector=None)
+    extract(photos, folder, tmp_path / "films", FeatureWriter, tmp_path / "work", one, **settings)
+    store = FeatureStore(tmp_path / "films")
+    assert (store.pooled_size, store.regions_shape) == (32, (4 * 4, 16 + COLUMNS))
+    assert (store.manifest["frames"], store.manifest["rate"], store.manifest["vector"]) == (4, None, None)
+    verify(store)
+
+    class Frames(Films12):
+        def __len__(self):
+            return 48
+
+        def rows(self, split):
+            return np.arange(36) if split == "train" else np.arange(36, 48)
+
+        def file(self, image):
+            return f"{image // 4}-{image % 4}.png"
+
+        def references(self, images):
+            return np.tile(np.array([[[1, 2, 0]]], np.int32), (len(images), 1, 1))
+
+    # trained on each frame of the training films as on an image of its own, bit for bit
+    extract(Frames(), folder, tmp_path / "frames", FeatureWriter, tmp_path / "work", WORDS, **settings)
+    frames = FeatureStore(tmp_path / "frames")
+    assert "frames" not in frames.manifest
+    assert frames.manifest["weights"]["sha256"] == store.manifest["weights"]["sha256"]
+    pooled, regions, _ = frames.read(np.arange(48))
+    np.testing.assert_allclose(store.pooled(np.arange(12)), pooled.reshape(12, 4, 32).mean(1), atol=2e-3)
+    seen = store.read(np.arange(12))[1].reshape(12, 4, 4, 24)
+    np.testing.assert_allclose(seen[..., :16], regions.reshape(12, 4, 4, 16), atol=2e-3)
+    np.testing.assert_allclose(
+        seen[..., 16:], np.broadcast_to(time_features(4)[None, :, None], (12, 4, 4, 8)), atol=1e-3
+    )
+
+
+def test_vectors_of_times_are_standardised_and_when_is_not_projected(drawn, tmp_path):
+    settings = {"batch": 8, "detector": DETECTOR, "seed": 1}
+    extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", FILMS, **settings)
+    extract(*drawn, tmp_path / "projected", FeatureWriter, tmp_path / "work", FILMS, **settings, project=3)
+    whole, projected = FeatureStore(tmp_path / "whole"), FeatureStore(tmp_path / "projected")
+    assert (projected.pooled_size, projected.regions_shape) == (4 * 32, (16, 3 + COLUMNS))
+    assert projected.manifest["scale"]["file"] == "scale.safetensors"
+    vectors = projected.pooled(np.arange(9)).astype(float)
+    np.testing.assert_allclose(vectors.mean(0), 0, atol=1e-2)
+    varies = vectors.std(0) > 0  # over films; small networks have dead units
+    assert varies.mean() > 0.5
+    np.testing.assert_allclose(vectors.std(0)[varies], 1, atol=2e-2)
+    saved = load_file(tmp_path / "projected" / "projection.safetensors")
+    assert saved["components"].shape == (3, 16)
+    regions, reduced = (store.read(np.arange(12))[1].astype(float) for store in (whole, projected))
+    np.testing.assert_allclose(reduced[..., :3], (regions[..., :16] - saved["mean"]) @ saved["components"].T, atol=2e-2)
+    np.testing.assert_array_equal(reduced[..., 3:], regions[..., 16:])
+
+
+def test_films_of_different_lengths_have_as_many_frames_as_their_rate_gives(drawn, tmp_path):
+    photos, folder = drawn
+    films = tmp_path / "films"
+    films.mkdir()
+    for film in range(12):
+        (films / f"{film}.gif").write_bytes((folder / f"{film}.gif").read_bytes())
+    with Image.open(folder / "11.gif") as image:
+        image.save(films / "11.gif")  # its first frame alone
+    with Image.open(folder / "10-0.png") as one, Image.open(folder / "10-1.png") as two:
+        one.save(films / "10.gif", save_all=True, append_images=[two], duration=100)
+    settings = replace(WORDS, frames=3, rate=10.0)
+    extract(photos, films, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=5, detector=DETECTOR)
+    store = FeatureStore(tmp_path / "out")
+    assert store.region_count.tolist() == [3 * 4] * 10 + [2 * 4, 1 * 4]
+    assert (store.manifest["frames"], store.manifest["rate"]) == (3, 10.0)
+
+
+def test_an_object_detector_learns_from_the_annotations_of_frames(drawn, tmp_path):
+    asked = set()
+
+    class Asked(list):
+        def __getitem__(self, row):
+            asked.add(row)
+            return super().__getitem__(row)
+
+    known = Asked([AnnotatedImage((f"frame {i % 4}",), (((0, 0, 0.5, 1), ("a thing",)),)) for i in range(48)])
+    settings = replace(FILMS, network="object_detector")
+    detector = DETECTOR | {"epochs": 3}
+    extract(
+        *drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=8, detector=detector, objects=known
+    )
+    assert asked == set(range(36)), "of the training split, each frame"
+    assert FeatureStore(tmp_path / "out").manifest["network"] == "object_detector"
+
+
+def test_captions_of_frames_are_those_of_their_film():
+    class Numbered:
+        def references(self, images):
+            return images
+
+    assert FrameCaptions(Numbered(), 4).references(np.array([0, 3, 4, 11])).tolist() == [0, 0, 1, 2]

@@ -1,0 +1,115 @@
+import hashlib
+import pickle
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from pipeline.errors import UserError
+from pipeline.features.extractor import NetworkSettings
+from pipeline.features.network_weights import load_torchvision
+from pipeline.features.networks import TimmNetwork
+from pipeline.runtime.files import sha256
+from pipeline.runtime.torchvision_cpu import declare_operators
+
+TINY, REPOSITORY = "test_resnet", "models--timm--test_resnet.r160_in1k"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The folder in which the hub's client keeps files, empty; it asks nobody else."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_weights_of_the_hub_are_checked_against_its_digest(cache, tmp_path):
+    """The cache as the hub's client keeps it, with drawn weights in it; then one bit of them is another."""
+    declare_operators()
+    import timm
+
+    torch.manual_seed(0)
+    drawn = timm.create_model(TINY).eval()
+    save_file(drawn.state_dict(), tmp_path / "weights.safetensors")
+    digest, kept = sha256(tmp_path / "weights.safetensors"), cache / REPOSITORY
+    for folder in ("refs", "blobs", "snapshots/0123"):
+        (kept / folder).mkdir(parents=True)
+    (kept / "refs" / "main").write_text("0123")
+    blob = kept / "blobs" / digest
+    blob.write_bytes((tmp_path / "weights.safetensors").read_bytes())
+    (kept / "snapshots" / "0123" / "model.safetensors").symlink_to(blob)
+    network = TimmNetwork(NetworkSettings(TINY, 32, "hub"))
+    assert network.description["weights"] == {
+        "source": "hub", "file": "timm/test_resnet.r160_in1k/model.safetensors", "sha256": digest,
+    }  # fmt: skip
+    for key, value in network.model.state_dict().items():
+        assert torch.equal(value, drawn.state_dict()[key]), key
+    content = bytearray(blob.read_bytes())
+    content[-1] ^= 1
+    blob.write_bytes(content)
+    with pytest.raises(UserError, match=r"the SHA-256 is .* not the file's name; remove it and fetch it again") as told:
+        TimmNetwork(NetworkSettings(TINY, 32, "hub"))
+    assert str(told.value).startswith(str(blob))
+
+
+def test_the_hub_out_of_reach_is_told_in_one_line(cache):
+    with pytest.raises(UserError, match=r"^features.weights: hub has no weights for test_resnet that can be") as told:
+        TimmNetwork(NetworkSettings(TINY, 32, "hub"))
+    assert "fetch model.safetensors of timm/test_resnet.r160_in1k where there is a network" in str(told.value)
+    assert "give its path as features.weights" in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("this must not run",)
+
+
+@pytest.fixture
+def checkpoints(tmp_path, monkeypatch):
+    """PyTorch's folder of downloads, empty, and the name of a file that has these bytes."""
+    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+
+    def keep(content, prefix=None):
+        prefix = prefix or hashlib.sha256(content).hexdigest()[:8]
+        path = tmp_path / "checkpoints" / f"line-{prefix}.pth"
+        path.write_bytes(content)
+        return path, SimpleNamespace(url=f"http://127.0.0.1:9/models/{path.name}")
+
+    return keep
+
+
+def saved(thing, path):
+    torch.save(thing, path)
+    return path.read_bytes()
+
+
+def test_weights_of_torchvision_are_tensors_with_the_digest_of_their_name(checkpoints, tmp_path, capfd):
+    line, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    content = saved(other.state_dict(), tmp_path / "a")
+    path, entry = checkpoints(content)
+    told = load_torchvision(line, "hub", entry, "line")
+    assert told == {"source": "hub", "file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
+    torch.testing.assert_close(line.weight, other.weight)
+    for bad, prefix, message in (
+        (content, "00000000", "the SHA-256 begins with .* not with 00000000; remove it"),
+        (pickle.dumps(Evil(), 2), None, "not a file of tensors only"),
+        (saved({"weight": Evil()}, tmp_path / "b"), None, "not a file of tensors only"),
+        (saved(torch.nn.Linear(3, 2).state_dict(), tmp_path / "c"), None, "has the shape .2, 3., the network wants"),
+    ):
+        path, entry = checkpoints(bad, prefix)
+        with pytest.raises(UserError, match=message) as refused:
+            load_torchvision(line, "hub", entry, "line")
+        assert str(refused.value).startswith(str(path))
+        assert "\n" not in str(refused.value)
+    assert "must not run" not in capfd.readouterr().out
+
+
+def test_torchvisions_file_out_of_reach_is_named_with_its_digest_and_its_place(checkpoints, tmp_path):
+    entry = SimpleNamespace(url="http://127.0.0.1:9/models/line-12345678.pth")
+    with pytest.raises(UserError, match=r"fetch line-12345678.pth, its SHA-256 begins with 12345678, where") as told:
+        load_torchvision(torch.nn.Linear(2, 2), "hub", entry, "line")
+    assert f"put it into {tmp_path / 'checkpoints'}, or give the path of a safetensors file" in str(told.value)
+    assert list((tmp_path / "checkpoints").iterdir()) == []

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.errors import UserError
+from pipeline.models.agent_files import _refuse_odd, load_agent, save_agents
+from pipeline.models.guided import GuidedDecoder
+
+
+def test_agents_come_back_as_they_were_built(toy, tmp_path, decoder):
+    agents = toy.agents(dropout=0.3, decoder=decoder)
+    path = tmp_path / "weights.safetensors"
+    save_agents(path, {"speaker": agents.speaker, "listener": agents.listener})
+    for name, before in (("speaker", agents.speaker), ("listener", agents.listener)):
+        after = load_agent(path, name)
+        assert after.arguments == before.arguments
+        assert not after.training
+        assert all(torch.equal(t, after.state_dict()[n]) for n, t in before.state_dict().items())
+
+
+def test_a_guided_speaker_comes_back_guided_and_one_without_a_null_image_is_written_as_ever(toy, tmp_path):
+    speaker, path = toy.agents().speaker, tmp_path / "weights.safetensors"
+    assert "null_image" not in speaker.arguments
+    assert "null" not in speaker.state_dict()
+    speaker.add_null_image()
+    save_agents(path, {"speaker": GuidedDecoder(speaker, 1.5)})
+    found = load_agent(path, "speaker")
+    assert isinstance(found, GuidedDecoder)
+    assert (found.gamma, found.training) == (1.5, False)
+    assert found.inner.state_dict().keys() == speaker.state_dict().keys()
+    assert all(torch.equal(value, found.inner.state_dict()[name]) for name, value in speaker.state_dict().items())
+
+
+def test_equal_agents_give_equal_bytes(toy, tmp_path):
+    for name in ("a", "b"):
+        save_agents(tmp_path / name, {"listener": toy.agents().listener})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_what_cannot_be_read_is_one_line_with_the_file(toy, tmp_path):
+    path = tmp_path / "weights.safetensors"
+    with pytest.raises(UserError, match=r"weights\.safetensors: no such weights"):
+        load_agent(path, "speaker")
+    save_agents(path, {"listener": toy.agents().listener})
+    with pytest.raises(UserError, match="holds no speaker, only listener"):
+        load_agent(path, "speaker")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+    with pytest.raises(UserError, match="not a whole safetensors file"):
+        load_agent(path, "listener")
+    listener = toy.agents().listener
+    listener.arguments["hidden"] = 11
+    save_agents(path, {"listener": listener})
+    with pytest.raises(UserError, match="listener is of another version"):
+        load_agent(path, "listener")
+
+
+def test_any_flipped_bit_is_named(toy, tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_agents(path, {"listener": toy.agents().listener})
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    places = [0, 9, whole.index(b"sha256"), whole.index(b"sha256") + 20, *rng.integers(0, len(whole), 100)]
+    for place in places:
+        broken = bytearray(whole)
+        broken[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(broken)
+        with pytest.raises(UserError, match=r"weights\.safetensors: not a whole safetensors file"):
+            load_agent(path, "listener")
+
+
+def test_weights_that_are_no_numbers_are_not_used(toy, tmp_path):
+    listener = toy.agents().listener
+    with torch.no_grad():
+        listener.word.weight[1, 1] = float("nan")
+    save_agents(tmp_path / "weights.safetensors", {"listener": listener})
+    with pytest.raises(UserError, match=r"listener\.word\.weight is not a number, or infinite"):
+        load_agent(tmp_path / "weights.safetensors", "listener")
+
+
+def test_whole_weights_of_another_training_are_named(toy, tmp_path):
+    for seed, name in enumerate(("a", "b", "moved")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "history.jsonl").write_text(f'{{"loss": {seed}}}\n')
+        save_agents(
+            tmp_path / name / "weights.safetensors",
+            {"listener": toy.agents(seed).listener},
+            tmp_path / name / "history.jsonl",
+        )
+    shutil.copy(tmp_path / "b/weights.safetensors", tmp_path / "a/weights.safetensors")
+    with pytest.raises(
+        UserError, match=r"a/weights\.safetensors: is not of the training that .*a/history\.jsonl is of"
+    ):
+        load_agent(tmp_path / "a/weights.safetensors", "listener")
+    with pytest.raises(UserError, match="holds no speaker, only listener"):
+        load_agent(tmp_path / "b/weights.safetensors", "speaker")
+    (tmp_path / "moved/history.jsonl").unlink()  # weights alone may be handed on
+    assert load_agent(tmp_path / "moved/weights.safetensors", "listener").arguments["hidden"] == 10
+
+
+def test_sizes_that_no_network_has_are_refused_however_deep_they_lie():
+    deep = {"encoder": {"kind": "Hciae", "arguments": {"hidden": 10**9}}}
+    for given in ({"hidden": 10**9}, {"parts": [{"hidden": 10**9}]}, deep):
+        with pytest.raises(UserError, match=r"weights: hidden is 1000000000, and .* is the largest possible"):
+            _refuse_odd(given, "weights")
+    _refuse_odd({"encoder": {"arguments": {"hidden": 512, "dropout": 0.5, "image": True}}}, "weights")

@@ -1,0 +1,260 @@
+"""Captioners of transformers speak as their own code does, through the one unroll, and learn only what should."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from dataclasses import replace
+from importlib.util import find_spec
+
+import plain
+import pytest
+import torch
+from plain import unrolled
+from tiny_captioners import BEGIN, BLIP_BEGIN, END, IMAGE, KINDS, REGIONS, write_captioner
+
+from pipeline.channels.hard import Beam, Greedy, Multinomial
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.straight_through import StraightThrough
+from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
+from pipeline.errors import UserError
+from pipeline.features.hub_tower import TOWERS
+from pipeline.models.agent_files import load_agent, save_agents
+from pipeline.models.decoder import RolloutDropout
+from pipeline.models.guided import GuidedDecoder
+from pipeline.models.hub_captioner import HubDecoder
+from pipeline.models.unroll import generate, teacher_force
+from pipeline.random import BatchRandom
+from pipeline.types import Batch
+
+pytestmark = pytest.mark.skipif(
+    find_spec("transformers") is None or find_spec("peft") is None,
+    reason="captioners need the extra: pip install 'saywhich[hub]'",
+)
+STEPS = 6
+LORA = {"rank": 2, "alpha": 4, "targets": None}
+
+
+class Told:
+    """A captioner in a folder, its tokens, and a batch of what its tower sees."""
+
+    def __init__(self, kind, folder):
+        self.kind, self.folder = kind, str(folder)
+        self.whole = write_captioner(kind, folder)
+        self.tokens = TokenizerVocabulary.fetch(self.folder, folder / "tokens", [], 1000)
+        self.pixels = torch.randn(4, 3, IMAGE, IMAGE, generator=rng())
+        with torch.no_grad():
+            seen = self.whole.get_submodule(TOWERS[self.whole.config.model_type])(pixel_values=self.pixels)
+        regions = seen.last_hidden_state
+        assert regions.shape[1] == REGIONS
+        captions = torch.tensor([[1, 4, 5, 0, 0, 0], [2, 3, 4, 5, 6, 7], [1, 0, 0, 0, 0, 0], [15, 14, 13, 12, 0, 0]])
+        mask = torch.ones(4, REGIONS, dtype=torch.bool)
+        self.batch = Batch(torch.arange(4), regions.mean(1), regions, mask, captions)
+        self.begin = BLIP_BEGIN if kind == "blip" else BEGIN
+        self.numbers = torch.tensor([END, *self.tokens.numbers, self.begin])  # their ids of ours
+
+    def speaker(self, dropout=0.0, lora=None):
+        torch.manual_seed(1)
+        return HubDecoder.pretrained(self.folder, self.tokens.numbers, STEPS, dropout, lora).eval()
+
+
+def rng():
+    return torch.Generator().manual_seed(3)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def told(request, tmp_path_factory):
+    return Told(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture
+def lora(told):
+    """A speaker with LoRA whose product is no longer 0."""
+    speaker = told.speaker(lora=LORA)
+    with torch.no_grad():
+        for name, parameter in speaker.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(generator=rng())
+    return speaker
+
+
+def hidden_of(speaker, batch):
+    hidden, places = speaker.teacher_force(
+        batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None))
+    )
+    return hidden, places
+
+
+def test_logits_of_reading_are_those_of_the_models_own_forward(told):
+    speaker, tokens = told.speaker(), told.batch.captions
+    before = torch.cat([torch.full((4, 1), speaker.vocabulary + 1), tokens[:, :-1]], 1)
+    heard = told.numbers[before]
+    named = "decoder_input_ids" if told.kind in ("vision-encoder-decoder", "gpt2") else "input_ids"
+    with torch.no_grad():
+        wanted = told.whole(pixel_values=told.pixels, **{named: heard}).logits[:, -STEPS:]
+        hidden, places = hidden_of(speaker, told.batch)
+        found = speaker.logits(hidden)
+    torch.testing.assert_close(found, wanted[..., told.numbers[:-1]].flatten(0, 1)[places], atol=1e-5, rtol=1e-4)
+    assert len(places) == 4 + 6 + 2 + 5
+    assert found.std(0).mean() > 0.01  # it depends on images and words
+
+
+def test_word_by_word_it_thinks_as_in_one_piece(told):
+    speaker, batch = told.speaker(), told.batch
+    hidden, places = hidden_of(speaker, batch)
+    state, steps = (
+        speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 1),
+        [],
+    )
+    before = torch.cat([torch.full((4, 1), speaker.vocabulary + 1), batch.captions[:, :-1]], 1)
+    for words in before.unbind(1):
+        again, _ = speaker.step(speaker.word(words), state)  # a state stays as it is
+        found, state = speaker.step(speaker.word(words), state)
+        assert torch.equal(again, found)
+        steps.append(found)
+    torch.testing.assert_close(torch.stack(steps, 1).flatten(0, 1)[places], hidden, atol=1e-5, rtol=1e-4)
+
+
+def test_greedy_captions_are_those_of_generate(told):
+    never = sorted(set(range(BLIP_BEGIN + 1)) - set(told.numbers[:-1].tolist()))
+    options = {"do_sample": False, "max_new_tokens": STEPS, "suppress_tokens": never}
+    said = told.whole.generate(pixel_values=told.pixels, **options)[:, 1:]
+    tokens = generate(told.speaker(), told.batch, Greedy(), rng()).tokens
+    for ours, theirs in zip(tokens.tolist(), said.tolist(), strict=True):
+        ours = ours[: ours.index(0)] if 0 in ours else ours
+        theirs = theirs[: theirs.index(END)] if END in theirs else theirs
+        assert told.numbers[ours].tolist() == theirs
+    assert len({tuple(row) for row in tokens.tolist()}) > 1
+
+
+def channels():
+    return {
+        "st": StraightThrough(3),
+        "psst": PartialSampling(StraightThrough(3), 0.5, "token"),
+        "all whole": PartialSampling(StraightThrough(2), 1.0),
+        "multinomial": Multinomial(3),
+    }
+
+
+@pytest.mark.parametrize("name", channels())
+def test_the_unroll_is_the_plain_one_with_every_gradient(told, name):
+    speaker, batch = told.speaker(dropout=0.2).double().train(), told.batch
+    batch = replace(batch, regions=batch.regions.double())
+    with torch.no_grad():
+        speaker.logit.bias[0] += 2  # some captions end early
+    twin = deepcopy(speaker)
+    message = generate(speaker, batch, channels()[name], rng())
+    tokens, log_probs, _, said = unrolled(twin, batch, channels()[name], rng())
+    assert torch.equal(message.tokens, tokens)
+    assert 0 < (tokens == 0).sum() < tokens.numel()
+    found, wanted = (
+        (message.log_probs, log_probs) if name == "multinomial" else (message.distributions(speaker.vocabulary), said)
+    )
+    torch.testing.assert_close(found, wanted)
+    weight = torch.randn(wanted.shape, dtype=wanted.dtype, generator=rng())
+    (found * weight).sum().backward()
+    (wanted * weight).sum().backward()
+    reached = 0
+    for (path, ours), theirs in zip(speaker.named_parameters(), twin.parameters(), strict=True):
+        if theirs.grad is not None and theirs.grad.abs().max() > 1e-12:
+            reached += 1
+            torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-10, rtol=1e-7, msg=lambda text, n=path: n + text)
+    assert reached > 30
+    assert speaker.word.weight.grad.abs().max() > 0
+    assert speaker.logit.weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("channel", [Beam(3), Beam(4, samples=2)])
+def test_beams_are_those_of_the_plain_unroll(told, channel):
+    speaker = told.speaker()
+    ours, theirs = (way(speaker, told.batch, channel, rng()) for way in (generate, plain.speak))
+    assert torch.equal(ours.tokens, theirs.tokens)
+
+
+def test_reading_is_the_plain_one(told):
+    speaker = told.speaker()
+    found, wanted = teacher_force(speaker, told.batch), plain.read(speaker, told.batch)
+    torch.testing.assert_close(found.log_probs, wanted.log_probs, atol=1e-5, rtol=1e-4)
+
+
+def test_with_lora_only_its_weights_learn(told, lora):
+    before = told.speaker()
+    lora.train().requires_grad_(True)  # as when it is the speaker's turn
+    message = generate(lora, told.batch, StraightThrough(2), rng())
+    (message.distributions(lora.vocabulary) * torch.randn(lora.vocabulary + 1, generator=rng())).sum().backward()
+    learning = {name for name, p in lora.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
+    assert len(learning) > 10
+    assert all("lora_" in name for name in learning)
+    assert {name for name, p in lora.named_parameters() if p.requires_grad} >= learning
+    lora.requires_grad_(False)
+    assert not any(p.requires_grad for p in lora.parameters())
+    fresh = told.speaker(lora=LORA)  # its product is 0 at first
+    torch.testing.assert_close(hidden_of(fresh, told.batch)[0], hidden_of(before, told.batch)[0])
+    assert (hidden_of(lora.eval(), told.batch)[0] - hidden_of(before, told.batch)[0]).abs().max() > 1e-3
+
+
+def test_targets_of_lora_may_be_named_and_unknown_ones_are_one_line(told):
+    name = {"gpt2": "c_attn"}.get(told.kind, "query")
+    speaker = told.speaker(lora={**LORA, "targets": (name,)})
+    layers = {path.rpartition(".lora_A")[0] for path, _ in speaker.named_parameters() if ".lora_A" in path}
+    assert layers
+    assert all(path.endswith(name) for path in layers)
+    with pytest.raises(UserError, match=r"pretrain.speaker.lora.targets: .*nowhere") as caught:
+        told.speaker(lora={**LORA, "targets": ("nowhere",)})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [None, LORA], ids=["full", "lora"])
+def test_saved_and_loaded_it_says_the_same(told, lora, given, tmp_path):
+    speaker = told.speaker() if given is None else lora
+    speaker.add_null_image()
+    with torch.no_grad():
+        speaker.null.normal_(generator=rng())
+    save_agents(tmp_path / "weights.safetensors", {"speaker": speaker})
+    loaded = load_agent(tmp_path / "weights.safetensors", "speaker")
+    save_agents(tmp_path / "guided.safetensors", {"speaker": GuidedDecoder(speaker, 2.0)})
+    guided = load_agent(tmp_path / "guided.safetensors", "speaker")
+    ours, theirs = (generate(agent, told.batch, Beam(2), rng()) for agent in (GuidedDecoder(speaker, 2.0), guided))
+    assert torch.equal(ours.tokens, theirs.tokens)
+    assert str(told.folder) not in json.dumps(loaded.arguments)
+    assert [p.requires_grad for p in loaded.parameters()] == [p.requires_grad for p in speaker.parameters()]
+    ours, theirs = (generate(agent, told.batch, Multinomial(2), rng()) for agent in (speaker, loaded))
+    assert torch.equal(ours.tokens, theirs.tokens)
+    assert torch.equal(ours.log_probs, theirs.log_probs)
+
+
+def test_of_no_image_it_sees_one_learned_vector(told, lora):
+    speaker, batch = lora, told.batch
+    speaker.add_null_image()
+    speaker.requires_grad_(True)
+    nothing = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+    hidden, _ = hidden_of(speaker, nothing)
+    other, _ = hidden_of(speaker, replace(nothing, regions=batch.regions + 1))
+    assert torch.equal(hidden, other)
+    assert (hidden - hidden_of(speaker, batch)[0]).abs().max() > 1e-3
+    (hidden * torch.randn(hidden.shape, generator=rng())).sum().backward()
+    assert speaker.null.grad.abs().max() > 0
+
+
+def test_dropout_is_ours_alone(told):
+    speaker = told.speaker(dropout=0.5).train()
+    torch.manual_seed(0)
+    first, _ = hidden_of(speaker, told.batch)
+    torch.manual_seed(1)
+    assert torch.equal(hidden_of(speaker, told.batch)[0], first)
+    assert 'dropout_prob": 0.1' not in json.dumps(speaker.arguments)
+
+
+def test_words_of_another_tokenizer_are_one_line(told):
+    for numbers in ((5, END), (5, 10**6)):
+        with pytest.raises(UserError, match=r"not of its tokens; set prepare.tokenizer"):
+            HubDecoder.pretrained(told.folder, numbers, STEPS, 0.0, None)
+
+
+def test_what_is_nowhere_is_one_line_that_says_where_to_put_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match=r"nobody/nothing.*hf download nobody/nothing --local-dir FOLDER") as caught:
+        HubDecoder.pretrained("nobody/nothing", (5,), STEPS, 0.0, None)
+    assert "\n" not in str(caught.value)

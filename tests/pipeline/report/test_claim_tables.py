@@ -1,0 +1,49 @@
+"""The file of claims, and its table beside what was recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.analysis.method_claims import ClaimResult, MethodClaim
+from pipeline.errors import UserError
+from pipeline.report.claim_tables import claims_table, compare_claims, read_claims
+from pipeline.report.number_files import markdown
+from pipeline.report.recording import tables_in
+
+CLAIM = MethodClaim(says="a beats b", data="toy", more="a", than="b", judge="own")
+OTHER = MethodClaim(says="a beats c", data="toy", more="a", than="c", judge="judge", at="chosen λ", score="R@10")
+
+
+def table(value):
+    found = [
+        ClaimResult(CLAIM, "CIDEr 0.800", value, (value - 1, value + 1), {1: value - 0.5, 2: value + 0.5}, "≥"),
+        ClaimResult(OTHER, "chosen λ", reason="c was not measured"),
+    ]
+    return claims_table(found, "R@1 near")
+
+
+def test_the_projects_own_claims_can_be_read():
+    claims = read_claims(Path(__file__).parents[3])
+    assert all(any(claim.applies_to(data) for claim in claims) for data in ("scenes", "flickr8k", "flickr8k_wtf"))
+    assert len({(claim.says, claim.data, claim.judge) for claim in claims}) == len(claims)
+
+
+def test_a_claim_with_an_unknown_key_is_told(tmp_path):
+    (tmp_path / "results").mkdir()
+    assert read_claims(tmp_path) == []
+    (tmp_path / "results" / "claims.toml").write_text('[[claim]]\nsays = "so"\nless = "a"\n')
+    with pytest.raises(UserError, match=r"claims\.toml: claim 0"):
+        read_claims(tmp_path)
+
+
+def test_what_was_recorded_stands_beside_what_is_here():
+    recorded = dict(tables_in(markdown([table(3.0)])))["Claims"]
+    assert recorded.rows[0][1:] == [
+        "R@1 near own", "CIDEr 0.800", "2 × 1", "≥+3.0 [+2.0, +4.0]", "+2.5, +3.5", "holds",
+    ]  # fmt: skip
+    assert recorded.rows[1][4:] == ["–", "–", "open: c was not measured"]
+    beside = compare_claims(table(-2.0), recorded)
+    assert beside.rows[0][3:] == ["≥+3.0 [+2.0, +4.0]", "≥−2.0 [−3.0, −1.0]", "holds", "open"]
+    assert compare_claims(table(-2.0), None).rows[0][3:6] == ["–", "≥−2.0 [−3.0, −1.0]", "–"]

@@ -1,0 +1,102 @@
+"""The observatory's tables and figures, from a file whose numbers are round."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.report.gradient_tables import (
+    claim_panels,
+    observatory_csv,
+    observatory_tables,
+    plane_panels,
+    read_observatory,
+)
+from pipeline.report.method_names import estimator_colour, method_colours
+from pipeline.report.number_files import markdown
+
+
+def test_a_row_an_estimator_with_its_accuracy_and_what_precision_costs(observed):
+    table = observatory_tables(read_observatory(observed))[0]
+    assert table.caption.endswith("K = 4 captions per image")
+    assert [column.label for column in table.columns] == [
+        "Estimator", "ρ", "τ", "bias", "cosine", "length", "variance", "ms", "K=1", "K=4", "K=16",
+    ]  # fmt: skip
+    centred, gumbel, psst = table.rows[:3]
+    # 1.5 × 2 = 3, in 10 ms; 1.5 × .5 in 40 ms
+    assert centred == [
+        "REINFORCE, greedy, centred ~", "–", "–", "0.15 [0.10, 0.20]", "0.90 [0.90, 0.90]", "0.80", "3.00", "10.0",
+        "–", "30", "30",
+    ]  # fmt: skip
+    assert gumbel[:3] == ["ST-Gumbel ~", "–", "0.5"]
+    assert psst == [
+        "PSST-Multinomial", "0", "–", "0.75 [0.50, 1.00]", "0.90 [0.90, 0.90]", "0.80", "1.50", "40.0",
+        "60", "60", "60",
+    ]  # fmt: skip
+    assert "0.05 at most" in table.notes[1]
+
+
+def test_what_rho_does_beside_what_was_claimed(observed):
+    table = observatory_tables(read_observatory(observed))[1]
+    assert table.groups == [("", 1), ("bias", 2), ("variance", 2)]
+    assert table.rows == [
+        ["claimed", "0.50", "0.00", "0.50", "0.00"],
+        ["PSST-Multinomial", "1.20", "2.00", "0.50", "0.10"],
+        ["PSST-Multinomial (hinge among images)", "1.20", "2.00", "1.00", "1.00"],
+    ]
+
+
+def test_noise_against_bias_for_one_sample_and_for_many(observed):
+    one, many = plane_panels(read_observatory(observed))
+    assert (one.title, many.title) == ("1 caption per image", "16 captions per image")
+    spots = {series.label: series.spots for series in one.series}
+    assert not spots["REINFORCE, greedy, centred"]
+    assert [spot.x for spot in spots["PSST-Multinomial"]] == pytest.approx([0.75, 0.9, 1.5])
+    assert spots["PSST-Multinomial"][0].y == pytest.approx(6**0.5)
+    assert spots["ST-Gumbel"][0].label == "ST-Gumbel, τ 0.5, K 1, bias 0.750, noise 2.449, cosine 0.900"
+    assert {series.label: series.spots for series in many.series}["PSST-Multinomial"][0].y == pytest.approx(
+        (6 / 16) ** 0.5
+    )
+
+
+def test_an_estimator_has_the_colour_of_its_method_in_all_figures(observed):
+    wanted = method_colours(["reinforce", "st_gumbel", "psst_multinomial"])
+    for panel in (*plane_panels(read_observatory(observed)), *claim_panels(read_observatory(observed))):
+        found = {series.label: series.style.colour for series in panel.series}
+        assert found["PSST-Multinomial"] == wanted["psst_multinomial"]
+        assert found.get("ST-Gumbel", wanted["st_gumbel"]) == wanted["st_gumbel"]
+        assert found.get("REINFORCE, greedy, centred", wanted["reinforce"]) == wanted["reinforce"]
+        assert panel.shows == ((0, 1), (0, 1)), "no error, and one as large as the true gradient"
+    assert (estimator_colour("PSST-Gumbel-Rao"), estimator_colour("Gumbel-Rao, k = 10")) == (10, 6)
+
+
+def test_the_claim_is_a_line_among_the_others(observed):
+    bias, variance = claim_panels(read_observatory(observed))
+    claim, psst = bias.series
+    assert [(spot.x, spot.y) for spot in claim.spots] == [(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)]
+    assert [spot.y for spot in psst.spots] == pytest.approx([1.0, 1.2, 2.0])
+    assert [spot.y for spot in variance.series[1].spots] == pytest.approx([1.0, 0.5, 0.1])
+
+
+def test_every_number_of_every_world_is_in_the_csv(observed):
+    found = list(csv.DictReader(io.StringIO(observatory_csv(read_observatory(observed)))))
+    assert len(found) == 2 * (2 + 3 * 7)
+    assert found[1] == {
+        "score": "hinge", "estimator": "REINFORCE, greedy, centred", "rho": "", "temperature": "", "samples": "4",
+        "exact": "False", "world": "2", "bias": "0.2", "bias_error": "0.05", "cosine": "0.9", "length": "0.8",
+        "variance": "4.0", "seconds": "0.01",
+    }  # fmt: skip
+
+
+def test_markdown_needs_no_rule(observed):
+    text = markdown(observatory_tables(read_observatory(observed)))
+    assert text.startswith("**Gradient estimators before the exact gradient")
+
+
+def test_a_broken_file_is_one_line(tmp_path):
+    (tmp_path / "observatory.json").write_text("{")
+    with pytest.raises(UserError, match="not JSON"):
+        read_observatory(tmp_path / "observatory.json")

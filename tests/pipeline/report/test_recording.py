@@ -1,0 +1,129 @@
+"""A result file of what a run left: its tables as they are printed, its pictures, and where and what it was."""
+
+import subprocess
+
+import pytest
+from printed import table
+
+from pipeline.config.overlays import profile_text
+from pipeline.errors import UserError
+from pipeline.report import documents
+from pipeline.report.number_files import markdown
+from pipeline.report.recording import OTHERS, tables_in, write_record
+from pipeline.report.result_file import PrintedTable, read_result
+from pipeline.report.tables import Table, TableColumn
+from pipeline.runtime.files import sha256
+from pipeline.workflow import record_results as command
+
+TABLE = Table(
+    "results",
+    "Results, 5 images",
+    [TableColumn("Method", text=True), TableColumn("R@10", "own"), TableColumn("CIDEr")],
+    [["a|b", "7.5±0.1", "–"], ["luo", "10.0", "0.830"]],
+    ["A note.", "Protocol: of | some | kind"],
+)
+PRINTED = PrintedTable(
+    columns=["Method", "own R@10", "CIDEr"], rows=[["a|b", "7.5±0.1", "–"], ["Luo et al.", "10.0", "0.830"]]
+)
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report = tmp_path / "data" / "report"
+    for folder in (report, tmp_path / "profiles", tmp_path / "docs", tmp_path / "results"):
+        folder.mkdir(parents=True)
+    (report / "tables.md").write_text(markdown([TABLE], "λ is chosen."), encoding="utf-8")
+    (report / "curve.csv").write_text("method,seed\nluo,2\nmle,\nluo,1\nluo,2\n")
+    (report / "curve.png").write_bytes(b"a curve")
+    (tmp_path / "profiles" / "base.yaml").write_text("seed: 2\n")
+    (tmp_path / "profiles" / "small.yaml").write_text("seed: 1\n")
+    (tmp_path / "params.yaml").write_text("seed: 1\n")
+    (tmp_path / "README.md").write_text("<!-- results: small | figure: curve -->\n![A curve](…)\n<!-- end -->\n")
+    for git in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a run"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *git], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def test_the_tables_are_those_that_the_report_prints():
+    assert dict(tables_in(markdown([TABLE, TABLE]))) == {"Results, 5 images": PRINTED}
+
+
+def test_a_profiles_tables_figures_seeds_commit_and_command(root, capsys):
+    (root / "data" / "sweep").mkdir(parents=True)
+    (root / "data" / "sweep" / "cells.json").write_text('[{"method": "luo"}]')  # the control was run on its own
+    assert command.main(["small"]) == 0
+    assert capsys.readouterr().out == "results/small.json\n"
+    found = read_result(root, "small")
+    assert found.tables == {"Results, 5 images": PRINTED}
+    assert found.seeds == [1, 2]
+    assert found.command == "make repro PROFILE=small"
+    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True).stdout
+    assert found.commit == head.strip()
+    assert "cores, " in found.machine
+    assert "PyTorch 2." in found.machine
+    assert found.figures["curve"].file == "docs/small_curve.png"
+    assert found.figures["curve"].sha256 == sha256(root / "data" / "report" / "curve.png")
+    assert documents.update_documents([]) == 0
+    assert (root / "README.md").read_text().splitlines()[1] == "![A curve](docs/small_curve.png)"
+
+
+def test_a_grid_without_single_runs_is_of_make_results_and_changed_code_is_told(root):
+    (root / "profiles" / "small.yaml").write_text("seed: 2\n")
+    (root / "params.yaml").write_text("seed: 2\n")
+    (root / "data" / "sweep").mkdir(parents=True)
+    (root / "data" / "sweep" / "cells.json").write_text('[{"method": "luo"}, {"method": "mle"}]')
+    assert command.main(["small"]) == 0
+    assert read_result(root, "small").command == "make results PROFILE=small"
+    assert command.main(["small@xeon"]) == 0
+    assert read_result(root, "small@xeon").command == "make results PROFILE=small"
+    assert read_result(root, "small").commit.endswith("-dirty")
+    for row in ("luo", "mle"):
+        (root / "data" / "evaluation" / row).mkdir(parents=True)
+        (root / "data" / "evaluation" / row / "metrics.json").write_text("{}")
+    assert command.main(["small"]) == 0
+    assert read_result(root, "small").command == "make repro PROFILE=small", "which trains the grid, too"
+
+
+def test_a_figure_keeps_its_place_when_it_is_recorded_again(root):
+    assert command.main(["small"]) == 0
+    path = root / "results" / "small.json"
+    path.write_text(path.read_text().replace("small_curve.png", "recall.png"))
+    (root / "data" / "report" / "curve.png").write_bytes(b"a new curve")
+    assert command.main(["small"]) == 0
+    assert (root / "docs" / "recall.png").read_bytes() == b"a new curve"
+
+
+def test_benchmarks_hand_over_the_tables_that_they_print(root, capsys):
+    (root / "data" / "benchmarks").mkdir()
+    row = table("Speed", "by", "images/s", "ratio", first=2)
+    row("ours", f"{1234.5:,.0f}", "2.0")
+    row("a longer peer", 617, "–")
+    printed = f"benchmarks/speed.py\none core\n{capsys.readouterr().out}\nsame answers\n"
+    (root / "data" / "benchmarks" / "benchmarks.md").write_text(printed, encoding="utf-8")
+    assert command.main(["benchmarks@slow"]) == 0
+    found = read_result(root, "benchmarks@slow")
+    rows = [["ours", "1,234", "2.0"], ["a longer peer", "617", "–"]]
+    assert found.tables == {"Speed": PrintedTable(columns=["by", "images/s", "ratio"], rows=rows)}
+    assert (found.command, found.seeds) == ("make bench", [])
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("large", f"large: no profile in profiles/, nor one of {', '.join(OTHERS)}"),
+        ("benchmarks", "data/benchmarks has no tables; make bench makes them"),
+        ("small", "params.yaml is not the profile small, so data/report is of another run"),
+    ],
+)
+def test_what_was_not_run_is_not_recorded(root, capsys, name, told):
+    (root / "params.yaml").write_text("seed: 3\n")
+    assert command.main([name]) == 2
+    assert capsys.readouterr().err == told + "\n"
+    assert not (root / "results" / f"{name}.json").exists()
+
+
+def test_a_picture_that_was_not_drawn_is_missed(root):
+    (root / "data" / "report" / "curve.png").unlink()
+    with pytest.raises(UserError, match=r"curve\.png is missing, which a document shows as docs/small_curve\.png"):
+        write_record(root, "small", ["curve"], profile_text)

@@ -1,0 +1,455 @@
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+
+from pipeline.analysis.selection import ReportSettings
+from pipeline.errors import UserError
+from pipeline.report.report_page import write_report
+
+VOID = {"meta", "link", "img", "br", "hr", "input"}
+SETTINGS = ReportSettings(images=3)
+
+
+class Reader(HTMLParser):
+    """Collects elements and text; fails where a tag is closed that is not open."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"</{tag}> at {self.getpos()}"
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+FULL = ReportSettings(images=4, frozen=("mle", "luo"))
+
+
+def write(world, out, settings=SETTINGS, crossed=None, observatory=None):
+    write_report(
+        world.sweep,
+        world.evaluations,
+        world.prepared,
+        world.images,
+        out,
+        settings,
+        crossed=crossed,
+        observatory=observatory,
+    )
+    return (out / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def html(plain_report):
+    return (plain_report / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def full(full_report):
+    return (full_report / "report.html").read_text(encoding="utf-8")
+
+
+def section(html, name):
+    return re.search(rf'<section id="{name}".*?</section>', html, re.S).group()
+
+
+FILES = [
+    "along.png",
+    "comparison.csv",
+    "curve.csv",
+    "curve.png",
+    "gallery.png",
+    "pair.png",
+    "report.html",
+    "rho.csv",
+    "table.md",
+    "tables.md",
+]
+
+
+def test_all_files_are_written_and_equal_inputs_give_equal_bytes(full_world, full_report, tmp_path):
+    write(full_world, tmp_path, FULL, full_world.crossed)
+    names = sorted(path.name for path in full_report.iterdir())
+    assert names == sorted([*FILES, "rho.png"])
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (full_report / name).read_bytes(), name
+
+
+def test_without_scores_of_captions_and_the_adapted_listener_there_is_a_page(plain_report, html):
+    assert sorted(path.name for path in plain_report.iterdir()) == FILES
+    assert "No intervals for MLE" in html
+    assert 'id="rho"' not in html
+    assert 'id="crossed-caption"' not in html
+
+
+def test_the_observatory_is_shown_where_it_was_made(world, tmp_path, observed, html):
+    assert 'id="observatory"' not in html
+    assert "#observatory" not in html
+    html = write(world, tmp_path / "with", observatory=observed)
+    shown = section(html, "observatory")
+    Reader(html)
+    assert shown.count("<svg viewBox") == 4
+    assert 'id="claim-caption"' in shown
+    assert "PSST-Multinomial, ρ 0.5, bias × 1.20" in shown
+    assert "observatory.json" in section(html, "settings")
+    assert "Gradient estimators before the exact gradient" in (tmp_path / "with" / "tables.md").read_text()
+
+
+def test_speakers_are_not_crossed_with_listeners_where_the_file_is_not_there(full_world, tmp_path):
+    html = write(full_world, tmp_path / "report", FULL, tmp_path / "crossed.json")
+    assert 'id="crossed-caption"' not in html
+    assert "crossed.json" not in html
+
+
+def test_without_image_files_the_page_has_everything_but_the_pictures(full_world, tmp_path):
+    settings = ReportSettings(images=3)
+    write_report(full_world.sweep, full_world.evaluations, full_world.prepared, None, tmp_path, settings)
+    html = (tmp_path / "report.html").read_text()
+    assert "there are no image files (prepare.images is null)" in section(html, "gallery")
+    assert "<img" not in html
+    assert "PSST-Multinomial" in section(html, "results")
+    assert (tmp_path / "gallery.png").stat().st_size > 0
+    assert not (tmp_path / "along.png").exists()
+
+
+def test_what_failed_is_said_first(world, tmp_path):
+    cells = json.loads((world.sweep / "cells.json").read_text())
+    for cell in cells:
+        cell["test"]["diversity"]["distinct_captions"] = 0.01
+    (world.sweep / "cells.json").write_text(json.dumps(cells))
+    html = write(world, tmp_path / "report")
+    assert "Nearly all captions of" in html[: html.index("<nav")]
+    assert (tmp_path / "report" / "table.md").read_text().startswith("- **WARNING:** Nearly all captions of")
+
+
+def test_settings_are_shown_as_they_were(full):
+    found = dict(re.findall(r"<dt>report\.(\w+)</dt><dd>(.*?)</dd>", full))
+    assert (found["frozen"], found["images"], found["at_cider"]) == ("mle, luo", "4", "chosen from the curves")
+
+
+def test_the_place_of_the_files_is_not_in_the_page(plain_report, html):
+    assert str(plain_report.parent) not in html
+
+
+@pytest.mark.parametrize("which", ["html", "full"])
+def test_tags_are_balanced_and_ids_unique(which, request):
+    page = Reader(request.getfixturevalue(which))
+    assert page.open == []
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in page.elements:
+        for reference in ("aria-labelledby", "aria-describedby"):
+            for name in (attributes.get(reference) or "").split():
+                assert name in ids
+    for link in page.all("a"):
+        assert link["href"][1:] in ids
+
+
+def test_nothing_is_fetched(full):
+    page = Reader(full)
+    for tag, attributes in page.elements:
+        for name in ("src", "href", "srcset", "data", "poster", "action", "xlink:href"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("data:", "#")), (tag, name, value)
+    assert not re.search(r"@import|url\(|fetch\(|https?://", full)
+    images = page.all("img")
+    assert len(images) == 4 + 1 + 1  # the gallery, one along λ, and one on the first screen
+    assert all(image["src"].startswith("data:image/jpeg;base64,") for image in images)
+
+
+def test_the_page_forbids_scripts_and_styles_other_than_its_own(full):
+    page = Reader(full)
+    (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    for tag in ("script", "style"):
+        (inline,) = re.findall(rf"<{tag}>(.*?)</{tag}>", full, re.S)
+        digest = base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()
+        assert rules[f"{tag}-src"] == f"'sha256-{digest}'"
+    # which would also stop these
+    assert not any(name.startswith("on") or name == "style" for _, found in page.elements for name in found)
+
+
+def thumbnails(html):
+    return json.loads(re.search(r'id="thumbnails">(.*?)</script>', html, re.S).group(1))
+
+
+def test_every_found_image_is_embedded_once(full):
+    rows = {attributes["data-row"] for _, attributes in Reader(full).elements if "data-row" in attributes}
+    made = thumbnails(full)
+    assert set(made) == rows
+    assert all(full.count(found["src"]) == 1 for found in made.values())
+
+
+def test_data_cannot_leave_the_script_that_holds_it(full_world, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = full_world.prepared / "captions.parquet"
+    texts = pq.read_table(path).to_pylist()
+    evil = "</script><script>alert(1)</script><!--<script>"
+    pq.write_table(pa.Table.from_pylist([{**row, "text": evil} for row in texts]), path)
+    html = write(full_world, tmp_path / "report", FULL)
+    assert len(Reader(html).all("script")) == 2
+    assert evil not in html
+    assert {found["text"] for found in thumbnails(html).values()} == {evil}
+
+
+def test_text_from_data_is_escaped(world, cells, control, tmp_path):
+    evil = "<script>alert(1)</script>"
+    for entry in cells:
+        entry["signature"] = f"decode {evil}"
+        entry["not_computed"] = {"SPICE": f"because {evil}"}
+        entry["method"] = entry["method"].replace("luo", f"luo{evil}")
+    world.write(cells, [])
+    html = write(world, tmp_path / "report")
+    page = Reader(html)
+    assert len(page.all("script")) == 2  # the page's own and the thumbnails
+    assert "<b>4" not in html
+    assert not page.all("i")
+    assert "alert(1)" in "".join(page.texts)
+    assert "&lt;b&gt;" in html  # the captions
+    assert "scenes &lt;toy&gt;" in html  # the data set's name
+    assert evil not in html
+
+
+def charts(page):
+    return [attributes for attributes in page.all("svg") if attributes.get("aria-roledescription") == "chart"]
+
+
+def test_the_page_holds_the_curves_the_tables_and_the_gallery(html):
+    page = Reader(html)
+    text = " ".join("".join(page.texts).split())
+    assert len(charts(page)) == 2 + 12 + 1  # the large one for two screens, four metrics by three judges, drift
+    points = [attributes for attributes in page.all("g") if attributes.get("class") == "point"]
+    assert len(points) == 9 * 15
+    label = "PSST-Multinomial, λ 0.005, ρ 0.25, seeds 1 2, CIDEr 0.945±0.007, R@10 86.5±0.7, chosen on validation"
+    assert sum(point["aria-label"] == label for point in points) == 1
+    assert "0.912, 95% of that of MLE" in text
+    assert "SPICE was not computed: its parser's files are missing" in text
+    assert "human captions" in text
+    assert "report.min_cider_share" in text
+    assert "sweep/cells.json" in text
+    assert "evaluation/mle/metrics.json" not in text  # names are short: the last two parts of the path
+    assert "mle/metrics.json" in text
+
+
+def test_the_page_of_today_holds_every_section(full):
+    page = Reader(full)
+    sections = [attributes["id"] for attributes in page.all("section")]
+    assert sections == [
+        "first",
+        "gallery",
+        "curve",
+        "results",
+        "equal",
+        "rho",
+        "judges",
+        "captions",
+        "along",
+        "runs",
+        "settings",
+    ]
+    assert [link["href"][1:] for link in page.all("a") if link["href"] != "#main"][: len(sections)] == sections
+    assert len(charts(page)) == 2 + 4 * 4 + 1 + 2  # the large one twice, four metrics by four judges, drift, ρ by two
+    ids = {attributes.get("id") for attributes in page.all("caption")}
+    names = {
+        "results",
+        "reverse",
+        "drift",
+        "human",
+        "crossed",
+        "galleries",
+        "faithfulness",
+        "diversity",
+        "runs",
+        "reader",
+    }
+    assert {f"{name}-caption" for name in (*names, "rho-psst_multinomial")} <= ids
+    assert sum(name.startswith("equal-cider") for name in ids if name) == 2
+    assert "crossed/crossed.json" in section(full, "settings")
+
+
+def test_without_a_script_the_default_metric_and_all_pictures_are_seen(full):
+    page = Reader(full)
+    figures = [attributes for attributes in page.all("div") if "data-metric" in attributes]
+    assert [(figure["data-metric"], "hidden" in figure) for figure in figures] == [
+        ("CIDEr", False), ("BLEU-4", True), ("METEOR", True), ("ROUGE-L", True)
+    ]  # fmt: skip
+    articles = page.all("article")
+    assert len(articles) == 4
+    assert not any("hidden" in article for article in articles)
+
+
+def test_a_stronger_colour_is_found_more_often(full):
+    cells = re.findall(r'<td class="heat-(\d)">([\d.]+)', section(full, "judges"))
+    assert len(cells) == 3 * 6 - 1
+    by_value = sorted((float(value), int(shade)) for shade, value in cells)
+    assert by_value[0] == (51.0, 0)  # the mean of 50 and 52
+    assert by_value[-1] == (66.0, 8)
+    assert [shade for _, shade in by_value] == sorted(shade for _, shade in by_value)
+
+
+def test_one_table_is_seen_at_once_and_the_others_are_folded(full):
+    seen = re.sub(r"<details>.*?</details>", "", full, flags=re.S)
+    names = [caption["id"] for caption in Reader(seen).all("caption") if "-caption" in caption["id"]]
+    assert [name for name in names if not name.startswith(("picture-", "example-", "along-"))] == [
+        "headline-table-caption",
+        "digests-caption",
+    ]
+
+
+def test_a_note_stands_once_in_the_comparison_and_the_protocol_once_on_the_page(full):
+    assert section(full, "equal").count("Read from each method") == 1
+    assert "Protocol: " not in full
+    assert section(full, "settings").count("<dt>protocol</dt>") == 1
+
+
+def test_the_first_screen_is_a_sentence_a_picture_and_a_chart_whose_lines_are_labelled(full):
+    finding = re.search(r'<p class="finding">(.*?)</p>', full).group(1)
+    assert full.index(finding) < full.index("<nav")
+    assert re.match(r"From captions by [-\w. ]+ the independent judge has the right image among its first", finding)
+    assert "from captions by MLE in " in finding
+    assert "95 % interval " in finding
+    first = section(full, "first")
+    assert first.count("<img") == 1
+    assert first.count('<p class="says">') == 2
+    chart = first[first.index("<svg") :]
+    assert all(re.search(rf">{name}</text>", chart) for name in ("MLE", "ST-Multinomial", "Luo et al."))
+    assert re.findall(r'<th scope="col".*?>(.*?)</th>', first)[-4:] == [
+        "Method",
+        "CIDEr",
+        "R@10, own listener",
+        "R@10, independent judge",
+    ]
+
+
+def test_words_of_drawn_scenes_are_underlined_or_struck_through_and_the_page_says_what_that_means(
+    full_world, tmp_path, one_scene, full
+):
+    assert "<u>" not in full
+    assert "<s>" not in full
+    one_scene(full_world)
+    html = write(full_world, tmp_path / "report", FULL)
+    said = "<u>two</u> <s>red</s> <u>dogs</u> and <s>a</s> <s>cat</s> on a <u>farm</u>"
+    for name in ("first", "gallery", "along"):
+        assert said in section(html, name)
+    assert "<u>True</u> and <s>false</s> claims" in section(html, "first")
+    assert "<u>underlined</u> where it is true, <s>struck through</s> where" in section(html, "gallery")
+    assert Reader(html).open == []
+
+
+def test_on_a_phone_a_caption_is_a_block_and_nothing_is_wider_than_the_screen(full):
+    style = re.findall(r"<style>(.*?)</style>", full, re.S)[0]
+    narrow = style.partition("@media (max-width: 40rem) { /*")[2].partition("@media print")[0]
+    assert ".said tbody th, .said td { display: block; }" in narrow
+    assert ".said td.finds { min-width: 0; width: auto;" in narrow
+    rest = re.sub(r"@media \([^)]*\)|\.said td\.finds { .*? }", "", style)
+    least = re.findall(r"[^-]\b(?:min-)?width: ([\d.]+)rem", rest)
+    assert least
+    assert max(map(float, least)) * 16 <= 390 - 2 * 16  # pixels beside the page's margins
+    ranks = [cell for cell in Reader(full).all("td") if "rank" in (cell.get("class") or "").split()]
+    assert ranks
+    assert all(cell["data-by"] for cell in ranks)  # whose rank it is, where the table's head is hidden
+
+
+def light(colour):
+    """Relative luminance of #rrggbb (WCAG 2)."""
+    values = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+    values = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
+    return 0.2126 * values[0] + 0.7152 * values[1] + 0.0722 * values[2]
+
+
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_true_and_false_words_are_readable_on_every_ground_in_light_and_dark(full, scheme):
+    style = re.findall(r"<style>(.*?)</style>", full, re.S)[0]
+    colours = dict(re.findall(r"--(\w+): (#\w{6})", re.findall(r":root \{(.*?)\}", style, re.S)[scheme]))
+    for ink in ("ink", "right", "wrong"):
+        for ground in ("paper", "wash", "mark"):  # the page, a row under the mouse, a changed word
+            low, high = sorted(light(colours[name]) for name in (ink, ground))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, ground)
+
+
+def test_tables_have_captions_and_scopes_and_images_have_descriptions(full):
+    page = Reader(full)
+    assert len(page.all("table")) == len(page.all("caption"))
+    assert all(heading.get("scope") in ("row", "col", "colgroup") for heading in page.all("th"))
+    assert all(image["alt"].startswith("a <i>person</i> on image") for image in page.all("img"))
+    assert page.all("html")[0]["lang"] == "en"
+    assert all(region.get("tabindex") == "0" for region in page.all("div") if region.get("role") == "region")
+    headings = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h\d", tag)]
+    assert headings[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(headings))
+    for chart in charts(page):
+        assert chart["aria-labelledby"]
+        assert chart["aria-describedby"]
+
+
+def test_rows_of_every_table_have_equal_length(full):
+    for table in re.findall(r"<table.*?</table>", full, re.S):
+        body = table.split("<tbody>")[1]
+        assert len({row.count("<td") for row in body.split("</tr>")[:-1]}) == 1
+        assert table.count("<colgroup") == 0 or sum(map(int, re.findall(r'colgroup span="(\d+)"', table))) == (
+            body.split("</tr>")[0].count("<td") + 1
+        )
+
+
+def test_different_protocols_are_announced_on_the_page(world, cells, control, tmp_path):
+    control["signature"] = "gallery test 99|decode beam 2|EOS in reward yes|df train"
+    world.write(cells, [control])
+    html = write(world, tmp_path / "report")
+    for name in ("curve", "results", "equal", "judges", "captions", "runs"):
+        assert "Different protocols." in section(html, name), name
+    assert "they differ in: gallery test 99 / gallery test 40" in html
+
+
+def test_bare_results_make_a_page_with_dashes(world, make_cell, tmp_path):
+    bare = {"method": "luo", "cell": "only", "settings": {"seed": 1}, "signature": "x", "val": {}, "test": {}}
+    world.write([bare], [])
+    for folder in world.evaluations:
+        (folder / "metrics.json").unlink()
+    write_report(world.sweep, [], world.prepared, world.images, tmp_path / "report", SETTINGS)
+    html = (tmp_path / "report" / "report.html").read_text()
+    page = Reader(html)
+    assert page.open == []
+    cells = re.findall(r"<td>(.*?)</td>", section(html, "results").split("<details>")[1])
+    assert cells[:3] == ["–", "–", "1"]
+    assert set(cells[3:]) == {"–"}
+    assert "not measured" in "".join(page.texts)
+
+
+def test_a_missing_manifest_is_named(world, tmp_path):
+    (world.prepared / "manifest.json").unlink()
+    with pytest.raises(UserError, match=r"manifest\.json: no such file"):
+        write(world, tmp_path / "report")
+    assert not (tmp_path / "report" / "report.html").exists()
+
+
+def test_the_gallery_can_be_empty(world, tmp_path):
+    html = write(world, tmp_path / "report", replace(SETTINGS, images=0))
+    assert Reader(html).open == []
+    assert "<img" not in html

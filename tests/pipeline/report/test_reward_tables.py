@@ -1,0 +1,166 @@
+"""What only the reward sees, and how the rewards grew: the report of methods that a fixed retriever rewards."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from pipeline.analysis.caption_files import read_captions
+from pipeline.analysis.results import read_results
+from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.report.hacked import hacked_captions
+from pipeline.report.report_page import write_report
+from pipeline.report.reward_tables import (
+    discriminator_panels,
+    rewarded_table,
+    training_csv,
+    training_histories,
+    training_panels,
+)
+
+RECALLS = {"mle": (60.0, 50.0), "wtf_rl": (75.0, 58.0), "rl": (80.0, 49.0)}  # R@10 by the retriever, by the judge
+
+
+@pytest.fixture
+def rewarded(full_world, make_full_cell):
+    """The control and two methods, judged by a retriever and, last, by the independent judge.
+
+    wtf_rl was swept with two seeds and has a single run of another setting, rl has a single run alone.
+    """
+    cells = [make_full_cell(name, 0.96, 0.5, seed=1, **({} if name == "mle" else {"alpha": 0.9})) for name in RECALLS]
+    cells.append(make_full_cell("wtf_rl", 0.96, 0.5, seed=2, alpha=0.9))
+    for entry in cells:
+        for split in ("val", "test"):
+            own, judge = (json.loads(json.dumps(entry[split]["judges"][name])) for name in ("own", "judge"))
+            own["text_to_image"]["R@10"], judge["text_to_image"]["R@10"] = RECALLS[entry["method"]]
+            entry[split]["judges"] = {"retriever": own, "judge": judge}
+        entry["captions"] = [
+            {name: value for name, value in row.items() if not name.startswith(("rank_", "retrieved_"))}
+            | {f"{what}_{to}": row[f"{what}_{of}"] for what in ("rank", "retrieved")
+               for to, of in (("retriever", "own"), ("judge", "judge"))}
+            for row in entry["captions"]
+        ]  # fmt: skip
+    full_world.write([cells[1], cells[3]], [cells[0], cells[2]])
+    for name in ("rl", "mle"):
+        folder = full_world.sweep.parent / "models" / name
+        folder.mkdir(parents=True)
+        (folder / "history.jsonl").write_text(lines(epochs(50.0 if name == "rl" else None)))
+    swept = [{"method": "wtf_rl", "cell": cell["cell"], **entry}
+             for cell, first in ((cells[1], 60.0), (cells[3], 64.0)) for entry in epochs(first)]  # fmt: skip
+    (full_world.sweep / "history.jsonl").write_text(lines(swept))
+    return full_world
+
+
+def epochs(first: float | None) -> list[dict[str, float]]:
+    """Two epochs of training, validated by the retriever from `first` on, and by a judge."""
+
+    def watched(n: int) -> dict[str, float]:
+        recalls = {
+            "val/rewarded_recall@10": first + n,
+            "val/rewarded_recall@1": first / 2,
+            "val/judged_recall@10": 55.0,
+        }
+        return recalls | {"discriminator/accuracy": 0.75}
+
+    entries = [{"epoch": n, "step": 10 * n, "val/cider": 1.0, "val/recall@10": 50.0} for n in (1, 2)]
+    return entries if first is None else [entry | watched(entry["epoch"]) for entry in entries]
+
+
+def lines(entries: list[dict]) -> str:
+    return "".join(json.dumps(entry) + "\n" for entry in entries)
+
+
+def models(world) -> list:
+    return [world.sweep.parent / "models" / name for name in RECALLS]
+
+
+def test_what_only_the_reward_sees_is_the_difference_of_two_gains(rewarded):
+    results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
+    choices = choose_all(results, ReportSettings())
+    table = rewarded_table(results, choices, "retriever", "mle")
+    assert table.columns[-1].label == "only the reward sees"
+    assert {row[0]: row[-1] for row in table.rows} == {"mle": "0.0", "wtf_rl": "+7.0", "rl": "+21.0"}
+    assert "by retriever, minus that by judge" in table.notes[0]
+    assert rewarded_table(results, choices, "clip", "mle") is None
+    assert rewarded_table(results, choices, "judge", "mle") is None  # nobody else judged after it
+
+
+def test_the_figure_has_what_was_validated_and_in_per_cent(rewarded):
+    results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
+    found = training_histories(
+        choose_all(results, ReportSettings()), rewarded.sweep / "history.jsonl", models(rewarded)
+    )
+    assert list(found) == ["wtf_rl", "rl"]
+    panels = training_panels(results, found)
+    panels += discriminator_panels(results, found)
+    assert [panel.title for panel in panels] == [
+        "By the retriever that rewards", "By the judge, which does not", "The discriminator is right",
+    ]  # fmt: skip
+    assert [[(spot.x, spot.y) for spot in panel.series[0].spots] for panel in panels] == [
+        [(1, 63.0), (2, 64.0)], [(1, 55.0), (2, 55.0)], [(1, 75.0), (2, 75.0)],
+    ]  # the first is the mean over two seeds  # fmt: skip
+    assert [spot.y for spot in panels[0].series[1].spots] == [51.0, 52.0]
+    rows = list(csv.DictReader(training_csv(found).splitlines()))
+    assert [(row["method"], row["step"], row["val/rewarded_recall@10"]) for row in rows] == [
+        ("wtf_rl", "10.0", "63.0"), ("wtf_rl", "20.0", "64.0"), ("rl", "10.0", "51.0"), ("rl", "20.0", "52.0"),
+    ]  # fmt: skip
+    unjudged = {"rl": [{key: value for key, value in entry.items() if "judged" not in key} for entry in found["rl"]]}
+    assert training_panels(results, unjudged)[1].title == "By a listener that does not"
+
+
+def test_the_page_has_both_and_without_a_retriever_neither(rewarded, tmp_path):
+    def page(name: str, **options) -> str:
+        out, world = tmp_path / name, rewarded
+        write_report(world.sweep, world.evaluations, world.prepared, None, out, ReportSettings(), **options)
+        assert (out / "training.png").exists() == bool(options)
+        return (out / "report.html").read_text(encoding="utf-8")
+
+    shown = page("with", retriever="retriever", models=models(rewarded))
+    assert "What only the reward sees" in shown
+    assert "By the retriever that rewards" in shown
+    assert "What only the reward sees" not in page("without")
+    assert "only the reward sees" in (tmp_path / "with/tables.md").read_text(encoding="utf-8")
+
+
+def test_what_the_reward_likes_and_the_judge_does_not_is_picked_by_both_ratios(rewarded):
+    results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
+    choices = choose_all(results, ReportSettings())
+    found = hacked_captions(results, choices, ["wtf_rl", "rl"], "retriever", "mle")
+    runs = {choice.method: choice.point.runs[0] for choice in choices}
+    names = list(runs)
+    rows = dict(zip(names, read_captions(list(runs.values()), None, ["rank_retriever", "rank_judge"]), strict=True))
+
+    def how(method: str, image: int) -> float:
+        mine, theirs = rows[method][image], rows["mle"][image]
+        rose = theirs["rank_retriever"] / mine["rank_retriever"]
+        return min(rose, mine["rank_judge"] / theirs["rank_judge"])
+
+    every = [(how(method, image), image) for method in ("wtf_rl", "rl") for image in rows[method]]
+    worst = {image: max(value for value, other in every if other == image) for _, image in every}
+    expected = sorted((-value, image) for image, value in worst.items() if value > 1)[:6]
+    assert [image for image, _ in found] == [image for _, image in expected]
+    assert [how(method, image) for image, method in found] == pytest.approx([-value for value, _ in expected])
+    assert found  # or nothing was tested
+    assert hacked_captions(results, choices, ["wtf_rl"], "judge", "mle") == []
+
+
+def test_its_pictures_have_the_controls_caption_and_its_own(rewarded, tmp_path):
+    world = rewarded
+    write_report(
+        world.sweep,
+        world.evaluations,
+        world.prepared,
+        world.images,
+        tmp_path,
+        ReportSettings(images=2),
+        retriever="retriever",
+        models=models(world),
+    )
+    shown = (tmp_path / "report.html").read_text(encoding="utf-8")
+    section = shown.partition("What the reward likes and the judge does not")[2].partition("</section>")[0]
+    assert (tmp_path / "hacked.png").exists()
+    for table in section.split('<table class="said">')[1:]:
+        assert table.count("<tr data-views") == 2
+        assert table.index("mle") < max(table.find("wtf_rl"), table.find("rl"))

@@ -1,0 +1,91 @@
+"""A folder whose files are other ones than were written is named."""
+
+import json
+import math
+
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.runtime.checksums import (
+    SEAL,
+    check_checksums,
+    check_history,
+    checksummed_json,
+    read_checksummed_json,
+    write_checksums,
+)
+from pipeline.runtime.files import sha256
+
+
+def test_a_file_that_is_changed_emptied_swapped_or_missing_is_named(tmp_path):
+    check_checksums(tmp_path, "again")  # never sealed
+    with pytest.raises(UserError, match=SEAL):
+        check_checksums(tmp_path, "again", required=True)
+    for name in "ab":
+        (tmp_path / name).write_text(name * 100)
+    (tmp_path / ".b.1234.part").touch()
+    write_checksums(tmp_path)
+    check_checksums(tmp_path, "again")
+    for content in ("b" * 99 + "c", "b" * 99, "", "a" * 100, None):
+        (tmp_path / "b").unlink() if content is None else (tmp_path / "b").write_text(content)
+        with pytest.raises(UserError, match=r"/b: is missing, or its bytes .*; again"):
+            check_checksums(tmp_path, "again")
+    (tmp_path / "b").write_text("b" * 100)
+    for content in ("", "[]", '{"a": 1'):
+        (tmp_path / SEAL).write_text(content)
+        with pytest.raises(UserError, match=SEAL):
+            check_checksums(tmp_path, "again")
+
+
+def test_a_file_in_a_folder_below_is_named(tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images/1.jpg").write_text("one")
+    write_checksums(tmp_path)
+    check_checksums(tmp_path, "again")
+    (tmp_path / "images/1.jpg").write_text("two")
+    with pytest.raises(UserError, match=r"images/1\.jpg: is missing, or"):
+        check_checksums(tmp_path, "again")
+
+
+def test_every_byte_of_a_json_file_counts(tmp_path):
+    path, content = tmp_path / "metrics.json", {"é": [0.1, math.inf], "captions_sha256": "0" * 63 + "1", "n": {"a": 1}}
+    path.write_text(checksummed_json(content))
+    assert read_checksummed_json(path, "again") == content
+    assert list(json.loads(path.read_text())) == [*content, "sha256"]
+    whole = path.read_bytes()
+    flipped = (whole[:at] + bytes([byte ^ 1 << at % 8]) + whole[at + 1 :] for at, byte in enumerate(whole))
+    for damaged in (*flipped, b"", whole[:-1], json.dumps(content).encode(), None):
+        path.unlink() if damaged is None else path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"metrics\.json: .*; again"):
+            read_checksummed_json(path, "again")
+
+
+def test_zeros_in_the_content_of_a_json_file_stay_zeros(tmp_path):
+    path, content = tmp_path / "metrics.json", {"zeros": "0" * 64, "longer": ["0" * 200]}
+    path.write_text(checksummed_json(content))
+    assert read_checksummed_json(path, "again") == content
+
+
+def test_the_history_beside_weights_is_that_of_their_training(tmp_path):
+    weights, history = tmp_path / "weights.safetensors", tmp_path / "history.jsonl"
+    history.write_text("{}\n")
+    header = json.dumps({"__metadata__": {"agents": json.dumps({"history": [history.name, sha256(history)]})}})
+    weights.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    check_history(weights)
+    history.write_text("{} \n")
+    with pytest.raises(UserError, match=r"weights\.safetensors: is not of the training that .*history\.jsonl is of"):
+        check_history(weights)
+    history.unlink()
+    check_history(weights)
+
+
+def test_some_files_of_a_folder_are_compared_alone(tmp_path):
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    write_checksums(tmp_path)
+    (tmp_path / "b").write_text("another")
+    (tmp_path / "d").touch()
+    check_checksums(tmp_path, "again", only=("a", "nothing"))
+    for only in (("a", "b"), ("a", "d")):
+        with pytest.raises(UserError, match=f"/{only[1]}: is missing, or its bytes"):
+            check_checksums(tmp_path, "again", only=only)

@@ -1,0 +1,158 @@
+"""Which frames are taken of a film, and films that are broken, huge, of one frame or of a varying rate."""
+
+import gc
+import weakref
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from PIL import Image
+
+from pipeline.errors import UserError
+from pipeline.runtime import film_decoding
+from pipeline.runtime.film_decoding import Timeline, check_film, decode_frames, frames_to_take, read_timeline
+
+GREYS = range(0, 160, 10)  # of 16 frames
+
+
+def picture(grey, size=(64, 48)):
+    return Image.new("RGB", size, (grey, grey, grey))
+
+
+def write_gif(path, lasts):
+    pictures = [picture(grey) for grey, _ in zip(GREYS, lasts, strict=False)]
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=list(lasts), loop=0)
+
+
+def write_film(path, lasts):
+    """Each frame is shown for `lasts` ms."""
+    av = pytest.importorskip("av")
+    with av.open(str(path), "w") as film:
+        stream = film.add_stream("mpeg4" if path.suffix in (".mp4", ".mov", ".mkv") else "libvpx", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.codec_context.time_base = Fraction(1, 1000)
+        for number, grey in enumerate(GREYS[: len(lasts)]):
+            frame = av.VideoFrame.from_image(picture(grey))
+            frame.pts, frame.time_base = sum(lasts[:number]), Fraction(1, 1000)
+            film.mux(stream.encode(frame))
+        film.mux(stream.encode(None))
+
+
+def greys(path, frames, rate=None):
+    times = read_timeline(path)
+    chosen = frames_to_take(times.lasts, frames, rate, times.second)
+    return [image.convert("L").getpixel((20, 20)) for image in decode_frames(path, sorted(set(chosen)), times)]
+
+
+def test_places_are_the_middles_of_equal_parts_of_the_film():
+    assert frames_to_take([100] * 8, 8) == list(range(8))
+    assert frames_to_take([100] * 16, 8) == [1, 3, 5, 7, 9, 11, 13, 15]  # at ticks 100, 300, …, when a frame begins
+    assert frames_to_take([0.1] * 3, 3) == [0, 1, 2]
+    assert frames_to_take([100] * 16, 1) == [8]
+    assert frames_to_take([100] * 3, 8) == [0, 0, 0, 1, 1, 2, 2, 2]  # at 18.75, 56.25, 93.75, 131.25, … of 300
+    assert frames_to_take([100, 700, 100, 100], 4) == [1, 1, 1, 2]  # at 125, 375, 625, 875 of 1000
+    assert frames_to_take([100], 3) == [0, 0, 0]
+
+
+def test_a_rate_says_how_many_frames_at_least_one_and_at_most_so_many():
+    assert frames_to_take([100] * 30, 8, rate=2.0) == [2, 7, 12, 17, 22, 27]  # 3 s: six, at 250, 750, … ms
+    assert frames_to_take([100] * 30, 4, rate=2.0) == frames_to_take([100] * 30, 4)
+    assert frames_to_take([100], 8, rate=2.0) == [0]
+    assert frames_to_take([1] * 30, 8, rate=2.0, second=Fraction(10)) == [2, 7, 12, 17, 22, 27]
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a.mp4", "a.webm", "a.mkv", "a.mov"])
+def test_frames_of_a_varying_rate_are_taken_by_time(tmp_path, name):
+    lasts = [100] * 8 + [200] * 7 + [100]  # 2,300 ms; taken at 383, 1150, 1917
+    (write_gif if name == "a.gif" else write_film)(tmp_path / name, lasts)
+    times = read_timeline(tmp_path / name)
+    assert [round(1000 * each / times.second) for each in times.lasts[:-1]] == lasts[:-1]  # the last one's is a guess
+    assert greys(tmp_path / name, 3) == pytest.approx([30, 90, 130], abs=4)
+
+
+def test_a_still_image_is_one_frame_and_so_are_the_pages_of_a_file(tmp_path):
+    picture(50).save(tmp_path / "a.png")
+    picture(50).save(tmp_path / "a.tif", save_all=True, append_images=[picture(90)])
+    write_gif(tmp_path / "a.gif", [100])
+    for name in ("a.png", "a.tif", "a.gif"):
+        assert read_timeline(tmp_path / name) == Timeline([100])
+        assert greys(tmp_path / name, 8) == [50 if name != "a.gif" else 0]
+    write_film(tmp_path / "a.mp4", [40])
+    assert greys(tmp_path / "a.mp4", 8) == pytest.approx([0], abs=4)
+
+
+def test_a_gif_that_does_not_say_how_long_is_shown_as_browsers_do(tmp_path):
+    write_gif(tmp_path / "a.gif", [0, 10, 20, 300])
+    assert read_timeline(tmp_path / "a.gif").lasts == [100, 100, 20, 300]
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a.mp4", "a.webm"])
+def test_a_broken_film_is_an_error_of_one_line_that_names_it(tmp_path, name):
+    path = tmp_path / name
+    (write_gif if name == "a.gif" else write_film)(path, [100] * 16)
+    whole = path.read_bytes()
+    for content in (b"", b"no film at all", whole[:40], whole[: len(whole) // 2] if name != "a.webm" else whole[:60]):
+        path.write_bytes(content)
+        with pytest.raises(UserError) as error:
+            check_film(path)
+        assert str(path) in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_a_missing_film_and_one_that_is_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_timeline(tmp_path / "a.mp4")
+    (tmp_path / "b.mp4").mkdir()
+    with pytest.raises(UserError, match=r"b.mp4: is not a plain file"):
+        read_timeline(tmp_path / "b.mp4")
+
+
+def test_a_playlist_by_the_name_of_a_film_is_not_followed(tmp_path):
+    pytest.importorskip("av")
+    write_film(tmp_path / "other.mp4", [100] * 3)
+    playlists = ("#EXTM3U\n#EXTINF:1,\nother.mp4\n#EXT-X-ENDLIST\n", "ffconcat version 1.0\nfile other.mp4\n")
+    for name, playlist in product(("a.mp4", "a.webm"), playlists):
+        (tmp_path / name).write_text(playlist)
+        with pytest.raises(UserError, match="cannot be decoded"):
+            check_film(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a.mp4"])
+def test_a_film_without_end_or_of_too_many_pixels_is_refused_before_it_is_all_read(tmp_path, name, monkeypatch):
+    path = tmp_path / name
+    (write_gif if name == "a.gif" else write_film)(path, [100] * 16)
+    check_film(path)
+    seen = []
+    bounded = film_decoding._bounded
+    monkeypatch.setattr(film_decoding, "_bounded", lambda *given: seen.append(given[1]) or bounded(*given))
+    for limit, value, most in (("MOST_FRAMES", 5, 6), ("MOST_PIXELS", 64 * 48 * 5, 6), ("MOST_OF_A_FRAME", 3000, 1)):
+        with monkeypatch.context() as context:
+            context.setattr(film_decoding, limit, value)
+            seen.clear()
+            with pytest.raises(UserError, match=r"a\.\w+: (the film is too long|frames of 64×48 pixels)"):
+                read_timeline(path)
+            assert max(seen) == most
+
+
+def test_what_is_decoded_is_not_kept(tmp_path):
+    """Frames come one by one, however many there are, and nobody holds on to them."""
+    write_gif(tmp_path / "a.gif", [100] * 16)
+    write_film(tmp_path / "a.mp4", [100] * 16)
+    for name in ("a.gif", "a.mp4"):
+        times = read_timeline(tmp_path / name)
+        given, most = [], 0
+        for image in decode_frames(tmp_path / name, range(16), times):
+            given.append(weakref.ref(image))
+            del image
+            gc.collect()
+            most = max(most, sum(each() is not None for each in given))
+        assert (len(given), most) == (16, 0)
+
+
+def test_without_pyav_a_film_says_what_to_install_and_gifs_work(tmp_path, monkeypatch):
+    write_film(tmp_path / "a.mp4", [100] * 3)
+    write_gif(tmp_path / "a.gif", [100] * 3)
+    monkeypatch.setitem(__import__("sys").modules, "av", None)
+    check_film(tmp_path / "a.gif")
+    with pytest.raises(UserError, match=r"a.mp4: films are decoded by PyAV: pip install 'saywhich\[films\]'"):
+        read_timeline(tmp_path / "a.mp4")

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+import torch
+from damaged import HOW, damage
+from torch import nn
+
+from pipeline.errors import UserError
+from pipeline.runtime import matmul_precision
+from pipeline.runtime.files import read_checked, write_checked
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("SAYWHICH_PRODUCTS", raising=False)
+    yield tmp_path / "saywhich/products"
+    torch.set_float32_matmul_precision("highest")
+
+
+def large():
+    return [nn.Linear(512, 4000), nn.Linear(2000, 4)]
+
+
+def test_small_models_keep_torchs_own_and_nothing_is_measured(cache):
+    torch.set_float32_matmul_precision("medium")
+    matmul_precision.choose_precision([nn.Linear(8, 8)], CPU)
+    assert matmul_precision.current_precision() == "highest"
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "errors", "wanted"),
+    [
+        ((2.0, 1.0), (1e-5, 2e-5), "medium"),
+        ((2.0, 1.9), (1e-5, 1e-5), "highest"),
+        ((2.0, 1.0), (1e-5, 1e-3), "highest"),
+    ],
+    ids=["faster and as exact", "hardly faster", "in bfloat16"],
+)
+def test_the_faster_one_if_it_is_as_exact(cache, monkeypatch, seconds, errors, wanted):
+    times, off = (dict(zip(("highest", "medium"), each, strict=True)) for each in (seconds, errors))
+    product = nn.functional.linear
+
+    def wrong(x, weight):
+        return product(x.double(), weight.double()) + off[torch.get_float32_matmul_precision()]
+
+    monkeypatch.setattr(matmul_precision, "_seconds", lambda x, weight: times[torch.get_float32_matmul_precision()])
+    monkeypatch.setattr(matmul_precision, "_product", wrong)
+    matmul_precision.choose_precision(large(), CPU)
+    assert matmul_precision.current_precision() == wanted
+    (file,) = cache.iterdir()
+    assert json.loads(read_checked(file))["weights"] == [[4000, 512], [4, 2000]]
+
+
+def test_what_was_measured_is_kept(cache, monkeypatch):
+    matmul_precision.choose_precision(large(), CPU)
+    first = matmul_precision.current_precision()
+    monkeypatch.setattr(matmul_precision, "_measured", lambda shapes: pytest.fail("measured again"))
+    torch.set_float32_matmul_precision("high")
+    matmul_precision.choose_precision(large(), CPU)
+    assert matmul_precision.current_precision() == first
+    (file,) = cache.iterdir()
+    write_checked(file, json.dumps(json.loads(read_checked(file)) | {"precision": "medium"}).encode())
+    matmul_precision.choose_precision(large(), CPU)
+    assert matmul_precision.current_precision() == "medium"
+
+
+@pytest.mark.parametrize("how", ["another choice", *HOW])
+def test_a_damaged_file_or_another_machines_is_measured_and_written_again(cache, monkeypatch, how):
+    monkeypatch.setattr(matmul_precision, "_measured", lambda shapes: {"precision": "highest"})
+    matmul_precision.choose_precision(large(), CPU)
+    (file,) = cache.iterdir()
+    whole = file.read_bytes()
+    write_checked(file, json.dumps(json.loads(read_checked(file)) | {"cpu": "other", "precision": "medium"}).encode())
+    other = file.read_bytes()
+    rng = random.Random(how)
+    for _ in range(9):
+        content = whole.replace(b"highest", b"medium ") if how == "another choice" else damage(how, whole, [other], rng)
+        file.write_bytes(content)
+        matmul_precision.choose_precision(large(), CPU)
+        assert matmul_precision.current_precision() == "highest"
+        assert file.read_bytes() == whole
+
+
+def test_a_folder_that_others_can_write_is_not_used_and_a_line_says_so(cache, capsys):
+    cache.mkdir(parents=True)
+    cache.chmod(0o777)
+    matmul_precision.choose_precision(large(), CPU)
+    assert list(cache.iterdir()) == []
+    said = capsys.readouterr().err
+    assert said.startswith(f"warning: the choice of a library of products is not kept: others can write to {cache}")
+    assert said.count("\n") == 1
+
+
+def test_the_users_word_counts(cache, monkeypatch):
+    monkeypatch.setenv("SAYWHICH_PRODUCTS", "medium")
+    matmul_precision.choose_precision(large(), CPU)
+    assert matmul_precision.current_precision() == "medium"
+    assert not cache.exists()
+    monkeypatch.setenv("SAYWHICH_PRODUCTS", "high")
+    matmul_precision.choose_precision(large(), torch.device("cuda"))
+    assert matmul_precision.current_precision() == "high"
+    monkeypatch.setenv("SAYWHICH_PRODUCTS", "fast")
+    with pytest.raises(UserError, match="SAYWHICH_PRODUCTS=fast: one of highest, high, medium"):
+        matmul_precision.choose_precision(large(), CPU)
+
+
+def test_a_gpu_keeps_torchs_own(cache):
+    matmul_precision.choose_precision(large(), torch.device("cuda"))
+    assert matmul_precision.current_precision() == "highest"
+    assert not cache.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_no_hindrance(cache):
+    cache.parent.write_text("a file where the folder should be")
+    matmul_precision.choose_precision(large(), CPU)
+    assert matmul_precision.current_precision() in ("highest", "medium")

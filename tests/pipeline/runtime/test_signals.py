@@ -1,0 +1,155 @@
+"""Requests to end: at once, after a step, and when the caller has died."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.runtime import signals
+from pipeline.runtime.signals import Stopped, noting_requests, postponing_requests, raising_requests
+
+ROOT = Path(__file__).parents[3]
+STAGE = """
+import os, pathlib, time
+from pipeline.runtime.signals import Stopped, raising_requests
+try:
+    with raising_requests():
+        pathlib.Path("began").write_text(str(os.getpid()))
+        time.sleep(60)
+except Stopped as stopped:
+    pathlib.Path("ended").write_text(str(stopped))
+"""
+
+
+def kill_myself(*requests: signal.Signals) -> None:
+    for request in requests:
+        os.kill(os.getpid(), request)
+    time.sleep(60)
+
+
+def test_a_request_ends_work_at_once():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Stopped, match="SIGTERM"), raising_requests():
+        kill_myself(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_is_ignored_from_the_beginning_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with raising_requests():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_shell_that_starts_something_in_the_background_does_not_make_it_deaf_to_sigint():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(Stopped, match="SIGINT"), raising_requests():
+            kill_myself(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("signals")
+def test_the_same_request_from_the_group_and_from_a_caller_is_one():
+    done = []
+    with pytest.raises(Stopped, match="SIGTERM"), raising_requests(), postponing_requests() as asked:
+        done += [os.kill(os.getpid(), signal.SIGTERM), os.kill(os.getpid(), signal.SIGTERM), asked()]
+    assert done == [None, None, True]
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_step_without_end_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(signals, "STEP", 0.1)
+    monkeypatch.setattr(signals, "SAME", 0.0)
+    with pytest.raises(Stopped, match="SIGTERM"), raising_requests(), postponing_requests():
+        kill_myself(signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_request_that_was_heeded_does_not_come_again(monkeypatch):
+    monkeypatch.setattr(signals, "STEP", 0.1)
+    with pytest.raises(Stopped), raising_requests(), postponing_requests():
+        os.kill(os.getpid(), signal.SIGTERM)
+    with raising_requests(), postponing_requests() as asked:
+        time.sleep(0.3)
+        assert not asked()
+
+
+@pytest.mark.usefixtures("signals")
+def test_what_does_not_end_is_killed_with_all_that_it_started(monkeypatch, tmp_path):
+    """A process that ignores requests, and one below it whose parent has ended."""
+    monkeypatch.setattr(signals, "END", 0.3)
+    signals.adopt_orphans()
+    deaf = "trap '' TERM; sh -c 'sleep 60 & echo $! > orphan'; touch began; sleep 60; sleep 60"
+    with noting_requests() as asked:
+        process = subprocess.Popen(["sh", "-c", deaf], cwd=tmp_path)
+        while not (tmp_path / "began").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert asked() == signal.SIGTERM
+        signals.end_descendants()
+        assert process.poll() == -signal.SIGKILL
+    orphan = int((tmp_path / "orphan").read_text())
+    assert not psutil.pid_exists(orphan) or psutil.Process(orphan).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    ("status", "request_"),
+    [(0, None), (1, None), (137, None), (-9, None), (143, signal.SIGTERM), (-2, signal.SIGINT), (129, signal.SIGHUP)],
+)
+def test_an_exit_status_tells_of_a_request(status, request_):
+    assert signals.request_of(status) == request_
+
+
+@pytest.mark.usefixtures("signals")
+def test_the_first_request_waits_and_the_second_does_not():
+    done = []
+    with pytest.raises(Stopped, match="SIGTERM"), raising_requests(), postponing_requests() as asked:
+        done += [asked(), os.kill(os.getpid(), signal.SIGTERM), asked()]
+    assert done == [False, None, True]
+    with pytest.raises(Stopped, match="SIGINT"), raising_requests(), postponing_requests():
+        kill_myself(signal.SIGTERM, signal.SIGINT)
+
+
+def wait_for(path: Path) -> str:
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < deadline, path
+        time.sleep(0.02)
+    return path.read_text()
+
+
+@pytest.mark.parametrize("killed", ["dvc", "snakemake"])
+def test_what_a_killed_caller_started_ends_too(tmp_path, killed):
+    """A caller by its name, a shell below it, and below that what stands for a stage."""
+    (tmp_path / "stage.py").write_text(STAGE)
+    (tmp_path / killed).write_text("import subprocess, sys; subprocess.run(sys.argv[1], shell=True)")
+    command = f"{sys.executable} stage.py; true"  # not the last command, so that the shell stays
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    caller = subprocess.Popen([sys.executable, killed, command], cwd=tmp_path, env=environment)
+    stage = int(wait_for(tmp_path / "began"))
+    caller.kill()
+    caller.wait()
+    assert wait_for(tmp_path / "ended") == "SIGTERM"
+    while os.path.exists(f"/proc/{stage}"):
+        time.sleep(0.02)
+
+
+def test_who_was_started_by_hand_outlives_the_terminal(tmp_path):
+    (tmp_path / "stage.py").write_text(STAGE.replace("sleep(60)", "sleep(2)"))
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    caller = subprocess.Popen(["/bin/sh", "-c", f"{sys.executable} stage.py; true"], cwd=tmp_path, env=environment)
+    wait_for(tmp_path / "began")
+    caller.kill()
+    caller.wait()
+    time.sleep(1.5)
+    assert not (tmp_path / "ended").exists()

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+
+from pipeline.channels.hard import Multinomial
+from pipeline.estimators.baselines import GroupMean
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
+from pipeline.models.att2in import Att2in
+from pipeline.models.unroll import generate, teacher_force
+from pipeline.scores.exploration import SetDistance, TokenEntropy
+from pipeline.types import Batch, Message, caption_mask
+
+WORDS, STEPS, IMAGES = 2, 5, 50
+CAPTIONS = [
+    (*said, *(0,) * (STEPS - n)) for n in range(STEPS + 1) for said in itertools.product(range(1, WORDS + 1), repeat=n)
+]
+
+
+def distance(caption, reference) -> float:
+    """From pycocoevalcap's sentence BLEU; equal captions have none."""
+    if caption == reference:
+        return 0.0
+    texts = [" ".join(str(word) for word in words if word) for words in (caption, reference)]
+    bleu = BleuScorer(texts[0], [texts[1]], n=4).compute_score(option="closest", verbose=0)[1]
+    return 2 - bleu[2][0] - bleu[3][0]
+
+
+def message(tokens: list, samples: int) -> Message:
+    rows = torch.tensor(tokens)
+    return Message(rows, caption_mask(rows), torch.arange(len(rows)) // samples, samples)
+
+
+def given(dtype: torch.dtype = torch.float32) -> Batch:
+    """A batch of which the score needs the precision alone."""
+    nothing = torch.zeros(1, 1, dtype=dtype)
+    return Batch(torch.zeros(1, dtype=torch.int64), nothing, nothing, nothing.bool(), nothing.long())
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
+def test_the_mean_distance_to_the_samples_of_the_same_image_equals_the_plain_one(dtype, near):
+    tokens = [CAPTIONS[i] for i in (31, 33, 62, 47, 15, 31, 7, 0, 46, 46, 30, 61)]
+    found = SetDistance()(message(tokens, 4), given(dtype))
+    wanted = [sum(distance(tokens[j], tokens[j // 4 * 4 + k]) for k in range(4)) / 4 for j in range(12)]
+    torch.testing.assert_close(found, torch.tensor(wanted, dtype=dtype), atol=near, rtol=near)
+    assert len({round(value, 3) for value in wanted}) > 6
+
+
+@pytest.mark.parametrize("caption", [(1, 2, 1, 0, 0), (1, 0, 0, 0, 0), (0,) * 5, (2, 2, 1, 1, 2)])
+def test_equal_captions_have_no_distance_however_short(caption):
+    assert not SetDistance()(message([caption] * 6, 3), given()).any()
+
+
+@pytest.fixture(scope="module")
+def world():
+    """A speaker of two words and 63 captions, and one image many times: each step gives many sets."""
+    torch.manual_seed(3)
+    speaker = Att2in(WORDS, 3, words=4, hidden=4, attention=3, dropout=0.0, max_words=STEPS).double()
+    with torch.no_grad():
+        speaker.logit.weight *= 3
+        speaker.logit.bias[0] -= 2
+    regions = torch.randn(1, 2, 3, dtype=torch.float64).expand(IMAGES, -1, -1)
+    nothing = torch.zeros(IMAGES, 1, dtype=torch.float64)
+    captions = torch.zeros(IMAGES, STEPS, dtype=torch.int64)
+    return speaker, Batch(torch.arange(IMAGES), nothing, regions, torch.ones(IMAGES, 2, dtype=torch.bool), captions)
+
+
+def log_probs(world) -> torch.Tensor:
+    """(63,): of every caption."""
+    speaker, batch = world
+    told = Batch(
+        torch.arange(len(CAPTIONS)),
+        torch.zeros(len(CAPTIONS), 1),
+        batch.regions[:1].expand(len(CAPTIONS), -1, -1),
+        torch.ones(len(CAPTIONS), 2, dtype=torch.bool),
+        torch.tensor(CAPTIONS),
+    )
+    found = teacher_force(speaker, told).log_probs.sum(1)
+    torch.testing.assert_close(found.exp().sum(), torch.ones((), dtype=torch.float64))
+    return found
+
+
+def gradient(value: torch.Tensor, world) -> torch.Tensor:
+    weights = list(world[0].parameters())
+    parts = torch.autograd.grad(value, weights, retain_graph=True, allow_unused=True, materialize_grads=True)
+    return torch.cat([part.flatten() for part in parts])
+
+
+def estimated(world, score, estimator, rounds: int) -> torch.Tensor:
+    """(rounds, P): what the estimator makes of the gradient of the mean score over captions."""
+    speaker, batch = world
+    found = []
+    for step in range(rounds):
+        at = Batch(batch.images, batch.pooled, batch.regions, batch.region_mask, batch.captions, step=step)
+        rollouts = StepRollouts(speaker, at, seed=7)
+        loss, _ = estimator.surrogate(score, rollouts)
+        words = rollouts.of(estimator.channel).mask.sum()  # losses are means over words, the expectation is of captions
+        found.append(gradient(-loss, world) * words / (IMAGES * estimator.channel.samples))
+    return torch.stack(found)
+
+
+def off(found: torch.Tensor, truth: torch.Tensor) -> float:
+    """Squared distance of the mean from the truth in units of what sampling alone makes expect; about 1 if unbiased."""
+    return float((found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found)))
+
+
+def test_the_gradient_of_the_expected_distance_and_what_its_own_mean_takes_from_it(world):
+    """Twice the score's: both captions of a pair are the speaker's. Of s, s − 1 are others; GroupMean takes 1 − 2/s."""
+    p, s = log_probs(world).exp(), 5
+    table = torch.tensor([[distance(a, b) for b in CAPTIONS] for a in CAPTIONS], dtype=torch.float64)
+    by_caption = p.detach() @ table.T
+    truth = 2 * gradient((p * by_caption).sum(), world)
+    plain = 2 * estimated(world, SetDistance(), ScoreFunction(Multinomial(s), NoBaseline()), 60)
+    assert off(plain, truth * (s - 1) / s) < 2
+    # what a caption adds to the mean: once as the caption, once as the others' reference
+    back = gradient((p * (p.detach() @ table)).sum(), world)
+    share = (s - 1) / s * (truth - (truth + 2 * back) / s)
+    centred = 2 * estimated(world, SetDistance(), ScoreFunction(Multinomial(s), GroupMean()), 60)
+    assert off(centred, share) < 4
+    assert off(centred, truth * (s - 1) / s) > 50
+    assert centred.var(0).sum() < plain.var(0).sum() / 10
+    torch.testing.assert_close(back, truth / 2, atol=0.05 * float(truth.norm()), rtol=0)  # nearly symmetric in effect
+
+
+def test_the_entropy_of_captions_is_unbiased_by_likelihood_and_a_part_of_it_through_distributions(world):
+    """Σ over words of conditional entropies is the entropy of captions, by the chain rule."""
+    log_p = log_probs(world)
+    truth = gradient(-(log_p.exp() * log_p).sum(), world)
+    channel = Multinomial(20, entropies=True)
+    whole = estimated(world, TokenEntropy(), ScoreFunction(channel, NoBaseline(), "words"), 60)
+    assert off(whole, truth) < 2.5
+    assert off(estimated(world, TokenEntropy(), Pathwise(channel, "words"), 60), truth) > 10
+
+
+def test_entropies_are_those_of_the_words_distributions(world):
+    speaker, batch = world
+    with torch.no_grad():
+        speaker.logit.weight *= 0
+        speaker.logit.bias *= 0
+        said = generate(speaker, batch, Multinomial(2, entropies=True), torch.Generator().manual_seed(1))
+    lengths = said.mask.sum(1)
+    torch.testing.assert_close(TokenEntropy()(said, batch), lengths * torch.tensor(WORDS + 1.0).double().log())
+    assert lengths.min() < lengths.max()

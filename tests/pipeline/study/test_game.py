@@ -1,0 +1,69 @@
+"""Rounds of the game of `saywhich serve`, against numbers worked out by hand."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.report.study_tables import study_tables
+from pipeline.study.game import read_game, success_rate
+from saywhich.cli import main
+
+SHOWN = ["1 a.jpg", "2 b.jpg", "3 c.jpg"]
+
+
+def saved(path, *rounds, model="psst_multinomial", **changes):
+    """`rounds`: the numbers of the photos that are right, that the person chose, and that the listener did."""
+    lines = []
+    for number, (right, chosen, listener) in enumerate(rounds, 1):
+        said = {"right": SHOWN[right], "chosen": SHOWN[chosen], "listener": SHOWN[listener]}
+        told = {"study": "play", "sheet": "s", "task": "play", "rater": "s", "question": str(number), "asked": "a dog"}
+        lines.append(json.dumps(told | {"shown": SHOWN, "model": model, "seconds": float(number)} | said | changes))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_person_and_listener_are_counted_over_the_same_rounds(tmp_path):
+    saved(tmp_path / "one.jsonl", (0, 0, 0), (1, 1, 2), (2, 2, 0), (0, 1, 0))
+    saved(tmp_path / "two.jsonl", (1, 1, 0), model="luo")
+    psst, luo = read_game([tmp_path / "one.jsonl", tmp_path / "two.jsonl"])
+    assert (psst.model, psst.person.tolist(), psst.listener.tolist()) == (
+        "psst_multinomial",
+        [True, True, True, False],
+        [True, False, False, True],
+    )
+    assert (psst.seconds, psst.photos) == (2.5, 3)
+    assert psst.p == 1.0  # 2 of 3 rounds that only one of them found: P(≥ 2) twice, at most 1
+    assert (luo.model, len(luo.person)) == ("luo", 1)
+
+
+def test_an_interval_is_exact():
+    value, low, high = success_rate(np.array([True] * 4))
+    assert (value, high) == (100, 100)
+    assert low == pytest.approx(100 * 0.025**0.25)  # all four right with this probability: one in forty
+
+
+def test_saywhich_study_reads_rounds_without_a_study(tmp_path, capsys):
+    path = saved(tmp_path / "rounds.jsonl", (0, 0, 1), (1, 1, 1))
+    assert main(["study", "read", str(path)]) == 0
+    row = capsys.readouterr().out.split("PSST-Multinomial")[1].splitlines()[0].replace(" ", "")
+    assert row == "|2|3.0|100.0[15.8,100.0]|50.0[1.3,98.7]|1.000|1.5|"
+    assert study_tables(tmp_path / "no study", [path])[0].name == "game"
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [({"chosen": "4 d.jpg"}, "answer 1: not a round of the game"), ({"study": "other"}, "key.json: no such file")],
+)
+def test_what_is_no_round_is_one_line(tmp_path, change, line):
+    with pytest.raises(UserError, match=line):
+        study_tables(tmp_path / "study", [saved(tmp_path / "rounds.jsonl", (0, 0, 0), **change)])
+
+
+def test_rounds_and_answers_are_read_apart(tmp_path):
+    rounds = saved(tmp_path / "a.jsonl", (0, 0, 0))
+    other = tmp_path / "b.jsonl"
+    other.write_text(json.dumps({"study": "x"}) + "\n")
+    with pytest.raises(UserError, match=r"b\.jsonl, answer 1: not a round of the game"):
+        read_game([rounds, other])

@@ -1,0 +1,53 @@
+"""How long a grid takes on several machines, against sums by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.workflow import estimate
+from pipeline.workflow.grid_cells import GridCell
+
+GRID = [GridCell("luo", {"lambda": value}, 1) for value in (0.5, 0.6, 0.7, 0.8)]
+
+
+def test_jobs_begin_when_the_one_before_is_done_and_a_worker_is_free():
+    """Three chains of 2 s and 1 s on two workers: 0–2, 0–2, 2–4 for the first jobs, then 2–3, 3–4, 4–5."""
+    assert estimate.makespan(3, [2, 1], slots=2) == 5
+    assert estimate.makespan(3, [2, 1], slots=1) == 9
+    assert estimate.makespan(3, [2, 1], slots=100) == 3
+    assert estimate.makespan(3, [2, 1], slots=100, overhead=0.5) == 4
+    assert estimate.makespan(0, [2, 1], slots=2) == 0
+
+
+def ran(cell: GridCell, *seconds: float, megabytes: float = 512.0) -> None:
+    for stage, each in zip(estimate.STAGES, seconds, strict=True):
+        (cell.folder / f"{stage}.tsv").parent.mkdir(parents=True, exist_ok=True)
+        (cell.folder / f"{stage}.tsv").write_text(f"s\th:m:s\tmax_rss\n{each}\t0:00:01\t{megabytes}\n")
+    (cell.folder / "evaluation").mkdir()
+    (cell.folder / "evaluation/metrics.json").touch()
+
+
+def test_what_is_missing_is_counted_with_what_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    ran(GRID[0], 100, 20, 30, megabytes=2048)
+    ran(GRID[1], 0.5, 0.5, 0.5)  # it took what another run had made
+    said = estimate.estimate_grid(GRID, machines=2, cores=1, memory=None, overhead=10, seconds=None).splitlines()
+    assert said == [
+        "2 of 4 cells have no results",
+        "measured on 1 cells here, medians: train 100 s, adapt 20 s, evaluate 30 s; at most 2.0 GB",
+        "2 machines, 2 jobs at once: 3 minutes",
+        "work 5 minutes of one core; a cell alone 3 minutes; 83% of the slots' time is work",
+    ]
+    assert "2 machines, 4 jobs at once (by memory): " in estimate.estimate_grid(GRID, 2, 8, 5.0, 0.0, None)
+    with pytest.raises(UserError, match=r"2\.0 GB of memory, which does not fit in the 1\.0 GB"):
+        estimate.estimate_grid(GRID, 2, 8, 1.0, 0.0, None)
+
+
+def test_without_a_cell_that_ran_it_is_what_the_parameters_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert "4 machines, 4 jobs at once: 90 s" in estimate.estimate_grid(GRID, 4, 1, None, 0.0, 90.0)
+    with pytest.raises(UserError, match=r"no cell has run here"):
+        estimate.estimate_grid(GRID, 4, 1, None, 0.0, None)

@@ -1,0 +1,86 @@
+"""Which cells a grid has, and what is wrong with one."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.runtime import files
+from pipeline.workflow import grid_cells
+
+
+def test_cells_are_the_product_of_options_and_seeds():
+    params = {
+        "methods": {"a": {}, "b": {}},
+        "sweep": {"seeds": [1, 2], "grid": {"a": {"lambda": [0.1, 0.2], "mix": ["token"], "eos": [True]}, "b": {}}},
+    }
+    cells = grid_cells.cells(params)
+    assert [cell.name for cell in cells] == [
+        "lambda=0.1_mix=token_eos=true_seed=1",
+        "lambda=0.1_mix=token_eos=true_seed=2",
+        "lambda=0.2_mix=token_eos=true_seed=1",
+        "lambda=0.2_mix=token_eos=true_seed=2",
+        "seed=1",
+        "seed=2",
+    ]
+    assert cells[0].folder == Path("data/cells/a/lambda=0.1_mix=token_eos=true_seed=1")
+    assert " ".join(cells[0].options) == (
+        '--method a --set methods.a.lambda=0.1 --set methods.a.mix="token" --set methods.a.eos=true --seed 1'
+    )
+
+
+def test_a_cell_is_known_by_its_name_when_a_cluster_hands_it_to_another_snakemake():
+    from snakemake.target_jobs import parse_target_jobs_cli_args
+    from snakemake_interface_executor_plugins.utils import TargetSpec, encode_target_jobs_cli_args
+
+    cell = grid_cells.GridCell("a", {"lambda": 1e-05, "mix": "token, or not", "eos": True}, 7)
+    job = TargetSpec("train", {"method": cell.method, "cell": cell.name})
+    assert parse_target_jobs_cli_args(encode_target_jobs_cli_args([job])) == [job]
+
+
+def test_a_cell_is_called_by_what_is_below_its_options():
+    params = {"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": {"a": {"rerank": [{"samples": 5}]}}}}
+    (cell,) = grid_cells.cells(params)
+    assert cell.name == "rerank=samples-5_seed=1"
+    assert cell.options == ["--method", "a", "--set", 'methods.a.rerank={"samples": 5}', "--seed", "1"]
+
+
+def test_a_method_may_have_several_grids_and_seeds_of_its_own():
+    grid = {"a": [{"lambda": [0.1, 0.2]}, {"lambda": [0.1], "rho": [0.5], "seed": [7]}], "b": {"seed": [3]}}
+    cells = grid_cells.cells({"methods": {"a": {}, "b": {}}, "sweep": {"seeds": [1], "grid": grid}})
+    assert [(cell.method, cell.name) for cell in cells] == [
+        ("a", "lambda=0.1_seed=1"),
+        ("a", "lambda=0.2_seed=1"),
+        ("a", "lambda=0.1_rho=0.5_seed=7"),
+        ("b", "seed=3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("grid", "line"),
+    [
+        ({"c": {}}, "sweep.grid.c: no such method"),
+        ({"a": {"lambda": 0.1}}, r"sweep.grid.a.lambda: must be a list"),
+        ({"a": {"lambda": []}}, r"sweep.grid.a.lambda: must be a list"),
+        ({"a": {"lambda": [0.1, 0.10]}}, r"a lambda=0.1_seed=1 is there twice"),
+    ],
+)
+def test_a_wrong_grid_is_one_line(grid, line):
+    with pytest.raises(UserError, match=line):
+        grid_cells.cells({"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": grid}})
+
+
+def test_a_large_file_is_read_again_when_it_changed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(files, "LARGE", 3)
+    path = Path("features.h5")
+    path.write_text("abcd")
+    first = grid_cells.digests([str(path)])
+    monkeypatch.setattr(files, "sha256", lambda path: pytest.fail("read although nothing changed"))
+    assert grid_cells.digests([str(path)]) == first
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(files, "LARGE", 3)
+    path.write_text("abce")
+    assert grid_cells.digests([str(path)]) != first
+    assert grid_cells.digests(["nowhere"]) == {"nowhere": "missing"}

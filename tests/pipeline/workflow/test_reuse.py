@@ -1,0 +1,128 @@
+"""Work that is done already is taken, but never where it is another, half written or changed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from whole_profiles import profile, profile_text
+
+from pipeline.tracking import recorder
+from pipeline.workflow.reuse import reuse_finished
+from pipeline.workflow.stage import main
+
+ROOT = Path(__file__).parents[3]
+NAMES = ("weights", "metrics")
+OWN = profile("scenes")["methods"]["luo"]["lambda"]
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path, monkeypatch):
+    """A folder with params.yaml, dvc.yaml and an input, in which DVC runs a stage."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    monkeypatch.setenv("DVC_STAGE", "train@luo")
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    Path("params.yaml").write_text(profile_text("scenes"), encoding="utf-8")
+    Path("dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
+    Path("data").mkdir()
+    Path("data/input").write_text("1")
+
+
+def work(out: str, *options: str, method: str = "luo", meanwhile: Callable[[], object] = lambda: None) -> bool:
+    """Whether a training of the method to the folder `out` did any work; its files are there in any case."""
+    worked = []
+
+    def run(stage):
+        worked.append(stage)
+        meanwhile()
+        stage.out.mkdir(parents=True, exist_ok=True)
+        for name in NAMES:
+            (stage.out / name).write_text(
+                f"{name} {stage.params.methods[method]['lambda']} {Path('data/input').read_text()}"
+            )
+
+    arguments = ["--method", method, "--out", out, *options]
+    assert main("train", reuse_finished(run, lambda stage: [Path("data/input")], NAMES), arguments) == 0
+    assert not list(Path(out).glob(".*")), "nothing half written is left"
+    return bool(worked)
+
+
+def test_whoever_comes_second_takes_what_is_there(capsys):
+    assert work("a")
+    assert not work("b", "--set", f"methods.luo.lambda={OWN}"), "that is its own"
+    assert "done before, in a" in capsys.readouterr().out
+    assert [Path("b", name).read_bytes() for name in NAMES] == [Path("a", name).read_bytes() for name in NAMES]
+    Path("a/weights").unlink()
+    assert not work("c"), "b has it, too"
+
+
+@pytest.mark.parametrize("options", [("--seed", "2"), ("--set", "methods.luo.lambda=0.5")])
+def test_other_work_is_done(options):
+    assert work("a")
+    assert work("b", *options)
+
+
+@pytest.mark.parametrize("damage", [lambda: Path("a/metrics").write_text("other"), lambda: Path("a/metrics").unlink()])
+def test_what_is_another_by_now_is_not_taken(damage):
+    assert work("a")
+    damage()
+    assert work("b")
+    assert Path("b/metrics").read_text() == f"metrics {OWN} 1"
+
+
+def test_another_input_and_a_broken_note_are_other_work():
+    assert work("a")
+    Path("data/input").write_text("2")
+    assert work("b")
+    for note in Path("data/checkpoints/finished").iterdir():
+        note.write_text("{")
+    assert work("c")
+
+
+def test_a_stage_that_is_run_by_hand_works(monkeypatch):
+    assert work("a")
+    monkeypatch.delenv("DVC_STAGE")
+    assert work("b")
+    monkeypatch.setenv("SAYWHICH_CELL", "seed=1")
+    assert not work("c")
+
+
+def test_the_record_says_whose_work_it_is(monkeypatch):
+    said = []
+    real = recorder.record_run
+    monkeypatch.setattr(recorder, "record_run", lambda *given: said.append(given) or real(*given))
+    assert work("a")
+    assert not work("b")
+    ((title, params, tags, inputs),) = said
+    assert (title, params["methods"]["luo"]["lambda"], tags) == ("train@luo", OWN, {"taken from": "a"})
+    assert list(inputs) == ["data/input"]
+
+
+def test_how_a_method_is_called_and_evaluated_trains_nothing_again():
+    again = ["--set", "methods.again={from: luo, method: luo, speaker: speaker, lambda: 0.9, rerank: {samples: 5}}"]
+    again = [option.replace("0.9", str(OWN)) for option in again]
+    assert work("a")
+    assert not work("b", "--set", "methods.luo.rerank={samples: 20}")
+    assert not work("c", *again, method="again")
+    assert work("d", *again, "--set", "methods.again.lambda=0.5", method="again")
+
+
+def test_of_two_that_do_the_same_at_once_the_second_waits_and_takes_it():
+    began, go = threading.Event(), threading.Event()
+
+    def slowly():
+        began.set()
+        assert go.wait(60)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(work, "a", meanwhile=slowly)
+        assert began.wait(60)
+        second = pool.submit(work, "b")
+        assert not second.done()
+        go.set()
+        assert first.result(60)
+        assert not second.result(60)

@@ -1,0 +1,229 @@
+import base64
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hostile_exports import killed_exports
+from saywhich_world import make_model, make_repository
+
+import saywhich
+from pipeline.errors import UserError
+from pipeline.runtime.checksums import checksummed_json
+from pipeline.runtime.files import sha256
+from saywhich.cli import main
+from saywhich.evaluation_summary import read_evaluation
+from saywhich.exporting import export_model
+
+ROOT = Path(__file__).parents[2]
+POINTS = (0, 1, 5, 20, 40)  # writes of an export before which it is killed
+
+
+def evaluate(folder: Path, images: int = 40) -> None:
+    """What the evaluate stage would have written, for a test split of which every other caption finds its image."""
+    folder.mkdir(parents=True)
+    test = [i >= 4 for i in range(images + 4)]
+    found = [1 + i % 2 for i in range(images + 4)]
+    columns = {
+        "split": ["test" if each else "val" for each in test],
+        "file": [f"{i}.png" for i in range(images + 4)],
+        "caption": [f"a dog {i}" for i in range(images + 4)],
+        "CIDEr": [0.5 + 0.01 * i for i in range(images + 4)],
+        "rank_own": found,
+        "neighbourhood_own": [0 if i < 8 else rank for i, rank in enumerate(found)],
+    }
+    pq.write_table(pa.table(columns), folder / "captions.parquet")
+    galleries = {"neighbourhood": {"R@1": 50.0}}
+    numbers = {
+        "images": images,
+        "language": {"CIDEr": float(np.mean(columns["CIDEr"][4:]))},
+        "judges": {"own": {"text_to_image": {"R@10": 100.0}, "galleries": galleries}},
+    }
+    said = {
+        "method": "psst_multinomial",
+        "settings": {"lambda": 0.01, "seed": 1},
+        "signature": "data=toy|decode=beam:2",
+    }
+    (folder / "metrics.json").write_text(checksummed_json({**said, "val": {}, "test": numbers}))
+
+
+@pytest.fixture
+def trained(tmp_path, photos):
+    data = make_repository(tmp_path / "trained", project=5, vector="mean_and_max", mirrored=True)
+    evaluate(data / "evaluation/psst_multinomial")
+    return data / "models/psst_multinomial"
+
+
+@pytest.mark.parametrize("attention", [True, False])
+def test_the_exported_model_says_the_same_elsewhere(trained, photos, tmp_path, attention):
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    make_model(trained.parents[1], trained.name, 0, attention=attention)
+    before = saywhich.load(trained)
+    said, scores = before.caption(names), before.score(["a dog"], names)
+    export_model(trained, tmp_path / "out")
+    shutil.move(tmp_path / "out", tmp_path / "elsewhere")
+    shutil.rmtree(tmp_path / "trained")
+    after = saywhich.load(tmp_path / "elsewhere")
+    assert after.caption(names) == said
+    np.testing.assert_array_equal(after.score(["a dog"], names), scores)
+    kinds = {path.suffix for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()}
+    assert kinds == {".safetensors", ".json", ".md"}, "nothing in it can be executed"
+    again = export_model(tmp_path / "elsewhere", tmp_path / "again")
+    assert again.caption(names) == said
+
+
+def test_the_card_says_what_it_is_and_what_was_measured(trained, tmp_path):
+    export_model(trained, tmp_path / "out")
+    _, front, text = (tmp_path / "out/README.md").read_text().split("---\n", 2)
+    said = yaml.safe_load(front)
+    assert said["library_name"] == "saywhich"
+    assert said["pipeline_tag"] == "image-to-text"
+    assert said["datasets"] == ["toy"]
+    (result,) = said["model-index"][0]["results"]
+    values = {metric["name"]: metric["value"] for metric in result["metrics"]}
+    assert values == {"CIDEr": 0.735, "R@1 near, own listener": 50.0, "R@10, own listener": 100.0}
+    assert "lambda 0.01" in text
+    assert "`data=toy|decode=beam:2`" in text
+    assert "not stated: ask whoever owns the photos" in text
+    assert "a dog 4" in text
+    assert re.search(r"\| CIDEr \| 0\.735 \| 0\.(69|70)\d to 0\.7[67]\d \|", text)
+
+
+def test_intervals_are_those_of_the_mean(tmp_path):
+    evaluate(tmp_path / "evaluation", images=400)
+    metrics = {metric["name"]: metric for metric in read_evaluation(tmp_path / "evaluation")["metrics"]}
+    near = metrics["R@1 near, own listener"]
+    deviation = 50 / np.sqrt(396)  # of a share of one half among the images that have a neighbourhood
+    assert near["value"] == 50
+    assert near["high"] - near["low"] == pytest.approx(2 * 1.96 * deviation, rel=0.1)
+    assert metrics["R@10, own listener"]["low"] == metrics["R@10, own listener"]["high"] == 100
+    assert read_evaluation(tmp_path / "nothing") == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["weights.safetensors", "vocabulary.json", "features/network.safetensors", "features/scale.safetensors"]
+)
+def test_a_file_that_is_not_what_was_exported_is_one_line(trained, tmp_path, name, capsys):
+    export_model(trained, tmp_path / "out")
+    file = tmp_path / "out" / name
+    content = bytearray(file.read_bytes())
+    content[-2] ^= 1
+    file.write_bytes(content)
+    assert main(["caption", "a.jpg", "--model", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"{file}: the SHA-256 is ")
+    assert told.count("\n") == 1
+    file.unlink()
+    with pytest.raises(UserError, match="missing; copy the whole folder"):
+        saywhich.load(tmp_path / "out")
+
+
+def test_a_folder_that_holds_something_else_stays_as_it_is(trained, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/diary.txt").write_text("mine")
+    assert main(["export", str(trained), str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == f"{tmp_path / 'out'}: holds something else; give another folder, or remove it\n"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["diary.txt"]
+    for _ in range(2):  # a second time over the first
+        assert main(["export", str(trained), str(tmp_path / "model")]) == 0
+
+
+def test_a_killed_export_can_be_repeated_and_an_older_one_survives(repository, exported, tmp_path):
+    shutil.copytree(exported, tmp_path / "out")
+    model = repository / "models/psst_multinomial"
+    for point, short in zip(POINTS, killed_exports(model, tmp_path / "out", POINTS), strict=True):
+        assert not short, point
+
+
+def test_a_model_that_was_not_evaluated_says_so(trained, tmp_path):
+    shutil.rmtree(trained.parents[1] / "evaluation")
+    export_model(trained, tmp_path / "out")
+    assert "This model was not evaluated." in (tmp_path / "out/README.md").read_text()
+
+
+def test_mlflow_serves_the_exported_model(trained, photos, tmp_path):
+    """By the commands that the docs show, in processes of their own: MLflow leaves its settings behind."""
+    home, names = trained.parents[2], [photos / f"{name}.jpg" for name in "ab"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "SAYWHICH_"))}
+    environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    environment |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"}
+    exported = [sys.executable, "-m", "saywhich", "export", "data/models/psst_multinomial", "out"]
+    done = subprocess.run(exported, cwd=home, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    uri = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("MLflow:"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serve = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local", "-p", str(port)]
+    environment["MLFLOW_TRACKING_URI"] = "sqlite:///mlflow.db"
+    images = [[base64.b64encode(name.read_bytes()).decode()] for name in names]
+    body = {"dataframe_split": {"columns": ["image"], "data": images}, "params": {"beam": 3}}
+    with open(tmp_path / "log", "w") as log:
+        server = subprocess.Popen(serve, cwd=home, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/ping", server, tmp_path / "log")
+        question = urllib.request.Request(
+            f"http://127.0.0.1:{port}/invocations", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(question, timeout=60) as answer:
+            said = [each["caption"] for each in json.load(answer)["predictions"]]
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+    assert said == [str(each) for each in saywhich.load(home / "out").caption(names, beam=3)]
+
+
+def wait_for(address, server, log, seconds=120):
+    """Until the server answers; fails with its log where it ends or does not."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(log.read_text()[-3000:])
+
+
+def resealed(folder: Path, **manifest: object) -> None:
+    """Change values of an exported folder's manifest of features, and write all digests anew."""
+    path, index = folder / "features/manifest.json", folder / "saywhich.json"
+    path.write_text(checksummed_json(json.loads(path.read_text()) | manifest))
+    said = json.loads(index.read_text())
+    said["files"]["features/manifest.json"] = sha256(path)
+    index.write_text(checksummed_json(said))
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {"network": "hub/captioner"},
+        {"network": "resnet18.a1_in1k", "weights": {"source": "hub", "sha256": "1" * 64}},
+        {"network": "open_clip/ViT-B-32.openai", "weights": {"source": "hub", "sha256": "1" * 64}},
+        {"network": "open_clip/roberta-ViT-B-32", "weights": {"source": "network.safetensors", "sha256": "1" * 64}},
+    ],
+)
+def test_an_exported_folder_fetches_nothing(exported, tmp_path, monkeypatch, manifest):
+    shutil.copytree(exported, tmp_path / "out")
+
+    def connected(*address, **_):
+        raise AssertionError(f"it connected to {address}")
+
+    monkeypatch.setattr(socket.socket, "connect", connected)
+    monkeypatch.setattr(socket, "getaddrinfo", connected)
+    saywhich.load(tmp_path / "out")
+    resealed(tmp_path / "out", **manifest)
+    with pytest.raises(UserError, match=r"manifest\.json: the network .* would be fetched"):
+        saywhich.load(tmp_path / "out")

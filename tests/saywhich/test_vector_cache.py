@@ -1,0 +1,150 @@
+"""The cache of photos' vectors: whatever happens to it, a search finds what it finds without one."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import stat
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from damaged import HOW, damage
+from full_disk import small_disk
+
+from saywhich import vector_cache
+from saywhich.vector_cache import gallery_vectors
+
+SIZE, MODEL = 20, "a" * 64
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path, monkeypatch) -> Path:
+    """The cache folder of one model."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache/saywhich/photos" / MODEL[:32]
+
+
+@pytest.fixture
+def photos(tmp_path) -> list[Path]:
+    """Sixty files in two folders, of which ten have the content of others."""
+    for number in range(60):
+        path = tmp_path / "photos" / str(number % 2) / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(number % 50))
+    return sorted((tmp_path / "photos").rglob("*.jpg"))
+
+
+def vector(content: str, model: str) -> np.ndarray:
+    return np.random.default_rng([*content.encode(), *model.encode()]).normal(size=SIZE).astype(np.float32)
+
+
+def searched(photos: list[Path], model: str = MODEL) -> tuple[int, list[str], np.ndarray]:
+    """How many photos were looked at, which there are, and their vectors."""
+
+    def look(paths):
+        for begin in range(0, len(paths), 16):
+            part = paths[begin : begin + 16]
+            contents = [Path(path).read_text() for path in part]
+            yield part, contents, np.stack([vector(content, model) for content in contents])
+
+    found = gallery_vectors(photos, model, SIZE, look)
+    assert len(found.files) == len(photos)
+    assert found.contents == tuple(path.read_text() for path in photos)
+    return found.looked_at, [path.name for path in found.files], found.vectors
+
+
+def check(photos: list[Path], model: str = MODEL) -> int:
+    """Compare a search with what it is without a cache; how many photos were looked at."""
+    looked_at, _, found = searched(photos, model)
+    np.testing.assert_array_equal(found, np.stack([vector(path.read_text(), model) for path in photos]))
+    return looked_at
+
+
+@pytest.mark.parametrize("how", [*HOW, "zeroed", "removed"])
+def test_a_damaged_cache_gives_equal_results_and_heals(photos, kept, how):
+    assert check(photos) == 60
+    assert check(photos) == 0
+    assert check(photos, "b" * 64) == 60
+    other = {path.name: path.read_bytes() for path in kept.with_name("b" * 32).iterdir()}
+    rng = random.Random(how)
+    for _ in range(4):
+        for path in sorted(kept.iterdir()):
+            whole = path.read_bytes()
+            begin = 1024 * rng.randrange(len(whole) // 1024 + 1)
+            zeroed = whole[:begin] + bytes(len(whole[begin : begin + 4096])) + whole[begin + 4096 :]
+            if how == "removed":
+                path.unlink()
+            else:
+                path.write_bytes(zeroed if how == "zeroed" else damage(how, whole, [other[path.name]], rng))
+            check(photos)
+            check(photos)
+            assert check(photos) == 0, f"{path.name}: {how} does not heal"
+
+
+def test_a_cache_that_is_locked_full_or_read_only_is_done_without_in_one_line(photos, kept, monkeypatch, capsys):
+    def lines() -> list[str]:
+        return [line for line in capsys.readouterr().err.splitlines() if "photos looked at:" not in line]
+
+    assert check(photos[:30]) == 30
+    assert lines() == []
+    monkeypatch.setattr(vector_cache, "SECONDS", 0.1)
+    with sqlite3.connect(kept / "vectors.sqlite", isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert check(photos) == 60
+    other.close()
+    (line,) = lines()
+    assert "locked" in line
+    monkeypatch.setattr(vector_cache, "LARGEST", 6 * 4096)
+    monkeypatch.setattr(vector_cache, "_make_room", lambda own: None)
+    assert check(photos) == 30
+    (line,) = lines()
+    assert "full" in line
+    kept.chmod(0o770)
+    assert check(photos) == 60
+    (line,) = lines()
+    assert "others can write" in line
+
+
+def test_a_cache_on_a_disk_that_is_full_or_read_only_is_done_without(photos, tmp_path, kept, capsys):
+    try:
+        with small_disk(tmp_path / "cache"):
+            assert check(photos[:30]) == 30
+            disk = os.statvfs(tmp_path / "cache")
+            used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+            for options in ("ro", f"rw,size={used}"):
+                subprocess.run(["mount", "-o", f"remount,{options}", tmp_path / "cache"], check=True)
+                assert check(photos) in (30, 60)
+                told = [line for line in capsys.readouterr().err.splitlines() if str(tmp_path / "cache") in line]
+                assert len(told) == 1
+                assert "photos are looked at without it" in told[0]
+    except PermissionError as error:
+        pytest.skip(str(error))
+
+
+def test_the_cache_is_private_and_bounded(photos, kept, monkeypatch):
+    for number in range(4):
+        check(photos, str(number) * 64)
+        os.utime(kept.with_name(str(number) * 32), (number, number))
+    folders = [kept, kept.parent, kept.parents[1]]
+    check(photos)
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
+    size = (kept / "vectors.sqlite").stat().st_size
+    monkeypatch.setattr(vector_cache, "LARGEST", 3 * size)
+    check(photos)
+    assert sorted(path.name[0] for path in kept.parent.iterdir()) == ["3", "a"]
+    monkeypatch.setattr(vector_cache, "LARGEST", size // 2)
+    check(photos)
+    assert sum(path.stat().st_size for path in kept.parent.rglob("*.sqlite")) <= size // 2
+
+
+def test_names_that_are_not_unicode_and_files_that_are_gone(tmp_path, photos):
+    strange = Path(os.fsdecode(os.fsencode(tmp_path / "photos") + b"/\xff.jpg"))
+    strange.write_text("strange")
+    check([*photos, strange])
+    assert check([*photos, strange]) == 0
+    photos[0].unlink()
+    found = gallery_vectors(photos[1:], MODEL, SIZE, lambda paths: iter(()))
+    assert (found.looked_at, found.gone) == (0, 1)

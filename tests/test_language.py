@@ -1,0 +1,52 @@
+"""Names and docstrings of the library: one name has one meaning, and a docstring states its subject."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("pipeline", "saywhich", "stages")
+OPENERS = {"what", "who", "whose", "of", "those", "that", "where", "when", "how", "whether"}
+ENTRY_POINTS = {"__init__", "__main__"}
+
+
+def trees(*packages: str) -> Iterator[tuple[Path, ast.Module]]:
+    for package in packages:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_the_name_of_a_public_class_stands_once():
+    where = defaultdict(list)
+    for path, tree in trees(*PACKAGES):
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where[node.name].append(path.as_posix())
+    assert len(where) > 300
+    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}
+
+
+@pytest.mark.parametrize("packages", [("pipeline",), ("saywhich",)])
+def test_the_name_of_a_module_stands_once(packages):
+    """Commands and stages are named by the verb that a user types, so they may share a name with a module."""
+    stems = [
+        path.stem for path, _ in trees(*packages) if path.stem not in ENTRY_POINTS and path.parent.name != "commands"
+    ]
+    assert [stem for stem, count in Counter(stems).items() if count > 1] == []
+
+
+def test_no_docstring_opens_without_a_verb_or_a_subject():
+    found = [
+        f"{path}: {doc.splitlines()[0]}"
+        for path, tree in trees(*PACKAGES)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and (doc := ast.get_docstring(node))
+        and doc.split()[0].strip(",.:").lower() in OPENERS
+    ]
+    assert found == []
