@@ -7,10 +7,12 @@ import dataclasses
 import pytest
 import torch
 
-from pipeline.channels.hard import Beam, Greedy, Multinomial
+from pipeline.channels.corrupted import CorruptedCaptions
+from pipeline.channels.hard import BanToken, Beam, Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
+from pipeline.channels.search import NoRepeatNgram, SearchTrajectory
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
-from pipeline.channels.teacher_forcing import Forced, ForcedPrefix, PrefixSchedule, ScheduledSampling
+from pipeline.channels.teacher_forcing import Forced, ForcedPrefix, PrefixRollouts, PrefixSchedule, ScheduledSampling
 from pipeline.estimators.rollouts import StepRollouts
 
 CHANNELS = [
@@ -48,3 +50,22 @@ def test_channels_that_draw_otherwise_have_streams_of_their_own():
     assert len({channel.rng_key for channel in CHANNELS}) == len(CHANNELS)
     assert PartialSampling(Gumbel(2), 0.5).rng_key != PartialSampling(Gumbel(2), 0.25).rng_key
     assert Multinomial(2, entropies=True).rng_key == Multinomial(2).rng_key
+
+
+def test_a_key_keeps_the_names_that_classes_and_options_had_first():
+    """Another key draws other numbers, so that recorded results could not be repeated."""
+    keys = {
+        PartialSampling(StraightThrough(), 0.25): (
+            "PartialSampling(inner=StraightThrough(samples=1, ending='constant'), rho=0.25, mix='caption', "
+            "feed='distribution')"
+        ),
+        SearchTrajectory(
+            NoRepeatNgram(Beam(3), 2)
+        ): "Reread(channel=Unrepeated(channel=Beam(width=3, samples=1), n=2))",
+        BanToken(Multinomial(2), 5): "Without(channel=Multinomial(samples=2), word=5)",
+        Forced(requires_grad=False): "Forced(scheduled=None, learns=False)",
+        ForcedPrefix(PrefixSchedule(3)): "Prompted(words=Annealed(start=3, every=1, by=4))",
+        PrefixRollouts(2, 4): "Continued(each=2, places=4)",
+        CorruptedCaptions(): "Broken()",
+    }
+    assert {channel: channel.rng_key for channel in keys} == keys
