@@ -5,8 +5,8 @@
 `faults.py` finds the faults, `reached_lines.py` the tests that reach each line. Each fault has a process, forked from
 this one after the imports of torch and others, which takes the changed module from memory: no file is written. Its
 tests run cheapest and nearest first, until one fails or the budget is spent. data/mutants/results.jsonl keeps each
-outcome with its commit: a killed run goes on, and a fault that was killed is tried again where its module or the test
-that killed it has changed. `mutants_accepted.toml` has survivors that stay, with reasons.
+outcome with its commit. An outcome is reused while its module and its test are unchanged, a survivor while no module and
+no test has changed. `mutants_accepted.toml` has survivors that stay, with reasons.
 
 mutmut and cosmic-ray were considered: they know neither a missing detach, a sum for a mean, another split, another
 network nor another seed, and start an interpreter for each fault, which takes longer than most of the tests here.
@@ -165,11 +165,17 @@ def kept() -> dict[str, Outcome]:
 
 
 def holds(outcome: Outcome, commit: str) -> bool:
-    """Whether an outcome is that of this commit: killed by a test that, as the module, is what it was."""
-    if outcome.commit == commit or not outcome.killed:
-        return outcome.commit == commit
-    test = [] if outcome.how in ("import", *SIGNALS) else [outcome.how.partition("::")[0]]
-    command = ["git", "diff", "--quiet", outcome.commit, commit, "--", outcome.module, *test]
+    """Return whether an outcome is valid at `commit`: the files that decide it are those of its own commit.
+
+    For a killed fault these are the module and the test that killed it, for a survivor all modules and tests.
+    """
+    if not outcome.killed:
+        decisive = ["pipeline", "saywhich", "stages", "tests"]
+    elif outcome.how in ("import", *SIGNALS):
+        decisive = [outcome.module]
+    else:
+        decisive = [outcome.module, outcome.how.partition("::")[0]]
+    command = ["git", "diff", "--quiet", outcome.commit, commit, "--", *decisive]
     return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
