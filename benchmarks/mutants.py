@@ -5,8 +5,8 @@
 `faults.py` finds the faults, `reached_lines.py` the tests that reach each line. Each fault has a process, forked from
 this one after the imports of torch and others, which takes the changed module from memory: no file is written. Its
 tests run cheapest and nearest first, until one fails or the budget is spent. data/mutants/results.jsonl keeps each
-outcome with its commit. An outcome is reused while its module and its test are unchanged, a survivor while no module and
-no test has changed. `mutants_accepted.toml` has survivors that stay, with reasons.
+outcome with its commit. An outcome is reused while its module and its test are unchanged, a survivor while no module
+and no test has changed. `mutants_accepted.toml` has survivors that stay, with reasons.
 
 mutmut and cosmic-ray were considered: they know neither a missing detach, a sum for a mean, another split, another
 network nor another seed, and start an interpreter for each fault, which takes longer than most of the tests here.
