@@ -5,8 +5,8 @@
 `faults.py` finds the faults, `reached_lines.py` the tests that reach each line. Each fault has a process, forked from
 this one after the imports of torch and others. The process takes the changed module from memory: no file is written.
 Its tests run in the order of cost and proximity, until one fails or the budget is spent. data/mutants/results.jsonl
-keeps each outcome with its commit, so that a killed run can continue. A killed fault is tried again where its module or
-the test that killed it has changed. `mutants_accepted.toml` lists survivors that stay, with reasons.
+keeps each outcome with its commit, so that a killed run can continue. An outcome is reused while its module and its test
+are unchanged, a survivor while no module and no test has changed. `mutants_accepted.toml` lists survivors that stay, with reasons.
 
 mutmut and cosmic-ray were considered. They lack faults such as a missing detach, a sum for a mean, another split,
 another network or another seed. They also start an interpreter for each fault, which takes longer than most of the
@@ -169,11 +169,17 @@ def kept() -> dict[str, Outcome]:
 
 
 def holds(outcome: Outcome, commit: str) -> bool:
-    """Return True if an outcome holds at `commit`: the same commit, or a kill whose module and test are unchanged."""
-    if outcome.commit == commit or not outcome.killed:
-        return outcome.commit == commit
-    test = [] if outcome.how in ("import", *SIGNALS) else [outcome.how.partition("::")[0]]
-    command = ["git", "diff", "--quiet", outcome.commit, commit, "--", outcome.module, *test]
+    """Return whether an outcome is valid at `commit`: the files that decide it are those of its own commit.
+
+    For a killed fault these are the module and the test that killed it, for a survivor all modules and tests.
+    """
+    if not outcome.killed:
+        decisive = ["pipeline", "saywhich", "stages", "tests"]
+    elif outcome.how in ("import", *SIGNALS):
+        decisive = [outcome.module]
+    else:
+        decisive = [outcome.module, outcome.how.partition("::")[0]]
+    command = ["git", "diff", "--quiet", outcome.commit, commit, "--", *decisive]
     return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
