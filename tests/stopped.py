@@ -210,12 +210,12 @@ def _stop(world: Path, request: signal.Signals, seconds: float, random_: random.
         except IndexError:  # it has just ended
             return None
         said, status = running.said(), running.make.poll()
-    left = [process.name() for process in psutil.process_iter() if _alive(process) and _folder(process) == str(world)]
+    left = [process for process in psutil.process_iter() if _alive(process) and _folder(process) == str(world)]
     what = f"{request.name} to {kind}"
     if status == 0:
         return None
     if alive or left:
-        return f"{what}: alive after {BOUND:.0f} s: {', '.join(sorted({each.name() for each in alive} | set(left)))}"
+        return f"{what}: alive after {BOUND:.0f} s: {', '.join(sorted({_name(each) for each in [*alive, *left]}))}"
     if status not in (2, -request) or "Traceback" in said:
         return f"{what}: status {status}: {said[-200:]}"
     if said.count("repro: ended by") != 1 and "Running stage" in said:
@@ -238,6 +238,12 @@ def _clear(world: Path) -> None:
     for name in ("data", ".dvc/cache", ".dvc/tmp", ".snakemake"):
         shutil.rmtree(world / name, ignore_errors=True)
     (world / "dvc.lock").unlink(missing_ok=True)
+
+
+def _name(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return process.name()
+    return "a process that has ended since"
 
 
 def _folder(process: psutil.Process) -> str:
