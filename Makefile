@@ -70,7 +70,7 @@ bench-cluster: $(INSTALLED)
 
 # A report that is there is made again, to show it.
 observatory: $(INSTALLED)
-	@python -m stages.observatory $(if $(TRAINED),--trained $(TRAINED))
+	@python -m stages.gradients $(if $(TRAINED),--trained $(TRAINED))
 	@test -n "$(TRAINED)" || ! test -f data/report/report.html || dvc repro --force --single-item report
 
 compare: $(INSTALLED)

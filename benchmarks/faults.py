@@ -21,7 +21,7 @@ ROOMS = {
             "training",
         )
     },
-    "dialog": "pipeline/scenes/dialogs/**/*.py",
+    "dialog": "pipeline/worlds/scenes/dialogs/**/*.py",
     "workflow": "pipeline/workflow/build_*.py",
 }  # fmt: skip
 DIALOG = re.compile(r"pipeline/data/(prepared_)?dialog\w*\.py")
@@ -92,7 +92,7 @@ class Fault:
     @property
     def room(self) -> str:
         """Return the room that the fault counts for; dialog's modules in other rooms count for dialog."""
-        if DIALOG.match(self.module) or self.module.startswith("pipeline/scenes/dialogs/"):
+        if DIALOG.match(self.module) or self.module.startswith("pipeline/worlds/scenes/dialogs/"):
             return "dialog"
         return self.module.split("/")[1]
 

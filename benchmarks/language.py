@@ -26,8 +26,8 @@ from printed import table
 
 from pipeline.metrics import shared_meteor
 from pipeline.metrics.language import METRICS, LanguageScorer
-from pipeline.scenes.sample_scenes import sample_scene
-from pipeline.scenes.scene_captions import describe_scene
+from pipeline.worlds.scenes.sample_scenes import sample_scene
+from pipeline.worlds.scenes.scene_captions import describe_scene
 
 COMPUTED = [metric for metric in METRICS if metric != "SPICE"]
 

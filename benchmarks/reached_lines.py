@@ -24,11 +24,11 @@ from printed import doing
 ROOT = Path(__file__).parents[1]
 FOLDERS = (
     "channels", "estimators", "scores", "composition", "methods", "models", "metrics", "evaluation", "analysis",
-    "training", "data", "scenes/dialogs", "observatory", "report", "readers",
+    "training", "data", "worlds/scenes/dialogs", "gradients", "report", "readers",
 )  # fmt: skip
 # tests at the root of tests/ that run in this process; the others start stages in processes without the fault
 WHOLE = (
-    "asynchronous", "dialog_stages", "dialogs", "equivalences", "guidance", "methods", "observatory", "oracle",
+    "asynchronous", "dialog_stages", "dialogs", "equivalences", "guidance", "methods", "gradients", "oracle",
     "oracle_credit", "oracle_estimators", "oracle_relax", "oracle_rewarded", "plain", "reward_training",
     "rewarded_training",
 )  # fmt: skip

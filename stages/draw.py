@@ -13,9 +13,9 @@ from pipeline.workflow.stage import Stage, main
 
 def run(stage: Stage) -> None:
     """Draw the scenes or films that params.yaml asks for."""
-    from pipeline.films.write_films import draw_films as draw_films
-    from pipeline.scenes.write_scenes import draw_scenes as draw_scenes
     from pipeline.tracking import recorder
+    from pipeline.worlds.films.write_films import draw_films as draw_films
+    from pipeline.worlds.scenes.write_scenes import draw_scenes as draw_scenes
 
     assert stage.instance is not None
     draw: dict[str, Callable[..., object]] = {"scenes": draw_scenes, "films": draw_films}

@@ -20,14 +20,14 @@ def run(stage: Stage) -> None:
     from pipeline.data.prepared import Prepared, write_prepared
     from pipeline.data.prepared_dialogs import DialogLengths, write_prepared_dialogs
     from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
-    from pipeline.films.film_facts import FACTS as FILM_FACTS
     from pipeline.metrics.cider import MAX_ID, document_frequencies
     from pipeline.metrics.frequency_file import read_document_frequencies
     from pipeline.readers import read_corpus
     from pipeline.runtime.checksums import SEAL, check_checksums, write_checksums
     from pipeline.runtime.files import atomic_path, write_atomically
-    from pipeline.scenes.scene_facts import FACTS
     from pipeline.tracking import recorder
+    from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
+    from pipeline.worlds.scenes.scene_facts import FACTS
 
     p = stage.params.prepare
     root = Path(p.root)

@@ -24,7 +24,8 @@ def test_a_stage_depends_on_the_code_that_it_imports_and_on_no_other(stage):
 def test_the_command_writes_what_stands_there():
     text = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
     assert dependencies.rewritten(text) == text
-    assert dependencies.rewritten(text.replace("        - pipeline/models\n", "        - pipeline/scenes\n")) == text
+    more = text.replace("        - pipeline/models\n", "        - pipeline/worlds/scenes\n")
+    assert dependencies.rewritten(more) == text
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_the_command_writes_what_stands_there():
         ("pipeline/estimators/relax.py", {"train", "sweep"}),
         ("pipeline/channels/straight_through.py", {"train", "sweep"}),
         ("pipeline/evaluation/multi_sample.py", {"evaluate", "sweep"}),
-        ("pipeline/scenes/drawing/pets.py", {"draw", "report"}),
+        ("pipeline/worlds/scenes/drawing/pets.py", {"draw", "report"}),
         ("pipeline/methods/luo.py", {"train luo", "sweep"}),
     ],
 )

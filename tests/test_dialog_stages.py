@@ -45,7 +45,7 @@ def world(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
-        patch.setattr("pipeline.scenes.dialogs.write_dialogs.OTHERS", 150)
+        patch.setattr("pipeline.worlds.scenes.dialogs.write_dialogs.OTHERS", 150)
         run(draw, "draw", "--dataset", "scenes")
         run(prepare, "prepare")
         run(features, "features")

@@ -17,14 +17,14 @@ from pipeline.composition.pretraining import listener_adaptation, listener_match
 from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
 from pipeline.evaluation.answer_ranking import RankingValidation, candidate_likelihoods, discriminator_scores
+from pipeline.gradients.enumerated import Enumeration
+from pipeline.gradients.gradient_world import GradientWorld
+from pipeline.gradients.measure import estimate_gradients, sampled_accuracy
 from pipeline.metrics.candidate_ranking import candidate_ranks
 from pipeline.models.dialog_decoder import DialogDecoder
 from pipeline.models.dialog_encoders import Hciae
 from pipeline.models.discriminator import Discriminator
 from pipeline.models.lstm import DialogLstm
-from pipeline.observatory.enumerated import Enumeration
-from pipeline.observatory.gradient_world import GradientWorld
-from pipeline.observatory.measure import estimate_gradients, sampled_accuracy
 from pipeline.scores.answer_preference import NPairScore, PairwiseScore
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training

@@ -1,7 +1,7 @@
 """Estimators against an exact gradient: a channel small enough to enumerate every caption.
 
 Three words at most two long: 13 captions for each of four images. The expected score of a caption, averaged over the
-images, is a plain differentiable sum of probability × score, and so is its gradient (pipeline/observatory).
+images, is a plain differentiable sum of probability × score, and so is its gradient (pipeline/gradients).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pipeline.channels.straight_through import Gumbel, StraightThrough
 from pipeline.channels.teacher_forcing import Forced
 from pipeline.estimators.baselines import CenteredBaseline, LeaveOneOut, SelfCritical
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
+from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.measure import estimate_gradients, sampled_accuracy
 from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
-from pipeline.observatory.gradient_world import drawn_world
-from pipeline.observatory.measure import estimate_gradients, sampled_accuracy
 
 VOCABULARY, STEPS, IMAGES = 3, 2, 4
 

@@ -17,9 +17,9 @@ from pipeline.estimators.credit import MonteCarloCredit
 from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import CaptionCredit, NoBaseline, ScoreFunction
+from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.measure import estimate_gradients
 from pipeline.models.critic import Critic
-from pipeline.observatory.gradient_world import drawn_world
-from pipeline.observatory.measure import estimate_gradients
 
 IMAGES, WORDS, STEPS = 2, 3, 3
 

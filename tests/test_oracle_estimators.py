@@ -10,8 +10,8 @@ from pipeline.channels.hard import Multinomial
 from pipeline.channels.straight_through import ReinMax, StraightThrough
 from pipeline.estimators.baselines import BatchStd, GroupMean, GroupStd, LeaveOneOut
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
-from pipeline.observatory.gradient_world import drawn_world
-from pipeline.observatory.measure import estimate_gradients
+from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.measure import estimate_gradients
 
 __all__ = ["taste", "world"]
 

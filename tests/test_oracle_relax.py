@@ -14,9 +14,9 @@ from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
+from pipeline.gradients.measure import estimate_gradients
+from pipeline.gradients.pretraining_world import train_control
 from pipeline.models.critic import ControlVariate
-from pipeline.observatory.measure import estimate_gradients
-from pipeline.observatory.pretraining_world import train_control
 
 __all__ = ["world"]
 

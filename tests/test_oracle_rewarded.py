@@ -15,11 +15,11 @@ from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.retrieval_rewards import RewardModels
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
+from pipeline.gradients.measure import estimate_gradients
 from pipeline.methods.wtf_rl import rl, wtf, wtf_rl
 from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
-from pipeline.observatory.measure import estimate_gradients
 from pipeline.types import Message, caption_mask
 
 __all__ = ["world"]

@@ -34,8 +34,9 @@ def frozen(tmp_path_factory) -> Iterator[Path]:
     "command",
     [
         "stages.names", "pipeline.workflow.grid_cells gather data/sweep", "pipeline.config.overlays scenes",
-        "pipeline.workflow.repro", "pipeline.scenes --sheet sheet.png", "pipeline.films --sheet sheet.png",
-        "stages.observatory --worlds 1 --epochs 1 --rounds 1 --repeats 1 --only ST",
+        "pipeline.workflow.repro", "pipeline.worlds.scenes --sheet sheet.png",
+        "pipeline.worlds.films --sheet sheet.png",
+        "stages.gradients --worlds 1 --epochs 1 --rounds 1 --repeats 1 --only ST",
     ],
 )  # fmt: skip
 def test_a_read_only_disk_is_one_line(frozen, command):

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from pipeline.config.section import Name, Section, Text
 from pipeline.ranges import Count, Each, Few, Natural, Positive, Seed, Share, Size, require_distinct
-from pipeline.scenes.scene_world import NEIGHBOURS
+from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
 
 def _divided(images: int, val: int, test: int, what: str) -> None:

@@ -29,9 +29,9 @@ from pipeline.evaluation.untrained_captions import BaselineCaptioner
 from pipeline.metrics.diversity import self_bleu
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.decoder import Decoder
-from pipeline.scenes.faithfulness import faithfulness
-from pipeline.scenes.scene_facts import Scene
 from pipeline.types import Batch
+from pipeline.worlds.scenes.faithfulness import faithfulness
+from pipeline.worlds.scenes.scene_facts import Scene
 
 BATCH = 128
 KEPT = ("caption", NEAR)  # prefixes of the columns kept of a baseline

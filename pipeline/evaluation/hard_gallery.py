@@ -11,9 +11,9 @@ from torch import Tensor
 
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
-from pipeline.films.film_facts import FACTS as FILM_FACTS
 from pipeline.metrics.retrieval import similar_distractors
-from pipeline.scenes.scene_facts import FACTS
+from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
+from pipeline.worlds.scenes.scene_facts import FACTS
 
 HardGallery = Callable[[np.ndarray], Tensor]
 """Function of images (M,), rows of the prepared data; returns places (M, K) of similar images, padded with −1."""

@@ -10,10 +10,10 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.symbolic import require_facts
 from pipeline.metrics.retrieval import random_distractors
-from pipeline.scenes.parser import parse_scene_caption
-from pipeline.scenes.scene_captions import describe_scene
-from pipeline.scenes.scene_facts import Scene
-from pipeline.scenes.scene_words import PLACES, WEATHER
+from pipeline.worlds.scenes.parser import parse_scene_caption
+from pipeline.worlds.scenes.scene_captions import describe_scene
+from pipeline.worlds.scenes.scene_facts import Scene
+from pipeline.worlds.scenes.scene_words import PLACES, WEATHER
 
 BaselineCaptioner = Callable[[np.ndarray, Sequence[str]], list[str]]
 """Function of images (M,), rows of the prepared data, and the speaker's captions; returns one caption per image."""

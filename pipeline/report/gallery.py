@@ -30,9 +30,9 @@ from pipeline.report.drawing import LineStyle
 from pipeline.report.figures import styles
 from pipeline.runtime.film_decoding import is_moving
 from pipeline.runtime.untrusted import path_inside
-from pipeline.scenes.drawing.draw_scene import draw_scene
-from pipeline.scenes.faithfulness import check_words
-from pipeline.scenes.scene_facts import FACTS, Scene, read_facts
+from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
+from pipeline.worlds.scenes.faithfulness import check_words
+from pipeline.worlds.scenes.scene_facts import FACTS, Scene, read_facts
 
 if TYPE_CHECKING:
     from PIL.Image import Image

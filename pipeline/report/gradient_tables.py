@@ -1,4 +1,4 @@
-"""Results of the observatory (stages/observatory.py): gradient estimators compared with the exact gradient."""
+"""Results of stages/gradients.py: gradient estimators compared with the exact gradient."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class GradientResults:
 
 
 def read_observatory(path: Path) -> GradientResults:
-    """Read the observatory's results; raises UserError for a file that cannot be read."""
+    """Read the results of estimators; raises UserError for a file that cannot be read."""
     import pandas as pd
 
     found = read_results_json(path)

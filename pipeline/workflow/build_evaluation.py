@@ -28,8 +28,8 @@ from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.agent_files import load_agent
 from pipeline.models.decoder import Decoder
 from pipeline.models.dialog_decoder import DialogDecoder
-from pipeline.scenes.scene_facts import Scene
 from pipeline.workflow.build_judges import build_judges, judge_folder, known_facts, load_discriminator, load_judge
+from pipeline.worlds.scenes.scene_facts import Scene
 
 if TYPE_CHECKING:
     from pipeline.config.views import ParameterNode

@@ -9,10 +9,10 @@ import numpy as np
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.features.object_detector import AnnotatedImage
-from pipeline.films.film_facts import FACTS as FILM_FACTS
-from pipeline.films.film_facts import ActorView, FilmRecord, read_films
 from pipeline.runtime.film_decoding import frames_to_take
-from pipeline.scenes.scene_facts import FACTS, Scene, Thing, atmosphere, read_facts
+from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
+from pipeline.worlds.films.film_facts import ActorView, FilmRecord, read_films
+from pipeline.worlds.scenes.scene_facts import FACTS, Scene, Thing, atmosphere, read_facts
 
 LABELS = ("category", "colour", "pose", "pattern", "size", "count")  # labels of an object in a scene
 OF_ACTORS = ("category", "colour", "pattern", "size")  # labels of an actor in a film; pose and facing differ by frame

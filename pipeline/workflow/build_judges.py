@@ -12,16 +12,16 @@ from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import Judge, ListenerJudge, TextJudge, make_judge
 from pipeline.evaluation.symbolic import ClaimChecker, SymbolicJudge, require_facts
-from pipeline.films.film_claims import FilmClaims
-from pipeline.films.film_facts import FACTS as FILM_FACTS
-from pipeline.films.film_facts import read_films
 from pipeline.models.agent_files import load_agent
 from pipeline.models.discriminator import Discriminator
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
-from pipeline.scenes.scene_claims import SceneClaims
-from pipeline.scenes.scene_facts import FACTS, Scene, read_facts
 from pipeline.workflow.build_data import open_store
+from pipeline.worlds.films.film_claims import FilmClaims
+from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
+from pipeline.worlds.films.film_facts import read_films
+from pipeline.worlds.scenes.scene_claims import SceneClaims
+from pipeline.worlds.scenes.scene_facts import FACTS, Scene, read_facts
 
 OWN, ADAPTED = "own", "adapted"  # judges that are trained with, or adapted to, a method's speaker
 SYMBOLIC = "symbolic"  # not trained; all other names are pretrained models

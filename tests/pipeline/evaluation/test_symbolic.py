@@ -15,8 +15,8 @@ from pipeline.errors import UserError
 from pipeline.evaluation.hard_gallery import galleries_by_key
 from pipeline.evaluation.judges import JudgedCaptions, judge_retrieval
 from pipeline.evaluation.symbolic import SymbolicJudge, require_facts
-from pipeline.scenes.scene_claims import SceneClaims
-from pipeline.scenes.scene_facts import Scene, Thing
+from pipeline.worlds.scenes.scene_claims import SceneClaims
+from pipeline.worlds.scenes.scene_facts import Scene, Thing
 
 BOX = (0.1, 0.5, 0.3, 0.8)
 

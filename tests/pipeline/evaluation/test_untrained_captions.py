@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from pipeline.evaluation.untrained_captions import oracle_captions, random_captions, ridge_probe, template_captions
-from pipeline.scenes.faithfulness import faithfulness
-from pipeline.scenes.sample_scenes import sample_scene
-from pipeline.scenes.scene_captions import describe_scene
-from pipeline.scenes.scene_world import CONDITIONS, SETTINGS
+from pipeline.worlds.scenes.faithfulness import faithfulness
+from pipeline.worlds.scenes.sample_scenes import sample_scene
+from pipeline.worlds.scenes.scene_captions import describe_scene
+from pipeline.worlds.scenes.scene_world import CONDITIONS, SETTINGS
 
 TRAIN, TEST = 150, 20
 SCENES = [sample_scene(5, 8 * n) for n in range(TRAIN + TEST)]

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.report_page import write_report
-from pipeline.scenes.scene_facts import FACTS, Scene, Thing
+from pipeline.worlds.scenes.scene_facts import FACTS, Scene, Thing
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,8 @@ from pipeline.report.gallery import (
     mark_words,
     thumbnails,
 )
-from pipeline.scenes.drawing.draw_scene import draw_scene
-from pipeline.scenes.scene_facts import FACTS, read_facts
+from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
+from pipeline.worlds.scenes.scene_facts import FACTS, read_facts
 
 SETTINGS = ReportSettings(images=5)
 LEVELS = ReportSettings(images=3, at_cider=(0.9,), at_score=(80.0, 200.0))

@@ -41,8 +41,8 @@ from pipeline.workflow import build_joint, build_retriever
 from pipeline.workflow import stage as door
 from pipeline.workflow.build_data import cider
 from pipeline.workflow.build_evaluation import build_evaluation, flat_numbers, load_speaker
+from pipeline.workflow.build_gradients import trained_world
 from pipeline.workflow.build_judges import build_judges
-from pipeline.workflow.build_observatory import trained_world
 from pipeline.workflow.build_pretraining import build_adaptation, build_pretraining
 from pipeline.workflow.build_training import build_training
 from stages import prepare

@@ -14,14 +14,14 @@ from pipeline.composition.method import LISTENER_ONLY, Method
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared, write_prepared
 from pipeline.errors import UserError
-from pipeline.films.film_facts import FACTS as FILM_FACTS
-from pipeline.films.film_facts import ActorView, Film, Track
 from pipeline.models.listener import Listener
 from pipeline.readers import read_karpathy
-from pipeline.scenes.scene_facts import FACTS, Scene, Thing
 from pipeline.training.optimisation import Optimisation
 from pipeline.workflow.build_facts import annotated_objects, neighbourhood_numbers
 from pipeline.workflow.build_training import build_training
+from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
+from pipeline.worlds.films.film_facts import ActorView, Film, Track
+from pipeline.worlds.scenes.scene_facts import FACTS, Scene, Thing
 
 BOXES = ((0.1, 0.2, 0.3, 0.4), (0.5, 0.2, 0.7, 0.4))
 DOGS = Thing("dog", "brown", "plain", "small", 2, "running", "ground", "left", BOXES, (0.1, 0.2, 0.7, 0.4))

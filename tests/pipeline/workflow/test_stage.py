@@ -169,7 +169,7 @@ def test_the_key_of_a_stage_changes_with_parameters_inputs_and_instance_and_with
         ("pipeline/methods/luo.py", True),
         ("stages/train.py", True),
         ("pipeline/methods/psst.py", False),
-        ("pipeline/scenes/drawing/pets.py", False),
+        ("pipeline/worlds/scenes/drawing/pets.py", False),
         ("pipeline/report/report_page.py", False),
         ("stages/evaluate.py", False),
     ],

@@ -1,0 +1,166 @@
+"""The exact mean and variance of an estimator, from one run for each outcome of its channel.
+
+A channel has two random variables: the sampled tokens, and the captions or tokens that pass as distributions. A
+`GivenTokens` copy of the channel fixes both, is otherwise the same, and records the probability of the tokens. The
+probability of the distributions that pass is a polynomial in ρ, so one enumeration serves all ρ. The mean of K
+independent captions per image has the mean of one caption and a K-th of its variance.
+
+Continuous noise (Gumbel) and baselines that depend on other samples are not enumerated but sampled (measure.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from pipeline.channels.hard import Choose, Multinomial
+from pipeline.channels.partial import PartialSampling
+from pipeline.channels.straight_through import StraightThrough
+from pipeline.estimators.baselines import SelfCritical
+from pipeline.estimators.relax import RelaxEstimator
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
+from pipeline.gradients.gradient_world import GradientWorld
+from pipeline.gradients.measure import estimate_gradient
+from pipeline.protocols import Channel, Estimator, Score
+from pipeline.types import Batch, Message, TokenChoice, caption_mask
+
+
+class GivenTokens:
+    """Copy of the channel `inner` with fixed tokens (N, T); `full` (N, T) marks those that pass as distributions."""
+
+    def __init__(self, inner: Any, words: Tensor, full: Tensor) -> None:
+        self.inner, self.words, self.full = inner, words, full
+        self.log_prob = torch.zeros((), dtype=torch.float64)  # of all tokens, once they are chosen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
+        draw, alive = self.inner.open(batch, vocabulary, rng), caption_mask(self.words)
+        through = getattr(self.inner, "inner", self.inner)
+
+        def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
+            symbol, index = draw(t, logits, rows), self.words[rows, t]
+            likely = logits.log_softmax(-1).gather(1, index.unsqueeze(1)).squeeze(1)
+            self.log_prob = self.log_prob + likely[alive[rows, t]].sum()
+            if symbol.straight_through is not None:
+                symbol = replace(symbol, straight_through=through.straight_through(index))
+            if symbol.full is not None:
+                symbol = replace(symbol, full=self.full[rows, t])
+            return replace(symbol, index=index)
+
+        return step
+
+
+class GivenRollouts(StepRollouts):
+    """Rollouts with fixed tokens for one channel; baselines' captions are sampled as usual."""
+
+    def __init__(self, world: GradientWorld, channel: Channel, words: Tensor, full: Tensor) -> None:
+        super().__init__(world.speaker, world.batch, seed=0)
+        self.channel, self.given = channel, GivenTokens(channel, words, full)
+
+    def _generate(self, channel: Channel) -> Message:
+        return super()._generate(self.given if channel == self.channel else channel)
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Gradients of one step for all S outcomes."""
+
+    gradients: Tensor  # (S, P)
+    likely: Tensor  # (S,): probability of the tokens, given the distributions that pass
+    full: Tensor  # (S,): number of captions, or tokens, that pass as distributions
+    parts: Tensor  # (S,): number of all captions, or tokens
+
+    def moments(self, rho: float, samples: int) -> tuple[Tensor, Tensor]:
+        """Return the mean (P,) and the trace of the covariance () of the mean of `samples` independent gradients."""
+        share = self.likely * rho ** self.full.double() * (1 - rho) ** (self.parts - self.full).double()
+        mean = share @ self.gradients
+        return mean, (share @ self.gradients.square().sum(1) - mean.square().sum()) / samples
+
+
+class Enumeration:
+    """Exact moments of estimators of one score in one world; each channel is enumerated once."""
+
+    def __init__(self, world: GradientWorld, score: Score) -> None:
+        self.world, self.score = world, score
+        self._found: dict[Estimator, Outcomes] = {}
+
+    def moments(self, estimator: Estimator) -> tuple[Tensor, Tensor]:
+        """Return the exact mean (P,) and trace of the covariance () of an estimator that is `enumerable`."""
+        assert enumerable(estimator), estimator
+        channel = estimator.channel  # type: ignore[attr-defined]
+        rho = channel.rho if isinstance(channel, PartialSampling) else 0.0
+        single = replace(estimator, channel=_single(channel))  # type: ignore[type-var]
+        if single not in self._found:
+            self._found[single] = self._enumerate(single)
+        return self._found[single].moments(rho, channel.samples)
+
+    def _enumerate(self, estimator: Any) -> Outcomes:
+        channel = estimator.channel
+        mix = channel.mix if isinstance(channel, PartialSampling) else None
+        gradients, likely, counts = [], [], []
+        for joint in itertools.product(
+            list(mixture_patterns(self.world.captions(), mix)), repeat=len(self.world.batch)
+        ):
+            words, full, parts = (torch.stack(each) for each in zip(*joint, strict=True))
+            rollouts = GivenRollouts(self.world, channel, words, full)
+            gradients.append(estimate_gradient(self.world, estimator, self.score, rollouts))
+            likely.append(rollouts.given.log_prob.exp())
+            counts.append(parts.sum(0))
+        passing, all_ = torch.stack(counts).T
+        return Outcomes(torch.stack(gradients), torch.stack(likely), passing, all_)
+
+
+def independent(estimator: Estimator) -> bool:
+    """Return whether the estimator's gradient is a mean over independent samples of each image."""
+    if isinstance(estimator, RelaxEstimator):
+        return independent(estimator.inner)
+    if isinstance(estimator, ScoreFunction):
+        plain = estimator == ScoreFunction(estimator.channel, estimator.baseline)  # defaults otherwise
+        return plain and type(estimator.baseline) in (NoBaseline, SelfCritical)
+    return isinstance(estimator, Pathwise) and estimator.reduction == "mean"
+
+
+def enumerable(estimator: Estimator) -> bool:
+    """Return whether the estimator is `independent` and only its tokens and passing distributions are random."""
+    if not isinstance(estimator, Pathwise | ScoreFunction) or not independent(estimator):
+        return False
+    channel = estimator.channel.inner if isinstance(estimator.channel, PartialSampling) else estimator.channel
+    if isinstance(channel, StraightThrough):
+        return type(channel).sample is StraightThrough.sample  # subclasses draw noise as well
+    return type(channel) is Multinomial
+
+
+def mixture_patterns(captions: Tensor, mix: str | None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield each caption (T,), its mask (T,) of passing tokens, and its numbers of passing and of all parts (2,).
+
+    A passing token is a distribution in the channel's output.
+
+    `mix` None: no token passes. "caption": the caption is one part. "token": each of its tokens is one part. Positions
+    after a caption's end belong to no part.
+    """
+    for words, alive in zip(captions, caption_mask(captions), strict=True):
+        if mix is None:
+            yield words, torch.zeros_like(alive), torch.tensor([0, 0])
+        elif mix == "caption":
+            yield words, torch.zeros_like(alive), torch.tensor([0, 1])
+            yield words, torch.ones_like(alive), torch.tensor([1, 1])
+        else:
+            length = int(alive.sum())
+            for choice in itertools.product((False, True), repeat=length):
+                full = torch.tensor([*choice, *[False] * (len(alive) - length)])
+                yield words, full, torch.tensor([sum(choice), length])
+
+
+def _single(channel: Any) -> Any:
+    """Return the channel with one sample and a common ρ, so that its variants share one enumeration."""
+    if isinstance(channel, PartialSampling):
+        return replace(channel, inner=_single(channel.inner), rho=0.5)
+    return replace(channel, samples=1)

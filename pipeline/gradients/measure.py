@@ -1,0 +1,97 @@
+"""Bias and variance of an estimator's gradient compared with the exact gradient, and the time of a step.
+
+Bias is relative to the norm of the exact gradient, variance to its square.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from pipeline.estimators.relax import RelaxEstimator
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import ScoreFunction
+from pipeline.gradients.gradient_world import GradientWorld
+from pipeline.protocols import Estimator, Rollouts, Score
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Accuracy of the estimates of a gradient."""
+
+    bias: float  # |mean − truth| / |truth|, corrected for the error of a sampled mean
+    bias_error: float  # increase of `bias` for one standard error of its square; 0 if exact
+    cosine: float  # between the mean and the truth
+    length: float  # |mean| / |truth|; a shorter gradient also has less variance
+    variance: float  # trace of the covariance / |truth|²
+
+
+def accuracy(mean: Tensor, variance: Tensor, truth: Tensor) -> Accuracy:
+    """Return the accuracy of an estimator with exact mean (P,) and exact variance ()."""
+    norm = truth.norm()
+    length = mean.norm()
+    return Accuracy(
+        bias=float((mean - truth).norm() / norm),
+        bias_error=0.0,
+        cosine=float(mean @ truth / (length * norm)),
+        length=float(length / norm),
+        variance=float(variance / norm**2),
+    )
+
+
+def sampled_accuracy(found: Tensor, truth: Tensor) -> Accuracy:
+    """Return the accuracy of independent estimates `found` (R, P); the error that is due to sampling is subtracted."""
+    rounds, norm = len(found), truth.norm()
+    mean, spread = found.mean(0), found - found.mean(0)
+    variance = found.var(0).sum()
+    error = mean - truth
+    squared = float((error.square().sum() - variance / rounds) / norm**2)
+    bias = max(squared, 0.0) ** 0.5
+    # Σ is the covariance of the mean: |error|² has the variance 4 errorᵀ Σ error + 2 tr Σ²
+    along = (spread @ error).square().sum() / (rounds - 1) / rounds
+    whole = (spread @ spread.T).square().sum() / ((rounds - 1) * rounds) ** 2
+    deviation = float((4 * along + 2 * whole).sqrt() / norm**2)
+    length = (mean.square().sum() - variance / rounds).clamp(min=0).sqrt().clamp(min=float((mean @ truth).abs() / norm))
+    return Accuracy(
+        bias=bias,
+        bias_error=(bias**2 + deviation) ** 0.5 - bias,
+        cosine=float(mean @ truth / (length * norm)),
+        length=float(length / norm),
+        variance=float(variance / norm**2),
+    )
+
+
+def estimate_gradient(world: GradientWorld, estimator: Estimator, score: Score, rollouts: Rollouts) -> Tensor:
+    """Return the gradient (P,) by `estimator` of the expected score of a caption, from the captions of `rollouts`.
+
+    Score-function estimators average over tokens, the expectation over captions. Their gradient is therefore multiplied
+    by the mean number of tokens.
+    """
+    loss, _ = estimator.surrogate(score, rollouts)
+    scale = 1.0
+    if isinstance(estimator, ScoreFunction | RelaxEstimator):
+        message = rollouts.of(estimator.channel)
+        scale = float(message.mask.sum()) / len(message)
+    return -scale * world.gradient(loss)
+
+
+def estimate_gradients(world: GradientWorld, estimator: Estimator, score: Score, rounds: int, seed: int = 7) -> Tensor:
+    """Return the gradients (R, P) of `rounds` independent steps."""
+    steps = (StepRollouts(world.speaker, replace(world.batch, step=step), seed) for step in range(rounds))
+    return torch.stack([estimate_gradient(world, estimator, score, rollouts) for rollouts in steps])
+
+
+def time_step(world: GradientWorld, estimator: Estimator, score: Score, repeats: int) -> float:
+    """Return the CPU seconds of a step of `estimator` with rollouts: the median of `repeats` after a warm-up."""
+
+    def step(number: int) -> float:
+        begin = time.process_time()
+        estimate_gradient(world, estimator, score, StepRollouts(world.speaker, replace(world.batch, step=number), 7))
+        return time.process_time() - begin
+
+    step(0)
+    return median(step(number) for number in range(1, repeats + 1))

@@ -1,0 +1,109 @@
+"""Accuracy of every candidate in every world, and the time of a step with captions of realistic length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pipeline.estimators.relax import RelaxEstimator
+from pipeline.gradients.enumerated import Enumeration, enumerable, independent
+from pipeline.gradients.estimator_candidates import EstimatorCandidate
+from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.measure import Accuracy, accuracy, estimate_gradients, sampled_accuracy, time_step
+from pipeline.gradients.pretraining_world import pretrained_world, train_control
+from pipeline.models.listener import Listener
+from pipeline.protocols import Estimator, Score
+from pipeline.scores.discriminability import Hinge
+
+MARGIN = 1.0  # PSST's Eq. 4; with 0.2 the listener soon separates two images, and the gradient is 0
+LARGE = {"images": 8, "vocabulary": 300, "max_words": 12, "size": 128}  # sizes of the drawn scenes' speaker
+
+
+@dataclass(frozen=True)
+class ImageHinge(Hinge):
+    """Half of the hinge that compares images for a caption; it does not depend on the other captions."""
+
+    def losses(self, cosines: Tensor) -> Tensor:
+        """Return losses (S, B) from `cosines` (S, B, B)."""
+        own = cosines.diagonal(dim1=1, dim2=2)
+        others = ~torch.eye(cosines.shape[-1], dtype=torch.bool)
+        return (F.relu(self.margin - own.unsqueeze(2) + cosines) * others).amax(2)
+
+
+SCORES: Mapping[str, Callable[[Listener], Score]] = {
+    "hinge": lambda listener: Hinge(listener, MARGIN),
+    "hinge among images": lambda listener: ImageHinge(listener, MARGIN),
+}
+OWN = ("REINFORCE, greedy", "ST-Multinomial", "PSST-Multinomial")  # also measured with the second score
+
+
+@dataclass(frozen=True)
+class MeasurementEffort:
+    """Numbers of worlds, steps and repetitions."""
+
+    worlds: int = 3  # with seeds 1, 2, …
+    epochs: int = 40  # of pretraining, four captions per image each
+    samples: tuple[int, ...] = (1, 4, 16)  # K, captions per image
+    rounds: int = 200  # steps of a sampled estimator, and of training its control, if it has one
+    repeats: int = 3  # timed steps
+
+
+def measure_candidates(
+    candidates: Sequence[EstimatorCandidate], effort: MeasurementEffort, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return all accuracies, world by world, and seconds, ready for JSON; `say` is called with the progress.
+
+    A row is a candidate with a number of samples and a score. It holds for each world the relative `bias`, its standard
+    error `bias_error`, `cosine`, `length` and `variance`. `seconds` is the CPU time of a step with the hinge in a
+    larger world.
+    """
+    rows: dict[tuple[str, int, int], dict[str, Any]] = {}
+    called = [", ".join([one.name, *(f"{key} {value:g}" for key, value in one.settings.items())]) for one in candidates]
+    for seed in range(1, effort.worlds + 1):
+        world = pretrained_world(2, effort.epochs, seed)
+        for score_name, make in SCORES.items():
+            score = make(world.listener)
+            truth, enumeration = world.exact(score), Enumeration(world, score)
+            for n, candidate in enumerate(candidates):
+                if score_name != "hinge" and candidate.name not in OWN:
+                    continue
+                say(f"world {seed} of {effort.worlds}, {score_name}: {called[n]}")
+                for samples, found in _accuracies(enumeration, candidate, truth, effort).items():
+                    row: dict[str, Any] = {"score": score_name, "name": candidate.name, "samples": samples}
+                    row |= {"settings": dict(candidate.settings), "worlds": []}
+                    row |= {"exact": enumerable(candidate.of(samples, world.speaker))}
+                    rows.setdefault((score_name, n, samples), row)["worlds"].append(asdict(found))
+    world = drawn_world(**LARGE, seed=0, contrast=1.0, dtype=torch.float32)
+    score = SCORES["hinge"](world.listener)
+    for (score_name, n, samples), row in rows.items():
+        if score_name == "hinge":
+            say(f"time: {called[n]}, {samples} captions per image")
+            row["seconds"] = time_step(world, candidates[n].of(samples, world.speaker), score, effort.repeats)
+    return {"effort": asdict(effort), "margin": MARGIN, "large": LARGE, "rows": list(rows.values())}
+
+
+def _accuracies(
+    enumeration: Enumeration, candidate: EstimatorCandidate, truth: Tensor, effort: MeasurementEffort
+) -> dict[int, Accuracy]:
+    """Return the accuracy for each number of samples; one measurement serves all numbers of independent samples."""
+    numbers = [samples for samples in effort.samples if samples >= candidate.min_samples]
+    world, score = enumeration.world, enumeration.score
+    made = {samples: candidate.of(samples, world.speaker) for samples in numbers}
+    if all(enumerable(estimator) for estimator in made.values()):
+        return {samples: accuracy(*enumeration.moments(one), truth) for samples, one in made.items()}
+
+    def sampled(estimator: Estimator) -> Accuracy:
+        if isinstance(estimator, RelaxEstimator):
+            train_control(world, estimator, score, effort.rounds)
+        return sampled_accuracy(estimate_gradients(world, estimator, score, effort.rounds), truth)
+
+    most = max(numbers)
+    if independent(made[most]):
+        found = sampled(made[most])
+        return {samples: replace(found, variance=found.variance * most / samples) for samples in numbers}
+    return {samples: sampled(one) for samples, one in made.items()}

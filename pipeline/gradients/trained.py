@@ -1,0 +1,127 @@
+"""Estimators on a trained speaker, whose captions are too many to enumerate, compared with a low-variance gradient.
+
+The score is the half of the hinge that compares images for a caption. It depends on that caption alone, so REINFORCE
+with leave-one-out baselines is unbiased. Its gradient over many captions serves as the reference for the other
+estimators.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.channels.hard import Multinomial
+from pipeline.estimators.baselines import LeaveOneOut
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import ScoreFunction
+from pipeline.gradients.estimator_candidates import EstimatorCandidate
+from pipeline.gradients.gradient_world import GradientWorld
+from pipeline.gradients.measure import Accuracy, estimate_gradient
+from pipeline.gradients.observe import ImageHinge
+from pipeline.protocols import Estimator
+
+GROUPS = 20  # parts of all steps whose means are kept, for standard errors
+TRUTH, ESTIMATES = 5, 7  # seeds
+LEFT_OUT = (
+    "learned control",
+    "soft ending",
+    "along samples",
+    "by word",
+    "PSST-Gumbel-Rao",
+)  # an untrained control, and variants
+EACH = 16  # captions per image and step of the reference gradient
+
+
+@dataclass(frozen=True)
+class GradientMeans:
+    """Gradients averaged over parts of independent steps, (GROUPS, P), and the number of steps in each part."""
+
+    parts: Tensor
+    steps: int
+
+    @property
+    def mean(self) -> Tensor:
+        return self.parts.mean(0)
+
+    @property
+    def spread(self) -> Tensor:
+        """Return (GROUPS, P): rows whose outer products add up to the estimated covariance of the mean."""
+        return (self.parts - self.mean) / (len(self.parts) * (len(self.parts) - 1)) ** 0.5
+
+
+def measure_trained(
+    world: GradientWorld,
+    margin: float,
+    candidates: Sequence[EstimatorCandidate],
+    say: Callable[[str], None],
+    captions: int = 100_000,
+    samples: int = 5,
+    steps: int = 100,
+) -> dict[str, Any]:
+    """Return the accuracy of each candidate with `samples` captions per image over at least `steps` steps, for JSON.
+
+    `captions`: the least number of captions for the reference gradient. Its standard error, relative to its norm, is
+    `error`; it is part of each row's `bias_error`. `seconds`: CPU time of a step.
+    """
+    score = ImageHinge(world.listener, margin)
+
+    def means(estimator: Estimator, steps: int, seed: int) -> GradientMeans:
+        each = -(-steps // GROUPS)
+        parts: list[Tensor] = []
+        for group in range(GROUPS):
+            total = torch.zeros(())
+            for step in range(group * each, (group + 1) * each):
+                rollouts = StepRollouts(world.speaker, replace(world.batch, step=step), seed)
+                total = total + estimate_gradient(world, estimator, score, rollouts)
+            parts.append(total / each)
+        return GradientMeans(torch.stack(parts), each)
+
+    best, whole = ScoreFunction(Multinomial(EACH), LeaveOneOut()), EACH * len(world.batch)
+    say(f"the gradient of {captions:,} captions")
+    truth = means(best, -(-captions // whole), TRUTH)
+    rows = []
+    for one in candidates:
+        if any(words in one.name for words in LEFT_OUT) or one.settings.get("rho") == 0:  # ρ = 0 is no partial sampling
+            continue
+        say(", ".join([one.name, *(f"{key} {value:g}" for key, value in one.settings.items())]))
+        begin = time.process_time()
+        found = means(one.of(samples, world.speaker), steps, ESTIMATES)
+        seconds = (time.process_time() - begin) / (GROUPS * found.steps)
+        row = {"name": one.name, "settings": dict(one.settings), "seconds": seconds}
+        rows.append(row | asdict(sampled_truth_accuracy(found, truth)))
+    noise = float(truth.spread.square().sum())
+    return {
+        "images": len(world.batch),
+        "margin": margin,
+        "samples": samples,
+        "steps": GROUPS * -(-steps // GROUPS),
+        "captions": GROUPS * truth.steps * whole,
+        "error": (noise / max(float(truth.mean.square().sum()) - noise, 1e-30)) ** 0.5,
+        "rows": rows,
+    }
+
+
+def sampled_truth_accuracy(found: GradientMeans, truth: GradientMeans) -> Accuracy:
+    """Return the accuracy as in `sampled_accuracy` with a sampled truth; both sampling errors are subtracted."""
+    mean, true, a, b = found.mean, truth.mean, found.spread, truth.spread
+    own, other = a.square().sum(), b.square().sum()  # squared standard errors of both means
+    norm = (true.square().sum() - other).clamp(min=1e-30).sqrt()
+    error = mean - true
+    squared = float((error.square().sum() - own - other) / norm**2)
+    bias = max(squared, 0.0) ** 0.5
+    both = torch.cat([a, b])
+    products = (both @ both.T).fill_diagonal_(0)  # a part's product with itself would add the square of Σ's trace
+    deviation = float((4 * (both @ error).square().sum() + 2 * products.square().sum()).sqrt() / norm**2)
+    length = (mean.square().sum() - own).clamp(min=0).sqrt().clamp(min=float((mean @ true).abs() / norm))
+    return Accuracy(
+        bias=bias,
+        bias_error=(bias**2 + deviation) ** 0.5 - bias,
+        cosine=float(mean @ true / (length * norm)),
+        length=float(length / norm),
+        variance=float(own * len(found.parts) * found.steps / norm**2),
+    )

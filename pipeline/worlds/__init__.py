@@ -1,0 +1,1 @@
+"""Slices that draw data sets with known facts: scenes and films."""

@@ -1,0 +1,52 @@
+"""Sheet of films, eight frames and one caption of each: `python -m pipeline.worlds.films --sheet docs/films.png`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from PIL import Image, ImageDraw, ImageFont
+
+from pipeline.runtime.command import run_command
+from pipeline.runtime.files import atomic_path
+from pipeline.worlds.films.draw_film import draw_film
+from pipeline.worlds.films.film_captions import describe_film
+from pipeline.worlds.films.sample_films import sample_film
+
+GAP, LINE, FRAMES = 10, 18, 8
+
+
+def sheet(seed: int, films: list[int], side: int) -> Image.Image:
+    """Return an image with a row of frames for each of the films, and below it the film's caption of most claims.
+
+    `films` holds the films' numbers. `side` is the width of a frame in pixels.
+    """
+    font = ImageFont.load_default(12)
+    width, height = FRAMES * (side + 2) + 2 * GAP, side + LINE + GAP
+    picture = Image.new("RGB", (width, len(films) * height + GAP), "white")
+    pen = ImageDraw.Draw(picture)
+    for row, number in enumerate(films):
+        film, y = sample_film(seed, number), GAP + row * height
+        for n, frame in enumerate(draw_film(film, seed, FRAMES, side)):
+            picture.paste(frame, (GAP + n * (side + 2), y))
+        richest = max(describe_film(film, seed, number), key=lambda caption: len(caption.claims))
+        pen.text((GAP, y + side + 2), richest.raw, fill=(60, 60, 68), font=font)
+    return picture
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m pipeline.worlds.films", description=__doc__)
+    parser.add_argument("--sheet", type=Path, required=True, help="PNG file to write")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--films", type=int, nargs="+", default=[24, 25, 64, 66, 160, 161, 208, 210], help="their numbers"
+    )
+    options = parser.parse_args()
+    picture = sheet(options.seed, options.films, side=112)
+    with atomic_path(options.sheet) as path:
+        picture.quantize(128).save(path, "PNG", optimize=True)
+
+
+if __name__ == "__main__":
+    sys.exit(run_command("pipeline.worlds.films", main))

@@ -1,0 +1,76 @@
+"""Drawing of a film's frames: one backdrop, and on it the actors at each moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache, partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from pipeline.worlds.films.film_facts import Film
+from pipeline.worlds.films.motion import box_of, moment, times
+from pipeline.worlds.scenes.drawing.draw_scene import SUPERSAMPLING, draw_backdrop, draw_object, put, rain
+from pipeline.worlds.scenes.scene_facts import atmosphere, stream
+from pipeline.worlds.scenes.scene_world import CATEGORIES
+
+SHADOWED = 0.02  # largest height above the ground with a shadow, in fractions of the image
+DURATION = 100  # milliseconds per frame
+
+
+def draw_film(film: Film, seed: int, frames: int, size: int) -> list[Image.Image]:
+    """Return the film's frames, (size, size) RGB.
+
+    Details that no fact fixes (clouds, faces) depend on the seed and the neighbourhood, whose films share them.
+    """
+    scene, side = film.scene, size * SUPERSAMPLING
+    number, air = scene.neighbourhood, atmosphere(scene)
+    backdrop = draw_backdrop(replace(scene, things=()), side, stream(seed, number, 11))
+    layer = lru_cache(partial(_layer, film, seed, side))
+    drawn = []
+    for frame, time in enumerate(times(frames)):
+        picture = backdrop.copy()
+        actors = zip(scene.things, film.tracks, film.events, strict=True)
+        now = [(i, moment(*actor, time)) for i, actor in enumerate(actors)]
+        there = [(i, at) for i, at in now if at is not None]
+        for i, at in sorted(there, key=lambda item: film.tracks[item[0]].base):
+            box = box_of(scene.things[i], film.tracks[i], at)
+            if box[0] < 1 and box[2] > 0 and box[3] > 0:
+                lifted = at.base < film.tracks[i].base - SHADOWED
+                thing = replace(scene.things[i], place="air") if lifted else scene.things[i]
+                put(picture, layer(i, at.pose, at.facing), thing, box, air)
+        if air == "rainy":
+            rain(picture, stream(seed, number * 1000 + frame, 13))
+        drawn.append(picture.reduce(SUPERSAMPLING))
+    return drawn
+
+
+def _layer(film: Film, seed: int, side: int, i: int, pose: str, facing: str) -> Image.Image:
+    """Return an actor's drawing; its appearance is the same in every frame."""
+    thing, track = film.scene.things[i], film.tracks[i]
+    posed = replace(thing, pose=pose, facing=facing)
+    height = track.unit * CATEGORIES[thing.category].poses[pose][2] * side
+    rng = stream(seed, film.scene.neighbourhood * 10 + i, 12)
+    return draw_object(posed, height, atmosphere(film.scene), rng)
+
+
+def save_gif(path: Path, frames: list[Image.Image]) -> None:
+    """Write an endless animation of exactly these frames, DURATION each."""
+    size = frames[0].size
+    strip = Image.new("RGB", (size[0], size[1] * len(frames)))
+    for n, frame in enumerate(frames):
+        strip.paste(frame, (0, n * size[1]))
+    strip = strip.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)  # one palette for all
+    palette = np.array(strip.getpalette(), np.int64).reshape(-1, 3)
+    shown = [strip.crop((0, n * size[1], size[0], (n + 1) * size[1])) for n in range(len(frames))]
+    # Pillow would merge equal frames into a longer one, so the second one gets the nearest colour in its corner
+    corner = shown[0].tobytes()[0]
+    distance = ((palette - palette[corner]) ** 2).sum(1)
+    distance[corner] = distance.max() + 1
+    next_to_it = int(distance.argmin())
+    for before, frame in pairwise(shown):
+        if frame.tobytes() == before.tobytes():
+            frame.putpixel((0, 0), next_to_it if before.tobytes()[0] == corner else corner)
+    shown[0].save(path, "GIF", save_all=True, append_images=shown[1:], duration=DURATION, loop=0, optimize=False)

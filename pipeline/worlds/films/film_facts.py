@@ -1,0 +1,91 @@
+"""Facts of one film: its actors, the times of their events, and their boxes in every frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline.worlds.scenes.scene_facts import Box, Scene, read_drawn
+
+FACTS = "films.jsonl"  # the file of facts, one line per film
+
+
+class Event(NamedTuple):
+    """Event of one actor in a part of the film."""
+
+    what: str  # enter, cross, return, leave, or an act of film_world.py
+    side: str  # side from which it comes, or for return and leave, to which it goes; "" for acts
+    gait: str  # "" for acts
+    start: float  # as a fraction of the film's length
+    end: float
+
+
+class Track(NamedTuple):
+    """Geometry of an actor: its place at rest, and the size of its drawing's unit.
+
+    All are fractions of the image, y downwards.
+    """
+
+    x: float
+    base: float
+    unit: float
+    inside: bool  # whether it is inside the image from the beginning
+
+
+class ActorView(NamedTuple):
+    """Actor in one frame; the box is clipped to the image."""
+
+    frame: int  # from 0
+    actor: int
+    pose: str
+    facing: str
+    box: Box
+
+
+@dataclass(frozen=True)
+class Film:
+    """All facts of a film, by which captions are judged.
+
+    `scene` holds the setting and, as its things, the actors at the beginning. `story` is solo for one actor. For two
+    actors it is meet, pass, follow (the second follows the first), lead (the first follows the second) or both. In
+    both, each actor has events of its own, at once (together) or one after the other (in order, reversed).
+    """
+
+    scene: Scene
+    story: str
+    order: str  # of `both`: together, in_order or reversed; else ""
+    tracks: tuple[Track, ...]
+    events: tuple[tuple[Event, ...], ...]  # of each actor, in order of time
+
+    def record(self, seen: list[ActorView]) -> dict[str, Any]:
+        """Return the facts as JSON values; `seen` holds the actors' boxes in the frames."""
+        facts = self.scene.record()
+        for thing, track, events in zip(facts["objects"], self.tracks, self.events, strict=True):
+            thing |= {"track": track._asdict(), "events": [event._asdict() for event in events]}
+        boxes = [{**each._asdict(), "category": self.scene.things[each.actor].category} for each in seen]
+        return {**facts, "story": self.story, "order": self.order, "boxes": boxes}
+
+
+class FilmRecord(NamedTuple):
+    """Film, its number of frames, and its actors' boxes in them."""
+
+    film: Film
+    frames: int
+    seen: tuple[ActorView, ...]
+
+
+def read_films(path: Path) -> dict[str, FilmRecord]:
+    """Return the films of a `films.jsonl` by image id. Raises UserError if the file is missing or malformed."""
+    return read_drawn(path, "film", _known)
+
+
+def _known(record: dict[str, Any]) -> FilmRecord:
+    objects = record["objects"]
+    tracks = tuple(Track(**thing.pop("track")) for thing in objects)
+    events = tuple(tuple(Event(**event) for event in thing.pop("events")) for thing in objects)
+    film = Film(Scene.of(record), record["story"], record["order"], tracks, events)
+    seen = (
+        ActorView(box["frame"], box["actor"], box["pose"], box["facing"], tuple(box["box"])) for box in record["boxes"]
+    )
+    return FilmRecord(film, record["frames"], tuple(seen))

@@ -1,0 +1,147 @@
+"""Layout of a drawn data set on disk: a folder that is replaced as a whole, and captions in two common formats."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain, count
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+from pipeline.errors import UserError
+from pipeline.runtime.checksums import SEAL, write_checksums
+from pipeline.runtime.files import write_atomically
+from pipeline.runtime.locks import exclusive
+from pipeline.worlds.scenes.scene_captions import SceneCaption
+from pipeline.worlds.scenes.scene_world import NEIGHBOURS
+
+CHUNK = 6 * NEIGHBOURS  # images per task of a worker
+T = TypeVar("T")
+
+
+def check_sizes(images: int, size: int, val: int, test: int, seed: int) -> None:
+    """Check the sizes of a data set. Raises UserError for sizes of which none can be drawn."""
+    if min(val, test, seed) < 0:
+        raise UserError(f"draw: val, test and seed must not be negative, but are {val}, {test} and {seed}")
+    if val % NEIGHBOURS or test % NEIGHBOURS:
+        raise UserError(
+            f"draw: val: {val} and test: {test} would divide a neighbourhood of {NEIGHBOURS} scenes; "
+            f"choose multiples of {NEIGHBOURS}"
+        )
+    if images <= val + test:
+        raise UserError(
+            f"draw: of {images} images none are left for training after val: {val} and test: {test}; draw more images"
+        )
+    if images > 1_000_000:
+        raise UserError(f"draw: {images} images are more than six digits can number; draw at most 1000000")
+    if not 32 <= size <= 1024:
+        raise UserError(f"draw: pictures of size {size} cannot be drawn; choose 32 to 1024 pixels")
+
+
+@contextmanager
+def replace_folder(root: Path, ours: set[str]) -> Iterator[Path]:
+    """Yield a folder with an empty folder `images`; at the end, add checksums and move it to `root`.
+
+    `ours` are the files of such a data set. Raises UserError if `root` has others.
+    """
+    if root.exists() and not (root.is_dir() and {path.name for path in root.iterdir()} <= ours | {".gitignore", SEAL}):
+        raise UserError(f"{root}: holds something else than a drawn data set and would be replaced; move it away first")
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive(root.with_name(f".{root.name}.lock"), f"draw {root}"):
+        for left in chain(root.parent.glob(f".{root.name}.*.part"), root.parent.glob(f".{root.name}.*.old")):
+            shutil.rmtree(left, ignore_errors=True)  # left by a killed process
+        part = root.with_name(f".{root.name}.{uuid.uuid4().hex[:8]}.part")
+        try:
+            (part / "images").mkdir(parents=True)
+            yield part
+            write_checksums(part)
+            old = part.with_suffix(".old")
+            if root.exists():
+                os.rename(root, old)
+            os.rename(part, root)
+            shutil.rmtree(old, ignore_errors=True)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def draw_all(work: Callable[[int], T], images: int, workers: int | None) -> list[T]:
+    """Return the results of `work` for each number, in order, from `workers` processes, or one per CPU."""
+    numbers, workers = range(images), workers or _processors()
+    bar = partial(tqdm, total=images, desc="draw", unit="image", disable=None)
+    if workers == 1 or images <= CHUNK:
+        return list(bar(map(work, numbers)))
+    # spawn, since a fork of a process that runs threads may deadlock
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, -(-images // CHUNK)), mp_context=context) as pool:
+        return list(bar(pool.map(work, numbers, chunksize=CHUNK)))
+
+
+def write_captions(
+    part: Path,
+    dataset: str,
+    files: Sequence[str],
+    captions: Sequence[Sequence[SceneCaption]],
+    splits: list[str],
+    size: int,
+) -> dict[str, int]:
+    """Write both formats and return counts: images, train, val, test, captions, words."""
+    write_atomically(part / karpathy_file(dataset), json.dumps(karpathy_form(dataset, files, captions, splits)) + "\n")
+    write_atomically(part / coco_file(dataset), json.dumps(coco_form(dataset, files, captions, size)) + "\n")
+    every = [caption for described in captions for caption in described]
+    words = {token for caption in every for token in caption.tokens}
+    counts = {split: splits.count(split) for split in ("train", "val", "test")}
+    return {"images": len(files), **counts, "captions": len(every), "words": len(words)}
+
+
+def karpathy_file(dataset: str) -> str:
+    """Return the name of the split file."""
+    return f"dataset_{dataset}.json"
+
+
+def coco_file(dataset: str) -> str:
+    """Return the name of the annotation file."""
+    return f"captions_{dataset}.json"
+
+
+def splits_of(images: int, val: int, test: int) -> list[str]:
+    """Return the split of each image: the first are the test split, the next the validation split."""
+    return ["test"] * test + ["val"] * val + ["train"] * (images - test - val)
+
+
+def karpathy_form(
+    dataset: str, files: Sequence[str], captions: Sequence[Sequence[SceneCaption]], splits: list[str]
+) -> dict[str, Any]:
+    """Return the split file in the format of Karpathy and Fei-Fei (2015), which most captioning code reads."""
+    images, number = [], count()
+    for i, (name, described, split) in enumerate(zip(files, captions, splits, strict=True)):
+        sentences = [
+            {"raw": caption.raw, "tokens": caption.tokens, "imgid": i, "sentid": next(number)} for caption in described
+        ]
+        image = {"filename": name, "imgid": i, "cocoid": i, "split": split}
+        images.append({**image, "sentids": [each["sentid"] for each in sentences], "sentences": sentences})
+    return {"dataset": dataset, "images": images}
+
+
+def coco_form(
+    dataset: str, files: Sequence[str], captions: Sequence[Sequence[SceneCaption]], size: int
+) -> dict[str, Any]:
+    """Return all captions in the format of COCO's annotation files."""
+    images = [{"id": i, "file_name": name, "width": size, "height": size} for i, name in enumerate(files)]
+    pairs = [(i, caption) for i, described in enumerate(captions) for caption in described]
+    annotations = [{"id": n, "image_id": i, "caption": caption.raw} for n, (i, caption) in enumerate(pairs)]
+    info = {"description": dataset, "version": "2"}
+    return {"info": info, "images": images, "annotations": annotations, "licenses": []}
+
+
+def _processors() -> int:
+    """Return the number of CPUs that this process may use, if the system tells, else of all CPUs."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,151 @@
+"""Wordings of questions and answers; texts that are listed twice are twice as likely.
+
+In questions {s}, {o} and {p} stand for a thing's name or pronoun as subject, object and possessive. The gaps {be} and
+{do} stand for the matching verb. The gap {plural} stands for the category's plural, {garment} for the garment, {asked}
+for the value in question.
+"""
+
+from __future__ import annotations
+
+from pipeline.worlds.scenes import scene_words as w
+from pipeline.worlds.scenes.scene_facts import Thing
+from pipeline.worlds.scenes.scene_world import CATEGORIES
+
+PEOPLE, ALIVE, MOVING = ("person", "child"), ("person", "child", "animal"), ("person", "child", "animal", "vehicle")
+KINDS: dict[str, tuple[str, ...]] = {
+    "people": PEOPLE,
+    "children": ("child",),
+    "animals": ("animal",),
+    "vehicles": ("vehicle",),
+}
+SIDES = ("left", "middle", "right")
+MARKS = {"striped": "stripes", "spotted": "spots"}
+HEDGES = ("i can't tell", "i can't tell", "can't tell", "can't tell", "not sure", "hard to tell", "i don't know")
+
+OF_THINGS: dict[str, tuple[str, ...]] = {  # ":worn": about people's clothes; ":group": "how many" of the named things
+    "colour": (
+        "what color {be} {s}",
+        "what color {be} {s}",
+        "which color {be} {s}",
+        "can you tell what color {s} {be}",
+    ),
+    "colour:worn": ("what color are {p} clothes", "what color {garment} {be} {s} wearing"),
+    "is_colour": ("{be} {s} {asked}", "{be} {s} {asked}", "would you say {s} {be} {asked}"),
+    "is_colour:worn": ("{be} {s} wearing {asked}", "are {p} clothes {asked}", "{be} {s} dressed in {asked}"),
+    "count": ("how many {plural} are there", "how many {plural} do you see", "how many {plural}"),
+    "count:group": ("how many are there", "how many of them are there", "how many"),
+    "pose": ("what {be} {s} doing", "what {be} {s} doing", "can you tell what {s} {be} doing"),
+    "is_pose": ("{be} {s} {asked}", "{be} {s} {asked}", "does it look like {s} {be} {asked}"),
+    "size": ("how big {be} {s}", "what size {be} {s}", "{be} {s} large or small"),
+    "pattern": ("{be} {s} {asked}", "{do} {s} have {marks}", "do you see {marks} on {o}"),
+    "pattern:worn": ("are {p} clothes {asked}", "{do} {p} {garment} have {marks}"),
+    "facing": ("which way {be} {s} facing", "{be} {s} facing left or right", "which direction {be} {s} looking"),
+    "side": ("where {be} {s}", "where in the picture {be} {s}", "{be} {s} on the left or the right"),
+    "near": ("what is next to {o}", "is anything near {o}", "what is near {o}"),
+    "age": ("how old {be} {s}", "about how old {be} {s}", "how old {do} {s} look"),
+    "happy": ("{do} {s} look happy", "{be} {s} happy"),
+    "collar": ("{do} {s} have a collar", "{be} {s} wearing a collar"),
+    "brand": ("what brand {be} {s}", "can you see a logo on {o}"),
+    "inside": ("is anyone inside {o}", "is there anyone in {o}"),
+}
+AGAIN = ("and the {noun}", "what about the {noun}")  # repeats the last question for another thing
+OTHER = ("and the other one", "what about the other one")  # the same if two things have been named
+WHICH = ("what kind", "which kind", "what kind do you see")  # after "yes" to a kind of things
+OF_SCENE: dict[str, tuple[str, ...]] = {
+    "exist": ("is there {a_asked}", "do you see {a_asked}", "are there any {plural}", "can you see any {plural}"),
+    "exist_kind": ("are there any {asked}", "do you see any {asked}", "any {asked} in the picture"),
+    "total": ("how many {asked} are there", "how many {asked} do you see", "how many {asked} in total"),
+    "else": ("is there anything else", "anything else in the picture", "what else do you see", "is that all there is"),
+    "weather": ("how is the weather", "what is the weather like", "what does the sky look like"),
+    "is_weather": ("is it {asked}", "does it look {asked}"),
+    "light": ("is it day or night", "what time of day is it", "is it daytime or night"),
+    "setting": ("where is this", "where was the photo taken", "what is in the background"),
+    "is_setting": ("is it {asked}", "does it look like {asked}", "is this {asked}"),
+    "scenery": ("do you see any {asked}", "are there any {asked}", "can you see any {asked}"),
+    "outdoors": ("is it outside", "is this inside or outside"),
+    "time": ("what time is it", "can you tell what time it is"),
+    "good": ("is it a good picture", "is this a professional photo"),
+}
+SCENERY = {name: name for name in ("trees", "buildings", "mountains")} | {"cactus": "cactuses", "fence": "fences"}
+ATMOSPHERES = {
+    "sunny": ("sunny", "it is sunny", "sunny and bright", "it looks sunny"),
+    "cloudy": ("cloudy", "it is cloudy", "a bit cloudy", "it looks cloudy"),
+    "rainy": ("rainy", "it is raining", "raining", "it looks rainy"),
+    "sunset": ("clear", "the sun is setting", "clear with a sunset", "it looks like sunset"),
+    "night": ("dark", "it is night", "clear but dark", "it is dark out"),
+}
+LIGHTS = {
+    "day": ("day", "daytime", "during the day", "it is daytime"),
+    "sunset": ("sunset", "evening", "the sun is setting", "it looks like sunset"),
+    "night": ("night", "night time", "at night", "it is night"),
+}
+SIZED = {
+    "small": ("small", "pretty small", "kind of small"),
+    "medium": ("medium", "average", "medium size"),
+    "large": ("large", "pretty big", "very big"),
+}
+GUESSES: dict[str, tuple[str, ...]] = {  # guesses at facts that the image does not show
+    "age": ("20s", "30", "about 30", "maybe 25", "young", "10", "maybe 10", "40s"),
+    "happy": ("yes", "no", "kind of", "i think so", "not really", "seems so"),
+    "collar": ("no", "yes", "i don't see one", "no collar"),
+    "brand": ("no brand", "i don't see one", "no", "maybe a ford"),
+    "inside": ("no", "i don't see anyone", "yes", "no one"),
+    "time": ("noon", "morning", "afternoon", "maybe 3 pm", "around noon"),
+    "good": ("yes", "it is a drawing", "pretty good", "no", "kind of"),
+}
+BLIND: dict[str, tuple[str, ...]] = {"animal": ("happy", "collar"), "vehicle": ("brand", "inside")}
+BLIND |= {kind: ("age", "happy") for kind in PEOPLE}
+NUMBERS = (
+    ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
+    ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+)
+_PRONOUNS = {"man": ("he", "him", "his"), "boy": ("he", "him", "his")}
+_PRONOUNS |= {"woman": ("she", "her", "her"), "girl": ("she", "her", "her")}
+
+
+def pronoun(thing: Thing, case: int = 0) -> str:
+    """Return the pronoun of a thing; `case` 0: subject, 1: object, 2: possessive."""
+    if thing.count > 1:
+        return ("they", "them", "their")[case]
+    return _PRONOUNS.get(thing.category, ("it", "it", "its"))[case]
+
+
+def be(thing: Thing) -> str:
+    return "are" if thing.count > 1 else "is"
+
+
+def noun(thing: Thing, other: bool = False) -> str:
+    """Return the noun of a thing, plural for several objects; `other`: a synonym that is true, if there is one."""
+    words = [n for n in w.NOUNS[thing.category] if n.size in ("", thing.size) and not n.kind]
+    word = words[-1] if other else words[0]
+    return word.plural if thing.count > 1 else word.singular
+
+
+def plural(category: str) -> str:
+    return w.NOUNS[category][0].plural
+
+
+def indefinite_article(words: str) -> str:
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def doing(category: str, pose: str) -> str:
+    """Return the verb of a category's pose: running."""
+    keys = (f"{category}:{pose}", f"{CATEGORIES[category].kind}:{pose}", pose)
+    return next(w.VERBS[key] for key in keys if key in w.VERBS)[0]
+
+
+def is_worn(thing: Thing) -> bool:
+    """Return whether the thing's colour is that of its clothes."""
+    return thing.category in w.GARMENTS
+
+
+def garment(thing: Thing) -> str:
+    word = w.GARMENTS[thing.category][0]
+    return word if thing.count == 1 else w.GARMENT_PLURALS[word]
+
+
+def side(thing: Thing) -> str:
+    """Return the third of the image that holds the thing's middle."""
+    x = (thing.box[0] + thing.box[2]) / 2
+    return SIDES[(x >= 0.38) + (x > 0.62)]

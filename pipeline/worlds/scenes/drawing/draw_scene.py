@@ -1,0 +1,118 @@
+"""Drawing of a scene: its backdrop, then its objects from far to near, each inside the box of the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from pipeline.worlds.scenes.drawing import animals, people, things
+from pipeline.worlds.scenes.drawing.backdrop import LANDSCAPES, Backdrop
+from pipeline.worlds.scenes.drawing.pen import INK, PAD, Pen, mix
+from pipeline.worlds.scenes.scene_facts import Box, Scene, Thing, atmosphere, stream
+from pipeline.worlds.scenes.scene_world import CATEGORIES, PALETTE
+
+SUPERSAMPLING = 2
+ANIMALS = (animals.dog, animals.cat, animals.horse, animals.cow, animals.sheep, animals.bird)
+VEHICLES = (things.car, things.bus, things.truck, things.bicycle, things.boat)
+OTHERS = (things.house, things.tent, things.umbrella, things.kite, things.balloon, things.bench, things.ball)
+DRAWINGS: dict[str, Callable[[Pen, str], None]] = {
+    drawing.__name__: drawing for drawing in (*ANIMALS, *VEHICLES, *OTHERS)
+}  # by category: called with the pose
+FAINT = [v * 2 // 5 for v in range(256)]
+LIT: dict[str, tuple[float, float, float]] = {  # factors of an object's red, green and blue
+    "cloudy": (0.97, 0.98, 0.99),
+    "rainy": (0.91, 0.93, 0.96),
+    "sunset": (1.0, 0.93, 0.88),
+    "night": (0.84, 0.86, 0.95),
+}
+
+
+def draw_scene(scene: Scene, seed: int, index: int, size: int) -> Image.Image:
+    """Return the image of `scene`, (size, size) RGB.
+
+    Details that no fact fixes (clouds, faces) depend on (seed, index).
+    """
+    rng = stream(seed, index, 1)
+    side = size * SUPERSAMPLING
+    picture = draw_backdrop(scene, side, rng)
+    air = atmosphere(scene)
+    objects = [(box, thing) for thing in scene.things for box in thing.boxes]
+    for box, thing in sorted(objects, key=lambda item: item[0][3]):
+        layer = draw_object(thing, (box[3] - box[1]) * side, air, rng)
+        put(picture, layer, thing, box, air)
+    if air == "rainy":
+        rain(picture, rng)
+    return picture.reduce(SUPERSAMPLING)
+
+
+def draw_backdrop(scene: Scene, side: int, rng: np.random.Generator) -> Image.Image:
+    """Return sky, ground and landmarks, (side, side) RGB."""
+    backdrop = Backdrop(scene, side, rng)
+    LANDSCAPES[scene.setting](backdrop, scene.horizon, scene.shore)
+    return backdrop.picture
+
+
+def draw_object(thing: Thing, height: float, air: str, rng: np.random.Generator) -> Image.Image:
+    """Return one object, `height` pixels high, on a transparent layer with a margin of PAD pixels."""
+    extent = CATEGORIES[thing.category].poses[thing.pose]
+    pen = Pen(extent, height / extent[2], thing.colour, glow=air == "night")
+    if thing.category in DRAWINGS:
+        DRAWINGS[thing.category](pen, thing.pose)
+    else:
+        people.person(pen, thing.category, thing.pose, rng)
+    layer = pen.finish(thing.pattern, slant=thing.category not in ("balloon", "bus", "truck", "house"))
+    if air in LIT:
+        layer = layer.point(_light_table(air))
+    return layer if thing.facing == "right" else layer.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+
+
+def put(picture: Image.Image, layer: Image.Image, thing: Thing, box: Box, air: str) -> None:
+    """Paste an object onto the image at `box`, with its shadow or its reflection in the water."""
+    side = picture.width
+    x, y = round(box[0] * side) - PAD, round(box[1] * side) - PAD
+    foot = round(box[3] * side)
+    if thing.place == "ground":
+        # not wider than the feet of things that are widest at the top
+        share = 0.62 if thing.category in ("umbrella", "ball") else 0.8 if thing.pose == "jumping" else 0.94
+        w = max(4, round((layer.width - 2 * PAD) * share))
+        h = max(3, round(w * 0.15))
+        shadow = _shadow().resize((w, h), Image.Resampling.BILINEAR)
+        picture.paste((20, 22, 44), (x + (layer.width - w) // 2, foot - round(h * 0.58)), shadow)
+    elif thing.place == "water":
+        mirrored = layer.transpose(Image.Transpose.FLIP_TOP_BOTTOM).resize((layer.width, layer.height // 3))
+        faint = mirrored.getchannel("A").point(FAINT)
+        picture.paste(mirrored.convert("RGB"), (x, foot - 3), faint)
+    alpha = layer.getchannel("A")
+    if air == "night":
+        rim = mix(PALETTE[thing.colour], (168, 182, 236), 0.8 if sum(PALETTE[thing.colour]) < 240 else 0.4)
+    else:
+        rim = mix(mix(PALETTE[thing.colour], INK, 0.62), (255, 255, 255), 0.0 if thing.colour != "black" else 0.35)
+    reach = max(1, round(side / 230))
+    for dx, dy in ((-reach, 0), (reach, 0), (0, -reach), (0, reach)):
+        picture.paste(rim, (x + dx, y + dy), alpha)
+    picture.paste(layer, (x, y), alpha)
+
+
+def rain(picture: Image.Image, rng: np.random.Generator) -> None:
+    """Draw rain on the whole image."""
+    side = picture.width
+    pen = ImageDraw.Draw(picture)
+    for x, y in rng.random((70, 2)) * side:
+        pen.line([x, y, x - 0.016 * side, y + 0.055 * side], fill=(206, 218, 232), width=max(1, round(side / 170)))
+
+
+@cache
+def _light_table(air: str) -> list[int]:
+    """Return the lookup table of red, green, blue and opacity values."""
+    return [round(v * k) for k in (*LIT[air], 1.0) for v in range(256)]
+
+
+@lru_cache(maxsize=1)
+def _shadow() -> Image.Image:
+    """Return a soft ellipse."""
+    axis = np.linspace(-1, 1, 48)
+    r = np.hypot(axis[:, None], axis[None])
+    return Image.fromarray(np.round(130 * np.clip(1.15 - r, 0, 0.75) / 0.75).astype(np.uint8))

@@ -1,0 +1,176 @@
+"""Pen that draws one object on a transparent layer, in the object's own units: x to the right, y up from its base."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from functools import cache, lru_cache
+from itertools import pairwise
+
+import numpy as np
+from PIL import Image, ImageChops, ImageDraw
+
+from pipeline.worlds.scenes.scene_world import PALETTE, Extent
+
+Colour = tuple[int, int, int]
+Point = tuple[float, float]
+Shape = str | Sequence[tuple[float, ...]]
+"""Points in units, as numbers or in SVG's notation "x,y x,y …"."""
+INK: Colour = (40, 38, 46)
+WHITE: Colour = (250, 250, 246)
+PAD = 4  # pixels of margin on each side of a layer
+
+
+@lru_cache(maxsize=1024)
+def mix(a: Colour, b: Colour, share: float) -> Colour:
+    """Return `a` moved towards `b` by `share`."""
+    red, green, blue = (round(x + (y - x) * share) for x, y in zip(a, b, strict=True))
+    return red, green, blue
+
+
+@cache
+def points(shape: str) -> tuple[tuple[float, ...], ...]:
+    """Return the points of a shape that is written as text."""
+    return tuple(tuple(map(float, point.split(","))) for point in shape.split())
+
+
+@lru_cache(maxsize=512)
+def spline(through: tuple[tuple[float, ...], ...], closed: bool) -> tuple[Point, ...]:
+    """Return a Catmull-Rom curve through points, as short straight lines."""
+    p = np.array(through)
+    ends = (p[-1:], p[:2]) if closed else (2 * p[:1] - p[1:2], 2 * p[-1:] - p[-2:-1])
+    p = np.concatenate([ends[0], p, ends[1]])
+    a, b, c, d = (p[i : len(p) - 3 + i, None] for i in range(4))
+    t = np.linspace(0, 1, 6, endpoint=False)[None, :, None]
+    curve = 0.5 * (2 * b + (c - a) * t + (2 * a - 5 * b + 4 * c - d) * t**2 + (3 * b - a - 3 * c + d) * t**3)
+    curve = curve.reshape(-1, 2)
+    if not closed:
+        curve = np.concatenate([curve, p[-2:-1]])
+    return tuple(map(tuple, curve.tolist()))
+
+
+class Pen:
+    """Pen for a layer of `extent` units at `scale` pixels per unit; `main` is the object's own colour."""
+
+    def __init__(self, extent: Extent, scale: float, colour: str, glow: bool) -> None:
+        left, right, top = extent
+        self.scale, self._origin = scale, (PAD + left * scale, PAD + top * scale)  # the origin, in pixels
+        size = (round((left + right) * scale) + 2 * PAD, round(top * scale) + 2 * PAD)
+        self.layer = Image.new("RGBA", size, (0, 0, 0, 0))
+        self.main = PALETTE[colour]
+        self.plain = mix(self.main, (self.main[0], self.main[1], 255), 0.02)  # looks like `main`, but gets no pattern
+        self.dark = mix(self.main, (16, 14, 40), 0.30 if colour != "black" else 0.5)
+        self.deep = mix(self.main, (16, 14, 40), 0.55)
+        self.light = mix(self.main, (255, 255, 255), 0.40 if colour != "black" else 0.25)
+        self.glass = (255, 226, 130) if glow else (190, 222, 240)
+        self._draw = ImageDraw.Draw(self.layer)
+        self._x, self._y, self._unit = 0.0, 0.0, 1.0
+
+    def at(self, x: float, y: float, unit: float = 1.0) -> Pen:
+        """Return a pen for the same layer with its origin at (x, y) and units `unit` times as long."""
+        moved = copy(self)
+        moved._x, moved._y, moved._unit = self._x + x * self._unit, self._y + y * self._unit, self._unit * unit
+        return moved
+
+    def ellipse(self, x: float, y: float, rx: float, ry: float, fill: Colour) -> None:
+        self._draw.ellipse(self._around(x, y, rx, ry), fill=fill)
+
+    def box(self, x0: float, y0: float, x1: float, y1: float, fill: Colour, radius: float = 0.0) -> None:
+        """Draw a box from its lower left to its upper right corner."""
+        corners = self._pixels(self._placed([(x0, y1), (x1, y0)]))
+        if radius:
+            self._draw.rounded_rectangle(corners, radius * self._unit * self.scale, fill=fill)
+        else:  # rounded_rectangle would round the corners
+            self._draw.rectangle(corners, fill=fill)
+
+    def polygon(self, shape: Shape, fill: Colour) -> None:
+        self._draw.polygon(self._pixels(self._placed(shape)), fill=fill)
+
+    def blob(self, shape: Shape, fill: Colour) -> None:
+        """Draw a smooth closed shape through the points of `shape`."""
+        self._draw.polygon(self._pixels(spline(tuple(self._placed(shape)), True)), fill=fill)
+
+    def stroke(self, shape: Shape, width: float, fill: Colour, smooth: bool = False) -> None:
+        """Draw a line with round ends."""
+        placed = self._placed(shape)
+        path = self._pixels(spline(tuple(placed), False) if smooth else placed)
+        pixels = self._width(width)
+        self._draw.line(path, fill=fill, width=pixels, joint="curve")
+        r = pixels / 2 - 0.5
+        for x, y in (path[0], path[-1]) if pixels > 2 else ():
+            self._draw.ellipse([x - r, y - r, x + r, y + r], fill=fill)
+
+    def limb(self, joints: Shape, fill: Colour) -> None:
+        """Draw a leg or an arm through (x, y, width) joints."""
+        joints = points(joints) if isinstance(joints, str) else joints
+        for (x0, y0, w0), (x1, y1, w1) in pairwise(joints):
+            length = max(1e-6, ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5)
+            nx, ny = (y1 - y0) / length / 2, (x0 - x1) / length / 2
+            corners = [(x0 + nx * w0, y0 + ny * w0), (x1 + nx * w1, y1 + ny * w1)]
+            corners += [(x1 - nx * w1, y1 - ny * w1), (x0 - nx * w0, y0 - ny * w0)]
+            self.polygon(corners, fill)
+        for x, y, w in joints:
+            self.ellipse(x, y, w / 2, w / 2, fill)
+
+    def ring(self, x: float, y: float, r: float, width: float, fill: Colour) -> None:
+        self._draw.ellipse(self._around(x, y, r, r), outline=fill, width=self._width(width))
+
+    def arc(self, x: float, y: float, r: float, start: float, end: float, width: float, fill: Colour) -> None:
+        """Draw part of a circle, clockwise from `start` to `end` degrees, 0 to the right."""
+        self._draw.arc(self._around(x, y, r, r), start, end, fill=fill, width=self._width(width))
+
+    def finish(self, pattern: str, slant: bool) -> Image.Image:
+        """Return the layer with its pattern on all pixels of the main colour, lit from above."""
+        if pattern != "plain":
+            self._lay(pattern, slant)
+        *colours, alpha = self.layer.split()
+        shade = _shade().resize(self.layer.size, Image.Resampling.BILINEAR)
+        colours = [ImageChops.multiply(band, shade) for band in colours]
+        return Image.merge("RGBA", (*colours, alpha))
+
+    def _placed(self, shape: Shape) -> Sequence[tuple[float, ...]]:
+        """Return the points of a shape in the units of the whole layer."""
+        shape = points(shape) if isinstance(shape, str) else shape
+        if self._unit == 1.0 and not (self._x or self._y):
+            return shape
+        return [(self._x + x * self._unit, self._y + y * self._unit) for x, y in shape]
+
+    def _pixels(self, placed: Sequence[tuple[float, ...]]) -> list[Point]:
+        (x0, y0), s = self._origin, self.scale
+        return [(x0 + x * s, y0 - y * s) for x, y in placed]
+
+    def _around(self, x: float, y: float, rx: float, ry: float) -> list[Point]:
+        """Return the corners of the box around an ellipse, in pixels."""
+        x, y, rx, ry = self._x + x * self._unit, self._y + y * self._unit, rx * self._unit, ry * self._unit
+        return self._pixels([(x - rx, y + ry), (x + rx, y - ry)])
+
+    def _width(self, width: float) -> int:
+        return max(1, round(width * self._unit * self.scale))
+
+    def _lay(self, pattern: str, slant: bool) -> None:
+        pixels = np.array(self.layer)
+        mine = pixels.view(np.uint32)[..., 0] == np.frombuffer(bytes((*self.main, 255)), np.uint32)[0]
+        rows = np.flatnonzero(mine.any(1))
+        columns = np.flatnonzero(mine.any(0))
+        if not len(rows):
+            return
+        # the pattern scales with the object, but not below what an image of 128 pixels can show
+        extent = max(rows[-1] - rows[0], columns[-1] - columns[0]) + 1
+        step = max(9.0, 0.20 * extent)
+        y, x = np.ogrid[: pixels.shape[0], : pixels.shape[1]]
+        x, y = x - columns[0] + step / 4, y - rows[0] + step / 4
+        if pattern == "striped":
+            laid = (x + (0.35 * y if slant else 0)) % step < 0.42 * step
+        else:
+            shift = np.floor(y / step) % 2 * step / 2
+            laid = ((x + shift) % step - step / 2) ** 2 + (y % step - step / 2) ** 2 < (0.33 * step) ** 2
+        light = sum(self.main) > 470 or self.main == PALETTE["gray"]
+        pixels[mine & laid, :3] = (52, 50, 62) if light else (250, 248, 242)
+        self.layer = Image.fromarray(pixels)
+
+
+@lru_cache(maxsize=1)
+def _shade() -> Image.Image:
+    """Return an object's brightness from its top to its foot, a little less towards one side."""
+    y, x = np.mgrid[0:1:16j, 0:1:16j]
+    return Image.fromarray(np.round(255 * (1 - 0.15 * y**1.5 - 0.04 * x)).astype(np.uint8))

@@ -1,0 +1,332 @@
+"""Parser of captions into claims, for the vocabulary of the simulated annotators; it accepts every text.
+
+The lexicon is built from the annotators' own words (scene_words.py), so that the two cannot differ. The longest phrase
+wins ("hot air balloon", "under a gray sky", "lying down"). Attachment:
+
+- Attributes and numbers belong to the next noun. Before a garment they belong to its wearer, after "is" or "are" to the
+  subject. Without a noun ("a dog on the red") they claim that something in the image has the attribute. Before a word
+  for the place ("a red barn", "some trees") they claim nothing.
+- A noun claims its category and a number: the given one, else one, or at least two in the plural. A noun for several
+  categories ("animal") claims one of them; a "person" may be a child.
+- A verb belongs to the nouns before it, to all of them if "and" joins them. After "is" or "are" it belongs to the
+  subject. Its first word is enough ("eating"). Of several poses it claims those that the category has ("floating": a
+  boat sails, a balloon flies).
+- Words for a place claim all settings in which annotators use them ("on the sand": beach or desert). Landmarks claim
+  only themselves. Words for the sky claim the weather, or sunset or night.
+- Other words claim nothing and are counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+from pipeline.worlds.scenes import scene_words as w
+from pipeline.worlds.scenes.scene_world import CATEGORIES, GRASSY, PALETTE
+
+MOST = 9  # objects in an image: three things, up to three of each
+ATTRIBUTES = ("colour", "pattern", "size", "count")
+WORN = ("colour", "pattern")
+_GLUE = """
+    a an the some is are and with in on at by of to it there out near over above under below beside front while day
+    scene wearing
+"""
+GLUE = frozenset(_GLUE.split())
+ARTICLES = ("a", "an")
+CARRIED_OVER = ("and", "of")  # words that may stand between an attribute and its noun: red and white dog
+
+
+class ParsedClaim(NamedTuple):
+    """Claim that a fact of this kind is among `values`; several values if the words are ambiguous.
+
+    Kinds: category, count, colour, pattern, size, action; of the scene: setting, scenery, weather.
+    """
+
+    kind: str
+    values: frozenset[str]
+
+
+Spoken = tuple[ParsedClaim, range]
+"""Claim, with the indices of its words."""
+T = TypeVar("T")
+
+
+class Mention(NamedTuple):
+    """Objects that one noun names: their possible `categories`, and all claims about them, including the category."""
+
+    categories: frozenset[str]
+    said: tuple[ParsedClaim, ...]
+
+
+class ParsedCaption(NamedTuple):
+    """All claims of a sentence, each once, with the number of its words and of its unknown words."""
+
+    mentions: tuple[Mention, ...]
+    relations: tuple[tuple[str, int, int], ...]  # a relation of scene_facts.py from one mention to another
+    scene: tuple[ParsedClaim, ...]
+    loose: tuple[ParsedClaim, ...]  # attributes and verbs of unnamed objects
+    words: int
+    unknown: int
+
+
+class LexiconEntry(NamedTuple):
+    """Phrase's meaning; `what` is glue, noun, garment, verb, relation or a kind of claim."""
+
+    what: str
+    values: frozenset[str] = frozenset()
+    plural: bool = False
+    size: str = ""  # size that a noun implies: a puppy is a small dog
+
+
+@lru_cache(maxsize=1 << 16)
+def parse_scene_caption(text: str) -> ParsedCaption:
+    """Return the claims of a caption; case and punctuation do not matter."""
+    words = split_words(text)
+    parser = _parsed(words)
+    mentions = tuple(Mention(categories, tuple(said)) for categories, said in parser.mentions)
+    unknown = sum(word not in _known() for word in words)
+    return ParsedCaption(
+        mentions, tuple(parser.relations), tuple(parser.scene), tuple(parser.loose), len(words), unknown
+    )
+
+
+def words_of_claims(text: str) -> dict[tuple[Any, ...], set[int]]:
+    """Return for each claim the indices of its words in `split_words(text)`; claims are as in `check_claims`."""
+    parser = _parsed(split_words(text))
+    found: dict[tuple[Any, ...], set[int]] = {}
+    for loose in (parser.loose, parser.scene):
+        found.update({tuple(claim): words for claim, words in loose.items()})
+    for categories, said in parser.mentions:
+        for claim, words in said.items():
+            found.setdefault((*claim, categories), set()).update(words)
+    for (relation, i, j), words in parser.relations.items():
+        found.setdefault(("relation", relation, parser.mentions[i][0], parser.mentions[j][0]), set()).update(words)
+    return found
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text, in lower case."""
+    return re.findall(r"[^\W_]+", text.lower())
+
+
+def _parsed(words: list[str]) -> _Parser:
+    parser = _Parser()
+    for token, place in _tokens(words):
+        parser.take(token, place)
+    parser.settle()
+    return parser
+
+
+class _Parser:
+    """State of the parser: the claims so far, each with the indices of its words."""
+
+    def __init__(self) -> None:
+        self.mentions: list[
+            tuple[frozenset[str], dict[ParsedClaim, set[int]]]
+        ] = []  # categories, and the claims about them
+        self.relations: dict[tuple[str, int, int], set[int]] = {}
+        self.scene: dict[ParsedClaim, set[int]] = {}
+        self.loose: dict[ParsedClaim, set[int]] = {}
+        self.place = range(0)  # indices of the current phrase's words
+        self.subject: list[int] = []  # the first mentions of this clause
+        self.group: list[int] = []  # the last mentions; the same list as `subject` while these are the first
+        self.article = range(0)  # index of the next noun's article, which claims that there is one
+        self.waiting: list[Spoken] = []  # attributes that wait for their noun
+        self.relation = ("", range(0))  # relation that waits for its second noun
+        self.joined = False  # an "and" was read, and no noun since
+        self.copula = False  # "is" or "are" was read after the subject, and no predicate since
+        self.predicated = False  # the clause has a predicate
+
+    def take(self, token: LexiconEntry, place: range) -> None:
+        """Parse one more phrase; `place` holds the indices of its words."""
+        self.place = place
+        if token.what == "glue":
+            self._glue(*token.values)
+        elif token.what in ATTRIBUTES:
+            self.waiting.append((ParsedClaim(token.what, token.values), place))
+        elif token.what == "noun":
+            self._noun(token)
+        elif token.what == "garment":
+            self._garment()
+        elif token.what == "verb":
+            self._verb(token)
+        elif token.what == "relation":
+            self._turn()
+            (name,) = token.values
+            self.relation = name, place
+        else:  # of the scene
+            self.waiting = []
+            self._turn()
+            if token.values:
+                _add(self.scene, [(ParsedClaim(token.what, token.values), place)])
+        if token.what not in ("glue", *ATTRIBUTES):
+            self.article = range(0)
+
+    def settle(self) -> None:
+        """Attach pending attributes when no noun follows: to the subject after "is", else to an unnamed object."""
+        if self.copula and self.waiting:
+            self._say(self.subject, self.waiting)
+            self.copula, self.predicated = False, True
+        else:
+            _add(self.loose, self.waiting)
+        self.waiting = []
+
+    def _glue(self, word: str) -> None:
+        self.article = self.place if word in ARTICLES else range(0)
+        if word not in CARRIED_OVER:
+            self.settle()
+        if word == "and":
+            self.joined = True
+        elif word in ("is", "are") and self.subject:
+            self.copula, self.group = True, self.subject
+
+    def _noun(self, token: LexiconEntry) -> None:
+        here = len(self.mentions)
+        self.mentions.append((token.values, {}))
+        number = frozenset("1") if not token.plural else _at_least(2)
+        implied = [(ParsedClaim("size", frozenset((token.size,))), self.place)] if token.size else []
+        if not any(said.kind == "count" for said, _ in self.waiting):
+            implied.append((ParsedClaim("count", number), self.article or self.place))
+        self._say([here], [(ParsedClaim("category", token.values), self.place), *implied, *self.waiting])
+        if self.joined and self.group and not self.predicated:
+            self.group.append(here)
+        else:
+            relation, place = self.relation
+            if relation:
+                _add(self.relations, (((relation, before, here), place) for before in self.group))
+            self.group = [here]
+            if not self.subject or self.joined:  # "and" after a predicate begins a clause: … is running and a dog …
+                self.subject, self.predicated = self.group, False
+        self.waiting, self.relation, self.joined, self.copula = [], ("", range(0)), False, False
+
+    def _garment(self) -> None:
+        worn = [spoken for spoken in self.waiting if spoken[0].kind in WORN]
+        self.waiting = []
+        if self.copula:
+            self._say(self.subject, worn)
+            self.copula, self.predicated = False, True
+        elif self.group:
+            self._say(self.group[-1:], worn)
+        else:
+            _add(self.loose, worn)
+
+    def _verb(self, token: LexiconEntry) -> None:
+        group = self.group
+        self._turn()
+        for i in group:
+            poses = {pose for category in self.mentions[i][0] for pose in CATEGORIES[category].poses}
+            self._say([i], [(ParsedClaim("action", token.values & poses or token.values), self.place)])
+        if not group:
+            _add(self.loose, [(ParsedClaim("action", token.values), self.place)])
+
+    def _turn(self) -> None:
+        """End the current noun phrase: the next phrase is neither noun nor attribute."""
+        self.settle()
+        if self.copula:
+            self.copula, self.predicated = False, True
+        self.relation, self.joined = ("", range(0)), False
+
+    def _say(self, of: Iterable[int], said: Sequence[Spoken]) -> None:
+        for i in of:
+            _add(self.mentions[i][1], said)
+
+
+def _add(to: dict[T, set[int]], said: Iterable[tuple[T, range]]) -> None:
+    for claim, words in said:
+        to.setdefault(claim, set()).update(words)
+
+
+def _tokens(words: list[str]) -> Iterator[tuple[LexiconEntry, range]]:
+    """Yield the longest phrases from left to right, each with the indices of its words; unknown words are skipped."""
+    lexicon = _lexicon()
+    longest = max(map(len, lexicon))
+    start = 0
+    while start < len(words):
+        for end in range(min(start + longest, len(words)), start, -1):
+            if token := lexicon.get(tuple(words[start:end])):
+                yield token, range(start, end)
+                start = end
+                break
+        else:
+            start += 1
+
+
+@cache
+def _lexicon() -> dict[tuple[str, ...], LexiconEntry]:
+    """Return every phrase that makes a claim or joins the parts of a sentence."""
+    found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+    for what, words, value in _entries():
+        found.setdefault((what, tuple(words)), set()).add(value)
+    phrases = {words: LexiconEntry(what, frozenset(values)) for (what, words), values in found.items()}
+    phrases[("sky",)] = LexiconEntry("weather")  # claims nothing, so that its colour belongs to no object
+    return phrases | _nouns()
+
+
+def _entries() -> Iterator[tuple[str, list[str], str]]:
+    """Yield a phrase's kind, its words, and one possible value; a later entry replaces one of another kind."""
+    yield from (("glue", [word], word) for word in GLUE)
+    yield from (("relation", text.split(), name) for text, name, _ in w.RELATIONS if name)
+    yield from (("garment", [word], word) for pair in w.GARMENT_PLURALS.items() for word in pair)
+    yield from (("colour", [colour], colour) for colour in PALETTE)
+    yield from (("pattern", [text], name) for name, texts in w.PATTERNS.items() for text in texts)
+    for by_size in w.SIZES.values():
+        yield from (("size", [text], size) for size, texts in by_size.items() for text in texts)
+    for text, what, number, _ in (entry for entries in w.COUNTS.values() for entry in entries):
+        if text != "a":
+            numbers = _at_least(number) if what == "at_least" else [str(number)]
+            yield from (("count", text.removeprefix("a ").split(), n) for n in numbers)
+    for key, texts in w.VERBS.items():
+        for words in map(str.split, texts):
+            yield "verb", words, key.split(":")[-1]
+            yield "verb", words[:1], key.split(":")[-1]
+    for setting, places in w.PLACES.items():
+        for text, _, landmark in places:
+            yield ("scenery", _bare(text), landmark) if landmark else ("setting", _bare(text), setting)
+    yield from (("setting", _bare(text), setting) for setting, texts in w.SCENES.items() for text in texts)
+    # annotators mention a farm's grass only if an animal eats it, but every farm has grass
+    yield from (("setting", ["grass"], setting) for setting in GRASSY)
+    for (weather, light), texts in (*w.WEATHER.items(), *w.IT_IS.items()):
+        value = weather if light == "day" else light
+        for words in map(_bare, texts):
+            yield "weather", words, value
+            yield "weather", [word for word in words if word != "is"], value  # the sun setting
+            if words[-1] == "sky":
+                yield "weather", ["sky", "is", *words[:-1]], value
+
+
+def _nouns() -> dict[tuple[str, ...], LexiconEntry]:
+    tokens: dict[tuple[str, ...], LexiconEntry] = {}
+    for category, nouns in w.NOUNS.items():
+        for noun in nouns:
+            for text in (noun.singular, noun.plural):
+                words = tuple(text.split())
+                categories = frozenset((category,)) | (tokens[words].values if words in tokens else frozenset())
+                if noun.kind == "person":
+                    categories |= {name for name, other in CATEGORIES.items() if other.kind == "child"}
+                # "sheep" is singular unless a number is given
+                tokens[words] = LexiconEntry("noun", categories, text != noun.singular, noun.size)
+    return tokens
+
+
+def _bare(text: str) -> list[str]:
+    """Return a phrase's words without the glue before and after them: in front of some trees → trees."""
+    words = text.split()
+    while words[0] in GLUE:
+        words.pop(0)
+    while words[-1] in GLUE:
+        words.pop()
+    return words
+
+
+def _at_least(number: int) -> frozenset[str]:
+    return frozenset(str(n) for n in range(number, MOST + 1))
+
+
+@cache
+def _known() -> frozenset[str]:
+    """Return every word of the annotators' vocabulary."""
+    texts = [place.text for places in w.PLACES.values() for place in places]
+    texts += [text for table in (w.WEATHER, w.IT_IS, w.SCENES) for some in table.values() for text in some]
+    return frozenset(word for text in (*texts, *w.PICTURES, *map(" ".join, _lexicon())) for word in text.split())

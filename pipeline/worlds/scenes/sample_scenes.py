@@ -1,0 +1,195 @@
+"""Sampling of random scenes in neighbourhoods of eight, which differ from each other in one or two facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline.worlds.scenes.layout import place
+from pipeline.worlds.scenes.scene_facts import DIGITS, Scene, Thing, area, overlap, pick, stream
+from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, GRASSY, NEIGHBOURS, PATTERNS, SETTINGS, SIZES
+
+THINGS = {1: 0.22, 2: 0.68, 3: 0.10}  # probability of each number of things
+LIKELY = {"colour": 3.0, "count": 2.0, "pose": 2.0, "pattern": 0.5, "arrangement": 2.0, "colours": 1.5, "poses": 1.5}
+LESS_SALIENT = 0.7  # factor of LIKELY for facts of the second thing
+VALUES = ((4, 2), (3, 3), (2, 4))  # numbers of values of the two facts: eight combinations, or nine with one left out
+PATIENCE = 30  # attempts with the same categories
+LAYOUTS = (1.0, 1.0, 0.92, 0.92, 0.85, 0.85, 0.78, 0.78)  # scales to try before resampling
+
+
+class VariedSceneFact(NamedTuple):
+    """Fact in which the scenes of a neighbourhood differ, and its values there.
+
+    It is the colour, count, pose or pattern of thing `of`, or `arrangement`, the relation from the first thing to the
+    second. `colours` and `poses` say whether these two have exchanged theirs, so that scenes differ in the binding of
+    attributes to things.
+    """
+
+    what: str
+    of: int  # -1: the first two things
+    values: tuple[Any, ...]
+
+
+def sample_scene(seed: int, index: int) -> Scene:
+    """Return the facts of image `index` of the world `seed`."""
+    return sample_scene_neighbourhood(seed, index // NEIGHBOURS)[index % NEIGHBOURS]
+
+
+@lru_cache(maxsize=64)
+def sample_scene_neighbourhood(seed: int, number: int) -> tuple[Scene, ...]:
+    """Return NEIGHBOURS scenes of one setting, weather and light, with things of the same categories.
+
+    Any two of them differ in one or two facts. Facts that no caption can name (positions, facing) differ at random.
+    """
+    rng = stream(seed, number, 0)
+    setting = pick(rng, tuple(SETTINGS))
+    weather, light = pick(rng, tuple(CONDITIONS), tuple(CONDITIONS.values()))
+    wanted = pick(rng, tuple(THINGS), tuple(THINGS.values()))
+    for attempt in range(1000):  # resample if things do not fit or cannot differ enough
+        if attempt % PATIENCE == 0:
+            names = _names(rng, setting, max(1, wanted - attempt // (4 * PATIENCE)))
+        things = [_thing(rng, name, setting, alone=i == 0) for i, name in enumerate(names)]
+        arrangement = pick(rng, _arrangements(things)) if len(things) > 1 else ""
+        varied = _varied(rng, things)
+        scenes: list[Scene] = []
+        for values in _combinations(rng, varied):
+            changed = _changed(things, arrangement, varied, values)
+            scene = _laid_out(rng, setting, weather, light, *changed)
+            if scene is None:
+                break
+            scenes.append(replace(scene, neighbourhood=number))
+        if len(scenes) == NEIGHBOURS:
+            return tuple(scenes)
+    raise RuntimeError(f"no layout for neighbourhood {number} of seed {seed}")
+
+
+def _names(rng: np.random.Generator, setting: str, number: int) -> list[str]:
+    names: dict[str, None] = {}  # a dict serves as an ordered set
+    while len(names) < number:
+        names[pick(rng, SETTINGS[setting])] = None
+    return list(names)
+
+
+def _thing(rng: np.random.Generator, name: str, setting: str, alone: bool) -> Thing:
+    category = CATEGORIES[name]
+    pose = pick(rng, [pose for pose in category.poses if pose != "grazing" or setting in GRASSY])
+    count = min(category.most, pick(rng, (1, 2, 3), (0.60, 0.22, 0.18) if alone else (0.86, 0.14, 0.0)))
+    patterned = rng.random() < category.patterned
+    return Thing(
+        category=name,
+        colour=pick(rng, category.colours),
+        pattern=pick(rng, PATTERNS[1:]) if patterned else "plain",
+        size=pick(rng, tuple(SIZES), (0.12, 0.50, 0.38)),
+        count=count,
+        pose=pose,
+        place="water" if name == "boat" else "air" if pose == "flying" else "ground",
+        facing=pick(rng, ("left", "right")),
+    )
+
+
+def _arrangements(things: Sequence[Thing]) -> tuple[str, ...]:
+    """Return the relations that can hold from the first thing to the second."""
+    above, below = (thing.place == "air" for thing in things[:2])
+    if above or below:
+        return ("left_of", "right_of", *(["above"] if not below else ["below"] if not above else []))
+    return ("left_of", "right_of", "in_front_of", "behind")
+
+
+def _varied(rng: np.random.Generator, things: Sequence[Thing]) -> list[VariedSceneFact]:
+    """Return two facts in which the neighbourhood's scenes will differ; [] if no two have enough values."""
+    possible = list(_possible(things))
+    weights = [LIKELY[fact.what] * (LESS_SALIENT if fact.of == 1 else 1.0) for fact in possible]
+    first, second = pick(rng, possible, weights), pick(rng, possible, weights)
+    exchanged = first.of != second.of and -1 in (first.of, second.of) and first.what[:3] == second.what[:3]
+    numbers = [(a, b) for a, b in VALUES if a <= len(first.values) and b <= len(second.values)]
+    if not numbers or (first.what, first.of) == (second.what, second.of) or exchanged:
+        return []
+    chosen = zip((first, second), pick(rng, numbers), strict=True)
+    return [
+        fact._replace(values=tuple(fact.values[i] for i in rng.permutation(len(fact.values))[:n])) for fact, n in chosen
+    ]
+
+
+def _possible(things: Sequence[Thing]) -> Iterator[VariedSceneFact]:
+    """Yield every fact of the first two things in which scenes can differ, with all its values."""
+    for i, thing in enumerate(things[:2]):
+        category = CATEGORIES[thing.category]
+        yield VariedSceneFact("colour", i, category.colours)
+        yield VariedSceneFact("count", i, tuple(range(1, category.most + 1)))
+        yield VariedSceneFact("pose", i, tuple(pose for pose in category.poses if _stays(thing, pose)))
+        yield VariedSceneFact("pattern", i, PATTERNS if category.patterned else ("plain",))
+    if len(things) > 1:
+        a, b = things[:2]
+        yield VariedSceneFact("arrangement", -1, _arrangements(things))
+        coloured = a.colour in CATEGORIES[b.category].colours and b.colour in CATEGORIES[a.category].colours
+        if a.colour != b.colour and coloured:
+            yield VariedSceneFact("colours", -1, (False, True))
+        posed = b.pose in CATEGORIES[a.category].poses and a.pose in CATEGORIES[b.category].poses
+        if a.pose != b.pose and posed and a.place == b.place:
+            yield VariedSceneFact("poses", -1, (False, True))
+
+
+def _stays(thing: Thing, pose: str) -> bool:
+    """Return whether `pose` leaves the thing in its place (ground or air) and suits the setting."""
+    return (pose == "flying") == (thing.place == "air") and (pose != "grazing" or thing.pose == "grazing")
+
+
+def _combinations(rng: np.random.Generator, varied: Sequence[VariedSceneFact]) -> list[tuple[Any, ...]]:
+    every = list(product(*(fact.values for fact in varied))) if varied else []
+    return [every[i] for i in rng.permutation(len(every))[:NEIGHBOURS]]
+
+
+def _changed(
+    things: Sequence[Thing], arrangement: str, varied: Sequence[VariedSceneFact], values: Sequence[Any]
+) -> tuple[list[Thing], str]:
+    """Return the things and their arrangement with the given values of the varied facts."""
+    changed = list(things)
+    for fact, value in zip(varied, values, strict=True):
+        if fact.what == "arrangement":
+            arrangement = value
+        elif fact.of >= 0:
+            changed[fact.of] = replace(changed[fact.of], **{fact.what: value})
+        elif value:
+            attribute = fact.what[:-1]
+            first, second = (getattr(thing, attribute) for thing in changed[:2])
+            changed[:2] = replace(changed[0], **{attribute: second}), replace(changed[1], **{attribute: first})
+    return changed, arrangement
+
+
+def _laid_out(
+    rng: np.random.Generator, setting: str, weather: str, light: str, things: Sequence[Thing], arrangement: str
+) -> Scene | None:
+    """Return a scene of these things in this arrangement; None if they do not fit."""
+    boat = any(thing.place == "water" for thing in things)
+    for scale in LAYOUTS:
+        horizon = round(float(rng.uniform(0.42, 0.48)), DIGITS)
+        depth = rng.uniform(0.24, 0.30) if boat else rng.uniform(0.09, 0.13)
+        shore = round(horizon + float(depth), DIGITS) if setting in ("beach", "lake") else horizon
+        facing = [replace(thing, facing=pick(rng, ("left", "right"))) for thing in things]
+        placed = place(rng, facing, arrangement, horizon, shore, scale)
+        if placed:
+            break
+    else:
+        return None
+    landmarks = scenery(rng, setting, placed)
+    # simulated annotators name people and animals before things, and large before small
+    placed.sort(key=lambda t: CATEGORIES[t.category].salience * (0.08 + sum(map(area, t.boxes))), reverse=True)
+    return Scene(setting, weather, light, horizon, shore, landmarks, tuple(placed))
+
+
+def scenery(rng: np.random.Generator, setting: str, things: list[Thing]) -> dict[str, float]:
+    """Return the landmarks of the setting with their x; landmarks that things would hide are left out."""
+    always = {"park": ["trees"], "street": ["buildings"], "snow": ["mountains"], "lake": ["trees"], "farm": ["fence"]}
+    found = {name: 0.5 for name in always.get(setting, [])}
+    half, height, name = {"desert": (0.10, 0.26, "cactus"), "farm": (0.14, 0.24, "barn")}.get(setting, (0, 0, ""))
+    for _ in range(6 if name else 0):
+        x = round(float(rng.uniform(half + 0.02, 0.98 - half)), DIGITS)
+        if all(overlap((x - half, 0.44 - height, x + half, 0.5), b) < 0.15 for t in things for b in t.boxes):
+            found[name] = x
+            break
+    return found

@@ -1,0 +1,308 @@
+"""Simulated annotators: five captions per scene, each of which states some of its facts and nothing false."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.worlds.scenes import scene_words as w
+from pipeline.worlds.scenes.scene_facts import Scene, pick, relation_holds, stream
+from pipeline.worlds.scenes.scene_world import CATEGORIES
+
+ALIVE = ("person", "child", "animal")
+SHORTEST, LONGEST = 4, 15
+FORMS = {  # relative probability of each sentence form
+    "participle": 0.24,  # a dog running on the beach
+    "progressive": 0.18,  # a dog is running on the beach
+    "verbless": 0.12,  # a dog on the beach
+    "existential": 0.10,  # there is a dog on the beach
+    "picture": 0.08,  # a photo of a dog on the beach
+    "fronted": 0.07,  # on the beach a dog is running
+    "coloured": 0.07,  # the dog on the beach is brown
+    "scene": 0.07,  # a beach with a dog and a tent
+    "weather": 0.07,  # it is raining and a dog is running
+}
+
+
+Details = dict[int, tuple[bool, bool, bool]]
+"""Flags for mentioning a thing's size, pattern and colour, by its index."""
+
+
+class SceneClaim(NamedTuple):
+    """Claim of a caption; `of` and `to` are indices into `Scene.things`, -1 if it is about the scene."""
+
+    what: str
+    value: str
+    of: int = -1
+    to: int = -1
+
+
+@dataclass(frozen=True)
+class SceneCaption:
+    """Sentence of one simulated annotator, with all its claims."""
+
+    raw: str
+    claims: tuple[SceneClaim, ...]
+
+    @property
+    def tokens(self) -> list[str]:
+        """Return the lower-case words without punctuation."""
+        return re.findall(r"[a-z]+", self.raw.lower())
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """Words of a sentence with their claims; `plural`: a verb after them is plural."""
+
+    text: str = ""
+    claims: tuple[SceneClaim, ...] = ()
+    plural: bool = False
+
+
+class AnnotatorStyle(NamedTuple):
+    """Probabilities with which a simulated annotator mentions facts."""
+
+    share: float  # share of captions in this style
+    second: float  # probability of a second thing
+    place: float
+    weather: float  # unusual weather, night or sunset; usual weather is mentioned less often
+    colour: float  # colour of the first thing; less salient things are described less often
+
+
+MOODS = (
+    AnnotatorStyle(0.3, 0.35, 0.85, 0.75, 0.35),
+    AnnotatorStyle(0.4, 0.65, 0.95, 0.9, 0.55),
+    AnnotatorStyle(0.3, 0.95, 1.0, 1.0, 0.85),
+)
+
+
+@dataclass(frozen=True)
+class CaptionPlan:
+    """Plan of a caption: the things and details that it mentions."""
+
+    first: int  # index into `Scene.things`
+    second: int  # the same; -1: none
+    place: bool
+    weather: bool
+    colour: bool
+    form: str
+    details: Details
+
+
+def describe_scene(scene: Scene, seed: int, index: int, captions: int = 5) -> list[SceneCaption]:
+    """Return `captions` distinct captions of `scene`, which is image `index`; they depend on the arguments alone."""
+    rng = stream(seed, index, 2)
+    written: list[SceneCaption] = []
+    for _ in range(1000):
+        plan = _plan(scene, rng)
+        for _ in range(20):  # rephrase the same facts, so that the length limits do not bias the facts
+            caption = _write(scene, plan, rng)
+            fresh = all(caption.raw != other.raw for other in written)
+            if SHORTEST <= len(caption.tokens) <= LONGEST and fresh:
+                written.append(caption)
+                break
+        if len(written) == captions:
+            return written
+    raise RuntimeError(f"no {captions} captions of scene {index} of seed {seed}")
+
+
+def _plan(scene: Scene, rng: np.random.Generator) -> CaptionPlan:
+    things, mood = scene.things, pick(rng, MOODS, [mood.share for mood in MOODS])
+    first, second = 0, -1
+    if len(things) > 1:
+        other = 1 if len(things) == 2 or rng.random() < 0.7 else 2
+        if rng.random() < mood.second:
+            first, second = (0, other) if rng.random() < 0.88 else (other, 0)
+        elif rng.random() < 0.04:
+            first = 1
+    usual = {"sunny": 0.3, "cloudy": 0.6}.get(scene.weather, 1.0)
+    place, weather = rng.random() < mood.place, rng.random() < mood.weather * usual
+    colour = rng.random() < mood.colour
+    possible = {"weather": weather, "scene": place, "fronted": place or weather, "coloured": colour}
+    forms = {form: share for form, share in FORMS.items() if possible.get(form, True)}
+    form = pick(rng, tuple(forms), tuple(forms.values()))
+    details = {}
+    for i in (first, second):  # less salient things are described with fewer details
+        share = 1.0 if i == 0 else 0.75
+        details[i] = (
+            rng.random() < 0.16 * share,
+            rng.random() < 0.6 * mood.colour * share,
+            colour if i == 0 else rng.random() < mood.colour * share,
+        )
+    return CaptionPlan(first, second, place, weather, colour, form, details)
+
+
+def _write(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> SceneCaption:
+    """Return one sentence that carries out `plan`."""
+    mentioned = [i for i in (plan.first, plan.second) if i >= 0]
+    place = place_phrase(scene, mentioned, rng) if plan.place else Phrase()
+    weather = sky_phrase(w.WEATHER, scene, rng) if plan.weather else Phrase()
+    form = plan.form
+    if form == "coloured":
+        subject = noun_phrase(scene, plan.details, plan.first, rng, definite=True)
+        verb = _verb(scene, [plan.first], rng) if rng.random() < 0.6 else Phrase()
+        return sentence(subject, verb, *_neighbour(scene, plan, rng), place, _is_coloured(scene, plan, subject, rng))
+    if form == "scene":
+        subject = noun_phrase(scene, plan.details, plan.first, rng)
+        setting = Phrase(pick(rng, w.SCENES[scene.setting]), (SceneClaim("setting", scene.setting),))
+        if plan.second >= 0:
+            return sentence(
+                setting,
+                Phrase("with"),
+                subject,
+                Phrase("and"),
+                noun_phrase(scene, plan.details, plan.second, rng),
+                weather,
+            )
+        verb = _verb(scene, [plan.first], rng) if rng.random() < 0.5 else Phrase()
+        return sentence(setting, Phrase("with"), subject, verb, weather)
+
+    subject, actors = noun_phrase(scene, plan.details, plan.first, rng), [plan.first]
+    neighbour = _neighbour(scene, plan, rng)
+    if neighbour and neighbour[0].text == "and":
+        text = " ".join(part.text for part in (subject, *neighbour))
+        subject = Phrase(text, (*subject.claims, *neighbour[1].claims), plural=True)
+        neighbour, actors = [], mentioned
+    verb = _verb(scene, actors, rng)
+    be = _be(subject)
+    there = Phrase(f"there {be.text}")
+    if form == "progressive":
+        if not verb.text and not place.text:
+            return sentence(there, subject, weather)
+        return sentence(subject, be, verb, *neighbour, place, weather)
+    if form == "existential":
+        doing = verb if rng.random() < 0.7 else Phrase()
+        return sentence(there, subject, doing, *neighbour, place, weather)
+    if form == "picture":
+        doing = verb if rng.random() < 0.6 else Phrase()
+        return sentence(Phrase(pick(rng, w.PICTURES)), subject, doing, *neighbour, place, weather)
+    if form == "fronted":
+        front, rest = (place, weather) if place.text and (not weather.text or rng.random() < 0.6) else (weather, place)
+        if not verb.text:
+            return sentence(front, there, subject, *neighbour, rest)
+        return sentence(front, subject, be, verb, *neighbour, rest)
+    if form == "weather":
+        clause = [sky_phrase(w.IT_IS, scene, rng), Phrase("and")]
+        if not verb.text and not place.text:
+            return sentence(*clause, there, subject, *neighbour)
+        return sentence(*clause, subject, be, *([verb, *neighbour, place] if verb.text else [place, *neighbour]))
+    doing = verb if form == "participle" else Phrase()
+    return sentence(subject, doing, *neighbour, place, weather)
+
+
+def _be(subject: Phrase) -> Phrase:
+    return Phrase("are" if subject.plural else "is")
+
+
+def sentence(*parts: Phrase) -> SceneCaption:
+    """Return the joined parts with all their claims."""
+    text = " ".join(part.text for part in parts if part.text)
+    claims = tuple(dict.fromkeys(claim for part in parts for claim in part.claims))
+    return SceneCaption(text[0].upper() + text[1:] + ".", claims)
+
+
+def noun_phrase(scene: Scene, details: Details, i: int, rng: np.random.Generator, definite: bool = False) -> Phrase:
+    """Return thing `i` with its number and the chosen details: two small red cars, a man in a blue shirt."""
+    thing = scene.things[i]
+    kind = CATEGORIES[thing.category].kind
+    nouns = [noun for noun in w.NOUNS[thing.category] if noun.size in ("", thing.size)]
+    noun = pick(rng, nouns, [n.weight for n in nouns])
+    claims = [SceneClaim("kind", noun.kind, i) if noun.kind else SceneClaim("category", thing.category, i)]
+    if noun.size:
+        claims.append(SceneClaim("size", noun.size, i))
+    size, pattern, colour = details[i]
+    adjectives, appearance = [], []  # of people, `appearance` describes the clothes
+    if size and thing.size != "medium" and not noun.size:
+        adjectives.append(pick(rng, w.SIZES.get(kind, w.SIZES[""])[thing.size]))
+        claims.append(SceneClaim("size", thing.size, i))
+    dressed = thing.category in w.GARMENTS
+    if pattern and thing.pattern != "plain" and not (definite and dressed):
+        appearance.append(pick(rng, w.PATTERNS[thing.pattern]))
+        claims.append(SceneClaim("pattern", thing.pattern, i))
+    if colour and not definite:
+        appearance.append(thing.colour)
+        claims.append(SceneClaim("colour", thing.colour, i))
+    clothes = _clothes(thing.category, appearance, thing.count, rng) if dressed and appearance else ""
+    adjectives += [] if dressed else appearance
+    plural = thing.count > 1
+    name = " ".join([*adjectives, noun.plural if plural else noun.singular])
+    if definite:
+        number, what, at, verb_plural = ("the", "the two", "the three")[thing.count - 1], "count", thing.count, plural
+    else:
+        number, what, at, verb_plural = pick(rng, w.COUNTS[thing.count])
+        number = number if plural else article(name)
+    return Phrase(f"{number} {name}{clothes}", (*claims, SceneClaim(what, str(at), i)), verb_plural)
+
+
+def _clothes(category: str, appearance: Sequence[str], count: int, rng: np.random.Generator) -> str:
+    garment = pick(rng, w.GARMENTS[category])
+    word = pick(rng, (" in", " in", " wearing"))
+    described = " ".join([*appearance, garment if count == 1 else w.GARMENT_PLURALS[garment]])
+    return f"{word} {article(described)} {described}" if count == 1 else f"{word} {described}"
+
+
+def article(words: str) -> str:
+    """Return a or an, by the letter: no word of this vocabulary begins with a silent h or a spoken u."""
+    return "an" if words[0] in "aeiou" else "a"
+
+
+def _verb(scene: Scene, actors: Sequence[int], rng: np.random.Generator) -> Phrase:
+    """Return the action of all `actors`, if one verb is true of all; else an empty phrase."""
+    if len({CATEGORIES[scene.things[i].category].kind in ALIVE for i in actors}) > 1:
+        return Phrase()  # avoids "a man and a house are standing"
+    verbs = []
+    for thing in (scene.things[i] for i in actors):
+        kind = CATEGORIES[thing.category].kind.replace("child", "person")
+        keys = (f"{thing.category}:{thing.pose}", f"{kind}:{thing.pose}", thing.pose)
+        verbs.append(next(w.VERBS[key] for key in keys if key in w.VERBS))
+    options = [verb for verb in verbs[0] if all(verb in others for others in verbs)]
+    claims = tuple(SceneClaim("pose", scene.things[i].pose, i) for i in actors)
+    return Phrase(pick(rng, options), claims) if options else Phrase()
+
+
+def _neighbour(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> list[Phrase]:
+    """Return the relation from the first thing to the second, and the second; empty if the plan has no second."""
+    if plan.second < 0:
+        return []
+    a, b = scene.things[plan.first], scene.things[plan.second]
+    alike = (CATEGORIES[a.category].kind in ALIVE) == (CATEGORIES[b.category].kind in ALIVE)
+    odd = {"and"} if plan.form == "coloured" else set()  # the colour would apply to both
+    if not alike and plan.form != "verbless":
+        odd.add("with")  # avoids "a man walking with a house"
+    true = [r for r in w.RELATIONS if r[0] not in odd and (not r[1] or relation_holds(r[1], a, b))]
+    if not true:
+        return []
+    text, relation, _ = pick(rng, true, [weight for *_, weight in true])
+    claims = (SceneClaim("relation", relation, plan.first, plan.second),) if relation else ()
+    return [Phrase(text, claims), noun_phrase(scene, plan.details, plan.second, rng)]
+
+
+def _is_coloured(scene: Scene, plan: CaptionPlan, subject: Phrase, rng: np.random.Generator) -> Phrase:
+    """Return for example "is brown", "are brown" or "is wearing a red shirt"."""
+    thing = scene.things[plan.first]
+    dressed = thing.category in w.GARMENTS
+    colour = _clothes(thing.category, [thing.colour], thing.count, rng) if dressed else f" {thing.colour}"
+    return Phrase(f"{_be(subject).text}{colour}", (SceneClaim("colour", thing.colour, plan.first),))
+
+
+def place_phrase(scene: Scene, mentioned: Sequence[int], rng: np.random.Generator) -> Phrase:
+    """Return words for the place that are true of all mentioned things."""
+    where = {scene.things[i].place[0] for i in mentioned}
+    options = [p for p in w.PLACES[scene.setting] if where <= set(p.where) and p.landmark in ("", *scene.scenery)]
+    place = pick(rng, options)
+    claims = [SceneClaim("setting", scene.setting)]
+    if place.landmark:
+        claims.append(SceneClaim("scenery", place.landmark))
+    if len(place.where) == 1:
+        claims += [SceneClaim("place", scene.things[i].place, i) for i in mentioned]
+    return Phrase(place.text, tuple(claims))
+
+
+def sky_phrase(words: dict[tuple[str, str], tuple[str, ...]], scene: Scene, rng: np.random.Generator) -> Phrase:
+    """Return a phrase of `words` for the weather by day, else for the light."""
+    claim = SceneClaim("weather", scene.weather) if scene.light == "day" else SceneClaim("light", scene.light)
+    return Phrase(pick(rng, words[scene.weather, scene.light]), (claim,))

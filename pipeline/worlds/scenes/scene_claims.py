@@ -1,0 +1,102 @@
+"""Truth of a caption's claims in many scenes at once, equal to the verdicts of faithfulness.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from pipeline.worlds.scenes.faithfulness import Fact
+from pipeline.worlds.scenes.parser import Mention, ParsedClaim, parse_scene_caption
+from pipeline.worlds.scenes.scene_facts import CONVERSE, Scene, atmosphere, relation_holds
+
+OF_THINGS: dict[str, str] = {
+    "action": "pose",
+    **{kind: kind for kind in ("category", "count", "colour", "pattern", "size")},
+}
+
+
+class SceneClaims:
+    """Facts of M scenes as arrays; verdicts that captions share are cached."""
+
+    def __init__(self, scenes: Sequence[Scene]) -> None:
+        self._scenes = scenes
+        self._most = max(len(scene.things) for scene in scenes)
+        self._things = {kind: self._values(attribute) for kind, attribute in OF_THINGS.items()}  # (M, T) text each
+        self._number = np.array([self._padded([thing.count for thing in scene.things], 0) for scene in scenes])
+        self._mention = cache(self._judge_mention)
+        self._relation = cache(self._judge_relation)
+        self._related = cache(self._all_related)
+        self._scene = cache(self._judge_scene)
+        self._loose = cache(self._judge_loose)
+
+    def of(self, caption: str) -> dict[Fact, np.ndarray]:
+        """Return each claim of the caption with its truth (M,) bool in the scenes, as `check_claims` does for one."""
+        reading = parse_scene_caption(caption)
+        claims: dict[Fact, np.ndarray] = {}
+
+        def add(claim: Fact, truth: np.ndarray) -> None:
+            claims[claim] = truth | claims[claim] if claim in claims else truth
+
+        for mention in reading.mentions:
+            for said, truth in zip(mention.said, self._mention(mention)[1], strict=True):
+                add((*said, mention.categories), truth)
+        for relation, i, j in reading.relations:
+            a, b = reading.mentions[i], reading.mentions[j]
+            add(("relation", relation, a.categories, b.categories), self._relation(relation, a, b))
+        for said in reading.scene:
+            add(said, self._scene(said))
+        named = {said for mention in reading.mentions for said in mention.said}
+        for said in reading.loose:
+            if said not in named:
+                add(said, self._loose(said))
+        return claims
+
+    def _judge_mention(self, mention: Mention) -> tuple[np.ndarray, np.ndarray]:
+        """Return the things (M, T) that a noun may name, and the truth (K, M) of each of its claims in each scene."""
+        there = np.isin(self._things["category"], [*mention.categories])
+        together = (self._number * there).sum(1, keepdims=True).astype(str)
+        truth = np.stack([np.isin(self._things[said.kind], [*said.values]) for said in mention.said])  # (K, M, T)
+        for claimed, said in zip(truth, mention.said, strict=True):
+            if said.kind == "count":
+                claimed |= np.isin(together, [*said.values])
+        fit = np.where(there, truth.sum(0), -1)
+        fitting = there & (fit == fit.max(1, keepdims=True))
+        first = fitting.argmax(1)
+        return fitting, truth[:, np.arange(len(first)), first] & fitting.any(1)
+
+    def _judge_relation(self, relation: str, a: Mention, b: Mention) -> np.ndarray:
+        pairs = self._mention(a)[0][:, :, None] & self._mention(b)[0][:, None, :]
+        return (pairs & self._related(relation)).any((1, 2))
+
+    def _all_related(self, relation: str) -> np.ndarray:
+        """Return whether the relation holds from one thing to another, (M, T, T)."""
+        if relation in CONVERSE:
+            return self._related(CONVERSE[relation]).transpose(0, 2, 1)
+        found = np.zeros((len(self._scenes), self._most, self._most), bool)
+        for n, scene in enumerate(self._scenes):
+            for i, a in enumerate(scene.things):
+                for j, b in enumerate(scene.things):
+                    found[n, i, j] = i != j and relation_holds(relation, a, b)
+        return found
+
+    def _judge_scene(self, said: ParsedClaim) -> np.ndarray:
+        of: dict[str, Callable[[Scene], set[str]]] = {
+            "setting": lambda scene: {scene.setting},
+            "scenery": lambda scene: {*scene.scenery},
+            "weather": lambda scene: {atmosphere(scene)},
+        }
+        return np.array([not said.values.isdisjoint(of[said.kind](scene)) for scene in self._scenes])
+
+    def _judge_loose(self, said: ParsedClaim) -> np.ndarray:
+        return np.isin(self._things[said.kind], [*said.values]).max(1)
+
+    def _values(self, attribute: str) -> np.ndarray:
+        """Return the things' attribute as text (M, T), padded with ""."""
+        padded = partial(self._padded, missing="")
+        return np.array([padded([str(getattr(thing, attribute)) for thing in s.things]) for s in self._scenes])
+
+    def _padded(self, values: list[Any], missing: Any) -> list[Any]:
+        return values + [missing] * (self._most - len(values))

@@ -1,0 +1,129 @@
+"""Exact measurement of every gradient estimator in enumerable worlds. It is no stage of DVC's and needs no data.
+
+python -m stages.gradients → data/observatory: observatory.json, .csv and .md, plane.png and claim.png. From then on
+the report shows them.
+
+python -m stages.gradients --trained data → data/observatory_scenes, named after the data set of the run: the same
+estimators at the pretrained speaker of the run in data/, compared with a gradient from 100,000 captions.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import UserError
+from pipeline.runtime.command import run_command
+from pipeline.workflow.stage import DATA
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status: 0 done; 2 an error, reported in one line; 128 + signal after a request to end."""
+    parser = argparse.ArgumentParser(prog="python -m stages.gradients", allow_abbrev=False)
+    for name, words in (
+        ("worlds", "drawn and taught worlds"),
+        ("epochs", "epochs of teaching"),
+        ("rounds", "steps of what cannot be enumerated"),
+        ("repeats", "timed steps"),
+    ):
+        parser.add_argument(f"--{name}", type=whole_number, metavar="N", help=words)
+    parser.add_argument("--only", metavar="TEXT", default="", help="estimators whose name begins so")
+    parser.add_argument("--trained", type=Path, metavar="DIR", help="the data/ of a run: measure before its speaker")
+    parser.add_argument("--captions", type=whole_number, metavar="N", default=100_000, help="of the true gradient")
+    parser.add_argument("--out", type=Path, metavar="DIR")
+    options = parser.parse_args(arguments)
+    return run_command("gradients", partial(run_trained if options.trained else run, options))
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure the estimators, and write the results as numbers, tables and figures."""
+    import torch
+
+    from pipeline.gradients.estimator_candidates import ESTIMATORS
+    from pipeline.gradients.observe import MeasurementEffort, measure_candidates
+    from pipeline.report.drawing import panels_png
+    from pipeline.report.gradient_tables import (
+        claim_panels,
+        observatory_csv,
+        observatory_tables,
+        plane_panels,
+        read_observatory,
+    )
+    from pipeline.report.number_files import markdown
+    from pipeline.runtime.checksums import write_checksums
+    from pipeline.runtime.files import write_atomically
+    from pipeline.tracking import recorder
+
+    out = options.out or DATA / "observatory"
+    torch.set_num_threads(1)  # the worlds are too small for threads to help
+    given = {f.name: getattr(options, f.name, None) for f in fields(MeasurementEffort)}
+    candidates = named(ESTIMATORS, options.only)
+    effort = MeasurementEffort(**{name: value for name, value in given.items() if value is not None})
+    with recorder.record_run("gradients", asdict(effort)) as record:
+        found = measure_candidates(candidates, effort, partial(print, flush=True, file=sys.stderr))
+        write_atomically(out / "observatory.json", json.dumps(found, indent=1) + "\n")
+        observatory = read_observatory(out / "observatory.json")
+        write_atomically(out / "observatory.csv", observatory_csv(observatory))
+        write_atomically(out / "plane.png", panels_png(plane_panels(observatory)))
+        write_atomically(out / "claim.png", panels_png(claim_panels(observatory)))
+        tables = markdown(observatory_tables(observatory))
+        write_atomically(out / "observatory.md", tables)
+        write_checksums(out)
+        for path in sorted(out.iterdir()):
+            record.artifact(path)
+    print(tables)
+
+
+def run_trained(options: argparse.Namespace) -> None:
+    """Measure the estimators at a trained run's pretrained speaker, and write numbers, a table and a figure."""
+    import torch
+
+    from pipeline.gradients.estimator_candidates import ESTIMATORS
+    from pipeline.gradients.trained import measure_trained
+    from pipeline.report.drawing import panels_png
+    from pipeline.report.number_files import markdown
+    from pipeline.report.trained_gradients import trained_panels, trained_table
+    from pipeline.runtime.checksums import write_checksums
+    from pipeline.runtime.files import write_atomically
+    from pipeline.tracking import recorder
+    from pipeline.workflow.build_gradients import trained_world
+
+    torch.set_num_threads(1)
+    world, dataset, margin = trained_world(options.trained)
+    out = options.out or DATA / f"observatory_{dataset}"
+    say, steps = partial(print, flush=True, file=sys.stderr), options.rounds or 100
+    with recorder.record_run(out.name, {"captions": options.captions, "steps": steps}) as record:
+        candidates = named(ESTIMATORS, options.only)
+        found = measure_trained(world, margin, candidates, say, options.captions, steps=steps)
+        write_atomically(out / "observatory.json", json.dumps(found, indent=1) + "\n")
+        write_atomically(out / "plane.png", panels_png(trained_panels(found)))
+        table = markdown([trained_table(found)])
+        write_atomically(out / "observatory.md", table)
+        write_checksums(out)
+        for path in sorted(out.iterdir()):
+            record.artifact(path)
+    print(table)
+
+
+def named(candidates: Sequence[Any], beginning: str) -> list[Any]:
+    """Return the candidates whose name starts with `beginning`. Raises UserError where there is none."""
+    found = [candidate for candidate in candidates if candidate.name.startswith(beginning)]
+    if not found:
+        names = ", ".join(dict.fromkeys(candidate.name for candidate in candidates))
+        raise UserError(f"--only {beginning}: no such estimator; there are {names}")
+    return found
+
+
+def whole_number(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

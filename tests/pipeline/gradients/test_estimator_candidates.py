@@ -1,0 +1,47 @@
+"""Each line of ESTIMATORS can be measured."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.gradients.estimator_candidates import ESTIMATORS
+from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.measure import estimate_gradients
+from pipeline.gradients.observe import OWN
+from pipeline.gradients.pretraining_world import pretrained_world
+from pipeline.scores.discriminability import Hinge
+
+MIDDLE = [c for c in ESTIMATORS if dict(c.settings) in ({}, {"rho": 0.5}, {"temperature": 1.0})]
+
+
+def test_no_two_are_called_alike():
+    called = [(candidate.name, *candidate.settings.items()) for candidate in ESTIMATORS]
+    assert len(set(called)) == len(called)
+    assert {candidate.name for candidate in MIDDLE} == {candidate.name for candidate in ESTIMATORS}
+    assert set(OWN) <= {candidate.name for candidate in ESTIMATORS}
+
+
+@pytest.mark.parametrize("candidate", ESTIMATORS, ids=lambda c: " ".join([c.name, *map(str, c.settings.values())]))
+def test_it_estimates_a_gradient(candidate):
+    world = drawn_world(images=2, vocabulary=2, max_words=2, seed=1)
+    estimator = candidate.of(candidate.min_samples, world.speaker)
+    assert estimator.channel.samples == candidate.min_samples
+    found = estimate_gradients(world, estimator, Hinge(world.listener, 1.0), rounds=4)
+    assert torch.isfinite(found).all()
+    assert found.abs().max() > 0
+
+
+@pytest.fixture(scope="module")
+def taught():
+    """A world, its score, and the exact gradient."""
+    world = pretrained_world(2, 40, seed=1)
+    score = Hinge(world.listener, 1.0)
+    return world, score, world.exact(score)
+
+
+@pytest.mark.parametrize("candidate", MIDDLE, ids=lambda c: c.name)
+def test_its_mean_points_where_the_exact_gradient_does(taught, candidate):
+    world, score, truth = taught
+    found = estimate_gradients(world, candidate.of(32, world.speaker), score, rounds=16).mean(0)
+    assert float(torch.cosine_similarity(found, truth, dim=0)) > 0.5

@@ -1,0 +1,80 @@
+"""The exact gradient against gradients by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from linear_score import Taste
+
+from pipeline.gradients.gradient_world import drawn_world
+from pipeline.scores.discriminability import Hinge, InfoNCE
+from pipeline.types import Message, caption_mask
+
+
+def test_every_caption_is_there_once_and_probabilities_sum_to_one():
+    world = drawn_world(images=2, vocabulary=3, max_words=3, seed=0)
+    captions = [tuple(caption) for caption in world.captions().tolist()]
+    assert len(set(captions)) == len(captions) == 1 + 3 + 9 + 27
+    torch.testing.assert_close(world.log_probs().exp().sum(1), torch.ones(2, dtype=torch.float64))
+    assert len(world.outcomes()) == 40**2
+
+
+def test_the_gradient_of_one_word_by_hand():
+    """Two words or silence: ∂/∂bias of Σ p r is p · (r − r̄), with p the softmax of three logits."""
+    world, taste = drawn_world(images=1, vocabulary=2, max_words=1, seed=0), Taste(1, 2, 1)
+    p = world.log_probs().exp()[0].detach()
+    r = taste.table[0]
+    found = world.exact(taste)
+    end = 0
+    for name, weight in world.speaker.named_parameters():
+        begin, end = end, end + weight.numel()
+        if name == "logit.bias":
+            torch.testing.assert_close(found[begin:end], p * (r - (p * r).sum()))
+            assert found[begin:end].abs().max() > 0.01
+            break
+    else:
+        pytest.fail("no logit.bias")
+
+
+@pytest.mark.parametrize("score", ["taste", "hinge", "infonce"])
+def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
+    world = drawn_world(images=2, vocabulary=2, max_words=2, seed=1)
+    with torch.no_grad():
+        world.listener.word.weight *= 20  # words that sound alike would leave nothing to differ
+    score = {"taste": Taste(2, 2, 2), "hinge": Hinge(world.listener, 1.0), "infonce": InfoNCE(world.listener)}[score]
+    gradient, step = world.exact(score), 1e-5
+
+    def expected() -> float:
+        p, captions, total = world.log_probs().exp().detach(), world.captions(), 0.0
+        for first, second in world.outcomes().tolist():
+            said = captions[[first, second]]
+            value = score(Message(said, caption_mask(said), torch.arange(2), 1), world.batch).mean()
+            total += float(p[0, first] * p[1, second] * value.detach())
+        return total
+
+    direction = torch.randn(len(gradient), dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    direction /= direction.norm()
+
+    def move(by: float) -> None:
+        with torch.no_grad():
+            for weight, part in zip(world.weights, direction.split([w.numel() for w in world.weights]), strict=True):
+                weight += by * part.view_as(weight)
+
+    move(step)
+    above = expected()
+    move(-2 * step)
+    below = expected()
+    move(step)
+    slope = (above - below) / (2 * step)
+    assert slope == pytest.approx(float(gradient @ direction), rel=1e-4, abs=1e-9)
+    assert abs(slope) > 1e-6
+
+
+def test_a_taste_is_the_tables_value_of_words_and_linear_in_distributions():
+    world, taste = drawn_world(images=2, vocabulary=3, max_words=2, seed=0), Taste(2, 3, 2, level=5)
+    said = torch.tensor([[2, 3], [1, 0]])
+    message = Message(said, caption_mask(said), torch.arange(2), 1)
+    assert taste(message, world.batch).tolist() == [taste.table[0, 2, 3], taste.table[1, 1, 0]]
+    short = Message(said[1:, :1], torch.ones(1, 1, dtype=torch.bool), torch.tensor([1]), 1)
+    assert taste(short, world.batch).tolist() == [taste.table[1, 1, 0]]
+    assert 3 < taste.table.mean() < 7

@@ -1,0 +1,55 @@
+"""Accuracies of gradients that are made up, so that their bias and variance are known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from linear_score import Taste
+
+from pipeline.channels.hard import Multinomial
+from pipeline.estimators.surrogate import ScoreFunction
+from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.measure import accuracy, estimate_gradients, sampled_accuracy, time_step
+
+TRUTH = torch.tensor([3.0, 4.0], dtype=torch.float64)
+
+
+def made_up(rounds: int, off: tuple[float, float], deviation: float, seed: int) -> torch.Tensor:
+    noise = torch.randn(rounds, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return TRUTH + torch.tensor(off) + deviation * noise
+
+
+def test_exact_accuracies_by_hand():
+    found = accuracy(torch.tensor([3.0, 0.0]).double(), torch.tensor(50.0), TRUTH)
+    assert (found.bias, found.bias_error, found.cosine) == pytest.approx((0.8, 0, 0.6))
+    assert (found.length, found.variance) == pytest.approx((0.6, 2.0))
+
+
+def test_what_sampling_adds_to_a_bias_is_taken_away():
+    """Bias (1.5, 2) / 5 = .5 and variance 2 · 4² / 25 = 1.28, in every one of 40 repetitions of 100 rounds."""
+    found = [sampled_accuracy(made_up(100, (1.5, 2.0), 4.0, seed), TRUTH) for seed in range(40)]
+    biases = torch.tensor([one.bias for one in found])
+    assert float(biases.mean()) == pytest.approx(0.5, abs=0.04)
+    assert sum(one.variance for one in found) / 40 == pytest.approx(1.28, rel=0.05)
+    assert sum(one.bias_error for one in found) / 40 == pytest.approx(float(biases.std()), rel=0.35)
+
+
+def test_an_unbiased_estimate_has_a_bias_within_its_error():
+    found = [sampled_accuracy(made_up(100, (0.0, 0.0), 4.0, seed), TRUTH) for seed in range(40)]
+    plain = [float((made_up(100, (0.0, 0.0), 4.0, seed).mean(0) - TRUTH).norm() / 5) for seed in range(40)]
+    assert sum(one.bias for one in found) < 0.7 * sum(plain)
+    assert sum(one.bias < 2 * one.bias_error for one in found) >= 36
+    assert all(one.cosine <= 1 + 1e-12 for one in found)
+
+
+def test_rounds_are_independent_and_repeatable():
+    world, taste = drawn_world(2, 2, 2, seed=0), Taste(2, 2, 2)
+    found = estimate_gradients(world, ScoreFunction(Multinomial()), taste, rounds=5)
+    assert found.shape == (5, len(world.exact(taste)))
+    assert torch.equal(found, estimate_gradients(world, ScoreFunction(Multinomial()), taste, rounds=5))
+    assert not torch.equal(found[0], found[1])
+
+
+def test_a_step_takes_time():
+    world = drawn_world(2, 2, 2, seed=0, dtype=torch.float32)
+    assert time_step(world, ScoreFunction(Multinomial()), lambda message, batch: message.tokens[:, 0].float(), 2) > 0

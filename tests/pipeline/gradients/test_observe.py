@@ -1,0 +1,54 @@
+"""What is written of a measurement."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipeline.gradients.estimator_candidates import ESTIMATORS
+from pipeline.gradients.observe import MeasurementEffort, measure_candidates
+
+NAMES = ("REINFORCE, greedy", "REINFORCE, greedy, centred", "ST-Gumbel")
+
+
+@pytest.fixture(scope="module")
+def found():
+    chosen = [one for one in ESTIMATORS if one.name in NAMES and one.settings.get("temperature", 1.0) == 1.0]
+    heard = []
+    result = measure_candidates(
+        chosen, MeasurementEffort(worlds=2, epochs=5, samples=(1, 4), rounds=12, repeats=1), heard.append
+    )
+    assert heard[0] == "world 1 of 2, hinge: REINFORCE, greedy"
+    return json.loads(json.dumps(result))
+
+
+def row(found, name, samples, score="hinge"):
+    (one,) = (r for r in found["rows"] if (r["name"], r["samples"], r["score"]) == (name, samples, score))
+    return one
+
+
+def test_there_is_a_row_an_estimator_a_number_of_samples_and_a_score(found):
+    keys = {(r["name"], r["samples"], r["score"]) for r in found["rows"]}
+    assert keys == {
+        ("REINFORCE, greedy", 1, "hinge"), ("REINFORCE, greedy", 4, "hinge"),
+        ("REINFORCE, greedy", 1, "hinge among images"), ("REINFORCE, greedy", 4, "hinge among images"),
+        ("REINFORCE, greedy, centred", 4, "hinge"),
+        ("ST-Gumbel", 1, "hinge"), ("ST-Gumbel", 4, "hinge"),
+    }  # fmt: skip
+    assert all(len(one["worlds"]) == 2 for one in found["rows"])
+    assert all(("seconds" in one) == (one["score"] == "hinge") for one in found["rows"])
+
+
+def test_what_is_enumerated_has_no_error_and_what_is_sampled_has(found):
+    exact, sampled = row(found, "REINFORCE, greedy", 4), row(found, "ST-Gumbel", 4)
+    assert exact["exact"] and all(world["bias_error"] == 0 for world in exact["worlds"])  # noqa: PT018
+    assert not sampled["exact"] and all(world["bias_error"] > 0 for world in sampled["worlds"])  # noqa: PT018
+
+
+@pytest.mark.parametrize("name", ["REINFORCE, greedy", "ST-Gumbel"])
+def test_independent_samples_share_the_variance(found, name):
+    one, four = row(found, name, 1), row(found, name, 4)
+    for first, second in zip(one["worlds"], four["worlds"], strict=True):
+        assert first["variance"] == pytest.approx(4 * second["variance"])
+        assert first["bias"] == second["bias"]

@@ -1,0 +1,34 @@
+"""What is learnt in a taught world."""
+
+from __future__ import annotations
+
+import torch
+
+from pipeline.gradients.pretraining_world import pretrained_world
+from pipeline.scores.discriminability import similarities
+from pipeline.types import Message, caption_mask
+
+
+def test_images_are_called_by_their_names_and_found_by_them():
+    world = pretrained_world(images=2, epochs=60, seed=1)
+    assert world.batch.captions.tolist() == [[2, 0], [3, 0]]
+    captions, p = world.captions(), world.log_probs().exp().detach()
+    names = [(captions == word).any(1) for word in (2, 3)]
+    for image in (0, 1):
+        assert p[image, names[image]].sum() > 0.5
+        assert p[image, names[1 - image]].sum() < 0.2
+        assert p[image].max() < 0.9  # several captions: something is left to chance
+    message = Message(world.batch.captions, caption_mask(world.batch.captions), torch.arange(2), 1)
+    cosines = similarities(world.listener, message, world.batch)[0]
+    assert cosines[0, 0] > cosines[0, 1]
+    assert cosines[1, 1] > cosines[1, 0]
+    assert all(weight.requires_grad for weight in world.weights)
+
+
+def test_a_seed_gives_the_same_world_whatever_torchs_stream_is_at():
+    first = pretrained_world(images=2, epochs=2, seed=3)
+    before = torch.random.get_rng_state()
+    torch.rand(3)
+    again = pretrained_world(images=2, epochs=2, seed=3)
+    torch.testing.assert_close(first.log_probs(), again.log_probs(), rtol=0, atol=0)
+    torch.random.set_rng_state(before)

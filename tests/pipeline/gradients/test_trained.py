@@ -1,0 +1,57 @@
+"""What is sampled before a trained speaker, against what is exact where captions can be enumerated."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.gradients.enumerated import Enumeration
+from pipeline.gradients.estimator_candidates import ESTIMATORS
+from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.measure import accuracy
+from pipeline.gradients.observe import ImageHinge
+from pipeline.gradients.trained import GradientMeans, measure_trained, sampled_truth_accuracy
+
+
+def test_biases_are_the_exact_ones_within_their_errors():
+    world = drawn_world(2, 3, 2, 5)
+    names = ("ST-Multinomial", "REINFORCE, leave one out (RLOO)", "PSST-Multinomial")
+    candidates = [one for one in ESTIMATORS if one.name in names and one.settings.get("rho") in (None, 0.0, 1.0)]
+    said: list[str] = []
+    found = measure_trained(world, 1.0, candidates, said.append, captions=8000, steps=120)
+    rows = {(row["name"], *row["settings"].values()): row for row in found["rows"]}
+    assert list(rows) == [(names[1],), (names[0],), (names[2], 1.0)]  # ρ = 0 is straight-through
+    assert (found["captions"], found["steps"], len(said)) == (8320, 120, 4)
+    score = ImageHinge(world.listener, 1.0)
+    enumeration, truth = Enumeration(world, score), world.exact(score)
+    assert 0 < found["error"] < 0.2
+    for one in candidates:
+        row = rows.get((one.name, *one.settings.values()))
+        if row is None:
+            continue
+        if one.name.startswith("REINFORCE"):
+            assert row["bias"] < 3 * row["bias_error"]
+            assert row["cosine"] > 0.95
+        else:
+            exact = accuracy(*enumeration.moments(one.of(5, world.speaker)), truth)
+            assert row["bias"] == pytest.approx(exact.bias, abs=4 * row["bias_error"])
+            assert row["cosine"] == pytest.approx(exact.cosine, abs=0.1)
+            assert row["variance"] == pytest.approx(exact.variance, rel=0.6)  # of twenty parts
+
+
+def test_what_sampling_adds_on_either_side_is_subtracted():
+    torch.manual_seed(0)
+    true, shift = torch.zeros(400), torch.zeros(400)
+    true[0], shift[1] = 2.0, 1.0  # a bias of one half
+
+    def means(mean: torch.Tensor, noise: float, steps: int) -> GradientMeans:
+        return GradientMeans(mean + noise / steps**0.5 * torch.randn(20, 400), steps)
+
+    found = sampled_truth_accuracy(means(true + shift, 0.5, 4), means(true, 0.3, 4))
+    assert found.bias == pytest.approx(0.5, abs=3 * found.bias_error)
+    assert found.bias_error < 0.1
+    assert found.length == pytest.approx(5**0.5 / 2, abs=0.1)
+    assert found.cosine == pytest.approx(2 / 5**0.5, abs=0.05)
+    assert found.variance == pytest.approx(400 * 0.25 / 4, rel=0.15)
+    unbiased = sampled_truth_accuracy(means(true, 0.5, 4), means(true, 0.3, 4))
+    assert unbiased.bias < 3 * unbiased.bias_error

@@ -1,0 +1,76 @@
+"""What captions claim of films, and of which films that is true."""
+
+import numpy as np
+import pytest
+
+from pipeline.worlds.films.film_captions import describe_film
+from pipeline.worlds.films.film_claims import FilmClaims
+from pipeline.worlds.films.film_facts import Event, Film, Track
+from pipeline.worlds.films.sample_films import sample_film_neighbourhood
+from pipeline.worlds.scenes.scene_facts import Scene, Thing
+
+DOG, MAN = (Thing(name, "brown", "plain", "medium", 1, "standing", "ground", "right") for name in ("dog", "man"))
+SCENE = Scene("park", "sunny", "day", 0.45, 0.45, {"trees": 0.5}, ())
+TRACK = Track(0.5, 0.9, 0.4, False)
+
+
+def film(*actors: tuple[Thing, tuple[tuple[str, str, str], ...]], story: str = "solo", after: float = 0.0) -> Film:
+    """A film whose actors do these things, each 0.1 long; the second one begins `after` the first."""
+    things = tuple(thing for thing, _ in actors)
+    events = tuple(
+        tuple(Event(*what, i * after + 0.2 * n, i * after + 0.2 * n + 0.1) for n, what in enumerate(done))
+        for i, (_, done) in enumerate(actors)
+    )
+    scene = Scene(**{**vars(SCENE), "things": things})
+    return Film(scene, story, "", (TRACK,) * len(actors), events)
+
+
+ENTER = ("enter", "left", "run")
+SIT, JUMP = ("sit", "", ""), ("jump", "", "")
+FILMS = [
+    film((DOG, (ENTER, SIT))),
+    film((DOG, (("enter", "right", "walk"), SIT))),
+    film((DOG, (SIT, JUMP))),
+    film((DOG, (JUMP, SIT))),
+    film((MAN, (JUMP,)), (DOG, (SIT,)), story="both", after=0.5),
+    film((MAN, (("cross", "left", "walk"),)), (DOG, (("cross", "left", "run"),)), story="follow", after=0.2),
+]
+
+
+@pytest.mark.parametrize(
+    ("caption", "true_of"),
+    [
+        ("a dog runs in from the left", [0]),
+        ("a dog enters from the right", [1]),
+        ("a dog comes into the picture", [0, 1]),
+        ("a dog sits down", [0, 1, 2, 3, 4]),
+        ("a dog sits down and then jumps", [2]),
+        ("a dog is jumping and then sitting down", [3]),
+        ("a dog jumping before sitting down", [3]),
+        ("a man jumps before a dog sits down", [4]),
+        ("a man jumps and then a dog sits", [4]),
+        ("after a dog sits down, a man jumps", []),
+        ("a man walks from left to right and a dog follows", [5]),
+        ("a dog follows a man", [5]),
+        ("a dog goes after a man from right to left", []),
+        ("a man and a dog meet", []),
+        ("a man", [4, 5]),
+    ],
+)
+def test_of_which_films_all_claims_are_true(caption: str, true_of: list[int]) -> None:
+    claims = FilmClaims(FILMS).of(caption)
+    assert claims
+    assert np.flatnonzero(np.all(list(claims.values()), axis=0)).tolist() == true_of
+
+
+def test_people_claim_nothing_false_and_tell_films_of_a_neighbourhood_apart() -> None:
+    films = [film for number in range(40) for film in sample_film_neighbourhood(1, number)]
+    claims, first = FilmClaims(films), 0.0
+    for i, each in enumerate(films):
+        for caption in describe_film(each, 1, i, captions=2):
+            of = claims.of(caption.raw)
+            assert [claim for claim, truth in of.items() if not truth[i]] == []
+            near = np.stack(list(of.values()))[:, i // 8 * 8 : i // 8 * 8 + 8].sum(0)
+            first += 1 / (near == near.max()).sum()
+            assert near[i % 8] == near.max()
+    assert first / (2 * len(films)) > 0.4  # by chance: 0.125

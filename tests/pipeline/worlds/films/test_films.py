@@ -1,0 +1,258 @@
+"""Drawn films: neighbourhoods that only motion tells apart, captions that are true, and frames that show the facts."""
+
+import re
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from pipeline.worlds.films.draw_film import draw_film
+from pipeline.worlds.films.film_captions import describe_film
+from pipeline.worlds.films.film_facts import Event, Film, Track
+from pipeline.worlds.films.film_words import finite, participle
+from pipeline.worlds.films.film_world import GAITS, OTHER, inside_plans, outside_plans
+from pipeline.worlds.films.motion import moment, seen_in, times
+from pipeline.worlds.films.sample_films import sample_film, sample_film_neighbourhood
+from pipeline.worlds.scenes.scene_captions import SceneCaption, SceneClaim
+from pipeline.worlds.scenes.scene_facts import Thing, atmosphere
+from pipeline.worlds.scenes.scene_world import CATEGORIES, NEIGHBOURS
+
+SEED, NUMBER, FRAMES = 1, 120, 16
+
+
+@pytest.fixture(scope="module")
+def neighbourhoods() -> list[tuple[Film, ...]]:
+    return [sample_film_neighbourhood(SEED, number) for number in range(NUMBER)]
+
+
+@pytest.fixture(scope="module")
+def told(neighbourhoods: list[tuple[Film, ...]]) -> list[tuple[Film, SceneCaption]]:
+    films = [film for films in neighbourhoods for film in films]
+    return [(film, caption) for i, film in enumerate(films) for caption in describe_film(film, SEED, i)]
+
+
+def happens(film: Film) -> tuple[object, ...]:
+    """What a film tells, without the times."""
+    return film.story, film.order, tuple(tuple(event[:3] for event in events) for events in film.events)
+
+
+def looks(film: Film) -> tuple[str, ...]:
+    return tuple(thing.colour for thing in film.scene.things)
+
+
+def test_a_film_depends_on_seed_and_number_alone() -> None:
+    assert sample_film(SEED, 13) == sample_film_neighbourhood(SEED, 1)[5]
+    assert sample_film(SEED, 13) != sample_film(SEED + 1, 13)
+    sample_film_neighbourhood.cache_clear()
+    again = sample_film(SEED, 13)
+    assert again == sample_film(SEED, 13)
+    assert describe_film(again, SEED, 13) == describe_film(again, SEED, 13) != describe_film(again, SEED, 14)
+
+
+def test_films_of_a_neighbourhood_share_setting_and_actors(neighbourhoods: list[tuple[Film, ...]]) -> None:
+    for number, films in enumerate(neighbourhoods):
+        assert len(films) == NEIGHBOURS
+        assert {film.scene.neighbourhood for film in films} == {number}
+        shared = {(f.scene.setting, f.scene.weather, f.scene.light, f.scene.horizon) for f in films}
+        actors = {tuple((t.category, t.pattern, t.size, t.facing, t.pose) for t in f.scene.things) for f in films}
+        assert (len(shared), len(actors)) == (1, 1)
+        assert len({tuple(track.inside for track in film.tracks) for film in films}) == 1
+
+
+def test_neighbours_differ_from_each_other_mostly_in_what_happens(neighbourhoods: list[tuple[Film, ...]]) -> None:
+    apart = [(a, b) for films in neighbourhoods for a, b in combinations(films, 2)]
+    assert [pair for pair in apart if happens(pair[0]) == happens(pair[1]) and looks(pair[0]) == looks(pair[1])] == []
+    assert sum(happens(a) != happens(b) for a, b in apart) > 0.9 * len(apart)
+    assert sum(looks(a) == looks(b) for a, b in apart) > 0.6 * len(apart)
+    for films in neighbourhoods:  # in two facts at most: their values make a grid
+        colours = {looks(film) for film in films}
+        assert len({happens(film) for film in films}) * len(colours) in (8, 9)
+        assert all(sum(x != y for x, y in zip(a, b, strict=True)) == 1 for a, b in combinations(colours, 2))
+
+
+def test_the_first_frame_does_not_tell_what_happens(neighbourhoods: list[tuple[Film, ...]]) -> None:
+    for films in neighbourhoods[:12]:
+        first: dict[tuple[str, ...], bytes] = {}
+        for film in films:
+            frame = draw_film(film, SEED, FRAMES, 32)[0].tobytes()
+            assert first.setdefault(looks(film), frame) == frame
+
+
+def test_the_middle_frame_does_not_tell_what_happens_either(neighbourhoods: list[tuple[Film, ...]]) -> None:
+    """Of many films there is a neighbour that looks the same then (pose, facing, place), but does something else."""
+
+    def middle(film: Film) -> list[tuple[object, ...]]:
+        seen = [each for each in seen_in(film, FRAMES) if each.frame == FRAMES // 2]
+        return [
+            (s.actor, s.pose, s.facing, round((s.box[0] + s.box[2]) * 3), film.scene.things[s.actor].colour)
+            for s in seen
+        ]
+
+    alike = 0
+    for films in neighbourhoods:
+        shown = [middle(film) for film in films]
+        alike += sum(shown.count(each) > 1 for each in shown)
+    assert alike > 0.25 * NUMBER * NEIGHBOURS
+
+
+def holds(claim: SceneClaim, film: Film) -> bool:
+    """Whether a claim is true by the facts."""
+    scene = film.scene
+    if claim.what == "story":
+        if claim.value == "follow":
+            later, earlier = film.events[claim.of][0], film.events[claim.to][0]
+            return earlier.start < later.start and later[:2] == earlier[:2] == ("cross", earlier.side)
+        return film.story == claim.value
+    if claim.what == "order":
+        a, b = film.events[claim.of], film.events[claim.to]
+        return a[-1].end <= b[0].start if claim.value == "then" else a[0].start < b[-1].end and b[0].start < a[-1].end
+    if claim.what == "scenery":
+        return claim.value in scene.scenery
+    if claim.of < 0:
+        return getattr(scene, claim.what) == claim.value
+    thing, events = scene.things[claim.of], film.events[claim.of]
+    if claim.what == "event":
+        return claim.value in [event.what for event in events]
+    if claim.what == "side":
+        return claim.value in [event.side for event in events]
+    if claim.what == "then":
+        order = [event.what for event in events]
+        before, after = map(order.index, claim.value.split())
+        return before < after
+    if claim.what == "kind":
+        return CATEGORIES[thing.category].kind == claim.value
+    return str(getattr(thing, claim.what)) == claim.value
+
+
+def test_every_claim_is_true(told: list[tuple[Film, SceneCaption]]) -> None:
+    assert [(caption.raw, claim) for film, caption in told for claim in caption.claims if not holds(claim, film)] == []
+    kinds = Counter(claim.what for _, caption in told for claim in caption.claims)
+    assert {"event", "side", "then", "order", "story", "colour", "category", "setting", "weather"} <= set(kinds)
+
+
+def test_the_words_of_a_side_are_those_of_the_facts(told: list[tuple[Film, SceneCaption]]) -> None:
+    checked = 0
+    for film, caption in told:
+        if film.story != "solo":
+            continue
+        for start, end in re.findall(r"from (?:the )?(left|right) to (?:the )?(left|right)", caption.raw):
+            assert (start, OTHER[start]) == (film.events[0][0].side, end)
+            checked += 1
+        for side in re.findall(r" in(?:to the picture)? from the (left|right)", caption.raw):
+            assert film.events[0][0][:2] == ("enter", side)
+            checked += 1
+        for side in re.findall(r"(?:away|off|out|back|on) to the (left|right)", caption.raw):
+            assert side in [event.side for event in film.events[0] if event.what in ("leave", "return")]
+            checked += 1
+    assert checked > 300
+
+
+def test_captions_are_sentences_of_a_small_vocabulary(told: list[tuple[Film, SceneCaption]]) -> None:
+    texts = [caption.raw for _, caption in told]
+    assert [text for text in texts if not re.fullmatch(r"[A-Z][a-z]*(,? [a-z]+)*\.", text)] == []
+    assert [text for text in texts if re.search(r"\b(a [aeiou]|an [^aeiou]|(\w+) \2\b)", text)] == []
+    assert all(4 <= len(caption.tokens) <= 18 for _, caption in told)
+    assert 150 < len({token for _, caption in told for token in caption.tokens}) < 300
+    assert len(set(texts)) > 0.9 * len(texts)
+
+
+def test_verbs_have_two_forms() -> None:
+    pairs = {text: (finite(text), participle(text)) for text in ("run[s] in", "fl[ies]", "go[es] up", "lie[s] down")}
+    assert pairs == {
+        "run[s] in": ("runs in", "running in"),
+        "fl[ies]": ("flies", "flying"),
+        "go[es] up": ("goes up", "going up"),
+        "lie[s] down": ("lies down", "lying down"),
+    }
+
+
+MAN = Thing("man", "red", "plain", "medium", 1, "standing", "ground", "right")
+OUTSIDE, INSIDE = (Track(0.5, 0.9, 0.5, inside) for inside in (False, True))
+
+
+def test_an_actor_comes_in_stops_and_leaves() -> None:
+    events = (Event("enter", "left", "walk", 0.1, 0.3), Event("leave", "right", "run", 0.6, 0.8))
+    at = {time: moment(MAN, OUTSIDE, events, time) for time in (0.05, 0.2, 0.4, 0.7, 0.9)}
+    assert at[0.05] is None
+    assert at[0.9] is None
+    beyond = -0.39 * 0.5  # the widest pose, outside the left edge
+    assert at[0.2].x == pytest.approx((beyond + 0.5) / 2)
+    assert at[0.4] == (0.5, 0.9, "standing", "right")
+    assert at[0.7].x == pytest.approx((0.5 + 1 + 0.39 * 0.5) / 2)
+    assert at[0.7].facing == "right"
+
+
+def test_acts_change_pose_place_and_facing() -> None:
+    dog = Thing("dog", "red", "plain", "medium", 1, "standing", "ground", "left")
+
+    def after(what: str, thing: Thing, time: float) -> tuple[float, float, str, str]:
+        found = moment(thing, INSIDE, (Event(what, "", "", 0.2, 0.6),), time)
+        assert found is not None
+        return found
+
+    assert after("sit", dog, 0.1) == (0.5, 0.9, "standing", "left")
+    assert after("sit", dog, 0.9) == (0.5, 0.9, "sitting", "left")
+    assert after("turn", dog, 0.9) == (0.5, 0.9, "standing", "right")
+    assert after("jump", MAN, 0.4) == (0.5, pytest.approx(0.9 - 0.16), "jumping", "right")
+    assert after("jump", MAN, 0.9) == (0.5, pytest.approx(0.9), "standing", "right")
+    balloon = Thing("balloon", "red", "plain", "medium", 1, "flying", "air", "left")
+    assert after("rise", balloon, 0.9)[1] == pytest.approx(0.9 - 0.24)
+    assert after("sink", balloon, 0.4)[1] == pytest.approx(0.9 + 0.12)
+
+
+def test_a_balloon_floats_on_where_it_has_sunk_to() -> None:
+    balloon = Thing("balloon", "red", "plain", "medium", 1, "flying", "air", "left")
+    events = (Event("sink", "", "", 0.1, 0.3), Event("leave", "left", "float", 0.4, 0.8))
+    track = INSIDE._replace(base=0.5)
+    found = [moment(balloon, track, events, time) for time in (0.35, 0.5)]
+    assert [now.base for now in found if now] == [pytest.approx(0.74)] * 2
+
+
+def test_what_was_told_is_over_within_the_film(neighbourhoods: list[tuple[Film, ...]]) -> None:
+    for films in neighbourhoods:
+        for film in films:
+            for events in film.events:
+                times_of = [time for event in events for time in event[3:]]
+                assert times_of == sorted(times_of)
+                assert times_of[0] > 0
+                assert times_of[-1] < 1
+
+
+def test_every_actor_is_seen_long_enough_and_inside_the_picture(neighbourhoods: list[tuple[Film, ...]]) -> None:
+    for films in neighbourhoods:
+        for film in films:
+            seen = seen_in(film, FRAMES)
+            for i in range(len(film.events)):
+                assert sum(each.actor == i for each in seen) >= 3
+            assert all(0 <= x <= 1 for each in seen for x in each.box)
+
+
+def test_drawn_frames_show_the_actors_inside_their_boxes(neighbourhoods: list[tuple[Film, ...]]) -> None:
+    """Where no box is, a frame is the backdrop; where one is, it is not (rain falls everywhere)."""
+    size, checked = 96, 0
+    for films in neighbourhoods[:30]:
+        film = films[0]
+        plain = atmosphere(film.scene) != "rainy" and film.scene.things[0].place != "water"  # which mirrors
+        if not plain or film.tracks[0].inside or len(film.tracks) > 1:
+            continue
+        frames = [np.asarray(frame).astype(int) for frame in draw_film(film, SEED, FRAMES, size)]
+        for each in seen_in(film, FRAMES):
+            changed = np.abs(frames[each.frame] - frames[0]).max(-1) > 24
+            left, top, right, bottom = (round(v * size) for v in each.box)
+            inside = changed[top:bottom, left:right].mean()
+            changed[max(0, top - 3) : bottom + 6, max(0, left - 3) : right + 3] = False  # and its shadow
+            assert inside > 0.15
+            assert changed.mean() < 0.01
+            checked += 1
+    assert checked > 20
+
+
+def test_every_category_that_moves_has_enough_to_do() -> None:
+    for category in GAITS:
+        assert len(outside_plans(category, "street")) >= 4
+        assert len(set(inside_plans(category, "farm"))) == len(inside_plans(category, "farm"))
+
+
+def test_frames_are_spread_over_the_film() -> None:
+    assert times(5) == [0.0, 0.25, 0.5, 0.75, 1.0]

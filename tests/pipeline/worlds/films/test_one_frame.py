@@ -1,0 +1,75 @@
+"""One frame of a drawn film is not enough, however well it is seen: listeners with perfect eyes, but for colours."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.models.listener import Listener
+from pipeline.scores.discriminability import InfoNCE
+from pipeline.types import Batch, Message, caption_mask
+from pipeline.worlds.films.film_captions import describe_film
+from pipeline.worlds.films.film_facts import Film
+from pipeline.worlds.films.motion import seen_in
+from pipeline.worlds.films.sample_films import sample_film_neighbourhood
+
+TRAIN, VAL, NEAR, FRAMES, STEPS, AT_ONCE = 120, 40, 8, 8, 200, 8
+
+
+def seen(films: list[Film], frames: int) -> Tensor:
+    """Of each frame: who is there, where, which way it looks, and its pose."""
+    found = [seen_in(film, FRAMES) for film in films]
+    poses = sorted({actor.pose for film in found for actor in film})
+    rows = np.zeros((len(films), FRAMES, 2, 6 + len(poses)), np.float32)
+    for row, film in zip(rows, found, strict=True):
+        for actor in film:
+            row[actor.frame, actor.actor, :6] = (1, actor.facing == "left", *actor.box)
+            row[actor.frame, actor.actor, 6 + poses.index(actor.pose)] = 1
+    chosen = range(FRAMES) if frames == FRAMES else [FRAMES // 2]
+    return torch.from_numpy(rows[:, chosen].reshape(len(films), -1))
+
+
+def said(films: list[Film]) -> tuple[Tensor, int]:
+    """A caption of each film, and how many words there are."""
+    captions = [describe_film(film, 1, i, captions=1)[0].raw.split() for i, film in enumerate(films)]
+    numbers = {word: n for n, word in enumerate(sorted({w for caption in captions for w in caption}), 1)}
+    tokens = torch.zeros(len(films), 1 + max(map(len, captions)), dtype=torch.int64)
+    for row, caption in zip(tokens, captions, strict=True):
+        row[: len(caption)] = torch.tensor([numbers[word] for word in caption])
+    return tokens, len(numbers)
+
+
+def recall(vectors: Tensor, tokens: Tensor, words: int) -> float:
+    """R@1 among the eight films of a neighbourhood, of a listener that was trained on the first `TRAIN` of those."""
+    torch.manual_seed(0)
+    listener = Listener(words, vectors.shape[1], words=32, hidden=64, encoder="pair")
+    optimiser = torch.optim.Adam(listener.parameters(), 2e-3)
+
+    score = InfoNCE(listener)
+
+    def shown(rows: Tensor) -> tuple[Message, Batch]:
+        captions = tokens[rows]
+        regions, mask = vectors[rows, None], torch.ones(len(rows), 1, dtype=torch.bool)
+        message = Message(captions, caption_mask(captions), torch.arange(len(rows)), samples=1)
+        return message, Batch(rows, vectors[rows], regions, mask, captions)
+
+    for _ in range(STEPS):
+        near = torch.randperm(TRAIN)[:AT_ONCE, None] * NEAR
+        loss = -score(*shown((near + torch.arange(NEAR)).flatten())).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    hits = 0
+    with torch.no_grad():
+        for first in range(TRAIN * NEAR, (TRAIN + VAL) * NEAR, NEAR):
+            message, batch = shown(torch.arange(first, first + NEAR))
+            found = (listener.encode_text(message) @ listener.encode_image(batch.pooled).T).argmax(1)
+            hits += int((found == torch.arange(NEAR)).sum())
+    return hits / (VAL * NEAR)
+
+
+def test_a_listener_of_one_frame_is_worse_than_one_of_eight() -> None:
+    films = [film for number in range(TRAIN + VAL) for film in sample_film_neighbourhood(1, number)]
+    tokens, words = said(films)
+    one, eight = (recall(seen(films, frames), tokens, words) for frames in (1, FRAMES))
+    assert eight > one + 0.05
+    assert eight > 2 / NEAR

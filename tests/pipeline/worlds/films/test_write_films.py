@@ -1,0 +1,102 @@
+"""The data set of films on disk: whole, readable, and the same bytes wherever it is drawn."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageSequence
+
+from pipeline.errors import UserError
+from pipeline.readers import read_karpathy
+from pipeline.worlds.films.draw_film import draw_film, save_gif
+from pipeline.worlds.films.film_facts import FACTS, read_films
+from pipeline.worlds.films.motion import seen_in
+from pipeline.worlds.films.sample_films import sample_film
+from pipeline.worlds.films.write_films import draw_films
+
+IMAGES, SIZE, FRAMES, VAL, TEST = 56, 48, 6, 8, 16
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("drawn") / "films"
+    counts = draw_films(root, IMAGES, SIZE, FRAMES, VAL, TEST, seed=1, workers=1)
+    words = counts.pop("words")
+    assert counts == {"images": IMAGES, "train": 32, "val": VAL, "test": TEST, "captions": 5 * IMAGES}
+    assert words > 80
+    return root
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def test_two_workers_write_the_same_bytes_as_one(root: Path, tmp_path: Path) -> None:
+    draw_films(tmp_path / "films", IMAGES, SIZE, FRAMES, VAL, TEST, seed=1, workers=2)
+    assert contents(tmp_path / "films") == contents(root)
+
+
+def test_more_films_keep_the_first_and_another_seed_does_not(root: Path, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        draw_films(tmp_path / f"{seed}", 17, SIZE, FRAMES, 8, 8, seed=seed, workers=1)
+    mine, same, other = (contents(folder) for folder in (root, tmp_path / "1", tmp_path / "2"))
+    for name in (f"images/{i:06d}.gif" for i in range(17)):
+        assert mine[name] == same[name] != other[name]
+
+
+def test_a_gif_has_every_frame_for_as_long(root: Path) -> None:
+    for i in (0, 9, 30):
+        drawn = draw_film(sample_film(1, i), 1, FRAMES, SIZE)
+        with Image.open(root / f"images/{i:06d}.gif") as gif:
+            frames = [(frame.info["duration"], frame.convert("RGB")) for frame in ImageSequence.Iterator(gif)]
+        assert [duration for duration, _ in frames] == [100] * FRAMES
+        for (_, shown), wanted in zip(frames, drawn, strict=True):
+            assert np.abs(np.asarray(shown, int) - np.asarray(wanted, int)).mean() < 4
+
+
+def test_equal_frames_are_not_joined(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (32, 32), (200, 30, 30))
+    picture.paste((30, 30, 200), (16, 0, 32, 32))
+    save_gif(tmp_path / "still.gif", [picture] * 5)
+    with Image.open(tmp_path / "still.gif") as gif:
+        assert gif.n_frames == 5
+
+
+def test_the_reader_of_karpathys_form_reads_it(root: Path) -> None:
+    corpus = read_karpathy(root / "dataset_films.json")
+    assert [image.split for image in corpus.images] == ["test"] * TEST + ["val"] * VAL + ["train"] * 32
+    assert {len(image.captions) for image in corpus.images} == {5}
+
+
+def test_facts_are_those_of_the_films_and_no_neighbourhood_is_in_two_splits(root: Path) -> None:
+    known = read_films(root / FACTS)
+    assert list(known) == [str(i) for i in range(IMAGES)]
+    for i, film in enumerate(known.values()):
+        assert film.film == sample_film(1, i)
+        assert film.frames == FRAMES
+        assert list(film.seen) == seen_in(film.film, FRAMES)
+    of = [{known[str(i)].film.scene.neighbourhood for i in rows} for rows in (range(16), range(16, 24), range(24, 56))]
+    assert of == [{0, 1}, {2}, {3, 4, 5, 6}]
+    record = json.loads((root / FACTS).read_text().splitlines()[0])
+    assert set(record["boxes"][0]) == {"frame", "actor", "category", "pose", "facing", "box"}
+
+
+def test_broken_facts_are_told_with_their_line(root: Path, tmp_path: Path) -> None:
+    lines = (root / FACTS).read_text().splitlines()
+    (tmp_path / FACTS).write_text("\n".join([lines[0], lines[1][:100]]))
+    with pytest.raises(UserError, match="line 2 holds no film"):
+        read_films(tmp_path / FACTS)
+    with pytest.raises(UserError, match="no such file; draw the films again"):
+        read_films(tmp_path / "missing.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [({"frames": 3}, "films of 3 frames"), ({"frames": 101}, "4 to 100"), ({"val": 4}, "multiples of 8")],
+)
+def test_impossible_numbers_are_refused(tmp_path: Path, numbers: dict[str, int], said: str) -> None:
+    wanted = {"images": 24, "size": 48, "frames": 8, "val": 8, "test": 8, "seed": 1} | numbers
+    with pytest.raises(UserError, match=said):
+        draw_films(tmp_path / "films", **wanted)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,92 @@
+"""Pictures show what the facts say, inside the boxes that the facts give."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipeline.worlds.scenes.drawing.draw_scene import draw_object, draw_scene
+from pipeline.worlds.scenes.drawing.pen import PAD, mix, spline
+from pipeline.worlds.scenes.sample_scenes import sample_scene
+from pipeline.worlds.scenes.scene_facts import Scene, Thing, stream
+from pipeline.worlds.scenes.scene_world import CATEGORIES, PALETTE
+
+POSES = [(category, pose) for category in CATEGORIES for pose in CATEGORIES[category].poses]
+BOX = (0.3, 0.5, 0.7, 0.9)
+
+
+def thing(category: str, pose: str, colour: str = "red", pattern: str = "plain", facing: str = "right") -> Thing:
+    return Thing(category, colour, pattern, "medium", 1, pose, "ground", facing, (BOX,), BOX)
+
+
+@pytest.mark.parametrize(("category", "pose"), POSES)
+def test_a_drawing_fills_its_box_and_no_more(category: str, pose: str) -> None:
+    for face in range(4):
+        layer = draw_object(thing(category, pose), 160, "sunny", stream(1, face, 0))
+        left, top, right, bottom = layer.getchannel("A").getbbox()
+        assert min(left, top, layer.width - right, layer.height - bottom) >= PAD - 2
+        assert right - left > 0.8 * (layer.width - 2 * PAD)
+        assert bottom - top > 0.8 * (layer.height - 2 * PAD)
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_the_colour_shows(category: str) -> None:
+    pose = next(iter(CATEGORIES[category].poses))
+    for colour in CATEGORIES[category].colours:
+        pixels = np.asarray(draw_object(thing(category, pose, colour), 160, "sunny", stream(1, 0, 0))).reshape(-1, 4)
+        shown = pixels[pixels[:, 3] == 255, :3].astype(float)
+        distance = np.stack([np.abs(shown - np.array(PALETTE[name])).sum(1) for name in PALETTE])
+        share = (distance.argmin(0) == list(PALETTE).index(colour)).mean()
+        assert share > 0.2, colour
+
+
+def test_patterns_change_the_picture_and_nothing_outside_it() -> None:
+    plain, striped, spotted = (
+        draw_object(thing("tent", "standing", pattern=pattern), 160, "sunny", stream(1, 0, 0))
+        for pattern in ("plain", "striped", "spotted")
+    )
+    assert plain.getchannel("A").tobytes() == striped.getchannel("A").tobytes() == spotted.getchannel("A").tobytes()
+    for other in (striped, spotted):
+        share = (np.asarray(plain) != np.asarray(other)).any(-1).mean()
+        assert 0.05 < share < 0.4
+    assert striped.tobytes() != spotted.tobytes()
+
+
+def test_facing_left_mirrors() -> None:
+    right = draw_object(thing("dog", "running"), 160, "sunny", stream(1, 0, 0))
+    left = draw_object(thing("dog", "running", facing="left"), 160, "sunny", stream(1, 0, 0))
+    assert left.transpose(Image.Transpose.FLIP_LEFT_RIGHT).tobytes() == right.tobytes()
+
+
+@pytest.mark.parametrize("category", ["dog", "tent", "car", "ball"])
+@pytest.mark.parametrize(("colour", "setting", "light"), [("black", "street", "night"), ("white", "snow", "day")])
+def test_dark_things_at_night_and_white_things_on_snow_stand_out(
+    category: str, colour: str, setting: str, light: str
+) -> None:
+    pose = next(iter(CATEGORIES[category].poses))
+    weather = "clear" if light == "night" else "sunny"
+    empty = Scene(setting, weather, light, 0.45, 0.45, {}, ())
+    full = replace(empty, things=(thing(category, pose, colour),))
+    before, after = (np.asarray(draw_scene(scene, 1, 1, 128)).astype(float) for scene in (empty, full))
+    inside = np.abs(after - before)[70:112, 42:86].mean(-1)
+    assert np.quantile(inside, 0.95) > 20  # an outline or more differs plainly from the ground behind
+
+
+@pytest.mark.parametrize("size", [64, 128, 100])
+def test_pictures_have_the_size_asked_for_and_repeat(size: int) -> None:
+    scene = sample_scene(1, 3)
+    picture = draw_scene(scene, 1, 3, size)
+    assert (picture.size, picture.mode) == ((size, size), "RGB")
+    assert picture.tobytes() == draw_scene(scene, 1, 3, size).tobytes()
+    assert picture.tobytes() != draw_scene(scene, 1, 4, size).tobytes()
+
+
+def test_mix_and_spline() -> None:
+    assert mix((0, 100, 200), (100, 100, 100), 0.25) == (25, 100, 175)
+    corners = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
+    curve = spline(corners, closed=True)
+    assert len(curve) == 24
+    assert set(corners) <= set(curve)
+    assert spline(corners, closed=False)[0] == corners[0]
+    assert spline(corners, closed=False)[-1] == corners[-1]

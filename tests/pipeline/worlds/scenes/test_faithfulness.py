@@ -1,0 +1,216 @@
+"""Captions are judged by the facts, claim for claim."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.errors import UserError
+from pipeline.readers import read_corpus
+from pipeline.worlds.scenes.faithfulness import KINDS, check_claims, check_words, faithfulness, list_facts
+from pipeline.worlds.scenes.sample_scenes import sample_scene
+from pipeline.worlds.scenes.scene_captions import describe_scene
+from pipeline.worlds.scenes.scene_facts import FACTS, Box, Scene, Thing, read_facts
+from pipeline.worlds.scenes.write_scenes import draw_scenes
+
+LEFT, RIGHT = (0.05, 0.5, 0.30, 0.80), (0.35, 0.5, 0.65, 0.82)
+
+
+def thing(category: str, colour: str, pose: str, box: Box, count: int = 1, **looks: str) -> Thing:
+    looks = {"pattern": "plain", "size": "medium"} | looks
+    return Thing(category, colour, looks["pattern"], looks["size"], count, pose, "ground", "left", (box,) * count, box)
+
+
+SCENE = Scene(  # two spotted brown dogs left of a tall man in blue
+    *("farm", "clear", "night", 0.45, 0.45, {"fence": 0.5}),
+    (
+        thing("dog", "brown", "running", LEFT, 2, pattern="spotted"),
+        thing("man", "blue", "standing", RIGHT, size="large"),
+    ),
+)
+COUPLE = Scene(
+    *("beach", "sunny", "day", 0.45, 0.55, {}),
+    (thing("man", "red", "standing", LEFT), thing("woman", "blue", "walking", RIGHT)),
+)
+
+
+def judged(caption: str, scene: Scene = SCENE) -> tuple[int, int, int]:
+    """Claims, true ones, and facts told."""
+    claims, told = check_claims(caption, scene)
+    return len(claims), sum(claims.values()), len(told)
+
+
+def test_the_facts_of_a_scene() -> None:
+    expected = {(kind, i) for i in (0, 1) for kind in ("category", "count", "colour", "action")}
+    expected |= {("pattern", 0), ("size", 1), ("relation", 0, 1)}
+    expected |= {("setting", "farm"), ("scenery", "fence"), ("weather", "night")}
+    assert set(list_facts(SCENE)) == expected
+    assert len(list(list_facts(SCENE))) == len(expected) == 14
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("two dogs", (2, 2, 2)),
+        ("two dogs two dogs", (2, 2, 2)),  # again is no more
+        ("a dog", (2, 1, 1)),
+        ("three dogs", (2, 1, 1)),
+        ("some dogs", (2, 2, 1)),  # true, but not how many
+        ("a group of dogs", (2, 1, 1)),
+        ("two brown spotted dogs", (4, 4, 4)),
+        ("two red striped dogs", (4, 2, 2)),
+        ("two puppies", (3, 2, 2)),
+        ("two black cats are running", (4, 0, 0)),  # there are none, so nothing is true of them
+        ("two animals", (2, 2, 1)),
+        ("three animals", (2, 1, 0)),
+        ("a vehicle", (2, 0, 0)),
+        ("a tall person in a blue shirt", (4, 4, 3)),
+        ("a kid", (2, 0, 0)),
+        ("two dogs running at night", (4, 4, 4)),
+        ("two dogs and a man are running", (6, 5, 5)),
+        ("two dogs next to a man", (5, 5, 5)),
+        ("two dogs to the right of a man", (5, 4, 4)),
+        ("a man near a man", (3, 2, 2)),  # nobody is near himself
+        ("a farm on a cloudy day", (2, 1, 1)),
+        ("near a fence", (1, 1, 1)),
+        ("near a barn", (1, 0, 0)),
+        ("on the grass", (1, 1, 0)),  # of several settings
+        ("on the beach", (1, 0, 0)),
+        ("a red barn", (1, 0, 0)),  # of which colour is no fact
+        ("blue", (1, 1, 0)),  # something is
+        ("green", (1, 0, 0)),
+        ("two brown dogs on the brown", (3, 3, 3)),  # said of the dogs already
+        ("flying", (1, 0, 0)),
+        ("wooden gizmos", (0, 0, 0)),
+        ("", (0, 0, 0)),
+    ],
+)
+def test_claims_by_hand(caption: str, expected: tuple[int, int, int]) -> None:
+    assert judged(caption) == expected
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("a person in a blue shirt is walking", (4, 4, 3)),  # the woman
+        ("a person in a red shirt is walking", (4, 3, 2)),  # either, but not both at once
+        ("two people", (2, 2, 0)),  # together; no category, and of each there is one
+        ("three people", (2, 1, 0)),
+        ("a person to the right of a person", (3, 3, 2)),  # the count of one of them, and how they stand
+        ("a person in a red shirt to the right of a person", (4, 3, 2)),
+        ("a boy on the sand", (3, 1, 0)),
+    ],
+)
+def test_a_noun_for_many_categories_is_of_the_thing_that_fits_best(
+    caption: str, expected: tuple[int, int, int]
+) -> None:
+    assert judged(caption, COUPLE) == expected
+
+
+def test_saying_it_again_raises_nothing() -> None:
+    once = "two dogs and a cat in the park at night"
+    assert judged(f"{once} {once} at night two dogs") == judged(once)
+
+
+def test_figures_by_hand() -> None:
+    counts = faithfulness(["two red dogs at night", "a boy near zebras", ""], [SCENE, COUPLE, COUPLE])
+    facts = len(list(list_facts(COUPLE)))
+    assert facts == 11
+    assert counts.columns() == {
+        "claims": [4, 2, 0],
+        "claims_true": [3, 0, 0],
+        "facts": [14, facts, facts],
+        "facts_told": [3, 0, 0],
+    }
+    assert counts.words.tolist() == [5, 4, 0]
+    summary = counts.summary()
+    by_kind = summary.pop("by_kind")
+    assert summary == {
+        "precision": 3 / 6,
+        "told": 3 / 36,
+        "claims_per_caption": 6 / 3,
+        "unknown_words": 1 / 9,
+    }
+    assert list(by_kind) == list(KINDS)
+    assert by_kind["category"] == {"precision": 1 / 2, "told": 1 / 6, "claims": 2 / 3}
+    assert by_kind["colour"] == {"precision": 0.0, "told": 0.0, "claims": 1 / 3}
+    assert by_kind["weather"] == {"precision": 1.0, "told": 1 / 3, "claims": 1 / 3}
+    assert by_kind["pattern"] == {"told": 0.0, "claims": 0.0}  # no claim, so no share of them
+    assert json.loads(json.dumps(counts.summary())) == counts.summary()
+
+
+def test_annotators_are_always_right_and_tell_part() -> None:
+    scenes = [sample_scene(2, i) for i in range(300)]
+    captions = [(caption.raw, scene) for i, scene in enumerate(scenes) for caption in describe_scene(scene, 2, i)]
+    counts = faithfulness(*zip(*captions, strict=True))
+    assert [captions[n] for n in np.flatnonzero((counts.claims != counts.true).any(1))] == []
+    assert (counts.told <= counts.facts).all()
+    assert (counts.claims.sum(1) > 0).all()
+    summary = counts.summary()
+    assert summary["precision"] == 1.0
+    assert summary["unknown_words"] == 0.0
+    assert all(kind["precision"] == 1.0 and 0.05 < kind["told"] < 0.75 for kind in summary["by_kind"].values())
+    strangers = faithfulness(
+        [caption for caption, _ in captions], [scene for _, scene in captions[400:] + captions[:400]]
+    )
+    assert strangers.summary()["precision"] < 0.4
+
+
+def test_facts_are_found_by_the_ids_of_the_prepared_data(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    draw_scenes(root, 24, 32, 8, 8, seed=5, workers=1)
+    corpus = read_corpus("scenes", "karpathy", root, "dataset_scenes.json", root / "images")
+    (tmp_path / "prepared").mkdir()
+    write_prepared(corpus, tmp_path / "prepared", 0, 16)
+    prepared = Prepared.load(tmp_path / "prepared")
+    facts = read_facts(root / FACTS)
+    assert facts == {str(i): sample_scene(5, i) for i in range(24)}
+    for row in prepared.rows("test"):
+        texts = prepared.texts(row)
+        counts = faithfulness(texts, [facts[prepared.ids[row].as_py()]] * len(texts))
+        assert counts.summary()["precision"] == 1.0
+
+
+def test_mistakes_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="2 captions of 1 scenes"):
+        faithfulness(["a", "b"], [SCENE])
+    with pytest.raises(UserError, match="0 captions"):
+        faithfulness([], [])
+    with pytest.raises(UserError, match="no such file"):
+        read_facts(tmp_path / FACTS)
+    for bad in ("{", "[1]", '{"imgid": 1}'):
+        (tmp_path / FACTS).write_text(json.dumps({"imgid": 0, **SCENE.record()}) + "\n" + bad + "\n")
+        with pytest.raises(UserError, match=r"facts\.jsonl: line 2 holds no scene"):
+            read_facts(tmp_path / FACTS)
+
+
+@pytest.mark.parametrize(
+    ("caption", "true", "false"),
+    [
+        ("two brown dogs", "two brown dogs", ""),
+        ("two red dogs", "two dogs", "red"),
+        ("a dog", "dog", "a"),  # two are there
+        ("a brown dog", "brown dog", "a"),
+        ("dogs", "dogs", ""),
+        ("a farm with a tall man", "farm a tall man", ""),  # the first article is of no thing
+        ("two dogs are lying down near a man", "two dogs near a man", "lying down"),
+        ("two cats are running", "", "two cats running"),
+        ("a man to the right of two dogs", "a man to the right of two dogs", ""),
+        ("a man to the left of two dogs", "a man two dogs", "to the left of"),
+        ("a red man and two red dogs", "a man two dogs", "red red"),
+        ("a brown man and two brown dogs", "a man two brown dogs", "brown"),
+        ("a man is blue", "a man blue", ""),
+        ("a man in a red shirt", "a man", "red"),
+        ("under a cloudy sky", "", "cloudy sky"),
+        ("Two brown-spotted DOGS, unicorn", "Two brown-spotted DOGS,", ""),
+        ("two red-spotted dogs", "two dogs", "red-spotted"),  # a word is true if all that it claims is
+        ("", "", ""),
+    ],
+)
+def test_words_are_true_where_all_that_they_claim_is(caption: str, true: str, false: str) -> None:
+    found = check_words(caption, SCENE)
+    assert [word for word, _ in found] == caption.split()
+    assert " ".join(word for word, truth in found if truth) == true
+    assert " ".join(word for word, truth in found if truth is False) == false

@@ -1,0 +1,225 @@
+"""Captions are read back as the claims that their writer meant, and nothing is refused."""
+
+import pytest
+
+from pipeline.worlds.scenes import scene_words as w
+from pipeline.worlds.scenes.parser import ParsedCaption, ParsedClaim, _known, _lexicon, parse_scene_caption
+from pipeline.worlds.scenes.sample_scenes import sample_scene
+from pipeline.worlds.scenes.scene_captions import SceneClaim, describe_scene
+from pipeline.worlds.scenes.scene_world import CATEGORIES
+
+PEOPLE, CHILDREN = "boy|girl|man|woman", "boy|girl"
+ANIMALS = "bird|cat|cow|dog|horse|sheep"
+TWO_OR_MORE, THREE_OR_MORE = "2|3|4|5|6|7|8|9", "3|4|5|6|7|8|9"
+
+
+def short(said: ParsedClaim) -> str:
+    return f"{said.kind} {'|'.join(sorted(said.values))}"
+
+
+def mentions(text: str) -> list[set[str]]:
+    return [{short(said) for said in mention.said} for mention in parse_scene_caption(text).mentions]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a dog", {"category dog", "count 1"}),
+        ("dog", {"category dog", "count 1"}),
+        ("the sheep", {"category sheep", "count 1"}),
+        ("two sheep", {"category sheep", "count 2"}),
+        ("dogs", {"category dog", f"count {TWO_OR_MORE}"}),
+        ("some dogs", {"category dog", f"count {TWO_OR_MORE}"}),
+        ("a group of dogs", {"category dog", f"count {THREE_OR_MORE}"}),
+        ("a couple of dogs", {"category dog", "count 2"}),
+        ("a puppy", {"category dog", "size small", "count 1"}),
+        ("two tall ladies", {"category woman", "size large", "count 2"}),
+        ("a person", {f"category {PEOPLE}", "count 1"}),
+        ("three kids", {f"category {CHILDREN}", "count 3"}),
+        ("an animal", {f"category {ANIMALS}", "count 1"}),
+        ("a striped orange hot air balloon", {"category balloon", "pattern striped", "colour orange", "count 1"}),
+        ("a red and white bus", {"category bus", "colour red", "colour white", "count 1"}),
+        ("a brown brown dog", {"category dog", "colour brown", "count 1"}),
+        ("a man in a blue shirt", {"category man", "colour blue", "count 1"}),
+        ("two women wearing striped dresses", {"category woman", "pattern striped", "count 2"}),
+        ("a man is wearing a red sweater", {"category man", "colour red", "count 1"}),
+        ("a boat floating", {"category boat", "action sailing", "count 1"}),
+        ("a balloon floating", {"category balloon", "action flying", "count 1"}),
+        ("a tent floating", {"category tent", "action flying|sailing", "count 1"}),
+        ("a cat lying on the grass", {"category cat", "action sleeping", "count 1"}),
+        ("a cow is eating", {"category cow", "action grazing", "count 1"}),
+        ("the dog on the beach is brown.", {"category dog", "count 1", "colour brown"}),
+        ("a dog is running and jumping", {"category dog", "count 1", "action running", "action jumping"}),
+        ("a dog under an orange sky", {"category dog", "count 1"}),
+        ("a dog near a red barn", {"category dog", "count 1"}),
+        ("a dog near some trees", {"category dog", "count 1"}),
+    ],
+)
+def test_one_noun(text: str, said: set[str]) -> None:
+    assert mentions(text) == [said]
+    assert parse_scene_caption(text).relations == ()
+    assert parse_scene_caption(text).loose == ()
+
+
+A = "count 1"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "relations"),
+    [
+        ("a man and a dog are running", [{"man", "running"}, {"dog", "running"}], []),
+        ("a man in a red shirt and a dog are running", [{"man", "red", "running"}, {"dog", "running"}], []),
+        ("a man and a boy in a red shirt", [{"man"}, {"boy", "red"}], []),
+        ("a man is running with a dog", [{"man", "running"}, {"dog"}], []),
+        ("the man near a dog is running", [{"man", "running"}, {"dog"}], [("near", 0, 1)]),
+        ("the man beside a boy is wearing a red shirt", [{"man", "red"}, {"boy"}], [("beside", 0, 1)]),
+        ("a man is next to a boy in a red shirt", [{"man"}, {"boy", "red"}], [("beside", 0, 1)]),
+        (
+            "the dog running near a black cat is brown",
+            [{"dog", "running", "brown"}, {"cat", "black"}],
+            [("near", 0, 1)],
+        ),
+        ("a dog is brown and a cat is black", [{"dog", "brown"}, {"cat", "black"}], []),
+        ("a dog is running and there is a cat sitting", [{"dog", "running"}, {"cat", "sitting"}], []),
+        ("a dog is in the park and a cat is sleeping", [{"dog"}, {"cat", "sleeping"}], []),
+        ("there is a dog to the left of a cat in the rain", [{"dog"}, {"cat"}], [("left_of", 0, 1)]),
+        ("on the beach a kite flying over a boat", [{"kite", "flying"}, {"boat"}], [("above", 0, 1)]),
+        ("a dog and a cat in front of a house", [{"dog"}, {"cat"}, {"house"}], [("in_front_of", i, 2) for i in (0, 1)]),
+        ("a dog by the lake with a cat", [{"dog"}, {"cat"}], []),  # by belongs to the lake
+    ],
+)
+def test_what_belongs_to_what(text: str, said: list[set[str]], relations: list[tuple[str, int, int]]) -> None:
+    assert [{item.split()[1] for item in mention - {A}} for mention in mentions(text)] == said
+    assert list(parse_scene_caption(text).relations) == relations
+    assert parse_scene_caption(text).loose == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a sandy beach", {"setting beach"}),
+        ("on the sand", {"setting beach|desert"}),
+        ("by the water", {"setting beach|lake"}),
+        ("on the grass", {"setting farm|lake|park"}),
+        ("the shore of a lake", {"setting lake"}),
+        ("a snowy field", {"setting snow"}),
+        ("in a field", {"setting farm"}),
+        ("in front of snowy mountains", {"scenery mountains"}),
+        ("near a barn in the snow", {"scenery barn", "setting snow"}),
+        ("it is a rainy day", {"weather rainy"}),
+        ("the sun is setting", {"weather sunset"}),
+        ("the sun is shining", {"weather sunny"}),
+        ("the sky is gray", {"weather cloudy"}),
+        ("under a red sky", set()),
+        ("in the park in the park", {"setting park"}),
+    ],
+)
+def test_the_scene(text: str, said: set[str]) -> None:
+    reading = parse_scene_caption(text)
+    assert {short(each) for each in reading.scene} == said
+    assert len(reading.scene) == len(said)
+    assert reading.mentions == reading.loose == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "loose"),
+    [
+        ("a dog on the red", {"colour red"}),
+        ("a dog with a small striped a", {"size small", "pattern striped"}),
+        ("running in the park", {"action running"}),
+        ("in a blue shirt", {"colour blue"}),
+        ("two", {"count 2"}),
+        ("a dog in white in the park", {"colour white"}),
+    ],
+)
+def test_attributes_of_nothing_are_kept_apart(text: str, loose: set[str]) -> None:
+    assert {short(said) for said in parse_scene_caption(text).loose} == loose
+    assert not any(loose & said for said in mentions(text))
+
+
+def test_unknown_words_are_passed_over_and_counted() -> None:
+    reading = parse_scene_caption("A fluffy DOG, runs: swiftly éte <unk> with 3 cats!")
+    assert [short(said) for mention in reading.mentions for said in mention.said if said.kind == "category"] == [
+        "category dog",
+        "category cat",
+    ]
+    assert (reading.words, reading.unknown) == (10, 6)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " . ", "and and is are of", "near near a", "is red", "wearing a shirt and", "of the"]
+)
+def test_any_text_is_read(text: str) -> None:
+    assert isinstance(parse_scene_caption(text), ParsedCaption)
+
+
+def test_any_heap_of_known_words_is_read() -> None:
+    words = sorted(_known())
+    for step in range(1, 40):
+        heap = [words[(i * step * 7 + i * i) % len(words)] for i in range(60)]
+        reading = parse_scene_caption(" ".join(heap))
+        assert (reading.words, reading.unknown) == (60, 0)
+        assert all(len(set(mention.said)) == len(mention.said) for mention in reading.mentions)
+
+
+def test_a_phrase_means_one_kind_of_thing() -> None:
+    lexicon = _lexicon()
+    for noun in (noun for nouns in w.NOUNS.values() for noun in nouns):
+        for text in (noun.singular, noun.plural):
+            assert lexicon[tuple(text.split())].what == "noun"
+    assert all(lexicon[tuple(verb.split())].what == "verb" for verbs in w.VERBS.values() for verb in verbs)
+    assert all(lexicon[tuple(text.split())].what == "relation" for text, name, _ in w.RELATIONS if name)
+
+
+# ---- what the annotators meant ----------------------------------------------------------------------------------
+
+NAMES = {"pose": "action", "light": "weather", "at_least": "count"}
+
+
+def meant(
+    claims: tuple[SceneClaim, ...],
+) -> tuple[list[set[tuple[str, str]]], list[tuple[str, int, int]], dict[str, set[str]]]:
+    """An annotator's claims as a reader can have them: of each noun in its order, relations, and of the scene."""
+    nouns: dict[int, set[tuple[str, str]]] = {}
+    for claim in claims:
+        if claim.of >= 0 and claim.what not in ("relation", "place"):  # ground, water or air are no facts of a caption
+            nouns.setdefault(claim.of, set()).add((claim.what, claim.value))
+    order = list(nouns)
+    relations = [(c.value, order.index(c.of), order.index(c.to)) for c in claims if c.what == "relation"]
+    scene: dict[str, set[str]] = {"setting": set(), "scenery": set(), "weather": set()}
+    for claim in claims:
+        if claim.of < 0:
+            scene[NAMES.get(claim.what, claim.what)].add(claim.value)
+    if scene["scenery"]:  # a landmark gives its setting away, but does not say it
+        scene["setting"] = set()
+    return list(nouns.values()), relations, scene
+
+
+def understood(said: ParsedClaim) -> tuple[str, str]:
+    values = sorted(said.values)
+    if said.kind == "category" and len(values) > 1:
+        kinds = {CATEGORIES[category].kind for category in values}
+        return "kind", "person" if "person" in kinds else kinds.pop()
+    if said.kind == "count" and len(values) > 1:
+        return "at_least", values[0]
+    return "pose" if said.kind == "action" else said.kind, "|".join(values)
+
+
+def test_annotators_are_understood_exactly() -> None:
+    wide = 0
+    for i in range(400):
+        for caption in describe_scene(sample_scene(3, i), 3, i):
+            reading = parse_scene_caption(caption.raw)
+            nouns, relations, scene = meant(caption.claims)
+            assert [set(map(understood, mention.said)) for mention in reading.mentions] == nouns, caption.raw
+            assert list(reading.relations) == relations, caption.raw
+            for kind in ("scenery", "weather"):
+                assert {v for said in reading.scene if said.kind == kind for v in said.values} == scene[kind], (
+                    caption.raw
+                )
+            settings = [said.values for said in reading.scene if said.kind == "setting"]
+            assert len(settings) == len(scene["setting"]), caption.raw
+            assert all(scene["setting"] <= values for values in settings), caption.raw
+            wide += any(len(values) > 1 for values in settings)
+            assert (reading.loose, reading.unknown) == ((), 0), caption.raw
+    assert 0 < wide < 400

@@ -1,0 +1,63 @@
+"""Neighbourhoods: what their scenes share, and in how many facts they differ."""
+
+from collections import Counter
+from itertools import combinations
+
+import pytest
+
+from pipeline.worlds.scenes.sample_scenes import sample_scene, sample_scene_neighbourhood
+from pipeline.worlds.scenes.scene_facts import Scene, Thing, atmosphere, relation_holds
+from pipeline.worlds.scenes.scene_world import NEIGHBOURS
+
+ATTRIBUTES = ("colour", "count", "pose", "pattern", "size")
+RELATIONS = ("left_of", "right_of", "in_front_of", "behind", "above", "below")
+
+
+@pytest.fixture(scope="module")
+def neighbourhoods() -> list[tuple[Scene, ...]]:
+    return [sample_scene_neighbourhood(7, n) for n in range(60)]
+
+
+def by_category(scene: Scene) -> dict[str, Thing]:
+    return {thing.category: thing for thing in scene.things}
+
+
+def arranged(scene: Scene, a: str, b: str) -> set[str]:
+    things = by_category(scene)
+    return {relation for relation in RELATIONS if relation_holds(relation, things[a], things[b])}
+
+
+def differences(a: Scene, b: Scene) -> set[tuple[str, str]]:
+    """The attributes of their things in which two scenes differ."""
+    ours, theirs = by_category(a), by_category(b)
+    return {(c, what) for c in ours for what in ATTRIBUTES if getattr(ours[c], what) != getattr(theirs[c], what)}
+
+
+def test_a_neighbourhood_is_eight_scenes_of_one_place_light_and_kind_of_things(neighbourhoods) -> None:
+    for number, scenes in enumerate(neighbourhoods):
+        assert len(scenes) == NEIGHBOURS == 8
+        assert {scene.neighbourhood for scene in scenes} == {number}
+        assert len({(scene.setting, atmosphere(scene)) for scene in scenes}) == 1
+        assert len({frozenset(by_category(scene)) for scene in scenes}) == 1
+
+
+def test_any_two_of_its_scenes_differ_in_one_fact_or_two(neighbourhoods) -> None:
+    varied: Counter[str] = Counter()
+    for scenes in neighbourhoods:
+        for a, b in combinations(scenes, 2):
+            different = differences(a, b)
+            exchanged = [what for what in ("colour", "pose") if sum(w == what for _, w in different) == 2]
+            # an exchange is one fact and shows in two attributes
+            assert len(different) <= 2 + len(exchanged)
+            if not different:  # then only where things are tells them apart
+                assert any(arranged(a, *pair) != arranged(b, *pair) for pair in combinations(by_category(a), 2))
+                varied["arrangement"] += 1
+            varied.update(what for _, what in different)
+        assert len({repr(sorted(differences(scenes[0], scene))) + repr(scene.things) for scene in scenes}) == NEIGHBOURS
+    assert {"colour", "count", "pose", "arrangement"} <= set(varied)
+    assert "size" not in varied
+
+
+def test_an_image_is_a_scene_of_its_neighbourhood() -> None:
+    assert [sample_scene(7, 24 + k) for k in range(NEIGHBOURS)] == list(sample_scene_neighbourhood(7, 3))
+    assert sample_scene_neighbourhood(8, 3) != sample_scene_neighbourhood(7, 3)

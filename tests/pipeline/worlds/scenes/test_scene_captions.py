@@ -1,0 +1,290 @@
+"""Annotators tell the truth, in correct English, and not all of it."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from pipeline.worlds.scenes.sample_scenes import sample_scene
+from pipeline.worlds.scenes.scene_captions import SceneCaption, SceneClaim, article, describe_scene
+from pipeline.worlds.scenes.scene_facts import Scene, Thing, relation_holds
+from pipeline.worlds.scenes.scene_world import CATEGORIES, PALETTE
+
+SEED, NUMBER = 1, 1000
+Written = list[tuple[Scene, list[SceneCaption]]]
+
+
+@pytest.fixture(scope="module")
+def written() -> Written:
+    scenes = [sample_scene(SEED, i) for i in range(NUMBER)]
+    return [(scene, describe_scene(scene, SEED, i)) for i, scene in enumerate(scenes)]
+
+
+@pytest.fixture(scope="module")
+def pairs(written: Written) -> list[tuple[Scene, SceneCaption]]:
+    return [(scene, caption) for scene, captions in written for caption in captions]
+
+
+def test_captions_repeat_for_the_same_image_and_differ_within_it(written: Written) -> None:
+    for i in (0, 17, 500):
+        scene, captions = written[i]
+        assert describe_scene(scene, SEED, i) == captions
+        assert describe_scene(scene, SEED + 1, i) != captions
+    assert all(len({caption.raw for caption in captions}) == 5 for _, captions in written)
+
+
+def holds(claim: SceneClaim, scene: Scene) -> bool:
+    """Whether a claim is true by the facts."""
+    if claim.what == "relation":
+        return relation_holds(claim.value, scene.things[claim.of], scene.things[claim.to])
+    if claim.what == "scenery":
+        return claim.value in scene.scenery
+    if claim.of < 0:
+        return getattr(scene, claim.what) == claim.value
+    thing = scene.things[claim.of]
+    if claim.what == "kind":
+        return CATEGORIES[thing.category].kind == claim.value
+    if claim.what == "at_least":
+        return thing.count >= int(claim.value)
+    return str(getattr(thing, claim.what)) == claim.value
+
+
+def test_every_claim_is_true(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+    assert all(caption.claims for _, caption in pairs)
+    assert [(c.raw, claim) for scene, c in pairs for claim in c.claims if not holds(claim, scene)] == []
+
+
+def test_form(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+    lengths = Counter(len(caption.tokens) for _, caption in pairs)
+    assert set(lengths) <= set(range(4, 16))
+    assert max(lengths.values()) < 0.2 * len(pairs)
+    for _, caption in pairs:
+        assert re.fullmatch(r"[A-Z][a-z]*( [a-z]+)+\.", caption.raw)
+        assert caption.tokens == caption.raw[:-1].lower().split()
+
+
+# ---- the words themselves, read back by a lexicon of this test's own --------------------------------------------
+
+SINGULAR = {
+    **{
+        w: w
+        for w in [
+            "man",
+            "woman",
+            "boy",
+            "girl",
+            "dog",
+            "cat",
+            "horse",
+            "cow",
+            "sheep",
+            "bird",
+            "car",
+            "bus",
+            "truck",
+            "bicycle",
+            "boat",
+            "house",
+            "tent",
+        ]
+    },
+    **{w: w for w in ["umbrella", "kite", "balloon", "bench", "ball"]},
+    **{"guy": "man", "lady": "woman", "puppy": "dog", "kitten": "cat", "pony": "horse", "calf": "cow", "lamb": "sheep"},
+    **{"sedan": "car", "coach": "bus", "lorry": "truck", "bike": "bicycle", "sailboat": "boat", "cottage": "house"},
+    **{"home": "house", "parasol": "umbrella"},
+    **{"person": "man woman", "child": "boy girl", "kid": "boy girl", "vehicle": "car bus truck"},
+    "animal": "dog cat horse cow sheep bird",
+}
+IRREGULAR = {"men": "man", "women": "woman", "people": "person", "children": "child", "calves": "calf", "buses": "bus"}
+IRREGULAR |= {"benches": "bench", "coaches": "coach", "ladies": "lady", "puppies": "puppy", "ponies": "pony"}
+IRREGULAR |= {"lorries": "lorry", "sheep": "sheep"}
+NUMBERS = {"two": {2}, "pair": {2}, "couple": {2}, "three": {3}, "group": {3}, "several": {3}, "some": {2, 3}}
+POSES = {
+    **{"running": "running", "galloping": "running", "jogging": "running", "walking": "walking"},
+    **{"strolling": "walking", "sleeping": "sleeping", "nap": "sleeping", "grazing": "grazing", "eating": "grazing"},
+    **{"waving": "waving", "jumping": "jumping", "parked": "parked", "stopped": "parked", "driving": "driving"},
+    **{"sailing": "sailing", "waiting": "standing", "standing": "standing", "sitting": "sitting", "flying": "flying"},
+}
+WEATHER = {
+    "sunny": "sunny",
+    "cloudy": "cloudy",
+    "rain": "rainy",
+    "rainy": "rainy",
+    "raining": "rainy",
+    "rains": "rainy",
+}
+LIGHT = {"night": "night", "dark": "night", "moon": "night", "stars": "night", "sunset": "sunset", "dusk": "sunset"}
+SETTING = {"beach": "beach", "sea": "beach", "ocean": "beach", "park": "park", "lawn": "park", "street": "street"}
+SETTING |= {
+    "road": "street",
+    "city": "street",
+    "town": "street",
+    "buildings": "street",
+    "snow": "snow",
+    "snowy": "snow",
+}
+SETTING |= {
+    "mountains": "snow",
+    "desert": "desert",
+    "cactus": "desert",
+    "lake": "lake",
+    "farm": "farm",
+    "fence": "farm",
+}
+SETTING |= {"barn": "farm"}
+GARMENTS = ("shirt", "shirts", "sweater", "sweaters", "dress", "dresses")
+
+
+def singular(word: str) -> str | None:
+    """The word's own singular if it is a noun for a category."""
+    word = IRREGULAR.get(word, word)
+    if word in SINGULAR:
+        return word
+    return word[:-1] if word.endswith("s") and word[:-1] in SINGULAR else None
+
+
+def named(scene: Scene, word: str) -> list[Thing]:
+    noun = singular(word)
+    return [thing for thing in scene.things if noun and thing.category in SINGULAR[noun].split()]
+
+
+def test_words_are_true_of_the_scene(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+    for scene, caption in pairs:
+        for word in caption.tokens:
+            if singular(word):
+                assert named(scene, word), caption.raw
+            assert WEATHER.get(word, scene.weather) == scene.weather, caption.raw
+            assert LIGHT.get(word, scene.light) == scene.light, caption.raw
+            assert SETTING.get(word, scene.setting) == scene.setting, caption.raw
+            if word in POSES:
+                assert any(thing.pose == POSES[word] for thing in scene.things), caption.raw
+
+
+def test_colours_are_those_of_what_they_are_said_of(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+    seen = 0
+    for scene, caption in pairs:
+        tokens = [*caption.tokens, ""]
+        for i, word in enumerate(tokens):
+            following = "balloon" if tokens[i + 1 : i + 3] == ["hot", "air"] else [*tokens, ""][i + 1]
+            if word not in PALETTE or following in ("sky", "barn", "park") or "the sky is gray" in caption.raw.lower():
+                continue
+            seen += 1
+            if following in GARMENTS:
+                dressed = [thing for thing in scene.things if thing.category in ("man", "woman", "boy", "girl")]
+                assert any(thing.colour == word for thing in dressed), caption.raw
+            elif singular(following):
+                assert any(thing.colour == word for thing in named(scene, following)), caption.raw
+            else:  # The dog … is brown.
+                assert following == "", caption.raw
+                subject = next(token for token in tokens if singular(token))
+                assert any(thing.colour == word for thing in named(scene, subject)), caption.raw
+    assert seen > 1000
+
+
+def test_numbers_and_nouns_agree_with_the_count(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+    for scene, caption in pairs:
+        tokens = caption.tokens
+        for i, word in enumerate(tokens):
+            if not singular(word):
+                continue
+            before = tokens[:i]
+            start = max((k for k, t in enumerate(before) if t in NUMBERS or t in ("a", "an", "the")), default=-1)
+            counts = {thing.count for thing in named(scene, word)}
+            number = before[start]
+            if number in NUMBERS:
+                assert IRREGULAR.get(word) or word != singular(word), caption.raw
+                assert counts & NUMBERS[number], caption.raw
+            else:
+                assert word == singular(word), caption.raw
+                assert 1 in counts, caption.raw
+
+
+def test_verbs_agree_with_their_subject(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+    plural_seen = singular_seen = 0
+    for _, caption in pairs:
+        text = caption.raw[:-1].lower()
+        one = r"(?:a|an)(?! (?:pair|couple) of)"
+        many = r"(?:two|three|some|several|a pair of|a couple of)"
+        subject = re.match(rf"({one}|{many}) ([a-z ]*?)(?: in | wearing )?[a-z ]*? (is|are) ", text)
+        if not subject or text.startswith(("a photo", "a picture", "a view", "an image")):
+            continue
+        before = text[: subject.start(3)]
+        if re.search(r"\band\b", before):
+            assert subject[3] == "are", caption.raw
+            plural_seen += 1
+        elif re.match(one, text):  # a group of dogs is running
+            assert subject[3] == "is", caption.raw
+            singular_seen += 1
+        else:
+            assert subject[3] == "are", caption.raw
+            plural_seen += 1
+    assert plural_seen > 100
+    assert singular_seen > 400
+
+
+def test_there_is_and_there_are(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+    seen = Counter()
+    for _, caption in pairs:
+        found = re.search(r"there (is|are) (.*)", caption.raw[:-1].lower())
+        if not found:
+            continue
+        many = re.match(r"(two|three|some|several|a pair of|a couple of) ", found[2]) or " and " in found[2]
+        assert found[1] == ("are" if many else "is"), caption.raw
+        seen[found[1]] += 1
+    assert min(seen["is"], seen["are"]) > 50
+
+
+def test_articles_and_clothes(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+    text = " ".join(caption.raw.lower().replace(".", " .") for _, caption in pairs)
+    assert re.findall(r"\ba [aeiou]\w*|\ban [^aeiou]\w*", text) == []
+    assert re.findall(r"\b(?:an?) (?:\w+ ){0,2}(?:shirts|sweaters|dresses)\b", text) == []
+    assert (
+        re.findall(
+            r"\b(?:men|women|people|boys|girls|children|kids) (?:in|wearing) an? (?:\w+ )+?(?:shirt|dress)\b", text
+        )
+        == []
+    )
+    assert (
+        len(re.findall(r"\b(?:men|women|people|boys|girls) (?:in|wearing) (?:\w+ )+?(?:shirts|dresses)\b", text)) > 20
+    )
+    assert (article("orange tent"), article("red tent")) == ("an", "a")
+
+
+def test_mixed_subjects_share_a_verb_only_if_it_is_true_of_both(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+    seen = 0
+    for scene, caption in pairs:
+        both = re.match(r"an? (\w+) and an? (\w+) are (\w+)", caption.raw.lower())
+        if both and both[3] in POSES and singular(both[1]) and singular(both[2]):
+            seen += 1
+            for word in both.group(1, 2):
+                assert any(thing.pose == POSES[both[3]] for thing in named(scene, word)), caption.raw
+    assert seen
+
+
+def test_what_is_mentioned_how_often(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+    def share(what: str, of: int | None, chosen: list[tuple[Scene, SceneCaption]]) -> float:
+        said = [any(c.what == what and of in (None, c.of) for c in caption.claims) for _, caption in chosen]
+        return sum(said) / len(said)
+
+    assert 0.45 <= share("colour", 0, pairs) <= 0.60
+    assert 0.90 <= share("setting", None, pairs) <= 0.97
+    assert share("category", 0, pairs) + share("kind", 0, pairs) > 0.96
+    assert 0.2 <= share("weather", None, [p for p in pairs if p[0].weather == "sunny"]) <= 0.35
+    assert 0.4 <= share("weather", None, [p for p in pairs if p[0].weather == "cloudy"]) <= 0.65
+    assert 0.8 <= share("weather", None, [p for p in pairs if p[0].weather == "rainy"]) <= 0.95
+    for light in ("sunset", "night"):
+        assert 0.8 <= share("light", None, [p for p in pairs if p[0].light == light]) <= 0.95
+    assert 0.2 <= share("pattern", 0, [p for p in pairs if p[0].things[0].pattern != "plain"]) <= 0.4
+    several = [caption for scene, caption in pairs if len(scene.things) > 1]
+    named_two = [len({c.of for c in caption.claims if c.what in ("category", "kind")}) == 2 for caption in several]
+    assert 0.5 <= sum(named_two) / len(named_two) <= 0.7
+
+
+def test_vocabulary_and_variety(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+    words = Counter(token for _, caption in pairs for token in caption.tokens)
+    assert 180 <= len(words) <= 250
+    openings = {
+        re.sub(r"^(there|it|the sun|the sky|the moon|the|on|in|an?)\b.*", r"\1", c.raw.lower()) for _, c in pairs
+    }
+    assert len(openings) >= 8
+    assert len({caption.raw for _, caption in pairs}) > 0.7 * len(pairs)

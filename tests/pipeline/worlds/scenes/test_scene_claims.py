@@ -1,0 +1,41 @@
+"""Claims judged of many scenes at once are those judged of one scene after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.worlds.scenes.faithfulness import check_claims
+from pipeline.worlds.scenes.sample_scenes import sample_scene
+from pipeline.worlds.scenes.scene_captions import describe_scene
+from pipeline.worlds.scenes.scene_claims import SceneClaims
+
+ODD = [
+    "two people and a dog next to a dog",
+    "a man and a man behind a man on the sand",
+    "there is a red on the red",  # attributes of nothing that is named
+    "some animals to the right of a vehicle in the rain at night",
+    "several dogs are brown and standing",
+    "a bird above a bird below a kite",
+    "nothing that is known",
+    "",
+]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_they_are_the_verdicts_of_each_scene(seed):
+    scenes = [sample_scene(seed, n) for n in range(60)]
+    captions = [caption.raw for n, scene in enumerate(scenes[:12]) for caption in describe_scene(scene, seed, n)]
+    claims = SceneClaims(scenes)
+    for caption in captions + ODD:
+        found = claims.of(caption)
+        assert all(truth.shape == (60,) for truth in found.values())
+        for n, scene in enumerate(scenes):
+            assert {claim: bool(truth[n]) for claim, truth in found.items()} == check_claims(caption, scene)[0], caption
+
+
+def test_what_annotators_say_is_true_of_their_scene():
+    scenes = [sample_scene(3, n) for n in range(30)]
+    claims = SceneClaims(scenes)
+    for n, scene in enumerate(scenes):
+        for caption in describe_scene(scene, 3, n):
+            assert all(truth[n] for truth in claims.of(caption.raw).values())

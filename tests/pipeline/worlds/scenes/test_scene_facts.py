@@ -1,0 +1,93 @@
+"""The world's facts: possible, varied, and the same for the same seed."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from pipeline.worlds.scenes.sample_scenes import sample_scene
+from pipeline.worlds.scenes.scene_facts import Scene, overlap, pick, stream
+from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, GRASSY, PALETTE, PATTERNS, SETTINGS, SIZES
+
+SEED, NUMBER = 3, 1500
+
+
+@pytest.fixture(scope="module")
+def scenes() -> list[Scene]:
+    return [sample_scene(SEED, i) for i in range(NUMBER)]
+
+
+def test_a_scene_depends_on_seed_and_number_alone(scenes: list[Scene]) -> None:
+    assert sample_scene(SEED, 1234) == scenes[1234]
+    assert sample_scene(SEED + 1, 1234) != scenes[1234]
+    assert len({repr(scene) for scene in scenes}) == NUMBER
+
+
+def test_purposes_have_streams_of_their_own() -> None:
+    draws = [stream(1, 5, what).random(4).tolist() for what in (0, 1, 2)] + [stream(1, 6, 0).random(4).tolist()]
+    assert len({tuple(draw) for draw in draws}) == 4
+    assert stream(1, 5, 0).random(4).tolist() == draws[0]
+
+
+def test_pick_follows_its_weights() -> None:
+    rng = stream(0, 0, 0)
+    counts = Counter(pick(rng, "abc", (1, 0, 3)) for _ in range(4000))
+    assert counts["b"] == 0
+    assert counts["c"] / counts["a"] == pytest.approx(3, rel=0.15)
+
+
+def test_nothing_leaves_the_picture(scenes: list[Scene]) -> None:
+    for scene in scenes:
+        for thing in scene.things:
+            assert thing.count == len(thing.boxes)
+            for box in (*thing.boxes, thing.box):
+                assert 0.01 <= box[0] < box[2] <= 0.99
+                assert 0.01 <= box[1] < box[3] <= 0.99
+
+
+def test_everything_stands_where_it_can(scenes: list[Scene]) -> None:
+    for scene in scenes:
+        assert 1 <= len(scene.things) <= 3
+        for thing in scene.things:
+            assert thing.category in SETTINGS[scene.setting]
+            assert thing.pose != "grazing" or scene.setting in GRASSY
+            for *_, foot in thing.boxes:
+                if thing.place == "ground":
+                    assert foot > scene.shore
+                elif thing.place == "water":
+                    assert scene.horizon < foot < scene.shore
+                else:
+                    assert thing.category in ("bird", "kite", "balloon")
+
+
+def test_things_do_not_hide_each_other(scenes: list[Scene]) -> None:
+    for scene in scenes:
+        boxes = [(i, box) for i, thing in enumerate(scene.things) for box in thing.boxes]
+        for i, a in boxes:
+            for j, b in boxes:
+                assert i == j or overlap(a, b) < 0.12
+
+
+def test_the_main_object_is_large(scenes: list[Scene]) -> None:
+    shares = [sum((b[2] - b[0]) * (b[3] - b[1]) for b in scene.things[0].boxes) for scene in scenes]
+    assert sum(shares) / len(shares) > 0.18
+
+
+def test_the_world_is_varied(scenes: list[Scene]) -> None:
+    things = [thing for scene in scenes for thing in scene.things]
+    assert {scene.setting for scene in scenes} == set(SETTINGS)
+    assert {(scene.weather, scene.light) for scene in scenes} == set(CONDITIONS)
+    assert {thing.category for thing in things} == set(CATEGORIES)
+    assert {thing.colour for thing in things} == set(PALETTE)
+    assert {thing.size for thing in things} == set(SIZES)
+    assert {thing.pattern for thing in things} == set(PATTERNS)
+    assert {thing.count for thing in things} == {1, 2, 3}
+    assert {(thing.category, thing.pose) for thing in things} == {
+        (c, p) for c in CATEGORIES for p in CATEGORIES[c].poses
+    }
+    assert min(Counter(thing.category for thing in things).values()) > 0.01 * len(things)
+
+
+def test_facts_come_back_from_json(scenes: list[Scene]) -> None:
+    for scene in scenes[:200]:
+        assert Scene.of(json.loads(json.dumps({"imgid": 7, **scene.record()}))) == scene

@@ -1,0 +1,159 @@
+"""The data set on disk: whole, valid in its forms, and the same bytes wherever it is drawn."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from pycocotools.coco import COCO
+
+from pipeline.errors import UserError
+from pipeline.worlds.scenes import dataset_files
+from pipeline.worlds.scenes.sample_scenes import sample_scene
+from pipeline.worlds.scenes.scene_facts import FACTS, Scene
+from pipeline.worlds.scenes.write_scenes import draw_scenes
+
+IMAGES, SIZE, VAL, TEST = 104, 48, 8, 16
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("drawn") / "raw" / "scenes"
+    counts = draw_scenes(root, IMAGES, SIZE, VAL, TEST, seed=1, workers=1)
+    words = counts.pop("words")
+    assert counts == {"images": IMAGES, "train": 80, "val": VAL, "test": TEST, "captions": 5 * IMAGES}
+    assert words > 100
+    return root
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def test_two_workers_write_the_same_bytes_as_one(root: Path, tmp_path: Path) -> None:
+    draw_scenes(tmp_path / "scenes", IMAGES, SIZE, VAL, TEST, seed=1, workers=2)
+    assert contents(tmp_path / "scenes") == contents(root)
+
+
+def test_another_seed_draws_other_images_and_more_images_keep_the_first(root: Path, tmp_path: Path) -> None:
+    other = draw_few(tmp_path / "other", seed=2)
+    fewer = draw_few(tmp_path / "fewer", seed=1)
+    mine = contents(root)
+    for i in range(8):
+        name = f"images/{i:06d}.jpg"
+        assert other[name] != mine[name] == fewer[name]
+    lines = {name: data[FACTS].splitlines()[:8] for name, data in (("fewer", fewer), ("mine", mine))}
+    assert lines["fewer"] == lines["mine"]
+
+
+def draw_few(root: Path, seed: int) -> dict[str, bytes]:
+    draw_scenes(root, 17, SIZE, 8, 8, seed, workers=1)
+    return contents(root)
+
+
+def test_files(root: Path) -> None:
+    names = {path.name for path in root.iterdir()}
+    assert names == {"images", "dataset_scenes.json", "captions_scenes.json", "facts.jsonl", "sha256.json"}
+    assert [path.name for path in root.parent.iterdir()] == ["scenes"]
+    assert sorted(path.name for path in (root / "images").iterdir()) == [f"{i:06d}.jpg" for i in range(IMAGES)]
+    for path in (root / "images").iterdir():
+        with Image.open(path) as picture:
+            assert (picture.format, picture.size, picture.mode) == ("JPEG", (SIZE, SIZE), "RGB")
+
+
+def test_karpathy_form(root: Path) -> None:
+    data = json.loads((root / "dataset_scenes.json").read_text())
+    assert data["dataset"] == "scenes"
+    splits = [image["split"] for image in data["images"]]
+    assert splits == ["test"] * TEST + ["val"] * VAL + ["train"] * (IMAGES - TEST - VAL)
+    sentids = []
+    for i, image in enumerate(data["images"]):
+        assert set(image) == {"filename", "imgid", "cocoid", "split", "sentids", "sentences"}
+        assert (image["imgid"], image["cocoid"], image["filename"]) == (i, i, f"{i:06d}.jpg")
+        assert [sentence["sentid"] for sentence in image["sentences"]] == image["sentids"]
+        assert len(image["sentences"]) == 5
+        for sentence in image["sentences"]:
+            assert set(sentence) == {"raw", "tokens", "imgid", "sentid"}
+            assert sentence["imgid"] == i
+            assert sentence["tokens"] == sentence["raw"].rstrip(".").lower().split()
+        sentids += image["sentids"]
+    assert sentids == list(range(5 * IMAGES))
+
+
+def test_coco_form(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    coco = COCO(str(root / "captions_scenes.json"))
+    capsys.readouterr()
+    assert set(coco.dataset) == {"info", "images", "annotations", "licenses"}
+    karpathy = json.loads((root / "dataset_scenes.json").read_text())["images"]
+    for image in karpathy:
+        (loaded,) = coco.loadImgs(image["imgid"])
+        assert loaded == {"id": image["imgid"], "file_name": image["filename"], "width": SIZE, "height": SIZE}
+        captions = [annotation["caption"] for annotation in coco.imgToAnns[image["imgid"]]]
+        assert captions == [sentence["raw"] for sentence in image["sentences"]]
+    assert len(coco.anns) == 5 * IMAGES
+
+
+def test_facts_are_those_of_the_images(root: Path) -> None:
+    records = [json.loads(line) for line in (root / "facts.jsonl").read_text().splitlines()]
+    assert [(r["imgid"], r["filename"]) for r in records] == [(i, f"{i:06d}.jpg") for i in range(IMAGES)]
+    for i in (0, 50, IMAGES - 1):
+        assert Scene.of(records[i]) == sample_scene(1, i)
+    splits = [set(range(TEST)), set(range(TEST, TEST + VAL)), set(range(TEST + VAL, IMAGES))]
+    of = [{records[i]["neighbourhood"] for i in split} for split in splits]
+    assert of == [{0, 1}, {2}, set(range(3, 13))]  # none is in two splits
+    details = {"category", "colour", "pattern", "size", "count", "pose", "place", "facing", "boxes", "box"}
+    assert all(set(thing) == details for record in records for thing in record["objects"])
+
+
+def test_facts_that_were_drawn_before_there_were_neighbourhoods_are_read(root: Path) -> None:
+    record = json.loads((root / "facts.jsonl").read_text().splitlines()[0])
+    del record["neighbourhood"]
+    assert Scene.of(record).neighbourhood == -1
+
+
+def test_a_failure_leaves_no_half_drawn_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    root = tmp_path / "scenes"
+    before = draw_few(root, seed=1)
+    monkeypatch.setattr(dataset_files, "coco_form", fail)
+    with pytest.raises(OSError, match="disk full"):
+        draw_scenes(root, 18, SIZE, 8, 8, 1, workers=1)
+    with pytest.raises(OSError, match="disk full"):
+        draw_scenes(tmp_path / "new", 18, SIZE, 8, 8, 1, workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["scenes"]
+    assert contents(root) == before
+
+
+def test_drawing_again_replaces_all_of_it(tmp_path: Path) -> None:
+    draw_scenes(tmp_path / "scenes", 18, SIZE, 8, 8, seed=2, workers=1)
+    again = draw_few(tmp_path / "scenes", seed=1)
+    assert again == draw_few(tmp_path / "fresh", seed=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "scenes"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ({"images": 24, "val": 8, "test": 16}, "none are left for training"),
+        ({"val": -1}, "negative"),
+        ({"val": 4}, "multiples of 8"),
+        ({"test": 12}, "multiples of 8"),
+        ({"seed": -1}, "negative"),
+        ({"size": 16}, "size 16"),
+        ({"images": 2_000_000}, "2000000"),
+    ],
+)
+def test_impossible_numbers_are_refused(tmp_path: Path, numbers: dict[str, int], said: str) -> None:
+    wanted = {"images": 24, "size": 48, "val": 8, "test": 8, "seed": 1} | numbers
+    with pytest.raises(UserError, match=said):
+        draw_scenes(tmp_path / "scenes", **wanted)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match="something else"):
+        draw_scenes(tmp_path, 17, SIZE, 8, 8, 1, workers=1)
+    assert contents(tmp_path) == {"thesis.tex": b"years of work"}

@@ -1,0 +1,63 @@
+"""`make observatory` on the smallest effort: the stage measures, writes and prints."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from PIL import Image
+
+from pipeline.gradients.gradient_world import drawn_world
+from pipeline.workflow import build_gradients
+from stages.gradients import main
+
+TINY = ["--worlds", "1", "--epochs", "5", "--rounds", "3", "--repeats", "1"]
+
+
+@pytest.fixture(autouse=True)
+def unrecorded(monkeypatch):
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+
+
+def test_it_writes_numbers_tables_and_figures(tmp_path, capsys):
+    assert main([*TINY, "--only", "PSST-Gumbel-Rao", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip() == (tmp_path / "observatory.md").read_text().strip()
+    assert len(re.findall(r"\| PSST-Gumbel-Rao ~ +\|", printed.out)) == 5
+    assert "world 1 of 1, hinge: PSST-Gumbel-Rao, rho 0.25" in printed.err
+    found = json.loads((tmp_path / "observatory.json").read_text())
+    assert found["effort"] == {"worlds": 1, "epochs": 5, "samples": [1, 4, 16], "rounds": 3, "repeats": 1}
+    assert len(found["rows"]) == 5 * 3
+    for name in ("plane.png", "claim.png"):
+        with Image.open(tmp_path / name) as image:
+            assert min(image.size) > 300
+
+
+def test_mistakes_are_one_line(tmp_path, capsys):
+    assert main([*TINY, "--only", "PST", "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("--only PST: no such estimator; there are REINFORCE, no baseline")
+    assert error.count("\n") == 1
+    with pytest.raises(SystemExit):
+        main(["--worlds", "0"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_before_a_trained_speaker_it_writes_a_table_and_a_figure(tmp_path, capsys, monkeypatch):
+    world = drawn_world(2, 3, 2, 5)
+    monkeypatch.setattr(build_gradients, "trained_world", lambda root: (world, "toy", 0.2))
+    few = ["--captions", "640", "--rounds", "20", "--only", "ST-Multinomial"]
+    assert main(["--trained", "data", *few, "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip() == (tmp_path / "observatory.md").read_text().strip()
+    assert "the gradient of 640 captions\nST-Multinomial\n" in printed.err
+    (row,) = json.loads((tmp_path / "observatory.json").read_text())["rows"]
+    assert row["name"] == "ST-Multinomial"
+    with Image.open(tmp_path / "plane.png") as image:
+        assert min(image.size) > 300
+
+
+def test_without_a_run_it_is_one_line(tmp_path, capsys):
+    assert main(["--trained", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
