@@ -23,12 +23,14 @@ def load(folder: str | Path) -> Model:
     """Load the trained speaker and listener in `folder`, with the feature extractor of their images.
 
     `folder` is `data/models/<method>` of a repository, a cell of its grid, or a folder that `saywhich export` wrote.
-    Nothing in it is executed. Raises UserError (a ValueError) in one line where a file is missing or its digest does
-    not match.
+    Nothing in it is executed. Raises UserError (a ValueError) in one line where a file is missing, its digest does not
+    match, or the model needs an extra that is not installed.
     """
+    from pipeline.runtime.extras import naming_extras
     from saywhich.loading import load_model as opened  # here: PyTorch takes a second to import
 
-    return opened(Path(folder))
+    with naming_extras():
+        return opened(Path(folder))
 
 
 def __getattr__(name: str) -> object:

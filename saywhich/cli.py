@@ -12,6 +12,7 @@ from importlib import import_module
 
 from pipeline.errors import UserError
 from pipeline.runtime.command import describe_os_error
+from pipeline.runtime.extras import naming_extras
 
 # each is a module of saywhich/commands: `add` adds its options to a parser, `run` takes them and returns the exit
 # status
@@ -36,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         try:
-            return _run(list(sys.argv[1:] if arguments is None else arguments))
+            with naming_extras():
+                return _run(list(sys.argv[1:] if arguments is None else arguments))
         finally:
             print(end="", flush=True)  # report a failed write here, not when Python exits
     except UserError as error:

