@@ -4,8 +4,8 @@
 # make observatory                bias, noise and cost of every gradient estimator, exactly; needs no data
 # make observatory TRAINED=data   the same before the trained speaker of the run in data/, compared with a gradient of 100,000 captions
 # make profile PROFILE=coco       write params.yaml alone
-# make test                       install, run the tests, but for slow ones
-# make test-all                   the slow ones, too: a sample of make mutants
+# make test [WORKERS=2]           install, run the tests in parallel, except slow tests; prints how many were left out
+# make test-all [WORKERS=2]       all tests, slow ones included: kills, browsers, whole reruns, a sample of make mutants
 # make test-cluster               the grid on a real Slurm, MLflow's server, an S3 store; skipped where they are not installed
 # make foretell [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  how long the grid takes on so many machines
 # make costs                      seconds and peak memory of every stage, from MLflow's records
@@ -34,6 +34,9 @@ PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
 INSTALLED := .venv/.installed
 
 .PHONY: setup fmt check test test-cluster foretell costs bench bench-cluster observatory repro results compare record documents docs data profile ui clean verify torture mutants test-all serve
+
+# The tests of a file stay in one process; tests/conftest.py puts the files that take longest first.
+PYTEST := python -m pytest -n $(or $(WORKERS),logical) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
@@ -99,10 +102,10 @@ mutants: $(INSTALLED)
 	@python benchmarks/mutants.py --number $(or $(NUMBER),480) --seed $(or $(SEED),0) --workers $(or $(WORKERS),1) $(if $(ROOM),--only $(ROOM))
 
 test: $(INSTALLED)
-	python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: $(INSTALLED)
-	python -m pytest
+	$(PYTEST)
 
 test-cluster: $(INSTALLED)
 	python -m pytest tests/cluster

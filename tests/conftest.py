@@ -1,15 +1,22 @@
-"""The toy world, eight images, twelve words, seconds on a CPU; and where real photos lie."""
+"""The toy data of eight images and twelve words, the shared toy repository, and the order of test files.
+
+Test processes run one thread each, and find the programs of this Python's environment first on PATH.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
+from toy_world import make_world
 
 from pipeline.channels.hard import Beam
 from pipeline.channels.search import NoRepeatNgram
@@ -26,8 +33,59 @@ from pipeline.models.retriever import Retriever
 from pipeline.models.transformer import Transformer
 from pipeline.types import Batch
 
+SLOW_LEFT = pytest.StashKey[int]()
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WORDS, IMAGES, STEPS = 12, 8, 6  # V, images, the longest caption
+LONGEST_FIRST = (
+    "test_workflow.py",
+    "test_repro.py",
+    "test_stopping.py",
+    "test_sweep.py",
+    "test_captioners.py",
+    "test_profiles.py",
+    "test_report_page.py",
+    "test_serve.py",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Run one thread in this process and in those that it starts, which find this environment's programs on PATH."""
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    programs = str(Path(sys.executable).parent)
+    if os.environ["PATH"].split(os.pathsep)[0] != programs:
+        os.environ["PATH"] = os.pathsep.join((programs, os.environ["PATH"]))
+    config.stash[SLOW_LEFT] = 0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order files so that the longest begin first: the test processes of `make test` then end together."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Count the slow tests that `-m "not slow"` leaves out."""
+    for item in items:
+        item.config.stash[SLOW_LEFT] += item.get_closest_marker("slow") is not None
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send the count of slow tests from a test process to the one that prints the summary."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["slow left"] = session.config.stash[SLOW_LEFT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Receive the count of slow tests; every test process counts the same ones."""
+    node.config.stash[SLOW_LEFT] = getattr(node, "workeroutput", {}).get("slow left", 0)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print how many slow tests were left out."""
+    if left := config.stash[SLOW_LEFT]:
+        terminalreporter.write_line(f"{left} slow tests were left out: make test-all runs them")
 
 
 class Toy:
@@ -77,6 +135,24 @@ def reward_models(seed: int = 5) -> RewardModels:
     return RewardModels(
         retriever, CaptionClassifier(10, (8, 4)), CaptionClassifier(10, (8, 4), looks=False), search, 0.02
     )
+
+
+@pytest.fixture(scope="session")
+def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The toy repository after its first `make repro`, to be copied and not changed, and the output of that command.
+
+    All test processes of a run share it: the first that needs it makes it.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder, said = shared / "toy repository", shared / "toy repository.txt"
+    with FileLock(f"{folder}.lock"):
+        if not said.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a failed attempt
+            text = make_world(folder)
+            said.write_text(text)
+    return folder, said.read_text()
 
 
 @pytest.fixture(scope="session")

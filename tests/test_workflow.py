@@ -22,9 +22,10 @@ from damaged import damaged, kinds
 from full_disk import filled, small_disk
 from interrupted import STAGES as KILLED
 from interrupted import interrupted, work_of
-from toy_world import ROOT, make_world, run, succeed
+from toy_world import ROOT, succeed
 
 from pipeline.workflow import stage as door
+from stages import evaluate, train
 
 METHODS = ("mle", "psst_multinomial", "st_multinomial", "luo")
 
@@ -50,10 +51,10 @@ def change(folder: Path, *keys: str, to: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory) -> tuple[Path, list[str]]:
-    """A repository after its first `make repro`, and the stages that ran."""
-    folder = tmp_path_factory.mktemp("world")
-    return folder, ran(make_world(folder))
+def world(toy_repository, tmp_path_factory) -> tuple[Path, list[str]]:
+    """This file's copy of the toy repository, and the stages that ran."""
+    made, said = toy_repository
+    return Path(shutil.copytree(made, tmp_path_factory.mktemp("world") / "world", symlinks=True)), ran(said)
 
 
 @pytest.fixture
@@ -120,9 +121,7 @@ def test_nothing_runs_when_nothing_changed(world):
     assert "up to date" in succeed(world[0], "dvc", "status")
 
 
-def test_a_changed_rho_runs_what_depends_on_it_and_nothing_else(folder):
-    cells = {p: p.stat().st_mtime_ns for p in (folder / "data/cells").rglob("metrics.json")}
-    assert len(cells) == 6, "two cells, each trained, adapted to and evaluated"
+def test_a_changed_rho_makes_stale_what_depends_on_it(folder):
     change(folder, "methods", "psst_multinomial", "rho", to=0.75)
     status = json.loads(succeed(folder, "dvc", "status", "--json"))
     assert set(status) - {"names"} == {
@@ -132,6 +131,13 @@ def test_a_changed_rho_runs_what_depends_on_it_and_nothing_else(folder):
         "cross",
         "report",
     }
+
+
+@pytest.mark.slow
+def test_a_changed_rho_runs_what_depends_on_it_and_nothing_else(folder):
+    cells = {p: p.stat().st_mtime_ns for p in (folder / "data/cells").rglob("metrics.json")}
+    assert len(cells) == 6, "two cells, each trained, adapted to and evaluated"
+    change(folder, "methods", "psst_multinomial", "rho", to=0.75)
     stages = ran(succeed(folder, "dvc", "repro"))
     assert stages == [
         *(f"{stage}@psst_multinomial" for stage in ("train", "adapt", "evaluate")), "sweep", "cross", "report",
@@ -143,6 +149,7 @@ def test_a_changed_rho_runs_what_depends_on_it_and_nothing_else(folder):
     assert "methods.psst_multinomial.rho" in shown
 
 
+@pytest.mark.slow
 def test_one_more_lambda_runs_the_new_cell_and_the_method_s_own_takes_the_method_s_run(folder):
     cells = {p: p.stat().st_mtime_ns for p in (folder / "data/cells").rglob("metrics.json")}
     change(folder, "sweep", "grid", "luo", "lambda", to=[0.5, 0.7, 0.9])
@@ -163,6 +170,7 @@ def test_one_more_lambda_runs_the_new_cell_and_the_method_s_own_takes_the_method
     assert "done before" not in (folder / "data/cells/luo/lambda=0.7_seed=1/train.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_method_of_ten_lines_is_in_curves_tables_and_report_without_another_edit(folder):
     guide = (ROOT / "docs/how_to/method.md").read_text(encoding="utf-8")
     code = guide.split("```python\n")[1].split("```")[0]
@@ -233,6 +241,7 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
     assert not list((folder / "mlflow-spool").glob("*/")), "nothing is left to be sent"
 
 
+@pytest.mark.slow
 def test_the_whole_comparison_needs_no_single_runs(world, tmp_path):
     """`make results` in a clone where nothing else ran; of the methods there are cells alone."""
     folder = Path(shutil.copytree(world[0], tmp_path / "world", symlinks=True))
@@ -275,6 +284,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.glob("*")) if p.is_file()}
 
 
+@pytest.mark.slow
 def test_a_killed_training_ends_with_the_same_bits(world, tmp_path):
     """SIGKILL after the first checkpoint, after a later one, and again while it goes on; then it ends alike."""
     command = [sys.executable, "-m", "stages.train", "--method", "psst_multinomial"]
@@ -298,6 +308,7 @@ def test_a_killed_training_ends_with_the_same_bits(world, tmp_path):
     assert not list((world[0] / "data/checkpoints").glob("*/step-*")), "checkpoints of a finished run are removed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "request_"), zip(KILLED, cycle((signal.SIGKILL, signal.SIGTERM, signal.SIGINT))))
 def test_a_stage_that_is_ended_at_random_gives_the_same_files_when_it_is_run_again(world, tmp_path, name, request_):
     """A fast sample of `make torture`, in processes of their own."""
@@ -312,6 +323,7 @@ def test_damage_is_named_by_what_reads_it(world, tmp_path):
         assert {each for each in found if not each.endswith("features.h5: used silently, the same result")} == {""}
 
 
+@pytest.mark.slow
 def test_a_small_disk_that_is_full_or_read_only_is_one_line(world, tmp_path):
     try:
         with small_disk(tmp_path / "disk"):
@@ -320,16 +332,17 @@ def test_a_small_disk_that_is_full_or_read_only_is_one_line(world, tmp_path):
         pytest.skip(str(error))
 
 
-def test_a_mistake_is_one_line_and_nothing_is_written(world, tmp_path):
-    done = run(
-        world[0], sys.executable, "-m", "stages.train", "--method", "luo", "--set", "methods.luo.lambda=1.5",
-        "--out", str(tmp_path / "out"),
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "lambda" in done.stderr
-    assert "1.5" in done.stderr
+def test_a_mistake_is_one_line_and_nothing_is_written(world, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(world[0])
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    wrong = ["--method", "luo", "--set", "methods.luo.lambda=1.5", "--out", str(tmp_path / "out")]
+    assert door.main("train", train.run, wrong) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "lambda" in said
+    assert "1.5" in said
     assert not (tmp_path / "out").exists()
-    lost = run(world[0], sys.executable, "-m", "stages.evaluate", "--method", "luo", "--model", str(tmp_path))
-    assert (lost.returncode, lost.stderr.count("\n")) == (2, 1)
-    assert "no such" in lost.stderr
+    assert door.main("evaluate", evaluate.run, ["--method", "luo", "--model", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "no such" in said

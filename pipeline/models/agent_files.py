@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import Any, get_type_hints
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from pipeline.errors import UserError, reason
 from pipeline.models.att2in import Att2in
@@ -100,7 +101,7 @@ def load_agent(path: Path, name: str, kinds: Collection[str] = KINDS) -> Agent:
     if (kind := built[name].kind) not in kinds:
         raise UserError(f"{path}: {name} is a {kind}, and must be one of {', '.join(kinds)}")
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _SkipInitialisation():
             wanted = {key: tuple(value.shape) for key, value in _build(built[name]).state_dict().items()}
         _compare(wanted, {key: tuple(value.shape) for key, value in tensors.items()})
         agent = _build(built[name])
@@ -111,6 +112,16 @@ def load_agent(path: Path, name: str, kinds: Collection[str] = KINDS) -> Agent:
         detail = " ".join(str(problem).split())[:200] or type(problem).__name__
         raise UserError(f"{path}: {name} is of another version of this model ({detail}); {AGAIN}") from None
     return agent.eval()
+
+
+class _SkipInitialisation(TorchFunctionMode):
+    """A mode without normal initialisation, which imports torch._dynamo on the meta device: 2 seconds."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        return given["tensor"] if func is nn.init.normal_ else func(*args, **given)
 
 
 class AgentSpec(Record):
