@@ -95,6 +95,7 @@ def world(tmp_path, monkeypatch):
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_a_killed_extraction_goes_on_at_what_is_missing_or_damaged_to_the_same_bytes(world):
     died = python(world, "-c", DIES)
     assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
@@ -116,6 +117,7 @@ def test_a_killed_extraction_goes_on_at_what_is_missing_or_damaged_to_the_same_b
     assert not list((world / "data/checkpoints/features").iterdir())
 
 
+@pytest.mark.slow
 def test_snakemake_sees_in_shards_what_one_process_sees(world):
     command = ("-m", "snakemake", "-s", "features.smk", "--cores", "2", "--config", "shards=2")
     done = python(world, *command)

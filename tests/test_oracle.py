@@ -72,6 +72,7 @@ def test_a_baseline_lowers_the_variance_where_scores_are_far_from_0(world):
     assert critical < plain
 
 
+@pytest.mark.slow
 def test_centring_is_biased_by_one_part_in_n(world, taste):
     """The batch mean includes the caption itself, so the gradient shrinks by 1 − 1/N when images do not matter."""
     few = estimate_gradients(

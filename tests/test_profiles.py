@@ -17,7 +17,12 @@ from pipeline.config.load import load, method_settings
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", NAMES)
+QUICK = ("scenes", "flickr8k_results", "dialog_results")  # of make test; the others are slow together
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+)
 def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, tmp_path):
     (tmp_path / "params.yaml").write_text(profile_text(name), encoding="utf-8")
     loaded = load(tmp_path / "params.yaml")

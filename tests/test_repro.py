@@ -113,6 +113,7 @@ def test_instances_run_side_by_side_and_dvc_finds_all_of_it_done(folder):
     assert (status, "up to date" in said, ran(folder)) == (0, True, [])
 
 
+@pytest.mark.slow
 def test_a_broken_lock_is_removed_and_the_results_come_from_the_cache(folder):
     assert repeat(folder)[0] == 0
     ran(folder)
@@ -164,7 +165,7 @@ def test_a_failing_stage_fails_in_dvcs_words_and_what_runs_beside_it_is_kept(fol
     assert [line[:7] for line in ran(folder)] == ["train a", "sweep"]
 
 
-@pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("request_to_end", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_request_to_end_ends_all_that_is_at_work(folder, request_to_end):
     write_params(folder, a="long", b="long")
     process = begin(folder)

@@ -36,12 +36,18 @@ def trained(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize(
     ("kind", "request_to_end", "nohup"),
-    [(GROUP, SIGINT, True), ("make", SIGHUP, False), ("dvc", SIGINT, True), ("stage", SIGTERM, True)],
+    [
+        (GROUP, SIGINT, True),
+        pytest.param("make", SIGHUP, False, marks=pytest.mark.slow),
+        pytest.param("dvc", SIGINT, True, marks=pytest.mark.slow),
+        ("stage", SIGTERM, True),
+    ],
 )
 def test_trainings_side_by_side_end(new, tmp_path, kind, request_to_end, nohup):
     check(Path(shutil.copytree(new, tmp_path / "repository")), kind, request_to_end, nohup)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "request_to_end", "nohup"),
     [(GROUP, SIGTERM, True), ("snakemake", SIGINT, True), ("stage", SIGTERM, True)],

@@ -165,6 +165,7 @@ def test_a_removed_cell_leaves_the_results(folder):
     assert [cell["method"] for cell in json.loads((folder / "data/sweep/cells.json").read_text())] == ["luo"]
 
 
+@pytest.mark.slow
 def test_a_killed_grid_goes_on_and_a_living_one_is_not_disturbed(folder):
     shutil.rmtree(folder / "data/cells")
     shutil.rmtree(folder / "data/sweep")
@@ -205,6 +206,7 @@ def stage(folder: Path, **sweep) -> dict:
     return {"args": command, "cwd": folder, "env": environment, "text": True, "stderr": subprocess.PIPE}
 
 
+@pytest.mark.slow
 def test_a_grid_waits_for_what_is_left_of_one_that_was_killed(folder):
     """Snakemake lives on, with its locks, when the stage that started it is killed."""
     cell = "luo/lambda=0.7_seed=1"
@@ -236,6 +238,7 @@ def test_only_the_snakemake_that_has_the_grid_frees_locks(folder):
     assert not stale.exists()
 
 
+@pytest.mark.slow
 def test_a_failing_cell_shows_its_log_and_the_stage_fails_in_one_line(folder):
     (folder / "broken").touch()
     shutil.rmtree(folder / "data/cells/luo")

@@ -153,6 +153,7 @@ def test_a_model_that_was_not_evaluated_says_so(trained, tmp_path):
     assert "This model was not evaluated." in (tmp_path / "out/README.md").read_text()
 
 
+@pytest.mark.slow
 def test_mlflow_serves_the_exported_model(trained, photos, tmp_path):
     """By the commands that the docs show, in processes of their own: MLflow leaves its settings behind."""
     home, names = trained.parents[2], [photos / f"{name}.jpg" for name in "ab"]

@@ -13,6 +13,7 @@ from pipeline.gradients.observe import ImageHinge
 from pipeline.gradients.trained import GradientMeans, measure_trained, sampled_truth_accuracy
 
 
+@pytest.mark.slow
 def test_biases_are_the_exact_ones_within_their_errors():
     world = drawn_world(2, 3, 2, 5)
     names = ("ST-Multinomial", "REINFORCE, leave one out (RLOO)", "PSST-Multinomial")

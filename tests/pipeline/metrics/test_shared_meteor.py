@@ -98,6 +98,7 @@ def ended(process: psutil.Process) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_clients_at_once_get_their_own_numbers_of_one_process(monkeypatch):
     """Four who score the golden captions at once, every other one backwards."""
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))

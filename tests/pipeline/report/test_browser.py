@@ -72,6 +72,7 @@ def test_hovering_shows_method_lambda_seeds_and_values(page):
     assert re.match(r"Luo et al\., λ 0\.8, seeds 1 2, CIDEr 0\.9\d\d±0\.\d+, R@10 [\d.]+±[\d.]+", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("screen", [WIDE, PHONE], ids=["wide", "phone"])
 def test_the_first_screen_holds_the_sentence_the_chart_and_the_picture(open_page, screen):
     page = open_page(viewport=screen)
@@ -83,6 +84,7 @@ def test_the_first_screen_holds_the_sentence_the_chart_and_the_picture(open_page
         assert box["y"] + box["height"] <= screen["height"]
 
 
+@pytest.mark.slow
 def test_the_first_picture_shows_what_own_listener_and_judge_find_by_both_captions(page):
     finds = page.locator(".example .found")
     assert finds.locator(".by").all_inner_texts() == 2 * ["Own listener finds", "Independent judge finds"]
@@ -120,6 +122,7 @@ def test_the_metric_is_switched(page):
     assert all(title.endswith("against ROUGE-L") for title in seen())
 
 
+@pytest.mark.slow
 def test_the_judge_is_switched_and_kept_when_the_metric_changes(page):
     panels = page.locator("#curve .panel:visible")
     assert panels.count() == 4
@@ -131,6 +134,7 @@ def test_the_judge_is_switched_and_kept_when_the_metric_changes(page):
     assert panels.count() == 4
 
 
+@pytest.mark.slow
 def test_a_line_is_hidden_by_its_name_and_left_out_by_the_keyboard(page):
     button = page.locator("#curve .legend button", has_text=re.compile(r"^\s*MLE$"))
     points = page.locator('#curve .panel:visible .point[aria-label^="MLE,"]:visible')
@@ -147,6 +151,7 @@ def test_a_line_is_hidden_by_its_name_and_left_out_by_the_keyboard(page):
     assert points.count() == 4
 
 
+@pytest.mark.slow
 def test_an_image_is_picked_by_mouse_and_by_keyboard(page):
     assert page.locator("article:visible").count() == 1
     first = captions(page)
@@ -162,6 +167,7 @@ def test_an_image_is_picked_by_mouse_and_by_keyboard(page):
     assert captions(page) == first
 
 
+@pytest.mark.slow
 def test_a_picked_image_is_announced(page):
     status = page.get_by_role("status")
     assert status.inner_text() == ""
@@ -171,6 +177,7 @@ def test_a_picked_image_is_announced(page):
     assert status.inner_text().endswith(f": {len(captions(page))} captions below.")
 
 
+@pytest.mark.slow
 def test_a_view_shows_some_settings_and_stays_for_the_next_image(page):
     page.get_by_role("radio", name="every λ").check()
     every = captions(page)
@@ -183,6 +190,7 @@ def test_a_view_shows_some_settings_and_stays_for_the_next_image(page):
     assert len(captions(page)) == 7
 
 
+@pytest.mark.slow
 def test_the_images_that_a_listener_finds_are_shown_the_right_one_framed(page):
     rows = page.locator("article:visible tbody tr:visible")
     ranks = [int(cells[1]) for cells in (row.locator("td").all_inner_texts() for row in rows.all())]
@@ -195,6 +203,7 @@ def test_the_images_that_a_listener_finds_are_shown_the_right_one_framed(page):
         assert right == [n == rank - 1 for n in range(5)]
 
 
+@pytest.mark.slow
 def test_every_image_has_a_description_and_every_control_a_name(page):
     assert page.locator("img:not([alt])").count() == 0
     missing = page.evaluate(
@@ -207,6 +216,7 @@ def test_every_image_has_a_description_and_every_control_a_name(page):
     assert all(names)
 
 
+@pytest.mark.slow
 def test_tab_reaches_every_control_and_shows_where_it_is(page):
     """A group of radio buttons is one stop, as everywhere; its arrow keys are tested above."""
     wanted = page.evaluate(
@@ -231,6 +241,7 @@ def test_tab_reaches_every_control_and_shows_where_it_is(page):
     assert unseen == []
 
 
+@pytest.mark.slow
 def test_the_skip_link_leads_to_the_content(page):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
@@ -239,6 +250,7 @@ def test_the_skip_link_leads_to_the_content(page):
     assert page.evaluate("document.activeElement.id") == "main"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_window_scrolls_tables_and_not_the_page(open_page, scheme):
     page = open_page(viewport=NARROW, color_scheme=scheme)
@@ -251,6 +263,7 @@ def test_a_narrow_window_scrolls_tables_and_not_the_page(open_page, scheme):
     assert page.locator(".panel:visible").evaluate_all("all => Math.max(...all.map(p => p.clientWidth))") <= 360
 
 
+@pytest.mark.slow
 def test_on_a_phone_ranks_and_thumbnails_are_within_the_screen(open_page):
     page = open_page(viewport=PHONE)
     for cell in page.locator("#first .found:visible, article:visible .said td:visible").all():
@@ -293,6 +306,7 @@ CONTRAST = """() => {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_its_ground(open_page, scheme):
     page = open_page(color_scheme=scheme)
@@ -301,6 +315,7 @@ def test_text_stands_out_from_its_ground(open_page, scheme):
     assert [(round(ratio, 2), text) for ratio, text in found if ratio < 4.5] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("screen", [WIDE, PHONE], ids=["wide", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_wrong_with_everything_unfolded(open_page, screen, scheme):
@@ -311,6 +326,7 @@ def test_axe_finds_nothing_wrong_with_everything_unfolded(open_page, screen, sch
     assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found.response["violations"]] == []
 
 
+@pytest.mark.slow
 def test_dark_mode_is_dark(open_page):
     def ground(scheme):
         page = open_page(color_scheme=scheme)
@@ -320,6 +336,7 @@ def test_dark_mode_is_dark(open_page):
     assert max(map(int, re.findall(r"\d+", ground("dark")))) < 40
 
 
+@pytest.mark.slow
 def test_without_scripts_the_curve_and_all_pictures_are_there(open_page):
     page = open_page(java_script_enabled=False)
     assert page.locator("#curve .panel").locator("visible=true").count() == 4
@@ -328,6 +345,7 @@ def test_without_scripts_the_curve_and_all_pictures_are_there(open_page):
     assert page.locator("article .found .right").first.inner_text().endswith("✓")
 
 
+@pytest.mark.slow
 def test_bare_captions_and_three_judges_make_a_page_without_errors(world, open_page, tmp_path):
     out = tmp_path / "three"
     settings = replace(SETTINGS, frozen=())
@@ -337,6 +355,7 @@ def test_bare_captions_and_three_judges_make_a_page_without_errors(world, open_p
     assert page.locator("article:visible .found").count() == 0
 
 
+@pytest.mark.slow
 def test_a_page_without_pictures_works(full_world, open_page, tmp_path):
     out = tmp_path / "bare"
     settings = replace(SETTINGS, images=0)

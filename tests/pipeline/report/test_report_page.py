@@ -118,12 +118,14 @@ def test_the_observatory_is_shown_where_it_was_made(world, tmp_path, observed, h
     assert "Gradient estimators before the exact gradient" in (tmp_path / "with" / "tables.md").read_text()
 
 
+@pytest.mark.slow
 def test_speakers_are_not_crossed_with_listeners_where_the_file_is_not_there(full_world, tmp_path):
     html = write(full_world, tmp_path / "report", FULL, tmp_path / "crossed.json")
     assert 'id="crossed-caption"' not in html
     assert "crossed.json" not in html
 
 
+@pytest.mark.slow
 def test_without_image_files_the_page_has_everything_but_the_pictures(full_world, tmp_path):
     settings = ReportSettings(images=3)
     write_report(full_world.sweep, full_world.evaluations, full_world.prepared, None, tmp_path, settings)
@@ -348,6 +350,7 @@ def test_the_first_screen_is_a_sentence_a_picture_and_a_chart_whose_lines_are_la
     ]
 
 
+@pytest.mark.slow
 def test_words_of_drawn_scenes_are_underlined_or_struck_through_and_the_page_says_what_that_means(
     full_world, tmp_path, one_scene, full
 ):
@@ -418,6 +421,7 @@ def test_rows_of_every_table_have_equal_length(full):
         )
 
 
+@pytest.mark.slow
 def test_different_protocols_are_announced_on_the_page(world, cells, control, tmp_path):
     control["signature"] = "gallery test 99|decode beam 2|EOS in reward yes|df train"
     world.write(cells, [control])

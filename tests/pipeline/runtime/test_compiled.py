@@ -95,7 +95,7 @@ def computed(function: Callable[..., None], folder: Path) -> bytes:
     return in_a_child(work)
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", [HOW[0], *(pytest.param(how, marks=pytest.mark.slow) for how in HOW[1:])])
 def test_damaged_machine_code_is_compiled_again_to_the_same_results(tmp_path, how):
     expected = computed(sums, tmp_path)
     (path,) = tmp_path.iterdir()

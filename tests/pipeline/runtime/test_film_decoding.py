@@ -134,6 +134,7 @@ def test_a_film_without_end_or_of_too_many_pixels_is_refused_before_it_is_all_re
             assert max(seen) == most
 
 
+@pytest.mark.slow
 def test_what_is_decoded_is_not_kept(tmp_path):
     """Frames come one by one, however many there are, and nobody holds on to them."""
     write_gif(tmp_path / "a.gif", [100] * 16)

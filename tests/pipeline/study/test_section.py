@@ -3,11 +3,14 @@
 import json
 import re
 
+import pytest
+
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.report_page import write_report
 from pipeline.study.design import StudyDesign
 
 
+@pytest.mark.slow
 def test_the_report_has_a_section_where_raters_answered(full_world, trial, all_right, tmp_path):
     study = tmp_path / "study"
     trial.make(study, StudyDesign(pairs=4, raters=1, rounds=4))

@@ -41,6 +41,7 @@ def write(name: str, **environment: str) -> subprocess.CompletedProcess:
 EXPECTED = [(step, 1 / (step + 1)) for step in range(200)]
 
 
+@pytest.mark.slow
 def test_first_writers_at_once_lose_nothing(tmp_path):
     """On a new database; those who do not come to it in time have their senders go on, or wait for `sync`."""
     writers = [
@@ -257,6 +258,7 @@ def test_one_sender_sends_all_runs_children_too(tmp_path, database):
         assert history(child, "loss") == EXPECTED
 
 
+@pytest.mark.slow
 def test_another_address_has_another_sender(database, tmp_path):
     assert write("here").stderr == ""
     assert write("there", MLFLOW_EXPERIMENT_NAME="other").stderr == ""
@@ -264,6 +266,7 @@ def test_another_address_has_another_sender(database, tmp_path):
     assert list(runs()) == ["here"]
 
 
+@pytest.mark.slow
 def test_a_sender_that_is_killed_is_replaced(database):
     command = [sys.executable, "-c", WRITER, "long", "wait"]
     writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -190,6 +190,7 @@ def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
     assert again["data"]["dialogs"] == test["data"]["dialogs"]
 
 
+@pytest.mark.slow
 def test_dialogs_move_nothing_of_the_images_and_captions(tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline.worlds.scenes.dialogs.write_dialogs.OTHERS", 150)
     for name in ("with", "without"):
@@ -260,6 +261,7 @@ def test_nobody_asks_whether_there_is_what_the_caption_names(talks):
     assert asked > 100
 
 
+@pytest.mark.slow
 def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
     seeds = set()
 
