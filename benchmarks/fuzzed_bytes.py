@@ -59,7 +59,7 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
         unpack(path, "photos/*", folder / "unpacked", files=1, most_bytes=10_000, source={})
 
     def tsv(path: Path) -> None:
-        import_features(["1"], folder / "out", FeatureWriter, form="tsv", regions=str(path), regions_kept=3)
+        import_features(["1"], folder / "out", FeatureWriter, format="tsv", regions=str(path), max_regions=3)
 
     npy, zipped, weights = io.BytesIO(), io.BytesIO(), folder / "weights.safetensors"
     np.save(npy, np.arange(6.0).reshape(2, 3))

@@ -198,7 +198,7 @@ def server(asked: Asked) -> Iterator[Line]:
     from hostile_requests import captioned, hostile_bodies, hostile_outcome, serving, too_much
     from saywhich_world import make_repository
 
-    data = make_repository(asked.scratch, project=5, vector="mean_and_max", mirrored=True)
+    data = make_repository(asked.scratch, pca_dim=5, vector="mean_and_max", horizontal_flip=True)
     with serving(data / "models/psst_multinomial") as served:
         doing("requests that take memory")
         outcomes = [outcome for _, outcome in too_much(served)]
@@ -227,7 +227,7 @@ def exports(asked: Asked) -> Iterator[Line]:
     import saywhich
     from saywhich.exporting import export_model
 
-    data = make_repository(asked.scratch, project=5, vector="mean_and_max", mirrored=True)
+    data = make_repository(asked.scratch, pca_dim=5, vector="mean_and_max", horizontal_flip=True)
     model, out, photo = data / "models/psst_multinomial", asked.scratch / "out/model", paint(asked.scratch / "a.png", 5)
     export_model(model, out)
     for name, folder, root in (("in its repository", model, data), ("exported", out, out)):

@@ -102,7 +102,7 @@ def _workflow(folder: Path, images: int) -> None:
     params["evaluate"]["metrics"] = ["BLEU", "CIDEr"]
     params["methods"] = {name: params["methods"][name] for name in ("mle", "psst_multinomial")}
     params["sweep"]["grid"] = {"psst_multinomial": {"lambda": [0.01]}}
-    params["report"]["frozen"] = ["mle"]
+    params["report"]["frozen_speakers"] = ["mle"]
     written(folder, params)
     committed(folder)
 

@@ -185,11 +185,11 @@ def _network(folder: Path, made: Manifest, weights: str | None, device: torch.de
         options=made.options,
         mean=shown.mean,
         std=shown.std,
-        cells=made.cells,
+        grid_size=made.cells,
         boxes=None if boxes is None else boxes.model_dump(exclude_none=True),
         vector=made.vector,
         frames=made.frames,
-        rate=made.rate,
+        frames_per_second=made.rate,
     )
     if made.network in OWN:
         path = _checked(folder / (made.weights.file or made.weights.source or NETWORK), made.weights.sha256)

@@ -32,7 +32,7 @@ def run(stage: Stage) -> None:
     p = stage.params.prepare
     root = Path(p.root)
     plain = p.plain()
-    expected = {key: count for key, count in (plain["expect"] or {}).items() if count is not None}
+    expected = {key: count for key, count in (plain["expected_counts"] or {}).items() if count is not None}
     words = expected.pop("words", None)
     images = None if p.images is None else root / p.images
     if stage.root / "raw" in root.parents:
@@ -47,9 +47,9 @@ def run(stage: Stage) -> None:
         p.splits,
         plain["shares"],
         expected,
-        plain["corrupt"],
+        plain["known_corrupt"],
         plain["dialogs"] and {key: plain["dialogs"].pop(key) for key in ("rounds", "options")},
-        plain["missing"] or 0.0,
+        plain["max_missing_share"] or 0.0,
     )
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
         (stage.out / SEAL).unlink(missing_ok=True)

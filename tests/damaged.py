@@ -202,7 +202,13 @@ def _retrievers(world: Path, scratch: Path) -> list[tuple[Path, Sequence[Path]]]
         for part in ("prepared", "features", "pretrained"):
             (folder / "data" / part).symlink_to(world.absolute() / "data" / part)
         (folder / "dvc.yaml").symlink_to(world.absolute() / "dvc.yaml")
-        section = {"model": "listener", "speaker": "speaker", "judge": "judge", "mined": [1 + number], "hidden": [4, 3]}
+        section = {
+            "model": "listener",
+            "speaker": "speaker",
+            "judge": "judge",
+            "hard_negative_ranks": [1 + number],
+            "hidden_dims": [4, 3],
+        }
         section |= {"temperature": 0.1 + number, "optimisation": {"epochs": 1, "batch": 9}}
         params = json.loads((world / "params.yaml").read_text()) | {"retriever": section, "seed": number}
         (folder / "params.yaml").write_text(json.dumps(params))

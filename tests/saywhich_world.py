@@ -21,7 +21,7 @@ from pipeline.runtime.checksums import write_checksums
 from pipeline.vocabulary import Vocabulary
 
 WORDS = ("a", "dog", "boat", "on", "the", "beach", "red", "UNK")
-DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 0, "mirrored": False}
+DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 0, "horizontal_flip": False}
 
 
 class Images:
@@ -96,7 +96,7 @@ def make_repository(folder: Path, **options: object) -> Path:
         32,
         vector=options.pop("vector", None),
         frames=options.pop("frames", None),
-        rate=options.pop("rate", None),
+        frames_per_second=options.pop("frames_per_second", None),
     )
     for i in range(12) if settings.frames else ():
         film(data / "images" / f"{i}.png", i)

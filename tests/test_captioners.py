@@ -54,7 +54,7 @@ def small(params: dict) -> dict:
         "optimisation": speaker["optimisation"] | once,
     }
     for role in ("listener", "judge"):
-        params["pretrain"][role] |= {"words": 8, "hidden": 8}
+        params["pretrain"][role] |= {"word_dim": 8, "hidden_dim": 8}
         params["pretrain"][role]["optimisation"] |= once
     for section in ("train", "adapt"):
         params[section]["optimisation"] |= once
@@ -136,8 +136,8 @@ def test_the_tower_sees_squashed_images_as_its_processor_has_them(photos):
     assert network.description["preprocessing"]["mean"] == (0.5, 0.5, 0.5)
     with pytest.raises(UserError, match=r"features.image_size: captioner does not take 40 pixels"):
         open_network(NetworkSettings("hub/captioner", 40))
-    with pytest.raises(UserError, match=r"takes weights: hub, options: {} and cells: null"):
-        open_network(NetworkSettings("hub/captioner", cells=2))
+    with pytest.raises(UserError, match=r"takes weights: hub, options: {} and grid_size: null"):
+        open_network(NetworkSettings("hub/captioner", grid_size=2))
 
 
 def test_a_vocabulary_too_large_is_cut_to_what_captions_use(photos):
@@ -156,7 +156,7 @@ def test_a_vocabulary_too_large_is_cut_to_what_captions_use(photos):
         ("prepare.tokenizer=", "min_count is needed"),
         ("prepare.min_count=1", "min_count is needed where words are counted"),
         ("features.main={network: hub/other, weights: hub, batch: 4}", "goes with prepare.tokenizer: captioner and"),
-        ("pretrain.speaker.hidden=8", "architecture hub takes model, and no other"),
+        ("pretrain.speaker.hidden_dim=8", "architecture hub takes model, and no other"),
         ("pretrain.speaker.model=", "architecture hub takes model, and no other"),
         ("pretrain.speaker.lora.rank=0", "a whole number, at least 1"),
     ],

@@ -33,12 +33,12 @@ def world(tmp_path_factory):
     params["prepare"]["min_count"] = 1
     params["features"]["main"]["detector"] |= {"epochs": 1, "width": 4}
     for block in params["pretrain"].values():
-        block |= {"words": 8, "hidden": 8}
+        block |= {"word_dim": 8, "hidden_dim": 8}
         block["optimisation"] |= {"epochs": 1, "batch": 4, "validate_every": 1}
     for section in ("train", "adapt"):
         params[section]["optimisation"] |= {"epochs": 1, "batch": 4}
     params |= {"methods": METHODS, "sweep": {"seeds": [1], "grid": {}}}
-    params["evaluate"]["beside"] = {"g_mle": [*PRIORS, "d_np"]}
+    params["evaluate"]["candidate_rankers"] = {"g_mle": [*PRIORS, "d_np"]}
     params["report"]["control"] = "g_mle"
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     (folder / "dvc.yaml").write_bytes((ROOT / "dvc.yaml").read_bytes())

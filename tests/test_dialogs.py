@@ -142,7 +142,7 @@ def test_the_end_of_an_answer_has_a_gradient_where_it_is_heard():
     both = DialogAgents(generator(), discriminator(hears_end=True))
     with torch.no_grad():
         both.speaker.logit.bias[0] = 9.0  # answers end at once
-    constant, soft = (Objective(reduction="mean", ending=ending) for ending in ("constant", "soft"))
+    constant, soft = (Objective(reduction="mean", eos_gradient=ending) for ending in ("constant", "soft"))
     step(IN_DIALOGS["g_dis"](both, constant, alpha=0.0), given)
     assert not moved(both.speaker)
     step(IN_DIALOGS["g_dis"](both, soft, alpha=0.0), given)

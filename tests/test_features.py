@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 KEPT = ("pipeline", "stages", "profiles", "dvc.yaml", "features.smk")
 FEATURES = {
     "network": "test_resnet", "weights": "weights.safetensors", "options": {}, "image_size": 32, "batch": 4,
-    "mean": None, "std": None, "project": 8, "cells": None, "detector": None,
+    "mean": None, "std": None, "pca_dim": 8, "grid_size": None, "detector": None,
 }  # fmt: skip
 
 DIES = """
@@ -126,7 +126,7 @@ def test_snakemake_sees_in_shards_what_one_process_sees(world):
     assert not list((world / "data/checkpoints").glob("features/*"))
     assert "Nothing to be done" in (again := python(world, *command, "--dry-run")).stdout + again.stderr
     params = yaml.safe_load((world / "params.yaml").read_text())
-    params["features"]["main"]["cells"] = 1
+    params["features"]["main"]["grid_size"] = 1
     (world / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     planned = python(world, *command, "--dry-run").stdout
     assert planned.count("rule shard:") == 2

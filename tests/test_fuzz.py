@@ -197,7 +197,7 @@ def test_any_array_is_read_or_one_error(at, instead):
 
 def features_of(folder: Path, form: str, regions: Path) -> str:
     with pytest.raises(UserError) as error:
-        import_features(["1"], folder / "out", FeatureWriter, form=form, regions=str(regions), regions_kept=3)
+        import_features(["1"], folder / "out", FeatureWriter, format=form, regions=str(regions), max_regions=3)
     assert "\n" not in str(error.value)
     return str(error.value)
 

@@ -26,7 +26,7 @@ def world(tmp_path_factory):
     params["methods"] |= {"guidance": {"from": "guidance", "gamma": 2.0}}
     params["evaluate"]["metrics"] = ["BLEU", "CIDEr"]
     # enough that what a speaker says depends on the image
-    params["pretrain"]["speaker"] |= {"hidden": 24, "attention": 24}
+    params["pretrain"]["speaker"] |= {"hidden_dim": 24, "attention_dim": 24}
     params["pretrain"]["speaker"]["optimisation"] |= {"epochs": 40, "learning_rate": 0.01}
     params["train"]["optimisation"] |= {"epochs": 3, "learning_rate": 0.005}
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))

@@ -108,7 +108,7 @@ def world(tmp_path, monkeypatch) -> Path:
         "max_words": 6,
         "document_frequencies": "coco-train-idxs.p",
     }
-    imported = {"form": "npy_folders", "regions": "theirs/att", "pooled": "theirs/fc", "regions_kept": 4}
+    imported = {"format": "npy_folders", "regions": "theirs/att", "pooled": "theirs/fc", "max_regions": 4}
     params["features"]["main"] = {"network": "imported", "imported": imported}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     return tmp_path

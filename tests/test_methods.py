@@ -46,7 +46,7 @@ LEARNERS = {
 }
 OPTIONS: dict[str, dict] = {
     "pg_spider": {"reward": {"CIDEr": 1, "ROUGE-L": 2}, "critic_first": 0},
-    "mixer": {"forced": 2},
+    "mixer": {"forced_tokens": 2},
 }
 TERMS = {
     "mle": {"likelihood"},
@@ -127,9 +127,9 @@ def test_losses_have_names_and_the_report_waits_for_nobody(name, toy):
 
 @pytest.mark.parametrize("name", ["psst_multinomial", "luo"])
 def test_the_anchor_is_a_third_term(name, toy):
-    losses, _ = METHODS[name](toy.agents(), Objective(anchor=3.0), lam=0.25).step(toy.batch(), seed=1)
+    losses, _ = METHODS[name](toy.agents(), Objective(cross_entropy_weight=3.0), lam=0.25).step(toy.batch(), seed=1)
     likelihood, _ = METHODS["mle"](toy.agents(), Objective()).step(toy.batch(), seed=1)
-    torch.testing.assert_close(losses["anchor"], 3.0 * 0.75 * likelihood["likelihood"])
+    torch.testing.assert_close(losses["cross_entropy"], 3.0 * 0.75 * likelihood["likelihood"])
 
 
 def test_speaker_and_listener_take_turns(toy):
@@ -219,7 +219,7 @@ def test_words_that_pass_their_gradient_on_have_no_likelihood_to_credit(toy):
     [
         ({"baseline": "leave_one_out"}, "LeaveOneOut"),
         ({"baseline": "group"}, "GroupMean"),
-        ({"scaling": "group"}, "GroupStd"),
+        ({"advantage_scaling": "group"}, "GroupStd"),
     ],
 )
 def test_a_caption_alone_has_no_others_to_be_compared_with(toy, refused, name):
@@ -227,13 +227,13 @@ def test_a_caption_alone_has_no_others_to_be_compared_with(toy, refused, name):
         METHODS["psst_multinomial"](toy.agents(), Objective(**refused), lam=0.3)
     METHODS["psst_multinomial"](toy.agents(), Objective(samples=2, **refused), lam=0.3)
     with pytest.raises(UserError, match="expected samples of at least 2"):
-        METHODS["luo"](toy.agents(), Objective(**refused, centre=True), lam=0.3)
+        METHODS["luo"](toy.agents(), Objective(**refused, centre_advantages=True), lam=0.3)
 
 
 @pytest.mark.parametrize("baseline", ["greedy", "leave_one_out", "group", "ground_truth", "none"])
 @pytest.mark.parametrize("scaling", ["none", "group", "batch"])
 def test_every_baseline_goes_with_every_scaling(toy, baseline, scaling):
-    objective = Objective(samples=3, baseline=baseline, scaling=scaling)
+    objective = Objective(samples=3, baseline=baseline, advantage_scaling=scaling)
     for name in ("luo", "reinforce", "psst_reinmax"):
         method = METHODS[name](toy.agents(), objective, lam=0.3)
         losses, _ = method.step(toy.batch(), seed=1)
@@ -256,7 +256,7 @@ def test_controls_join_what_goes_by_likelihood_and_change_no_word(toy):
 
 def test_controls_pass_by_a_method_that_draws_nothing_and_a_learned_baseline_is_enough(toy):
     assert with_relax(mle := METHODS["mle"](toy.agents(), Objective())) is mle
-    with pytest.raises(UserError, match="has a learned baseline; set control to none"):
+    with pytest.raises(UserError, match="has a learned baseline; set control_variate to none"):
         with_relax(METHODS["pg_spider"](toy.agents(), Objective(), lam=0.3))
 
 
@@ -292,9 +292,10 @@ def test_the_ten_lines_of_the_guide_are_a_method(toy):
 def test_settings_that_are_not_given_are_the_papers(toy):
     """PAPERS.md has the evidence for each."""
     wanted = {
-        "margin": 0.2, "hinge": "hardest", "reduction": "sum", "eos_in_reward": True, "document_frequencies": "train",
-        "cider_sample": "own", "greedy_dropout": False, "centre": False, "anchor": 0.0, "ending": "constant",
-        "normalise": False, "samples": 1, "baseline": "greedy",
+        "margin": 0.2, "negatives": "hardest", "reduction": "sum", "eos_in_reward": True,
+        "document_frequencies": "train", "cider_sample": "own", "greedy_dropout": False,
+        "centre_advantages": False, "cross_entropy_weight": 0.0, "eos_gradient": "constant",
+        "normalise_gradients": False, "samples": 1, "baseline": "greedy",
     }  # fmt: skip
     given = Objective()
     assert {name: getattr(given, name) for name in wanted} == wanted

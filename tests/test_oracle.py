@@ -93,11 +93,11 @@ def test_the_bias_of_pathwise_estimators_is_measured(world, taste):
     found = {
         name: sampled_accuracy(estimate_gradients(world, Pathwise(channel), taste, rounds=60), truth)
         for name, channel in {
-            "st": StraightThrough(samples=50, ending="soft"),
-            "psst": PartialSampling(StraightThrough(samples=50, ending="soft"), rho=0.5),
-            "st_gumbel": Gumbel(samples=50, ending="soft"),
-            "psst_gumbel": PartialSampling(Gumbel(samples=50, ending="soft"), rho=0.5),
-            "soft": PartialSampling(StraightThrough(samples=50, ending="soft"), rho=1.0),
+            "st": StraightThrough(samples=50, eos_gradient="soft"),
+            "psst": PartialSampling(StraightThrough(samples=50, eos_gradient="soft"), rho=0.5),
+            "st_gumbel": Gumbel(samples=50, eos_gradient="soft"),
+            "psst_gumbel": PartialSampling(Gumbel(samples=50, eos_gradient="soft"), rho=0.5),
+            "soft": PartialSampling(StraightThrough(samples=50, eos_gradient="soft"), rho=1.0),
         }.items()
     }
     print({name: f"bias {one.bias:.2f} noise {one.variance**0.5:.3f}" for name, one in found.items()})

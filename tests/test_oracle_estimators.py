@@ -66,7 +66,7 @@ def test_reinmax_is_unbiased_for_a_quadratic_score_of_one_word():
     world, score = drawn_world(IMAGES, VOCABULARY, 1, seed=3), Squares()
     truth = world.exact(score)
     reinmax, straight = (
-        estimate_gradients(world, Pathwise(channel(samples=100, ending="soft")), score, 80)
+        estimate_gradients(world, Pathwise(channel(samples=100, eos_gradient="soft")), score, 80)
         for channel in (ReinMax, StraightThrough)
     )
     assert float(truth.norm()) > 0.1

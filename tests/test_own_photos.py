@@ -49,12 +49,12 @@ def small(params: dict) -> dict:
     """The profile with one epoch of everything, and sizes as small as they go."""
     params["prepare"]["shares"]["seed"] = 4  # six of these photos to train on, two for val, two for test
     params["features"]["main"]["detector"] |= {"epochs": 1, "width": 4}
-    params["features"]["main"] |= {"image_size": 32, "cells": None}
+    params["features"]["main"] |= {"image_size": 32, "grid_size": None}
     once = {"epochs": 1, "validate_every": 1, "min_steps": 0}
     for role in ("listener", "speaker", "judge"):
-        params["pretrain"][role] |= {"words": 8, "hidden": 8}
+        params["pretrain"][role] |= {"word_dim": 8, "hidden_dim": 8}
         params["pretrain"][role]["optimisation"] |= once
-    params["pretrain"]["speaker"]["attention"] = 8
+    params["pretrain"]["speaker"]["attention_dim"] = 8
     for section in ("train", "adapt"):
         params[section]["optimisation"] |= once
     params["evaluate"]["metrics"] = ["CIDEr"]  # METEOR takes seconds to start
@@ -109,8 +109,8 @@ def test_ten_photos_of_ones_own_go_from_the_folder_to_an_evaluated_speaker(photo
             "prepare.shares.seed=0",
             "at random fewer than two of 10 images are in val, too few to tell apart; with seed: 4 each",
         ),
-        ("prepare.expect={train: 90}", "captions.csv: train has 6 images and 90 are expected"),
-        ("prepare.expect={words: 9487}", "9487 are expected (prepare.expect.words)"),
+        ("prepare.expected_counts={train: 90}", "captions.csv: train has 6 images and 90 are expected"),
+        ("prepare.expected_counts={words: 9487}", "9487 are expected (prepare.expected_counts.words)"),
         ("prepare.shares=null", "there is no column split"),
         ("prepare.annotations=none.csv", "the table of captions is missing"),
     ],

@@ -122,8 +122,8 @@ STRICT = [
     ("prepare.shares={val: 0.6, test: 0.4, seed: 0}", "prepare.shares", "0.4", "nothing to train on"),
     ("prepare.shares={val: 0, test: 0.4, seed: 0}", "prepare.shares.val", "0", "a number, above 0, below 1"),
     ("prepare.count_words=val", "prepare.count_words", '"val"', "train | all"),
-    ("prepare.expect={word: 9487}", "prepare.expect.word", "9487", "did you mean words?"),
-    ("prepare.corrupt=[a.jpg, a.jpg]", "prepare.corrupt", "a.jpg", "twice"),
+    ("prepare.expected_counts={word: 9487}", "prepare.expected_counts.word", "9487", "did you mean words?"),
+    ("prepare.known_corrupt=[a.jpg, a.jpg]", "prepare.known_corrupt", "a.jpg", "twice"),
     ("prepare.root=", "prepare.root", "null", "text"),
     ("prepare.annotations={tran: a}", "prepare.annotations", "tran", "a mapping"),
     ("prepare.min_count=-1", "prepare.min_count", "-1", "at least 0"),
@@ -133,13 +133,13 @@ STRICT = [
     ("features.main.batch=", "features.main", "object_detector", "needs image_size and batch"),
     ("features.main.network=imported", "features.main", "imported", "an imported: block"),
     (
-        "features.main={network: imported, imported: {form: tsv, regions: a, regions_kept: 36}, cells: 3}",
+        "features.main={network: imported, imported: {format: tsv, regions: a, max_regions: 36}, grid_size: 3}",
         "features.main",
-        "cells",
-        "takes no cells",
+        "grid_size",
+        "takes no grid_size",
     ),
     (
-        "features.main={network: imported, imported: {form: detections, regions: [a, b], regions_kept: 36}}",
+        "features.main={network: imported, imported: {format: detections, regions: [a, b], max_regions: 36}}",
         "features.main.imported",
         "regions",
         "only tsv takes a list",
@@ -148,8 +148,18 @@ STRICT = [
     ("features.main.mean=0.5", "features.main.mean", "0.5", "a list, each a number"),
     ("features.main.boxes={fixed: 36}", "features.main", "object_detector", "boxes: null"),
     ("features.main.boxes={fixed: 0}", "features.main.boxes.fixed", "0", "at least 1"),
-    ("features.main.boxes={least: 5}", "features.main.boxes", "{fixed: 36}", "{least: 10, most: 100, threshold: 0.2}"),
-    ("features.main.boxes={least: 5, most: 3, threshold: 0.1}", "features.main.boxes", "least 5", "more than most 3"),
+    (
+        "features.main.boxes={min_boxes: 5}",
+        "features.main.boxes",
+        "{fixed: 36}",
+        "{min_boxes: 10, max_boxes: 100, threshold: 0.2}",
+    ),
+    (
+        "features.main.boxes={min_boxes: 5, max_boxes: 3, threshold: 0.1}",
+        "features.main.boxes",
+        "min_boxes 5",
+        "more than max_boxes 3",
+    ),
     ("features.main.detector.widht=3", "features.main.detector.widht", "3", "did you mean width?"),
     ("features.main.detector.seed=-1", "features.main.detector.seed", "-1", "at least 0"),
     ("features={}", "features.main", "missing", "speakers and the listener see"),
@@ -160,12 +170,22 @@ STRICT = [
     ("pretrain.listener.word_dropout=1", "pretrain.listener.word_dropout", "1", "below 1"),
     ("pretrain.listener.optimisation.captions=two", "pretrain.listener.optimisation.captions", '"two"', "one | all"),
     ("features.main.vector=mean_and_max", "features.main", "object_detector", "vector: mean_and_max"),
-    ("features.main.vector=times", "features.main", "vector: times", "need frames"),
-    ("features.main.rate=2.0", "features.main", "rate", "need frames"),
+    ("features.main.vector=times", "features.main", "vector: times", "set frames"),
+    ("features.main.frames_per_second=2.0", "features.main", "frames_per_second", "set frames"),
     ("features.main.frames=0", "features.main.frames", "0", "from 1 to 64"),
-    ("features.main.frames=8", "features.main", "mirrored", "goes the other way"),
-    ("pretrain.listener.recover=no", "pretrain.listener.recover", '"no"', "patience, steps or null"),
-    ("pretrain.listener.recover.patience=0", "pretrain.listener.recover.patience", "0", "at least 1"),
+    ("features.main.frames=8", "features.main", "horizontal_flip", "directions of motion"),
+    (
+        "pretrain.listener.collapse_recovery=no",
+        "pretrain.listener.collapse_recovery",
+        '"no"',
+        "patience, steps or null",
+    ),
+    (
+        "pretrain.listener.collapse_recovery.patience=0",
+        "pretrain.listener.collapse_recovery.patience",
+        "0",
+        "at least 1",
+    ),
     ("pretrain.listener.temperature=0", "pretrain.listener.temperature", "0", "above 0"),
     ("pretrain.listener.optimisation.select=cider", "pretrain.listener.optimisation", "cider", "last | rsum"),
     ("pretrain.speaker.optimisation.select=rsum", "pretrain.speaker.optimisation", "rsum", "last | cider"),
@@ -177,12 +197,27 @@ STRICT = [
     ("methods.luo.gamma=1.5", "methods.luo.gamma", "1.5", "set pretrain.speaker.image_dropout to 0.1"),
     ("sweep.grid.luo.gamma=[1, 2]", "sweep.grid.luo.gamma", "2", "set pretrain.speaker.image_dropout to 0.1"),
     ("pretrain.speaker.dropout=1.0", "pretrain.speaker.dropout", "1.0", "at least 0, below 1"),
-    ("pretrain.listener.recover={patience: 3}", "pretrain.listener.recover.steps", "missing", "a whole number"),
+    (
+        "pretrain.listener.collapse_recovery={patience: 3}",
+        "pretrain.listener.collapse_recovery.steps",
+        "missing",
+        "a whole number",
+    ),
     ("pretrain.speaker.scheduled_sampling={evry: 3}", "speaker.scheduled_sampling.evry", "3", "did you mean every?"),
-    ("pretrain.speaker.scheduled_sampling={by: 2}", "speaker.scheduled_sampling.by", "2", "a number from 0 to 1"),
-    ("pretrain.speaker.scheduled_sampling=often", "pretrain.speaker.scheduled_sampling", '"often"', "most or null"),
-    ("evaluate.several={samples: 5, beams: 1}", "evaluate.several.beams", "1", "at least 2"),
-    ("evaluate.several={samples: 5}", "evaluate.several.beams", "missing", "a whole number, at least 2"),
+    (
+        "pretrain.speaker.scheduled_sampling={increment: 2}",
+        "speaker.scheduled_sampling.increment",
+        "2",
+        "a number from 0 to 1",
+    ),
+    (
+        "pretrain.speaker.scheduled_sampling=often",
+        "pretrain.speaker.scheduled_sampling",
+        '"often"',
+        "keys start, every, increment, max_share or null",
+    ),
+    ("evaluate.multi_sample={samples: 5, beams: 1}", "evaluate.multi_sample.beams", "1", "at least 2"),
+    ("evaluate.multi_sample={samples: 5}", "evaluate.multi_sample.beams", "missing", "a whole number, at least 2"),
     ("train.optimisation.epochs=-1", "train.optimisation.epochs", "-1", "at least 0"),
     ("train.optimisation.epochs=true", "train.optimisation.epochs", "true", "a whole number"),
     ("train.optimisation.epochs=1.5", "train.optimisation.epochs", "1.5", "a whole number"),
@@ -193,11 +228,11 @@ STRICT = [
     ("train.optimisation.start_epoch=200", "train.optimisation", "start_epoch 200", "schedule step"),
     ("train.objective.margin=true", "train.objective.margin", "true", "a number"),
     ("train.objective.marginn=0.2", "train.objective.marginn", "0.2", "did you mean margin?"),
-    ("train.objective.centre=1", "train.objective.centre", "1", "true or false"),
+    ("train.objective.centre_advantages=1", "train.objective.centre_advantages", "1", "true or false"),
     ("train.objective.samples=0", "train.objective.samples", "0", "at least 1"),
     ("train.objective.baseline=rloo", "train.objective.baseline", '"rloo"', "greedy | leave_one_out | group"),
-    ("train.objective.scaling=std", "train.objective.scaling", '"std"', "none | group | batch"),
-    ("train.objective.control=rebar", "train.objective.control", '"rebar"', "none | relax"),
+    ("train.objective.advantage_scaling=std", "train.objective.advantage_scaling", '"std"', "none | group | batch"),
+    ("train.objective.control_variate=rebar", "train.objective.control_variate", '"rebar"', "none | relax"),
     ("train.objective=3", "train.objective", "3", "a mapping with the keys margin"),
     ("train=", "train", "null", "a mapping"),
     ("methods.psst_multinomial.rho=1.5", "methods.psst_multinomial.rho", "1.5", "a number from 0 to 1"),
@@ -234,19 +269,29 @@ STRICT = [
         "pretrain.speaker.architecture=lstm",
         "pretrain.speaker",
         "architecture lstm takes the sizes",
-        "hidden, words, and no other",
+        "hidden_dim, word_dim, and no other",
     ),
-    ("pretrain.speaker.heads=4", "pretrain.speaker", "architecture att2in takes the sizes", "attention"),
+    ("pretrain.speaker.heads=4", "pretrain.speaker", "architecture att2in takes the sizes", "attention_dim"),
     ("pretrain.clip={features: main, network: resnet, weights: hub}", "pretrain.clip", "resnet", "open_clip"),
     ("evaluate.judges.own=nobody", "evaluate.judges.own", "nobody", "allowed: own, adapted, listener, judge"),
     ("evaluate.judges.own=speaker", "evaluate.judges.own", "speaker", "is no judge; allowed: own"),
     ("evaluate.baselines={lou: [oracle]}", "evaluate.baselines", "lou", "did you mean luo?"),
     ("evaluate.baselines={luo: [orakel]}", "evaluate.baselines.luo", '"orakel"', "template | oracle | random"),
-    ("evaluate.beside={lou: [chance]}", "evaluate.beside", "lou", "did you mean luo?"),
-    ("evaluate.beside={luo: [judge]}", "evaluate.beside.luo", "judge", "is no discriminator"),
+    ("evaluate.candidate_rankers={lou: [chance]}", "evaluate.candidate_rankers", "lou", "did you mean luo?"),
+    ("evaluate.candidate_rankers={luo: [judge]}", "evaluate.candidate_rankers.luo", "judge", "is no discriminator"),
     ("methods.a-b={from: likelihood, method: mle}", "methods.a-b", "not allowed", "letters, digits"),
-    ("methods.luo.train.objective.anchr=1", "methods.luo.train.objective.anchr", "1", "did you mean anchor?"),
-    ("methods.luo.train.objective.anchor=-1", "methods.luo.train.objective.anchor", "-1", "at least 0"),
+    (
+        "methods.luo.train.objective.cross_entropy_wieght=1",
+        "methods.luo.train.objective.cross_entropy_wieght",
+        "1",
+        "did you mean cross_entropy_weight?",
+    ),
+    (
+        "methods.luo.train.objective.cross_entropy_weight=-1",
+        "methods.luo.train.objective.cross_entropy_weight",
+        "-1",
+        "at least 0",
+    ),
     ("methods.luo.train=3", "methods.luo.train", "3", "a mapping"),
     ("evaluate.metrics=[BLEU, CIDER]", "evaluate.metrics", '"CIDER"', "BLEU | METEOR | ROUGE-L | CIDEr | SPICE"),
     ("evaluate.splits=[]", "evaluate.splits", "[]", "not empty"),
@@ -262,8 +307,8 @@ STRICT = [
     ("sweep.grid.luo.rho=[0.5]", "sweep.grid.luo.rho", "unknown key", "allowed: lambda"),
     ("sweep.grid.lou={}", "sweep.grid.lou", "unknown method", "did you mean luo?"),
     ("report.control=mlee", "report.control", "mlee", "did you mean mle?"),
-    ("report.frozen=[mle, lou]", "report.frozen", "lou", "did you mean luo?"),
-    ("report.at_cider=[]", "report.at_cider", "[]", "not empty"),
+    ("report.frozen_speakers=[mle, lou]", "report.frozen_speakers", "lou", "did you mean luo?"),
+    ("report.cider_levels=[]", "report.cider_levels", "[]", "not empty"),
     ("train.optimisation.patience=2", "train.optimisation", "patience", "set select to one"),
     ("adapt.optimisation.select=rsum", "adapt.optimisation", "rsum", "last | cider | recall@1"),
 ]
@@ -287,10 +332,18 @@ def test_the_same_mistake_in_the_file_names_the_file(params):
 
 
 def test_frames_side_by_side_are_of_films_of_as_many(params):
-    films = {"frames": 8, "rate": 2.0, "vector": "times"}
+    films = {"frames": 8, "frames_per_second": 2.0, "vector": "times"}
     overrides = [f"features.main.{key}={value}" for key, value in films.items()]
-    load(params, [overrides[0], overrides[2], "features.main.mirrored=false", "features.main.detector.mirrored=false"])
-    assert "needs as many frames of every film: rate: null" in refused(params, *overrides)
+    load(
+        params,
+        [
+            overrides[0],
+            overrides[2],
+            "features.main.horizontal_flip=false",
+            "features.main.detector.horizontal_flip=false",
+        ],
+    )
+    assert "needs equally many frames of every film: set frames_per_second to null" in refused(params, *overrides)
 
 
 def test_what_needs_the_facts_of_drawn_scenes_is_refused_for_photos(params):
@@ -299,10 +352,13 @@ def test_what_needs_the_facts_of_drawn_scenes_is_refused_for_photos(params):
     assert "evaluate.judges.symbolic = symbolic is no judge; allowed: own, adapted, listener, judge" in refused(params)
     photos = photos.replace(", symbolic: symbolic", "")
     params.write_text(photos)
-    assert "evaluate.near.by = facts is no retriever; did you mean features? allowed: features" in refused(params)
-    photos = photos.replace("{by: facts}", "{by: features, images: 10}")
-    params.write_text(photos.replace("by: features", "by: judge"))
-    assert "evaluate.near.by = judge is no retriever" in refused(params)  # it judges
+    assert (
+        "evaluate.hard_gallery.similarity = facts is no retriever; did you mean features? allowed: features"
+        in refused(params)
+    )
+    photos = photos.replace("{similarity: facts}", "{similarity: features, images: 10}")
+    params.write_text(photos.replace("similarity: features", "similarity: judge"))
+    assert "evaluate.hard_gallery.similarity = judge is no retriever" in refused(params)  # it judges
     params.write_text(photos.replace(", images: 10", ""))
     assert "images goes with features or a retriever" in refused(params)
     params.write_text(photos)
@@ -323,7 +379,7 @@ def test_a_missing_key_is_told_and_one_that_may_be_null_or_has_a_default_may_be_
 def test_a_file_of_ones_own_needs_neither_images_nor_a_network(params):
     overrides = [
         "prepare={dataset: coco, format: cocotalk, root: a, annotations: {json: b, labels: c}, max_words: 16}",
-        "features={main: {network: imported, imported: {form: tsv, regions: [d, e], regions_kept: 36}}}",
+        "features={main: {network: imported, imported: {format: tsv, regions: [d, e], max_regions: 36}}}",
         "pretrain.judge.features=main",
     ]
     loaded = load(params, overrides)
@@ -416,7 +472,7 @@ def test_a_reward_is_a_name_or_a_mapping_of_weights(params, option, value):
     assert loaded.methods["mine"]["reward"] == value
     settings = method_settings(loaded.for_stage("train", "mine", dvc_yaml=ROOT / "dvc.yaml"), "mine")
     assert settings.arguments["reward"] == value
-    assert settings.arguments["continuations"] == 3
+    assert settings.arguments["rollouts"] == 3
 
 
 @pytest.mark.parametrize("wrong", ["blue", "{BLUE: 1}", "{CIDEr: much}", "[CIDEr]"])
@@ -429,11 +485,11 @@ def test_another_reward_is_one_line(params, wrong):
     assert "cider | bcmr | spice | spider or" in line
 
 
-def test_numbers_of_continuations_and_critics_have_a_range(params):
-    with pytest.raises(UserError, match=r"methods.pg_spider.continuations = 0 is not allowed: .* at least 1"):
-        load(params, ["methods.pg_spider={from: spider, continuations: 0}"])
-    with pytest.raises(UserError, match=r"methods.mixer.forced = -1 is not allowed"):
-        load(params, ["methods.mixer={from: mixer, forced: -1}"])
+def test_numbers_of_rollouts_and_critics_have_a_range(params):
+    with pytest.raises(UserError, match=r"methods.pg_spider.rollouts = 0 is not allowed: .* at least 1"):
+        load(params, ["methods.pg_spider={from: spider, rollouts: 0}"])
+    with pytest.raises(UserError, match=r"methods.mixer.forced_tokens = -1 is not allowed"):
+        load(params, ["methods.mixer={from: mixer, forced_tokens: -1}"])
 
 
 def test_parameters_are_frozen(params):
@@ -445,12 +501,12 @@ def test_parameters_are_frozen(params):
 
 
 def test_settings_come_as_what_takes_them(params):
-    given = ["pretrain.speaker.scheduled_sampling={start: 2}", "evaluate.several={samples: 3, beams: 2}"]
+    given = ["pretrain.speaker.scheduled_sampling={start: 2}", "evaluate.multi_sample={samples: 3, beams: 2}"]
     loaded = load(params, [*given, "train.optimisation={epochs: 3}", "train.objective={}"])
     assert loaded.train.optimisation == Optimisation(epochs=3)
     assert loaded.train.objective == Objective()
     assert loaded.pretrain["speaker"]["scheduled_sampling"]["start"] == 2
-    assert loaded.evaluate.several == SetSizes(samples=3, beams=2)
+    assert loaded.evaluate.multi_sample == SetSizes(samples=3, beams=2)
     settings = method_settings(loaded.for_stage("train", "luo", dvc_yaml=ROOT / "dvc.yaml"), "luo")
     assert (settings.optimisation, settings.objective) == (Optimisation(epochs=3), Objective())
 
@@ -472,7 +528,7 @@ def test_settings_come_as_what_takes_them(params):
     ],
 )
 def test_annotations_take_the_shape_of_their_form(params, overrides):
-    assert load(params, overrides).prepare.corrupt == ()
+    assert load(params, overrides).prepare.known_corrupt == ()
     with pytest.raises(UserError, match="prepare: format"):
         load(params, [*overrides, "prepare.format=karpathy", "prepare.splits=s"])
 

@@ -63,7 +63,7 @@ def test_the_speaker_without_attention_is_searched_as_scenes_is():
     others = [{name: block for name, block in p["pretrain"].items() if name != "speaker"} for p in (scenes, lstm)]
     assert others[0] == others[1]
     speakers = [scenes["pretrain"]["speaker"], lstm["pretrain"]["speaker"]]
-    assert {key for key in speakers[0] if speakers[0][key] != speakers[1][key]} == {"architecture", "attention"}
+    assert {key for key in speakers[0] if speakers[0][key] != speakers[1][key]} == {"architecture", "attention_dim"}
 
 
 @pytest.mark.parametrize("name", ["scenes_lstm", "scenes_rewards", "scenes_settings"])
@@ -80,7 +80,7 @@ def test_what_is_swept_differs_from_scenes_in_methods_alone(name):
 
 def test_the_methods_that_need_a_parser_can_be_taken_over_from_the_comment(tmp_path):
     """Their lines in the head of scenes_rewards are right as they stand."""
-    head = (ROOT / "profiles/scenes_rewards.yaml").read_text().partition("over:")[0]
+    head = (ROOT / "profiles/scenes_rewards.yaml").read_text().partition("extends:")[0]
     offered = dict(re.findall(r"(pg_\w+): ({from.*})", head))
     assert set(offered) == {"pg_spice", "pg_spider"}
     (tmp_path / "params.yaml").write_text(profile_text("scenes_rewards"), encoding="utf-8")
@@ -119,7 +119,9 @@ def test_coco_learns_at_the_published_rates(tmp_path):
 def test_levels_of_the_papers_stay_with_their_corpora():
     """Tables 1, 2, 3 and 6 and Figure 4 of PSST; a profile over COCO's has other data, and levels of its own."""
     levels = {
-        name: (found.get("at_cider"), found.get("at_score")) for name in NAMES if (found := profile(name)["report"])
+        name: (found.get("cider_levels"), found.get("score_levels"))
+        for name in NAMES
+        if (found := profile(name)["report"])
     }
     of_papers = {name: found for name, found in levels.items() if found != (None, None)}
     assert of_papers == {"coco": ([1.22, 1.2, 1.13], [80.0]), "flickr30k": (None, [90.0])}

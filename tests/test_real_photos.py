@@ -87,7 +87,7 @@ def extractors(real: Path, drawn: dict[str, Path]) -> list[dict]:
     trained = str(real / "weights" / "mobilenetv2_100_imagenet.safetensors")
     blocks = [
         {"network": "mobilenetv2_100", "weights": trained, "options": {"pad_type": "same"}, "image_size": 224, **half},
-        {"network": "torchvision/resnet18", "image_size": 64, "cells": 2, "project": 16},
+        {"network": "torchvision/resnet18", "image_size": 64, "grid_size": 2, "pca_dim": 16},
         {"network": "fasterrcnn_resnet50_fpn_v2", "image_size": 64, "options": FEW, "boxes": {"fixed": 6}},
         {"network": "open_clip/ViT-S-32-alt", "image_size": 64, "options": SMALL_CLIP},
     ]
@@ -110,11 +110,19 @@ def test_published_files_go_through_prepare_and_every_extractor(corpus, real_dat
     root.mkdir(parents=True)
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
     params = profile("flickr8k")
-    expected = {"expect": COUNTS, "min_count": 1}
+    expected = {"expected_counts": COUNTS, "min_count": 1}
     params["prepare"] |= {"dataset": corpus, "root": str(root), **CORPORA[corpus](real_data, root), **expected}
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
-    common = {"options": {}, "mean": None, "std": None, "project": None, "cells": None, "detector": None, "batch": 5}
+    common = {
+        "options": {},
+        "mean": None,
+        "std": None,
+        "pca_dim": None,
+        "grid_size": None,
+        "detector": None,
+        "batch": 5,
+    }
     for block in extractors(real_data, drawn):
         params["features"]["main"] = common | block
         Path("params.yaml").write_text(yaml.safe_dump(params))

@@ -17,15 +17,15 @@ METHODS = {
     "pg_spider": {
         "from": "spider",
         "reward": {"CIDEr": 1.0, "METEOR": 5.0, "BLEU-4": 1.0},
-        "continuations": 1,
+        "rollouts": 1,
         "critic_first": 1,
     },
-    "mixer": {"from": "mixer", "reward": "cider", "forced": 4, "by": 2},
+    "mixer": {"from": "mixer", "reward": "cider", "forced_tokens": 4, "decrement": 2},
     "luo_relax": {
         "from": "luo",
         "method": "luo",
         "lambda": 0.5,
-        "train": {"objective": {"control": "relax", "samples": 2}},
+        "train": {"objective": {"control_variate": "relax", "samples": 2}},
     },
 }
 
@@ -37,8 +37,8 @@ def world(tmp_path_factory) -> Path:
     params = toy_params()
     params["methods"] = METHODS
     params["evaluate"]["baselines"] = {}
-    params["report"] |= {"control": "mixer", "frozen": []}
-    params["sweep"]["grid"] = {"mixer": {"by": [1]}}
+    params["report"] |= {"control": "mixer", "frozen_speakers": []}
+    params["sweep"]["grid"] = {"mixer": {"decrement": [1]}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     (folder / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
     with pytest.MonkeyPatch.context() as patch:

@@ -27,15 +27,15 @@ WITH_LAMBDA = {"psst_wtf": {"lambda": 0.01, "rho": 0.5}}
 def rewarded_params() -> dict:
     params = toy_params()
     listener = params["pretrain"]["listener"]
-    params["pretrain"]["retriever"] = listener | {"seed": 7, "objective": "infonce", "recover": None}
-    params["pretrain"]["witness"] = listener | {"seed": 8, "recover": None}
+    params["pretrain"]["retriever"] = listener | {"seed": 7, "objective": "infonce", "collapse_recovery": None}
+    params["pretrain"]["witness"] = listener | {"seed": 8, "collapse_recovery": None}
     params["retriever"] = {
         "model": "retriever",
         "speaker": "speaker",
         "judge": "witness",
         "temperature": 0.05,
-        "mined": [1, 3],
-        "hidden": [24, 16],
+        "hard_negative_ranks": [1, 3],
+        "hidden_dims": [24, 16],
         "beam": 3,
         "optimisation": {"epochs": 2, "batch": 6, "learning_rate": 0.01},
     }
@@ -44,8 +44,8 @@ def rewarded_params() -> dict:
         **{name: {"from": "wtf_rl", "speaker": "speaker", **WITH_LAMBDA.get(name, {})} for name in METHODS},
     }
     params["sweep"]["grid"] = {"wtf_rl": {"alpha": [0.5]}}
-    params["report"] |= {"frozen": []}
-    params["evaluate"] |= {"no_repeat": 2}
+    params["report"] |= {"frozen_speakers": []}
+    params["evaluate"] |= {"no_repeat_ngram_size": 2}
     return params
 
 
@@ -197,8 +197,10 @@ def test_a_damaged_file_of_the_retriever_is_named_and_nothing_is_trained(folder,
 
 
 def test_more_images_cannot_be_mined_than_there_are(folder, capsys):
-    assert door.main("retriever", retriever.run, ["--set", "retriever.mined=[99]"]) == 2
-    assert "mined: rank 99, but an image has only 17 others in the training split" in capsys.readouterr().err
+    assert door.main("retriever", retriever.run, ["--set", "retriever.hard_negative_ranks=[99]"]) == 2
+    assert (
+        "hard_negative_ranks: rank 99, but an image has only 17 others in the training split" in capsys.readouterr().err
+    )
 
 
 def test_a_change_of_alpha_reruns_that_method_alone(folder):

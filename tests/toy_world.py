@@ -23,12 +23,12 @@ def toy_params() -> dict:
     params["prepare"]["min_count"] = 2
     for name, width in (("main", 4), ("judge", 6)):
         params["features"][name]["detector"] |= {"epochs": 1, "width": width}
-    params["features"]["judge"]["mirrored"] = True
-    sizes = {"words": 8, "hidden": 8}
+    params["features"]["judge"]["horizontal_flip"] = True
+    sizes = {"word_dim": 8, "hidden_dim": 8}
     once = {"epochs": 1, "batch": 9, "validate_every": 1}
     for role in ("listener", "speaker", "judge"):
         params["pretrain"][role] |= sizes | {"optimisation": params["pretrain"][role]["optimisation"] | once}
-    params["pretrain"]["speaker"]["attention"] = 8
+    params["pretrain"]["speaker"]["attention_dim"] = 8
     params["train"]["optimisation"] |= once
     params["adapt"]["optimisation"] |= once
     params["methods"] = {

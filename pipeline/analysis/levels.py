@@ -34,8 +34,8 @@ def cider_levels(
     has no curve. A method that never has half of the control's CIDEr does not count. The curve `reference` reaches
     every value.
     """
-    if settings.at_cider is not None:
-        return settings.at_cider, "Values of CIDEr as set in report.at_cider."
+    if settings.cider_levels is not None:
+        return settings.cider_levels, "Values of CIDEr as set in report.cider_levels."
     measured = means(results.of(settings.control), "test", *CIDER)
     lost = [curve for curve in curves if measured and (ends := span(curve, CIDER)) and ends[1] < LOST * max(measured)]
     spans = _spans([curve for curve in curves if curve not in lost], CIDER)
@@ -66,8 +66,8 @@ def cider_levels(
 
 def score_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
     """Return the levels (in %) of the first judge's score at which to compare language metrics, and the reason."""
-    if settings.at_score is not None:
-        return settings.at_score, f"Values of {results.score} as set in report.at_score."
+    if settings.score_levels is not None:
+        return settings.score_levels, f"Values of {results.score} as set in report.score_levels."
     return _quarters(_spans(curves, results.by(results.first.name)), 0, results.score)
 
 

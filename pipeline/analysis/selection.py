@@ -24,9 +24,11 @@ class ReportSettings:
     min_cider_share: Share = 0.95  # of the control's validation CIDEr that a chosen setting must keep
     metric: Literal["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "SPIDEr"] = "CIDEr"  # x axis of the curve
     # methods whose frozen speakers are also shown with a listener adapted to them
-    frozen: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
-    at_cider: Annotated[tuple[Positive, ...], *Each] | None = None  # levels of recall tables; None: from the curves
-    at_score: Annotated[tuple[Positive, ...], *Each] | None = None  # levels of language tables, %; None: from curves
+    frozen_speakers: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
+    cider_levels: Annotated[tuple[Positive, ...], *Each] | None = None  # levels of recall tables; None: from the curves
+    score_levels: Annotated[tuple[Positive, ...], *Each] | None = (
+        None  # levels of language tables, %; None: from curves
+    )
     # score that selects λ (by the first judge) and compares methods; None: R@1 near if it is measured, else R@10
     score: Literal["R@1 near", "R@1", "R@5", "R@10"] | None = None
 

@@ -10,14 +10,17 @@ from pipeline.ranges import Count, Natural, Share
 
 @dataclass(frozen=True)
 class ScheduledSampling(NamedStream):
-    """The share of input tokens sampled from the speaker; it grows by `by` after each `every` epochs, up to `most`."""
+    """The share of input tokens sampled from the speaker; it grows by `increment` after each `every` epochs, up to
+    `max_share`."""
 
     start: Natural = 0
     every: Count = 5
-    by: Share = 0.05
-    most: Share = 0.25
-    rng_options = ("start", "every", "by", "most")
+    increment: Share = 0.05
+    max_share: Share = 0.25
+    rng_options = ("start", "every", ("by", "increment"), ("most", "max_share"))
 
     def share(self, epoch: int) -> float:
         """Return the share in `epoch`; 0 up to and including epoch `start` (self-critical.pytorch)."""
-        return 0.0 if epoch <= self.start else min(self.most, self.by * ((epoch - self.start) // self.every))
+        return (
+            0.0 if epoch <= self.start else min(self.max_share, self.increment * ((epoch - self.start) // self.every))
+        )

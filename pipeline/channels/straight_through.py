@@ -18,17 +18,17 @@ from pipeline.types import Batch, TokenChoice
 class StraightThrough(NamedStream):
     """ST-Multinomial (PSST §5, ρ = 0): a drawn token forward, the gradient of its distribution backward.
 
-    The speaker's next input is the drawn token, without a gradient. With `ending` "constant", the caption's EOS passes
-    no gradient (published code); with "soft", it passes one like any token.
+    The speaker's next input is the drawn token, without a gradient. With `eos_gradient` "constant", the caption's EOS
+    passes no gradient (published code); with "soft", it passes one like any token.
     """
 
     samples: int = 1
-    ending: Literal["constant", "soft"] = "constant"
+    eos_gradient: Literal["constant", "soft"] = "constant"
     requires_grad = True
     dropout = True
     relaxes = True
     entropies = False
-    rng_options: ClassVar[tuple[str | tuple[str, str], ...]] = ("samples", "ending")
+    rng_options: ClassVar[tuple[str | tuple[str, str], ...]] = ("samples", ("ending", "eos_gradient"))
 
     @property
     def width(self) -> int:
@@ -56,8 +56,8 @@ class StraightThrough(NamedStream):
         return step
 
     def straight_through(self, index: Tensor) -> Tensor:
-        """Return a mask (N,) bool of the tokens that pass a gradient, by `ending`."""
-        return torch.ones_like(index, dtype=torch.bool) if self.ending == "soft" else index != 0
+        """Return a mask (N,) bool of the tokens that pass a gradient, by `eos_gradient`."""
+        return torch.ones_like(index, dtype=torch.bool) if self.eos_gradient == "soft" else index != 0
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Gumbel(StraightThrough):
     """
 
     temperature: float = 1.0
-    rng_options = ("samples", "ending", "temperature")
+    rng_options = ("samples", ("ending", "eos_gradient"), "temperature")
 
     def sample(self, logits: Tensor, numbers: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         noise = numbers.like(logits, rows, self.width).log_().neg_().log_().neg_()
@@ -90,7 +90,7 @@ class ReinMax(StraightThrough):
     """
 
     temperature: float = 1.0
-    rng_options = ("samples", "ending", "temperature")
+    rng_options = ("samples", ("ending", "eos_gradient"), "temperature")
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         with torch.no_grad():
@@ -114,7 +114,7 @@ class GumbelRao(StraightThrough):
 
     temperature: float = 1.0
     k: int = 10
-    rng_options = ("samples", "ending", "temperature", "k")
+    rng_options = ("samples", ("ending", "eos_gradient"), "temperature", "k")
 
     def sample(self, logits: Tensor, numbers: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Sample tokens (N,) and relaxed samples (N, k, V+1), whose largest element is at the token."""

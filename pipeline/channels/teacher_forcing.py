@@ -46,16 +46,16 @@ class Forced(HardChannel):
 
 @dataclass(frozen=True)
 class PrefixSchedule(NamedStream):
-    """The number of forced tokens: `start` at first, `by` fewer after each `every` epochs, at least 0."""
+    """The number of forced tokens: `start` at first, `decrement` fewer after each `every` epochs, at least 0."""
 
     start: int
     every: int = 1
-    by: int = 4
+    decrement: int = 4
     rng_name = "Annealed"
-    rng_options = ("start", "every", "by")
+    rng_options = ("start", "every", ("by", "decrement"))
 
     def words(self, epoch: int) -> int:
-        return max(0, self.start - self.by * (epoch // self.every))
+        return max(0, self.start - self.decrement * (epoch // self.every))
 
 
 def _begun(given: Tensor, lengths: Tensor, sure: int, numbers: BatchRandom, width: int) -> Choose:

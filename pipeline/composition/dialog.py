@@ -50,4 +50,4 @@ def discriminator_guided(
         Term("likelihood", alpha, HumanCaption(), ScoreFunction(Forced()), SPEAKER),
         *others,
     )
-    return Method(agents.roles, tuple(term for term in terms if term.weight), turns, objective.normalise)
+    return Method(agents.roles, tuple(term for term in terms if term.weight), turns, objective.normalise_gradients)

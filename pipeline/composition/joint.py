@@ -44,7 +44,7 @@ class Agents:
 
 def make_hinge(objective: Objective, listener: Listener) -> Hinge:
     """Build the hinge with the objective's margin and negatives."""
-    return Hinge(listener, objective.margin, objective.hinge)
+    return Hinge(listener, objective.margin, objective.negatives)
 
 
 def make_baseline(objective: Objective, baseline: BaselineName) -> Baseline:
@@ -67,8 +67,8 @@ def score_function(
     scalings: dict[str, Scaling] = {"none": NoScaling(), "group": GroupStd(), "batch": BatchStd()}
     return ScoreFunction(
         Multinomial(objective.samples) if channel is None else channel,
-        CenteredBaseline(expected) if objective.centre else expected,
-        scaling=scalings[objective.scaling],
+        CenteredBaseline(expected) if objective.centre_advantages else expected,
+        scaling=scalings[objective.advantage_scaling],
     )
 
 
@@ -84,18 +84,24 @@ def tradeoff(
     """Build the objective λ · discriminability + (1 − λ) · CIDEr-D (PSST Eq. 3). Terms of weight 0 are skipped.
 
     The hinge uses the estimator `discriminability`; CIDEr-D uses `naturalness`, by default the score function.
-    With `objective.anchor`, the cross-entropy of a human caption is a third term.
+    With `objective.cross_entropy_weight`, the cross-entropy of a human caption is a third term.
     With `listening`, that estimator trains the listener on the hinge, and `discriminability` only the speaker.
     """
     hinge = make_hinge(objective, agents.listener)
     terms = [
         Term("discriminability", lam, hinge, discriminability, SPEAKER if listening else SPEAKER | LISTENER),
         Term("naturalness", 1 - lam, CiderScore(agents.cider), naturalness or score_function(objective), SPEAKER),
-        Term("anchor", (1 - lam) * objective.anchor, HumanCaption(), ScoreFunction(Forced()), SPEAKER),
+        Term(
+            "cross_entropy",
+            (1 - lam) * objective.cross_entropy_weight,
+            HumanCaption(),
+            ScoreFunction(Forced()),
+            SPEAKER,
+        ),
     ]
     if listening:
         terms.append(Term("listening", lam, hinge, listening, LISTENER))
-    return Method(agents.roles, tuple(term for term in terms if term.weight), turns, objective.normalise)
+    return Method(agents.roles, tuple(term for term in terms if term.weight), turns, objective.normalise_gradients)
 
 
 def pathwise(agents: Agents, objective: Objective, lam: float, channel: Channel) -> Method:
@@ -135,4 +141,4 @@ def with_critic(
     )
     turns = UpdateSchedule((SPEAKER | CRITIC,), CRITIC, alone)
     used = tuple(term for term in terms if term.weight)
-    return Method({**agents.roles, "critic": critic}, used, turns, objective.normalise)
+    return Method({**agents.roles, "critic": critic}, used, turns, objective.normalise_gradients)

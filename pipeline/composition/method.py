@@ -93,7 +93,7 @@ class Method:
     agents: Mapping[str, nn.Module]
     terms: tuple[Term, ...]
     schedule: UpdateSchedule
-    normalise: bool = False  # see Objective
+    normalise_gradients: bool = False  # see Objective
     image_dropout: float = 0.0  # the share of images that the speaker's null image replaces
     gamma: float = 1.0  # guidance of the final speaker; training and validation use none
     rates: Mapping[str, float] = field(default_factory=dict)  # constant learning rates by role, in place of the run's

@@ -16,7 +16,7 @@ class Objective:
 
     margin: NonNegative = 0.2
     """Margin of the hinge: 0.2 in the code of all compared systems; PSST's Eq. 4 prints 1."""
-    hinge: Literal["hardest", "all"] = "hardest"
+    negatives: Literal["hardest", "all"] = "hardest"
     """Negatives of the hinge: the hardest of the batch, or the mean over all."""
     reduction: Literal["sum", "mean"] = "sum"
     """Reduction of a differentiable score over the batch; the sum explains the paper's small λ."""
@@ -33,13 +33,13 @@ class Objective:
     """
     greedy_dropout: bool = False
     """Whether the greedy baseline keeps its dropout, as the published code does."""
-    centre: bool = False
+    centre_advantages: bool = False
     """Whether advantages are centred over the batch."""
-    anchor: NonNegative = 0.0
+    cross_entropy_weight: NonNegative = 0.0
     """Weight, times 1 − λ, of the cross-entropy of a human caption; no paper has this term."""
-    ending: Literal["constant", "soft"] = "constant"
+    eos_gradient: Literal["constant", "soft"] = "constant"
     """Gradient of a caption's EOS for the listener: none (constant), or as for any token (soft)."""
-    normalise: bool = False
+    normalise_gradients: bool = False
     """Whether each term's gradient is scaled to norm 1 per agent before weighting: one λ scale for all methods."""
     samples: Count = 1
     """Captions per image that score-function terms draw; baselines over samples need two or more."""
@@ -49,10 +49,10 @@ class Objective:
     In order: the greedy caption's score, the mean of the image's other samples, the mean of all its samples, the human
     caption's score, none.
     """
-    scaling: Literal["none", "group", "batch"] = "none"
+    advantage_scaling: Literal["none", "group", "batch"] = "none"
     """Divisor of the advantages: none, the standard deviation over the image's samples (GRPO), or that over the batch.
 
     The batch's is computed per term, so that λ weighs terms of one scale.
     """
-    control: Literal["none", "relax"] = "none"
+    control_variate: Literal["none", "relax"] = "none"
     """Whether each score-function term has a learned control variate (RELAX)."""

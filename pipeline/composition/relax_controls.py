@@ -21,7 +21,9 @@ def with_relax(method: Method) -> Method:
     if not names:
         return method
     if "critic" in method.agents:
-        raise UserError("train.objective.control: relax: this method has a learned baseline; set control to none")
+        raise UserError(
+            "train.objective.control_variate = relax: this method has a learned baseline; set control_variate to none"
+        )
     speaker = method.speaker
     assert speaker is not None
     controls = ControlVariates(names, speaker.hidden, speaker.vocabulary + 1, speaker.hidden)

@@ -127,9 +127,9 @@ class PrepareSettings(Section):
     count_words: Literal["train", "all"] = "train"
     document_frequencies: Text | None = None
     count_ngrams: Literal["clipped", "whole"] = "clipped"
-    expect: ExpectedCounts | None = None
-    corrupt: Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
-    missing: Annotated[float, Field(gt=0, lt=1)] | None = None
+    expected_counts: ExpectedCounts | None = None
+    known_corrupt: Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
+    max_missing_share: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     def _check(self) -> None:
         match self.format, self.annotations:
@@ -143,7 +143,7 @@ class PrepareSettings(Section):
                 fits = self.splits is None and bool(named) and set(named) <= {"train", "val", "test"}
             case ("visdial", dict(named)):
                 files = {"train", "test"} <= set(named) <= VISDIAL or set(named) - {"captions"} == {"data", "params"}
-                fits = files and self.splits is None and not self.corrupt
+                fits = files and self.splits is None and not self.known_corrupt
             case ("coco", _):
                 fits = self.splits is not None
             case _:
@@ -156,8 +156,8 @@ class PrepareSettings(Section):
         fits = fits and (self.dialogs is None) == (self.format != "visdial")
         if not fits or (self.shares is not None and self.format != "folder"):
             raise ValueError(FORMS[self.format])
-        if self.missing is not None and (self.format in ("folder", "visdial") or self.images is None):
-            raise ValueError("missing is the share of image files that may be missing, not of format folder or visdial")
+        if self.max_missing_share is not None and (self.format in ("folder", "visdial") or self.images is None):
+            raise ValueError("max_missing_share is not for format folder or visdial: leave it out")
         if self.tokenizer is not None and self.format == "cocotalk":
             raise ValueError("tokenizer reads captions as they were written, which format cocotalk does not have")
         counted = isinstance(self.annotations, dict) and "params" in self.annotations
@@ -170,7 +170,7 @@ class PrepareSettings(Section):
 class DetectorSettings(Section):
     """A detector of words or objects, trained where there are no pretrained weights.
 
-    `seed` is added to the global one. `mirrored`: half of the training images, at random, are mirrored.
+    `seed` is added to the global one. `horizontal_flip`: half of the training images, at random, are mirrored.
     """
 
     epochs: Natural
@@ -178,41 +178,42 @@ class DetectorSettings(Section):
     learning_rate: Positive
     batch: Count
     seed: Seed = 0
-    mirrored: bool = False
+    horizontal_flip: bool = False
 
 
 class ImportedSettings(Section):
     """Paths of features that were extracted elsewhere, and the number of regions to keep per image."""
 
-    form: Literal["npy_folders", "tsv", "detections", "visdial"]
+    format: Literal["npy_folders", "tsv", "detections", "visdial"]
     regions: Text | Annotated[tuple[Text, ...], *Each]
     pooled: Text | None = None
-    regions_kept: Size
+    max_regions: Size
 
     def _check(self) -> None:
-        if self.form == "visdial" and (isinstance(self.regions, str) or len(self.regions) != 2):
-            raise ValueError("form visdial takes regions: [vdl_img_vgg.h5, visdial_params.json]")
-        if not isinstance(self.regions, str) and self.form not in ("tsv", "visdial"):
-            raise ValueError(f"regions is one path for form {self.form}; only tsv takes a list of files")
+        if self.format == "visdial" and (isinstance(self.regions, str) or len(self.regions) != 2):
+            raise ValueError("format visdial takes regions: [vdl_img_vgg.h5, visdial_params.json]")
+        if not isinstance(self.regions, str) and self.format not in ("tsv", "visdial"):
+            raise ValueError(f"regions is one path for format {self.format}; only tsv takes a list of files")
 
 
 Channels = Annotated[tuple[Annotated[float, Field(ge=-1000, le=1000)], ...], Field(strict=False, min_length=1)]
 
 
 class RegionLimits(Section):
-    """Number of a detector's regions: `fixed`, or those that score at least `threshold`, between `least` and `most`."""
+    """Number of a detector's regions: `fixed`, or those that score at least `threshold`, between `min_boxes` and
+    `max_boxes`."""
 
     fixed: Size | None = None
-    least: Size | None = None
-    most: Size | None = None
+    min_boxes: Size | None = None
+    max_boxes: Size | None = None
     threshold: Share | None = None
 
     def _check(self) -> None:
-        given = [value is not None for value in (self.fixed, self.least, self.most, self.threshold)]
+        given = [value is not None for value in (self.fixed, self.min_boxes, self.max_boxes, self.threshold)]
         if given not in ([True, False, False, False], [False, True, True, True]):
-            raise ValueError("boxes is {fixed: 36} or {least: 10, most: 100, threshold: 0.2}")
-        if self.least is not None and self.most is not None and self.least > self.most:
-            raise ValueError(f"least {self.least} is more than most {self.most}")
+            raise ValueError("boxes is {fixed: 36} or {min_boxes: 10, max_boxes: 100, threshold: 0.2}")
+        if self.min_boxes is not None and self.max_boxes is not None and self.min_boxes > self.max_boxes:
+            raise ValueError(f"min_boxes {self.min_boxes} is more than max_boxes {self.max_boxes}")
 
 
 MAIN = "main"  # the features of speakers and the listener; judges may have others
@@ -225,8 +226,8 @@ class FeatureSettings(Section):
     classifiers), open_clip/….… (network and weights), hub/… (a captioner's), any of timm, or imported: features from
     elsewhere.
 
-    With `frames`, images are films. That many frames are spread evenly, or, with `rate` a second, at most that many.
-    `batch` counts frames. The film's vector is the mean of its frames' vectors. With `vector: times` they are
+    With `frames`, images are films. That many frames are spread evenly, or, with `frames_per_second`, at most that
+    many. `batch` counts frames. The film's vector is the mean of its frames' vectors. With `vector: times` they are
     concatenated, which keeps their order.
     """
 
@@ -237,12 +238,12 @@ class FeatureSettings(Section):
     batch: Count | None = None
     mean: Channels | None = None
     std: Channels | None = None
-    project: Size | None = None
-    cells: Few | None = None
-    mirrored: bool = False
+    pca_dim: Size | None = None
+    grid_size: Few | None = None
+    horizontal_flip: bool = False
     vector: Literal["mean_and_max", "times"] | None = None
     frames: Annotated[int, Field(ge=1, le=64)] | None = None
-    rate: Positive | None = None
+    frames_per_second: Positive | None = None
     boxes: RegionLimits | None = None
     detector: DetectorSettings | None = None
     imported: ImportedSettings | None = None
@@ -265,8 +266,8 @@ class FeatureSettings(Section):
                 f"network {self.network} takes weights: hub or a safetensors file, and detector: null; with weights: "
                 "hub a detector: block is what is trained where they cannot be fetched"
             )
-        if detects and (self.boxes is None or self.cells is not None):
-            raise ValueError(f"network {self.network} takes boxes: {{fixed: 36}}, say, and cells: null")
+        if detects and (self.boxes is None or self.grid_size is not None):
+            raise ValueError(f"network {self.network} takes boxes: {{fixed: 36}}, say, and grid_size: null")
         if not detects and self.boxes is not None:
             raise ValueError(f"network {self.network} detects nothing: boxes: null")
         if self.vector == "mean_and_max" and (own or detects or self.network.startswith("hub/")):
@@ -274,11 +275,13 @@ class FeatureSettings(Section):
         self._check_frames()
 
     def _check_frames(self) -> None:
-        if self.frames is None and (self.rate is not None or self.vector == "times"):
-            raise ValueError("rate and vector: times are for films, which need frames")
-        if self.rate is not None and self.vector == "times":
-            raise ValueError("vector: times needs as many frames of every film: rate: null")
-        if self.frames is not None and (self.mirrored or (self.detector is not None and self.detector.mirrored)):
-            raise ValueError("mirrored: a film's captions say where things go, and its mirror image goes the other way")
+        if self.frames is None and (self.frames_per_second is not None or self.vector == "times"):
+            raise ValueError("frames_per_second and vector: times are for films: set frames")
+        if self.frames_per_second is not None and self.vector == "times":
+            raise ValueError("vector: times needs equally many frames of every film: set frames_per_second to null")
+        if self.frames is not None and (
+            self.horizontal_flip or (self.detector is not None and self.detector.horizontal_flip)
+        ):
+            raise ValueError("horizontal_flip must be false for films: their captions name directions of motion")
         if self.frames is not None and self.network.startswith("hub/"):
             raise ValueError(f"network {self.network} takes frames: null: a captioner sees one image")

@@ -136,15 +136,17 @@ def _params(raw: dict[str, Any]) -> Params:
             needed = "needs the facts of drawn scenes; take evaluate.baselines out"
             raise _MistakeError(("evaluate", "baselines", name), f"evaluate.baselines.{name} {needed}")
     rankers = [name for name, kind in kinds.items() if kind is DiscriminatorSettings]
-    for name, beside in params.evaluate.beside.items() if blocks else ():
-        _check_known(name, blocks, "method", "evaluate", "beside")
-        for who in beside:
-            _check_known(who, [*rankers, *(PRIORS if rankers else ())], "discriminator", "evaluate", "beside", name)
+    for name, rankers_of in params.evaluate.candidate_rankers.items() if blocks else ():
+        _check_known(name, blocks, "method", "evaluate", "candidate_rankers")
+        for who in rankers_of:
+            _check_known(
+                who, [*rankers, *(PRIORS if rankers else ())], "discriminator", "evaluate", "candidate_rankers", name
+            )
     for name, section in params.features.items():
         if section.network == "object_detector" and not (params.draw.scenes or params.draw.films):
             needed = "object_detector learns the facts of drawn scenes or films; choose another network"
             raise _MistakeError(("features", name, "network"), f"features.{name}.network: {needed}")
-    for key, names in (("control", [params.report.control]), ("frozen", params.report.frozen)):
+    for key, names in (("control", [params.report.control]), ("frozen_speakers", params.report.frozen_speakers)):
         for name in names if blocks else ():
             _check_known(name, blocks, "method", "report", key)
     return params.model_copy(update={"methods": blocks})
@@ -190,7 +192,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
     judges += [SYMBOLIC_JUDGE] if (params.draw.scenes or params.draw.films) and not talks else []
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
-    if near := params.evaluate.near:
+    if gallery := params.evaluate.hard_gallery:
         taken = {"listener", *params.evaluate.judges.values()}  # models that judge, reward or are trained further
         taken |= {params.retriever.model} if params.retriever else set()
         known = [
@@ -198,7 +200,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
             *(["facts"] if params.draw.scenes or params.draw.films else []),
             *(name for name in listeners if name not in taken),
         ]
-        _check_known(near.by, known, "retriever", "evaluate", "near", "by")
+        _check_known(gallery.similarity, known, "retriever", "evaluate", "hard_gallery", "similarity")
 
 
 def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Profiles: profiles/NAME.yaml holds the differences from the profile that its key `over` names, by default base.yaml.
+"""Profiles: profiles/NAME.yaml holds the differences from the profile that `extends` names, by default base.yaml.
 
-Sections listed in brackets under its key `instead` replace those of the lower profile as a whole.
+Sections listed in brackets under its key `replace` replace those of the lower profile as a whole.
 
 python -m pipeline.config.overlays NAME writes params.yaml. Its lines are those of the profiles, comments
 included: ruamel.yaml gives the position of each key, and no value is reformatted.
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.reading import compose, did_you_mean, read_yaml_text
+from pipeline.config.renamed_keys import RENAMED
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.runtime.files import write_atomically
@@ -57,16 +58,21 @@ def _profile(path: Path, above: tuple[str, ...]) -> ProfileLine:
     head = section[next(iter(section))].above if section else lines
     own = ProfileLine([line for line in head if line], "", "", [], section)
     head.clear()
-    instead = _words(section.pop("instead", None))
+    for former in ("over", "instead"):
+        if former in section:
+            raise UserError(f"{path}: {former}: this key is now {RENAMED[former]}; rename it")
+    replaced = _words(section.pop("replace", None))
     if path.stem == "base":
         return own
-    (over,) = _words(section.pop("over", None)) or ["base"]
+    (over,) = _words(section.pop("extends", None)) or ["base"]
     if over in (path.stem, *above) or over not in ("base", *profile_names(path.parent)):
-        raise UserError(f"{path}: over: {over} is no other profile; {did_you_mean(over, profile_names(path.parent))}")
+        raise UserError(
+            f"{path}: extends: {over} is no other profile; {did_you_mean(over, profile_names(path.parent))}"
+        )
     below = _profile(path.with_name(f"{over}.yaml"), (path.stem, *above))
-    for name in instead:
+    for name in replaced:
         if name not in below.section:
-            raise UserError(f"{path}: instead: {name} is no section of {over}; {did_you_mean(name, below.section)}")
+            raise UserError(f"{path}: replace: {name} is no section of {over}; {did_you_mean(name, below.section)}")
         below.section[name] = replace(below.section[name], section={}, rest=[], line=own.section[name].line)
     return _laid(below, own, str(path))
 

@@ -7,6 +7,7 @@ import json
 import re
 import types
 from collections.abc import Iterable
+from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -16,6 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent
 
+from pipeline.config.renamed_keys import present_name
 from pipeline.errors import UserError, reason
 
 Path_ = tuple[str, ...]
@@ -154,6 +156,9 @@ def describe_error(error: ValidationError, model: type[BaseModel], below: Path_ 
     name = ".".join((*below, *path)) or "parameters"
     if problem["type"] in unknown:
         line = f"unknown key {name} = {value}; {did_you_mean(path[-1], keys_of(around))}"
+        new = present_name((*below, *path))
+        if new in keys_of(around):
+            line = f"{name} = {value}: this key is now {new}; rename it"
     elif problem["loc"] and problem["loc"][-1] == "[key]":
         line = f"{name} is not allowed: {_allowed(get_args(around)[0])}"
     elif problem["type"] == "missing":
@@ -170,7 +175,8 @@ def describe_error(error: ValidationError, model: type[BaseModel], below: Path_ 
 def keys_of(section: Any) -> dict[str, Any]:
     """Return the keys of a section, a model or a dataclass, and the type of each."""
     if is_dataclass(section):
-        return get_type_hints(section, include_extras=True)
+        hints = get_type_hints(section, include_extras=True)
+        return {field.name: hints[field.name] for field in dataclass_fields(section)}
     fields = getattr(section, "model_fields", {})
     return {name: Annotated[field.annotation, None, *field.metadata] for name, field in fields.items()}
 

@@ -75,10 +75,10 @@ class ListenerSettings(MatchingSettings):
 
     features: Name
     encoder: Literal["gru", "bag", "pair"]
-    words: Size
-    hidden: Size
+    word_dim: Size
+    hidden_dim: Size
     warmup_epochs: Natural
-    recover: RecoverySettings | None = None
+    collapse_recovery: RecoverySettings | None = None
     vector_dropout: Dropped = 0.0
     word_dropout: Dropped = 0.0
     seed: Seed
@@ -104,9 +104,9 @@ class SpeakerSettings(Section):
     architecture: Literal["att2in", "lstm", "transformer", "hub"]
     model: Text | None = None
     lora: LoraSettings | None = None
-    words: Size | None = None
-    hidden: Size | None = None
-    attention: Size | None = None
+    word_dim: Size | None = None
+    hidden_dim: Size | None = None
+    attention_dim: Size | None = None
     encoder_layers: Annotated[int, Ge(0), Le(1_000)] | None = None
     layers: Few | None = None
     heads: Few | None = None
@@ -117,9 +117,9 @@ class SpeakerSettings(Section):
 
     def _check(self) -> None:
         sizes = {
-            "att2in": ("hidden", "words", "attention"),
-            "lstm": ("hidden", "words"),
-            "transformer": ("hidden", "encoder_layers", "layers", "heads"),
+            "att2in": ("hidden_dim", "word_dim", "attention_dim"),
+            "lstm": ("hidden_dim", "word_dim"),
+            "transformer": ("hidden_dim", "encoder_layers", "layers", "heads"),
             "hub": ("model",),
         }
         for name in {name for names in sizes.values() for name in names}:
@@ -129,31 +129,31 @@ class SpeakerSettings(Section):
                 raise ValueError(f"architecture {self.architecture} {what} {takes}, and no other")
         if self.lora is not None and self.architecture != "hub":
             raise ValueError(f"lora goes with architecture hub, not with {self.architecture}")
-        if self.heads and self.hidden and self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} cannot be divided among {self.heads} heads")
+        if self.heads and self.hidden_dim and self.hidden_dim % self.heads:
+            raise ValueError(f"hidden_dim {self.hidden_dim} is not a multiple of heads {self.heads}")
 
 
 class DialogEncoderSettings(Section):
     """An encoder of image, history and question for a generator or a discriminator; `history` or `image` may be off.
 
-    `places`: encodes the position of each region, in grids of equal size in every image. `order`: encodes the age of
-    each round of the history.
+    `region_positions`: encodes the position of each region, in grids of equal size in every image. `round_positions`:
+    encodes the age of each round of the history.
     """
 
     features: Name
     encoder: Literal["hciae", "lf", "hre"]
-    words: Size
-    hidden: Size
+    word_dim: Size
+    hidden_dim: Size
     dropout: Dropped
     history: bool = True
     image: bool = True
-    places: bool = False
-    order: bool | None = None
+    region_positions: bool = False
+    round_positions: bool | None = None
     optimisation: Annotated[Optimisation, Given, _selects("MRR")]
 
     def _check(self) -> None:
-        if self.order is not None and self.encoder != "hciae":
-            raise ValueError("order goes with encoder hciae: the others know the order of rounds")
+        if self.round_positions is not None and self.encoder != "hciae":
+            raise ValueError(f"round_positions needs encoder hciae, got {self.encoder}: leave it out")
 
 
 class GeneratorSettings(DialogEncoderSettings):
@@ -172,15 +172,15 @@ class GeneratorSettings(DialogEncoderSettings):
 class DiscriminatorSettings(DialogEncoderSettings):
     """A discriminator that ranks candidate answers.
 
-    Its negatives are `options` of a round (null: all), and `others`: human answers to other questions of the batch.
-    `seed` is added to the global one.
+    Its negatives are `sampled_options` of a round's candidates (null: all), and `batch_negatives` human answers to
+    other questions of the batch. `seed` is added to the global one.
     """
 
     answer: Literal["last", "attention"]
-    hears_end: bool = False
-    options: Few | None = None
-    others: Natural = 0
-    norms: NonNegative = 0.0
+    encode_eos: bool = False
+    sampled_options: Few | None = None
+    batch_negatives: Natural = 0
+    norm_penalty: NonNegative = 0.0
     seed: Seed = 0
 
 
@@ -211,20 +211,20 @@ def parse_pretrained(block: Mapping[str, Any]) -> type[Section]:
 class RetrieverSettings(Section):
     """The reward models for methods that take `rewards`: a fixed retriever, and two heads on its vectors.
 
-    `model`: the retriever's name in pretrain. `mined`: ranks of the training images nearest to an image that serve as
-    negatives besides those of the batch. `beam`, `no_repeat`: the speaker's search for the captions that are rewarded.
-    `judge`: the name in pretrain of a listener that also retrieves the validation images but gives no reward; None:
-    none.
+    `model`: the retriever's name in pretrain. `hard_negative_ranks`: ranks of the training images nearest to an image
+    that serve as negatives besides those of the batch. `beam`, `no_repeat_ngram_size`: the speaker's search for the
+    captions that are rewarded. `judge`: the name in pretrain of a listener that also retrieves the validation images
+    but gives no reward; None: none.
     """
 
     model: Name
     speaker: Name
     judge: Name | None = None
     temperature: Positive
-    mined: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
-    hidden: Annotated[tuple[Size, ...], Field(strict=False)] = (512, 256)
+    hard_negative_ranks: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
+    hidden_dims: Annotated[tuple[Size, ...], Field(strict=False)] = (512, 256)
     beam: Few = 5
-    no_repeat: Few | None = 3
+    no_repeat_ngram_size: Few | None = 3
     optimisation: Annotated[Optimisation, Given, _selects()]
 
 
@@ -244,14 +244,14 @@ class AdaptSettings(MatchingSettings):
 class HardGallerySettings(Section):
     """The hard gallery: of drawn scenes by their facts, else the `images` nearest to each image, itself included.
 
-    `by`: facts, features (the pooled ones, which judges also encode), or the name of a retriever in pretrain.
+    `similarity`: facts, features (the pooled ones, which judges also encode), or the name of a retriever in pretrain.
     """
 
-    by: Name
+    similarity: Name
     images: Annotated[int, Ge(2), Le(10_000_000)] | None = None
 
     def _check(self) -> None:
-        if (self.by == "facts") != (self.images is None):
+        if (self.similarity == "facts") != (self.images is None):
             raise ValueError("images goes with features or a retriever, which need it; facts say themselves how many")
 
 
@@ -262,25 +262,26 @@ class RerankSettings(Section):
 
 
 class EvaluateSettings(Section):
-    """Decoding (beam 1: greedy) and metrics. `several` also evaluates sets of captions per image.
+    """Decoding (beam 1: greedy) and metrics. `multi_sample` also evaluates sets of captions per image.
 
-    With `no_repeat` no caption repeats an n-gram of that many words.
+    With `no_repeat_ngram_size` no caption repeats an n-gram of that many words.
 
-    `baselines`: method → untrained captions of drawn scenes that are evaluated with it. `beside`: method → rankers of
-    the candidates in dialogs that are evaluated with it, once: chance, prior, question_prior, names in `pretrain`.
+    `baselines`: method → untrained captions of drawn scenes that are evaluated with it. `candidate_rankers`: method →
+    rankers of the candidates in dialogs that are evaluated with it, once: chance, prior, question_prior, names in
+    `pretrain`.
     """
 
     beam: Few
-    no_repeat: Few | None = None
+    no_repeat_ngram_size: Few | None = None
     metrics: Annotated[tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"], ...], *Each]
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
     judges: dict[Name, Name]
-    near: HardGallerySettings | None = None
+    hard_gallery: HardGallerySettings | None = None
     baselines: dict[Name, Annotated[tuple[Literal["template", "oracle", "random"], ...], *Each]] = Field(
         default_factory=dict
     )
-    beside: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)
-    several: Annotated[SetSizes, Given] | None = None
+    candidate_rankers: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)
+    multi_sample: Annotated[SetSizes, Given] | None = None
 
 
 Seeds = Annotated[tuple[Seed, ...], *Each]
@@ -298,13 +299,13 @@ def _grids(value: Any) -> tuple[Options, ...]:
 class SweepSettings(Section):
     """The grid: method → option → values. Every combination with every seed is a cell.
 
-    A method may have several grids. `seed` among a grid's options replaces `seeds`. `seconds` is the time of a cell on
-    one core. It is the basis of time estimates until a cell has run here.
+    A method may have several grids. `seed` among a grid's options replaces `seeds`. `seconds_per_cell` is the
+    time of a cell on one core. It is the basis of time estimates until a cell has run here.
     """
 
     seeds: Seeds
     grid: dict[Name, Annotated[Any, AfterValidator(_grids)]]
-    seconds: Positive | None = None
+    seconds_per_cell: Positive | None = None
 
 
 class Params(Section):

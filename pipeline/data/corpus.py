@@ -89,8 +89,9 @@ def check_images(
                 if problem and file not in corrupt:
                     lost.append(problem)
                     if len(lost) > missing * total:
-                        most = f"; with it {len(lost)} of {total} are left out, more than the share prepare.missing"
-                        raise UserError(problem + (f"{most}, {missing:g}" if missing else ""))
+                        share = f"prepare.max_missing_share, {missing:g}"
+                        more = f"; with it {len(lost)} of {total} are left out, more than the share {share}"
+                        raise UserError(problem + (more if missing else ""))
                     skipped.append(file)
                 elif problem:
                     tqdm.write(f"warning: skipped, as it is known to be corrupt: {problem}", file=sys.stderr)

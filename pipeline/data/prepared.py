@@ -56,8 +56,8 @@ def write_prepared(
     if words not in (None, len(vocabulary)):
         raise UserError(
             f"{corpus.sources[0]}: the vocabulary has {len(vocabulary)} words, UNK included, and {words} are "
-            f"expected (prepare.expect.words); check min_count ({min_count}), count_words ({count_words}), and that "
-            "the captions are complete and tokenised as published"
+            f"expected (prepare.expected_counts.words); check min_count ({min_count}), count_words ({count_words}), "
+            "and that the captions are complete and tokenised as published"
         )
     images, captions = corpus.images, [caption for image in corpus.images for caption in image.captions]
     texts = (caption.text.split() if vocabulary.reads_text else caption.words for caption in captions)

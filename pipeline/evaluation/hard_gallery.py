@@ -28,7 +28,9 @@ def galleries_by_facts(prepared: Prepared) -> HardGallery:
     paths = [prepared.folder / name for name in (FACTS, FILM_FACTS)]
     path = next((path for path in paths if path.exists()), None)
     if path is None:
-        raise UserError(f"{paths[0]}: missing; evaluate.near.by = facts needs the facts of drawn scenes or films")
+        raise UserError(
+            f"{paths[0]}: missing; evaluate.hard_gallery.similarity = facts needs the facts of drawn scenes or films"
+        )
     records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     groups: dict[str, Hashable] = {str(record["imgid"]): _group(record) for record in records}
 

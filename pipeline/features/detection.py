@@ -35,15 +35,15 @@ class FasterRCNN:
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
         """Build the detector; `image_size` is the shorter side, the longer one is at most 1333/800 of it.
 
-        `options` go to torchvision. `boxes` is {fixed: n}, or {least, most, threshold}: regions with a score of at
-        least `threshold`, between `least` and `most` of them. Raises UserError as TimmNetwork does.
+        `options` go to torchvision. `boxes` is {fixed: n}, or {min_boxes, max_boxes, threshold}: the regions that
+        score at least `threshold`, between `min_boxes` and `max_boxes` of them. Raises UserError as TimmNetwork does.
         """
         declare_operators()
         from torchvision.models import get_model_weights
 
         chosen = {key: value for key, value in (settings.boxes or {"fixed": 36}).items() if value is not None}
         fixed = chosen.get("fixed")
-        self.least, self.most = fixed or chosen["least"], fixed or chosen["most"]
+        self.least, self.most = fixed or chosen["min_boxes"], fixed or chosen["max_boxes"]
         self.threshold = chosen.get("threshold", 0.0)
         name, size = settings.network, settings.image_size
         sizes = {"min_size": size, "max_size": round(size * LONGEST)}

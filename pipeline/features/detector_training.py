@@ -67,15 +67,15 @@ def train_detector(
     width: int,
     learning_rate: float,
     batch: int,
-    mirrored: bool,
+    horizontal_flip: bool,
     seed: int,
     device: torch.device | str = "cpu",
     on_epoch: Callable[[int, dict[str, float]], None] = lambda epoch, report: None,
 ) -> Network:
     """Train a detector on the task `lesson` with the images `rows` of `pixels` (M, 3, S, S) uint8.
 
-    The optimiser is AdamW with a one-cycle learning rate; the loss is averaged over images. With `mirrored` each image
-    is mirrored with probability ½. `on_epoch` receives each epoch's number and mean loss. The seed determines the
+    The optimiser is AdamW with a one-cycle learning rate; the loss is averaged over images. With `horizontal_flip` each
+    image is mirrored with probability ½. `on_epoch` receives each epoch's number and mean loss. The seed determines the
     weights bit for bit on the CPU. Training uses one thread: batches are too small for more, and two threads on a busy
     machine took ten times as long.
     """
@@ -101,8 +101,8 @@ def train_detector(
         for step in range(steps):
             some = np.sort(order[step * batch : (step + 1) * batch])
             shown = _shifted(torch.from_numpy(pixels[some]).to(device).float(), *rng.integers(-SHIFT, SHIFT + 1, 2))
-            turned = rng.random(batch) < 0.5 if mirrored else np.zeros(batch, bool)
-            if mirrored:
+            turned = rng.random(batch) < 0.5 if horizontal_flip else np.zeros(batch, bool)
+            if horizontal_flip:
                 shown = torch.where(torch.from_numpy(turned).to(device).view(-1, 1, 1, 1), shown.flip(-1), shown)
             loss = lesson.loss(detector, shown.contiguous(memory_format=torch.channels_last), some, turned) / batch
             adam.zero_grad()

@@ -97,8 +97,8 @@ def extract(
     settings: NetworkSettings,
     *,
     batch: int,
-    project: int | None = None,
-    mirrored: bool = False,
+    pca_dim: int | None = None,
+    horizontal_flip: bool = False,
     detector: Mapping[str, Any] | None = None,
     objects: Sequence[AnnotatedImage] = (),
     seed: int = 0,
@@ -109,13 +109,13 @@ def extract(
     """Write the features of all images, whose files lie below `root`, into the folder `out`.
 
     `word_detector` and `object_detector` are first trained on the training split. They use captions or `objects`, the
-    annotations of all images. Their settings `detector` are epochs, width, learning_rate, batch, mirrored, and a seed
-    that is added to `seed`. `open_network` builds any other network. Where its weights cannot be fetched and `detector`
-    is given, a word_detector replaces it, with a warning on stderr. With `settings.frames` the images are films, and
-    `batch` counts frames. A detector is then trained on each frame, and `objects` are annotations of frames, a film's
-    one after another. `project` reduces the regions by a PCA fitted on the training split; a vector of mean and maximum
-    or of times is standardised there. With `mirrored` the mirror images are extracted too. `writer` opens the store.
-    The weights of the detector, the projection and the scale are written into the same folder.
+    annotations of all images. Their settings `detector` are epochs, width, learning_rate, batch, horizontal_flip, and a
+    seed that is added to `seed`. `open_network` builds any other network. Where its weights cannot be fetched and
+    `detector` is given, a word_detector replaces it, with a warning on stderr. With `settings.frames` the images are
+    films, and `batch` counts frames. A detector is then trained on each frame, and `objects` are annotations of frames,
+    a film's one after another. `pca_dim` reduces the regions by a PCA fitted on the training split; a vector of mean
+    and maximum or of times is standardised there. With `horizontal_flip` the mirror images are extracted too. `writer`
+    opens the store. The weights of the detector, the projection and the scale are written into the same folder.
 
     The folder `work` belongs to this extraction alone; its complete batches are not computed again, and it is removed
     at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into `work`. Batches do not
@@ -124,7 +124,10 @@ def extract(
     """
     work.mkdir(parents=True, exist_ok=True)
 
-    frames, look = settings.frames or 1, partial(open_film, frames=settings.frames or 1, rate=settings.rate)
+    frames, look = (
+        settings.frames or 1,
+        partial(open_film, frames=settings.frames or 1, rate=settings.frames_per_second),
+    )
     batch = max(batch // frames, 1)
 
     def load(row: int, prepare: Callable[[Any], Tensor]) -> Tensor:
@@ -162,7 +165,7 @@ def extract(
         )
         network = wrap_for_films(WordDetectorNetwork(trained, settings, device), settings)
         network.description["detector"] = dict(detector)
-    sides = [FeatureParts(kept, batch), *([FeatureParts(kept / "mirrored", batch)] if mirrored else [])]
+    sides = [FeatureParts(kept, batch), *([FeatureParts(kept / "mirrored", batch)] if horizontal_flip else [])]
     number, shards = shard or (1, 1)
     batches = _parts(np.arange(len(images)), batch)
     mine = batches[len(batches) * (number - 1) // shards : len(batches) * number // shards]
@@ -173,8 +176,8 @@ def extract(
     out.mkdir(parents=True, exist_ok=True)
     if settings.network in OWN:
         network.description["weights"] = _save(out / "detector.safetensors", trained.state_dict())
-    network.description |= {"cells": settings.cells, "project": project, "vector": settings.vector}
-    _join(images, sides, network, out, writer, project, settings.vector is not None, COLUMNS if settings.frames else 0)
+    network.description |= {"cells": settings.grid_size, "project": pca_dim, "vector": settings.vector}
+    _join(images, sides, network, out, writer, pca_dim, settings.vector is not None, COLUMNS if settings.frames else 0)
     shutil.rmtree(work)
 
 
@@ -265,13 +268,13 @@ def _join(
     network: Extractor,
     out: Path,
     writer: OpenWriter,
-    project: int | None,
+    pca_dim: int | None,
     scaled: bool,
     passed: int,
 ) -> None:
     """Write the store from all rows, with mirror images after the others.
 
-    `project` reduces the regions, except their last `passed` columns; `scaled` standardises the vectors.
+    `pca_dim` reduces the regions, except their last `passed` columns; `scaled` standardises the vectors.
     """
     most, size = network.regions_shape
     description, projection, scale = network.description, None, None
@@ -279,13 +282,13 @@ def _join(
         scale = Standardisation.fit(_single(rows["pooled"]) for rows in _training(sides[0], images))
         saved = _save(out / "scale.safetensors", {"mean": scale.mean, "deviation": scale.deviation})
         description = {**description, "scale": saved}
-    if project is not None:
+    if pca_dim is not None:
         projection = Projection.fit(
-            (_regions(rows, most)[:, : size - passed] for rows in _training(sides[0], images)), project
+            (_regions(rows, most)[:, : size - passed] for rows in _training(sides[0], images)), pca_dim
         )
         saved = _save(out / "projection.safetensors", {"mean": projection.mean, "components": projection.components})
         description = {**description, "projection": {**saved, "explained": round(projection.explained, 6)}}
-        size = project + passed
+        size = pca_dim + passed
     fitted, shape, mirrored = FittedTransforms(projection, scale, passed), (most, size), len(sides) > 1
     with writer(out, len(images), network.pooled_size, shape, network.has_boxes, mirrored) as store:
         store.manifest.update(description)

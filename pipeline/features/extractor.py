@@ -33,11 +33,11 @@ class NetworkSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
-    cells: int | None = None
+    grid_size: int | None = None
     boxes: Mapping[str, Any] | None = None
     vector: Literal["mean_and_max", "times"] | None = None
     frames: int | None = None
-    rate: float | None = None
+    frames_per_second: float | None = None
 
     @property
     def normalisation(self) -> dict[str, tuple[float, ...]]:
@@ -92,7 +92,7 @@ class GridNetwork(ABC):
         device: torch.device | str,
     ):
         self.model: Any = model.eval().to(device).to(memory_format=self.memory_format)  # type: ignore[call-overload]
-        self.cells, self.vector = settings.cells, settings.vector
+        self.grid_size, self.vector = settings.grid_size, settings.vector
         self.device, self.description = torch.device(device), description
         self._transform = transform
         seen = self([torch.zeros(3, settings.image_size, settings.image_size)])
@@ -110,7 +110,7 @@ class GridNetwork(ABC):
         pooled, regions = self._extract(torch.stack(list(images)).to(self.device, memory_format=self.memory_format))
         if self.vector == "mean_and_max":
             pooled = torch.cat([regions.mean((2, 3)), regions.amax((2, 3))], 1)
-        if self.cells is not None:
-            regions = F.adaptive_avg_pool2d(regions, self.cells)
+        if self.grid_size is not None:
+            regions = F.adaptive_avg_pool2d(regions, self.grid_size)
         regions = regions.flatten(2).transpose(1, 2)
         return ImageFeatures(pooled, regions, torch.full((len(images),), regions.shape[1]))

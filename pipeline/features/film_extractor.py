@@ -65,7 +65,7 @@ class FilmExtractor:
         self.pooled_size = network.pooled_size * (self.frames if self.side_by_side else 1)
         self.regions_shape = (most * self.frames, size + COLUMNS)
         self.has_boxes = network.has_boxes
-        self.description = {**network.description, "frames": settings.frames, "rate": settings.rate}
+        self.description = {**network.description, "frames": settings.frames, "rate": settings.frames_per_second}
 
     @property
     def model(self) -> Any:

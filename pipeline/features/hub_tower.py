@@ -37,7 +37,7 @@ class HubNetwork(GridNetwork):
         Raises UserError for another kind of model, or an image_size that it does not take.
         """
         name = settings.network.removeprefix(PREFIX)
-        if settings.weights != HUB or settings.options or settings.cells is not None:
+        if settings.weights != HUB or settings.options or settings.grid_size is not None:
             raise UserError(f"features: network {settings.network} takes weights: hub, options: {{}} and cells: null")
         whole = load_captioner(name)
         tower = whole.get_submodule(TOWERS[whole.config.model_type])

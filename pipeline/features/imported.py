@@ -57,14 +57,14 @@ def import_features(
     out: Path,
     writer: OpenWriter,
     *,
-    form: str,
+    format: str,
     regions: str | Sequence[str],
-    regions_kept: int,
+    max_regions: int,
     pooled: str | None = None,
 ) -> None:
     """Write the features of the images `ids` into the folder `out`.
 
-    `form` is one of these:
+    `format` is one of these:
 
     npy_folders  `regions` is a folder of ID.npz, key `feat`, or ID.npy: (n, D), or a grid (H, W, D)
     tsv          one file or several, with the regions' boxes
@@ -72,7 +72,7 @@ def import_features(
     visdial      an HDF5 file of grids (N, H, W, D), `images_train` and `images_val`, and a JSON file whose `img_train`
                  and `img_val` name their images
 
-    Of more than `regions_kept` regions the most confident are kept where the file has confidences (`ID_cls_prob`), else
+    Of more than `max_regions` regions the most confident are kept where the file has confidences (`ID_cls_prob`), else
     the first. `pooled` is a folder of ID.npy (P,); without it the vector is the mean of an image's regions. The boxes
     of detections (`ID_boxes`) are not imported: they are in pixels, and the file does not state the images' sizes.
     `writer` opens the store. Raises UserError, one line with image and file, for features that are missing, damaged or
@@ -80,35 +80,35 @@ def import_features(
     """
     paths = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
     sources: dict[str, Digests] = {"regions": {}}
-    read = {"tsv": _of_tsv, "detections": _of_detections, "npy_folders": _of_folders, "visdial": _of_visdial}[form]
+    read = {"tsv": _of_tsv, "detections": _of_detections, "npy_folders": _of_folders, "visdial": _of_visdial}[format]
     with closing(read(ids, paths, sources["regions"])) as found:  # the threads end with this block, also after an error
         vectors = None
         if pooled is not None:
             sources["pooled"] = {}
             vectors = _Folder(Path(pooled), sources["pooled"])
-        pairs = (_checked(image, ids[image.row], vectors, regions_kept) for image in found)
+        pairs = (_checked(image, ids[image.row], vectors, max_regions) for image in found)
         first, vector = next(pairs)
         size, length = first.regions.shape[1], len(vector)
         images, cut, which = chain([(first, vector)], pairs), 0, FIRST
         with (
-            writer(out, len(ids), length, (regions_kept, size), first.boxes is not None, False) as store,
+            writer(out, len(ids), length, (max_regions, size), first.boxes is not None, False) as store,
             tqdm(total=len(ids), desc="images", unit="", disable=None) as bar,
         ):
             while some := sorted(islice(images, AT_ONCE), key=lambda pair: pair[0].row):
-                kept = np.zeros((len(some), regions_kept, size), np.float32)
-                boxes = None if first.boxes is None else np.zeros((len(some), regions_kept, 4), np.float32)
+                kept = np.zeros((len(some), max_regions, size), np.float32)
+                boxes = None if first.boxes is None else np.zeros((len(some), max_regions, 4), np.float32)
                 for i, (image, vector) in enumerate(some):
                     if image.regions.shape[1] != size or len(vector) != length:
                         raise UserError(
                             f"{image.file}: image {ids[image.row]} has regions of {image.regions.shape[1]} and a "
                             f"vector of {len(vector)} numbers, but image {ids[first.row]} of {size} and {length}"
                         )
-                    chosen = np.arange(min(len(image.regions), regions_kept))
-                    if len(image.regions) > regions_kept:
+                    chosen = np.arange(min(len(image.regions), max_regions))
+                    if len(image.regions) > max_regions:
                         cut += 1
                         if image.confidence is not None:
                             which = CONFIDENT
-                            chosen = np.sort(np.argsort(-image.confidence, kind="stable")[:regions_kept])
+                            chosen = np.sort(np.argsort(-image.confidence, kind="stable")[:max_regions])
                     kept[i, : len(chosen)] = image.regions[chosen]
                     if boxes is not None and image.boxes is not None:
                         boxes[i, : len(chosen)] = image.boxes[chosen]
@@ -116,16 +116,16 @@ def import_features(
                     np.array([image.row for image, _ in some]),
                     np.stack([vector for _, vector in some]),
                     kept,
-                    np.array([min(len(image.regions), regions_kept) for image, _ in some]),
+                    np.array([min(len(image.regions), max_regions) for image, _ in some]),
                     boxes,
                 )
                 bar.update(len(some))
             store.manifest.update(
                 network="imported",
-                form=form,
+                form=format,
                 sources={part: _described(digests) for part, digests in sources.items()},
                 pooled="the mean of an image's regions" if pooled is None else "as imported",
-                regions_kept={"most": regions_kept, "which": which, "images_with_more": cut},
+                regions_kept={"most": max_regions, "which": which, "images_with_more": cut},
             )
 
 
@@ -139,7 +139,7 @@ def _checked(image: ImportedRow, id_: str, vectors: _Folder | None, kept: int) -
         cells = regions.shape[0] * regions.shape[1]
         if cells > kept:
             raise UserError(
-                f"{image.file}: a grid of {regions.shape[0]}×{regions.shape[1]} cells; set regions_kept to {cells}"
+                f"{image.file}: a grid of {regions.shape[0]}×{regions.shape[1]} cells; set max_regions to {cells}"
             )
         regions = regions.reshape(cells, -1)
     _require_numbers(regions, 2, f"{image.file}: image {id_} has features", "(n, D)")

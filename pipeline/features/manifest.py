@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from pipeline.ranges import Channels, Count, Natural, Pixels, Share
 from pipeline.runtime.records import Digest, Line, Record
@@ -37,15 +37,15 @@ class BoxLimits(Record):
     """The limits of a detector's number of regions."""
 
     fixed: Regions | None = None
-    least: Regions | None = None
-    most: Regions | None = None
+    min_boxes: Regions | None = Field(None, validation_alias=AliasChoices("min_boxes", "least"))  # its former name
+    max_boxes: Regions | None = Field(None, validation_alias=AliasChoices("max_boxes", "most"))
     threshold: Share | None = None
 
     @model_validator(mode="after")
     def _fixed_or_all_others(self) -> Self:
-        given = [value is not None for value in (self.fixed, self.least, self.most)]
+        given = [value is not None for value in (self.fixed, self.min_boxes, self.max_boxes)]
         if given not in ([True, False, False], [False, True, True]):
-            raise ValueError("must have fixed, or least, most and threshold")
+            raise ValueError("must have fixed, or min_boxes, max_boxes and threshold")
         return self
 
 

@@ -36,7 +36,7 @@ class Projection:
             total += centred.sum(0, dtype=torch.float64)
             products += (centred.T @ centred).double()
         if size > len(origin):
-            raise UserError(f"features.project: {size} dimensions, but regions have only {len(origin)}")
+            raise UserError(f"features.pca_dim: {size} dimensions, but regions have only {len(origin)}")
         mean = total / count
         values, vectors = torch.linalg.eigh(products / count - torch.outer(mean, mean))
         components = vectors.T.flip(0)[:size]

@@ -13,7 +13,9 @@ def st_gumbel_rao(
     agents: Agents, objective: Objective, lam: Share, temperature: Positive = 1.0, k: Count = 10
 ) -> Method:
     """Build joint training on straight-through Gumbel samples, with the gradient averaged over `k` noise draws."""
-    return pathwise(agents, objective, lam, GumbelRao(ending=objective.ending, temperature=temperature, k=k))
+    return pathwise(
+        agents, objective, lam, GumbelRao(eos_gradient=objective.eos_gradient, temperature=temperature, k=k)
+    )
 
 
 def psst_gumbel_rao(
@@ -27,5 +29,7 @@ def psst_gumbel_rao(
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST over Gumbel-Rao: a share ρ passes as the mean of `k` relaxed samples, the others as tokens."""
-    channel = PartialSampling(GumbelRao(ending=objective.ending, temperature=temperature, k=k), rho, mix, feed)
+    channel = PartialSampling(
+        GumbelRao(eos_gradient=objective.eos_gradient, temperature=temperature, k=k), rho, mix, feed
+    )
     return pathwise(agents, objective, lam, channel)

@@ -18,18 +18,18 @@ def mixer(
     objective: Objective,
     lam: Share = 0.0,
     reward: Reward = "cider",
-    forced: Natural | None = None,
+    forced_tokens: Natural | None = None,
     every: Count = 1,
-    by: Count = 4,
+    decrement: Count = 4,
     critic_hidden: Count = 512,
     critic_first: Natural = 0,
 ) -> Method:
     """Build cross-entropy on the forced prefix of human captions plus REINFORCE on the drawn continuation.
 
-    The first epoch forces `forced` tokens, None: all. The number falls by `by` after each `every` epochs.
+    The first epoch forces `forced_tokens` tokens, None: all. The number falls by `decrement` after each `every` epochs.
     """
-    start = agents.speaker.max_words if forced is None else forced
-    channel = ForcedPrefix(PrefixSchedule(start, every, by))
+    start = agents.speaker.max_words if forced_tokens is None else forced_tokens
+    channel = ForcedPrefix(PrefixSchedule(start, every, decrement))
     score = mix_metrics(reward, agents.cider, agents.texts)
     method = with_critic(
         agents, objective, lam, score, channel, CaptionCredit(), critic_hidden, critic_first, words="drawn"

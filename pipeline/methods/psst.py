@@ -19,7 +19,7 @@ def psst_multinomial(
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST: a share ρ of captions passes as full distributions, the others as straight-through samples."""
-    channel = PartialSampling(StraightThrough(ending=objective.ending), rho, mix, feed)
+    channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
     return pathwise(agents, objective, lam, channel)
 
 
@@ -33,18 +33,18 @@ def psst_gumbel(
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST over relaxed samples: a share ρ passes unchanged, the others as their straight-through argmax."""
-    channel = PartialSampling(Gumbel(ending=objective.ending, temperature=temperature), rho, mix, feed)
+    channel = PartialSampling(Gumbel(eos_gradient=objective.eos_gradient, temperature=temperature), rho, mix, feed)
     return pathwise(agents, objective, lam, channel)
 
 
 def st_multinomial(agents: Agents, objective: Objective, lam: Share) -> Method:
     """Build joint training on straight-through samples only: PSST with ρ = 0."""
-    return pathwise(agents, objective, lam, StraightThrough(ending=objective.ending))
+    return pathwise(agents, objective, lam, StraightThrough(eos_gradient=objective.eos_gradient))
 
 
 def st_gumbel(agents: Agents, objective: Objective, lam: Share, temperature: Positive = 1.0) -> Method:
     """Build joint training on straight-through Gumbel-softmax samples only (Jang et al. 2017)."""
-    return pathwise(agents, objective, lam, Gumbel(ending=objective.ending, temperature=temperature))
+    return pathwise(agents, objective, lam, Gumbel(eos_gradient=objective.eos_gradient, temperature=temperature))
 
 
 def reinforce(

@@ -11,7 +11,7 @@ from pipeline.ranges import Positive, Share
 
 def st_reinmax(agents: Agents, objective: Objective, lam: Share, temperature: Positive = 1.0) -> Method:
     """Build joint training on straight-through samples with ReinMax's gradient."""
-    return pathwise(agents, objective, lam, ReinMax(ending=objective.ending, temperature=temperature))
+    return pathwise(agents, objective, lam, ReinMax(eos_gradient=objective.eos_gradient, temperature=temperature))
 
 
 def psst_reinmax(
@@ -24,5 +24,5 @@ def psst_reinmax(
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST over ReinMax: a share ρ of captions passes as full distributions, the others as tokens."""
-    channel = PartialSampling(ReinMax(ending=objective.ending, temperature=temperature), rho, mix, feed)
+    channel = PartialSampling(ReinMax(eos_gradient=objective.eos_gradient, temperature=temperature), rho, mix, feed)
     return pathwise(agents, objective, lam, channel)

@@ -15,12 +15,12 @@ def pg_spider(
     objective: Objective,
     lam: Share = 0.0,
     reward: Reward = "bcmr",
-    continuations: Count = 3,
+    rollouts: Count = 3,
     critic_hidden: Count = 512,
     critic_first: Natural = 50,
 ) -> Method:
     """Build REINFORCE with Monte-Carlo credit per token; the critic is trained alone for `critic_first` steps."""
-    credit = MonteCarloCredit(continuations)
+    credit = MonteCarloCredit(rollouts)
     channel = Multinomial(objective.samples)
     score = mix_metrics(reward, agents.cider, agents.texts)
     return with_critic(agents, objective, lam, score, channel, credit, critic_hidden, critic_first)

@@ -46,7 +46,7 @@ def g_psst(
     feed: Feed = "distribution",
 ) -> Method:
     """Build G-DIS's objective through partial sampling: a share ρ of answers passes as full distributions."""
-    channel = PartialSampling(StraightThrough(ending=objective.ending), rho, mix, feed)
+    channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
     return discriminator_guided(agents, objective, alpha, _through(objective, channel))
 
 
@@ -55,7 +55,10 @@ def g_reinmax(
 ) -> Method:
     """Build G-DIS's objective with ReinMax's gradient."""
     return discriminator_guided(
-        agents, objective, alpha, _through(objective, ReinMax(ending=objective.ending, temperature=temperature))
+        agents,
+        objective,
+        alpha,
+        _through(objective, ReinMax(eos_gradient=objective.eos_gradient, temperature=temperature)),
     )
 
 
@@ -79,7 +82,7 @@ def gan2(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, t
 
 
 def _gumbel(objective: Objective, temperature: float) -> Gumbel:
-    return Gumbel(ending=objective.ending, temperature=temperature)
+    return Gumbel(eos_gradient=objective.eos_gradient, temperature=temperature)
 
 
 def _through(objective: Objective, channel: Channel) -> Pathwise:

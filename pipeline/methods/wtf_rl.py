@@ -108,7 +108,7 @@ def psst_wtf(
     """
     if not rewards.retriever.differentiable:
         raise UserError("psst_wtf: the retriever reads text, and PSST's captions are distributions: take a listener")
-    channel = PartialSampling(StraightThrough(ending=objective.ending), rho, mix, feed)
+    channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
     through = Pathwise(channel, objective.reduction)
     # only generated captions are negatives: human negatives would lower the listener's scores of human captions
     heard = ContrastiveScore(agents.listener, (), rewards.retriever.temperature, "both", combine, clamp)
@@ -118,7 +118,7 @@ def psst_wtf(
         Term("naturalness", 1 - lam, CiderScore(agents.cider), score_function(objective), SPEAKER),
     )
     used = tuple(term for term in terms if term.weight)
-    return with_discriminator(Method(agents.roles, used, JOINT, objective.normalise), rewards, channel)
+    return with_discriminator(Method(agents.roles, used, JOINT, objective.normalise_gradients), rewards, channel)
 
 
 def _rewarded(

@@ -119,7 +119,8 @@ def nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Te
     """
     if max(ranks) >= len(gallery):
         raise UserError(
-            f"mined: rank {max(ranks)}, but an image has only {len(gallery) - 1} others in the training split"
+            f"hard_negative_ranks: rank {max(ranks)}, but an image has only {len(gallery) - 1} others in the training "
+            "split"
         )
     among, wanted = vectors[gallery], torch.tensor(ranks, device=vectors.device) - 1
     found = torch.empty(len(vectors), len(ranks), dtype=torch.int64, device=vectors.device)

@@ -45,7 +45,7 @@ def check_corpus(
     counts = _counted(corpus)
     if wrong := [split for split in SPLITS if counts[split] != expected.get(split, counts[split])]:
         said = ", ".join(f"{split} has {counts[split]} images and {expected[split]} are expected" for split in wrong)
-        hint = "is it the right file? If it is, correct prepare.expect"
+        hint = "is it the right file? If it is, correct prepare.expected_counts"
         if "train" in wrong and counts["train"] < expected["train"] and corpus.restval == 0:
             hint = (
                 f"no image is called restval: Karpathy's split of COCO has 30504 of them, which join train "

@@ -61,7 +61,7 @@ def write_report(
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)
     if results.of_dialogs:
         return write_dialog_report(results, prepared, images_root, out, settings)
-    results = with_frozen_speakers(with_control_overlap(results, settings.control), settings.frozen)
+    results = with_frozen_speakers(with_control_overlap(results, settings.control), settings.frozen_speakers)
     choices, comparison = choose_all(results, settings), compare_methods(results, settings)
     samples = comparison.samples
     views = gallery.gallery_views(results, choices, comparison)

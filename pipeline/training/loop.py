@@ -100,7 +100,7 @@ class Training:
         total = len(self.batches)
         saved = time.monotonic()
         silent = True if ranks.rank() else None  # None: no bar where stderr is not a terminal
-        if self.settings.parts > 1 and not self.step:
+        if self.settings.validations_per_epoch > 1 and not self.step:
             self.history.append({"epoch": 0, "step": 0, **self._validated()})
         with (
             postponing_requests() as asked_to_end,
@@ -150,7 +150,7 @@ class Training:
             agent.train(role in learners)
         rate = self.settings.rate(self.step, len(self.batches))
         for now, losses, seen in self.method.rounds(batch, self.seed):
-            if self.method.normalise:
+            if self.method.normalise_gradients:
                 _normalised_backward(losses, self.method.weights, [agents[role] for role in sorted(now)])
             elif losses:
                 torch.stack(list(losses.values())).sum().backward()

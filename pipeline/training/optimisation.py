@@ -38,7 +38,7 @@ class Optimisation:
     """`last`, or the validation metric whose best epoch is kept."""
     validate_every: Natural = 1
     """Epochs between validations; 0 for none."""
-    parts: Count = 1
+    validations_per_epoch: Count = 1
     """Validations per epoch; above 1, there is one before the first step too."""
     patience: Count | None = None
     """Validations without a better `select` after which training ends; None: training runs to the last epoch."""
@@ -62,8 +62,8 @@ class Optimisation:
 
     def ends_part(self, step: int, steps_an_epoch: int) -> bool:
         """Return whether `step` (from 1) ends a part of an epoch, but not the epoch."""
-        ended = step * self.parts // steps_an_epoch
-        return step % steps_an_epoch > 0 and ended > (step - 1) * self.parts // steps_an_epoch
+        ended = step * self.validations_per_epoch // steps_an_epoch
+        return step % steps_an_epoch > 0 and ended > (step - 1) * self.validations_per_epoch // steps_an_epoch
 
     def rate(self, step: int, steps_an_epoch: int) -> float:
         """Return the learning rate of `step` (from 0)."""

@@ -40,28 +40,30 @@ def dialog_pretraining(section: ParameterNode, prepared: Prepared, store: Featur
     if "decoder" in section:
         return teacher_forcing({"speaker": _generator(section, prepared, store)})
     words = len(prepared.vocabulary)
-    own = {name: section[name] for name in ("answer", "dropout", "hears_end")}
-    discriminator = Discriminator(_encoder(section, store), words, **own)
+    own = {name: section[name] for name in ("answer", "dropout")}
+    discriminator = Discriminator(_encoder(section, store), words, hears_end=section.encode_eos, **own)
     return listener_matching(
-        discriminator, NPairScore(discriminator, section.options, section.others, norms=section.norms)
+        discriminator,
+        NPairScore(discriminator, section.sampled_options, section.batch_negatives, norms=section.norm_penalty),
     )
 
 
 def _encoder(section: ParameterNode, store: FeatureStore) -> DialogEncoder:
-    given = {name: section[name] for name in ("words", "hidden", "dropout", "history", "image")}
+    given = {name: section[name] for name in ("dropout", "history", "image")}
+    given |= {"words": section.word_dim, "hidden": section.hidden_dim}
     places, size = store.regions_shape
-    order = {"order": section.order} if section.order is not None else {}
+    order = {"order": section.round_positions} if section.round_positions is not None else {}
     encoder = ENCODERS[section.encoder]
-    return encoder(region_size=size, places=places if section.places else 0, **given, **order)
+    return encoder(region_size=size, places=places if section.region_positions else 0, **given, **order)
 
 
 def _generator(section: ParameterNode, prepared: Prepared, store: FeatureStore) -> DialogDecoder:
     longest = PreparedDialogs.load(prepared.folder).answers.shape[1]
     encoder, words = _encoder(section, store), len(prepared.vocabulary)
-    told = {"vocabulary": words, "region_size": section.hidden, "dropout": section.dropout, "max_words": longest}
+    told = {"vocabulary": words, "region_size": section.hidden_dim, "dropout": section.dropout, "max_words": longest}
     if section.decoder == "lstm":
-        return DialogDecoder(encoder, DialogLstm(words=section.words, **told))
-    sizes = {name: section[name] for name in ("hidden", "layers", "heads")}
+        return DialogDecoder(encoder, DialogLstm(words=section.word_dim, **told))
+    sizes = {"hidden": section.hidden_dim, "layers": section.layers, "heads": section.heads}
     return DialogDecoder(encoder, Transformer(encoder_layers=0, **sizes, **told))
 
 

@@ -64,7 +64,7 @@ def build_evaluation(
         listening = {
             name: load_discriminator(judge_folder(which, stage.model, stage.root)) for name, which in chosen.items()
         }
-        names = section.beside.plain().get(stage.instance, ())
+        names = section.candidate_rankers.plain().get(stage.instance, ())
         beside = {
             name: name if name in PRIORS else load_discriminator(stage.root / "pretrained" / name) for name in names
         }
@@ -76,8 +76,8 @@ def build_evaluation(
         facts, names = known_facts(prepared), section.baselines.plain().get(stage.instance, ())
         baselines = {name: _baseline(name, prepared, store, facts) for name in names}
         own = None if rerank is None else load_judge(stage.model, stage.root, prepared, device)
-        several = MultiSample(**section.several) if section.several else None
-        near = _near(section.near, prepared, store, stage.root, device) if section.near else None
+        several = MultiSample(**section.multi_sample) if section.multi_sample else None
+        near = _near(section.hard_gallery, prepared, store, stage.root, device) if section.hard_gallery else None
         yield Evaluation(
             prepared,
             store,
@@ -89,8 +89,8 @@ def build_evaluation(
             several,
             facts,
             baselines,
-            no_repeat=section.no_repeat,
-            near_by=_near_words(section.near),
+            no_repeat=section.no_repeat_ngram_size,
+            near_by=_near_words(section.hard_gallery),
             rerank=None if own is None or rerank is None else Reranker(rerank, own),
         )
 
@@ -99,18 +99,18 @@ def _near_words(near: ParameterNode | None) -> str | None:
     """Return the name of the hard gallery in the protocol's signature; None where there is none."""
     if near is None:
         return None
-    return str(near.by) if near.images is None else f"{near.by}:{near.images}"
+    return str(near.similarity) if near.images is None else f"{near.similarity}:{near.images}"
 
 
 def _near(
     section: ParameterNode, prepared: Prepared, store: FeatureStore, root: Path, device: torch.device
 ) -> HardGallery:
-    if section.by == "facts":
+    if section.similarity == "facts":
         return galleries_by_facts(prepared)
-    if section.by == "features":
+    if section.similarity == "features":
         return galleries_by_vectors(lambda rows: torch.from_numpy(store.pooled(rows.numpy())), section.images)
     return galleries_by_vectors(
-        load_judge(root / "pretrained" / section.by, root, prepared, device).encode_image, section.images
+        load_judge(root / "pretrained" / section.similarity, root, prepared, device).encode_image, section.images
     )
 
 

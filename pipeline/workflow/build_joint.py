@@ -55,7 +55,7 @@ def build_method(
         raise UserError(f"{name}: a method for {what}, which pretrain.listener in params.yaml does not listen to")
     rewards = {"rewards": reward_models(root, prepared, device)} if settings.rewarded else {}
     composed = settings.composition(agents, objective, **rewards, **settings.arguments)
-    if objective.control == "relax":
+    if objective.control_variate == "relax":
         composed = with_relax(composed)
     return replace(composed, gamma=settings.gamma), scorer
 

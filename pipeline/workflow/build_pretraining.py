@@ -30,6 +30,7 @@ from pipeline.workflow.build_data import cider
 from pipeline.workflow.build_dialog import dialog_pretraining
 
 ARCHITECTURES: dict[str, type[Decoder]] = {"att2in": Att2in, "lstm": PooledLstm, "transformer": Transformer}
+SIZES = {"words": "word_dim", "hidden": "hidden_dim", "attention": "attention_dim"}  # a decoder's argument → its key
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +54,9 @@ def build_pretraining(
         scheduled = None if schedule is None else ScheduledSampling(**schedule.plain())
         method = teacher_forcing({"speaker": speaker}, scheduled, section.image_dropout)
         return method, cider(prepared).to(device)
-    listener = Listener(words, store.pooled_size, section.words, section.hidden, section.encoder, section.features)
+    listener = Listener(
+        words, store.pooled_size, section.word_dim, section.hidden_dim, section.encoder, section.features
+    )
     shown = showings(prepared, prepared.rows("train"), section.optimisation.captions)
     steps = max(1, sum(len(rows) // section.optimisation.batch for rows in shown))
     score = _matching_score(section, listener, steps)
@@ -69,7 +72,8 @@ def _speaker(section: ParameterNode, prepared: Prepared, store: FeatureStore) ->
     vocabulary, size = prepared.vocabulary, store.regions_shape[1]
     if section.architecture != "hub":
         kind = ARCHITECTURES[section.architecture]
-        own = {name: section[name] for name in inspect.signature(kind).parameters if name in section}
+        keys = {name: SIZES.get(name, name) for name in inspect.signature(kind).parameters}
+        own = {name: section[key] for name, key in keys.items() if key in section}
         return kind(len(vocabulary), size, max_words=prepared.max_words, **own)
     if not isinstance(vocabulary, TokenizerVocabulary):
         raise UserError("architecture hub speaks its tokenizer's tokens: set prepare.tokenizer, run the prepare stage")
@@ -85,10 +89,10 @@ def _speaker(section: ParameterNode, prepared: Prepared, store: FeatureStore) ->
 
 def _matching_score(section: ParameterNode, listener: Listener, steps_an_epoch: int) -> Score:
     score = _plain_score(section, listener)
-    if isinstance(score, InfoNCE) or score.negatives == "all" or section.recover is None:
+    if isinstance(score, InfoNCE) or score.negatives == "all" or section.collapse_recovery is None:
         return score
-    recover = section.recover
-    return CollapseRecovery(score, section.warmup_epochs * steps_an_epoch, recover.patience, recover.steps)
+    recovery = section.collapse_recovery
+    return CollapseRecovery(score, section.warmup_epochs * steps_an_epoch, recovery.patience, recovery.steps)
 
 
 def _plain_score(section: ParameterNode, listener: Listener) -> InfoNCE | Hinge:

@@ -71,7 +71,7 @@ def make_rewards(
         {who: store.manifest["crc"] for who, store in stores.items()},
         section.temperature,
         section.beam,
-        section.no_repeat,
+        section.no_repeat_ngram_size,
         section.optimisation.learning_rate,
     )
     found = {}
@@ -82,8 +82,10 @@ def make_rewards(
         vectors = make_judge(encoder, stores[who], device).encode_image(torch.arange(len(prepared)))
         found[who] = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode)
     retriever, rows = found["retriever"], torch.from_numpy(prepared.rows("train")).to(device)
-    retriever.neighbours = nearest_images(retriever.vectors, rows, section.mined) if section.mined else None
-    size, hidden = retriever.vectors.shape[1], section.hidden
+    retriever.neighbours = (
+        nearest_images(retriever.vectors, rows, section.hard_negative_ranks) if section.hard_negative_ranks else None
+    )
+    size, hidden = retriever.vectors.shape[1], section.hidden_dims
     judges = CaptionClassifier(size, hidden).to(device), CaptionClassifier(size, hidden, looks=False).to(device)
     rewards = RewardModels(retriever, *judges, settings.search, settings.rate, found.get("judge"))
     speaker = load_agent(root / "pretrained" / section.speaker / WEIGHTS, "speaker")

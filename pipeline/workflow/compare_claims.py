@@ -34,7 +34,7 @@ def claims_of(root: Path) -> Table | None:
     folders = [data / "evaluation" / method for method in params.methods]
     evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
     results = read_results(data / "sweep", evaluations, first=(params.report.control,), score=params.report.score)
-    results = with_frozen_speakers(results, params.report.frozen)
+    results = with_frozen_speakers(results, params.report.frozen_speakers)
     comparison, choices = compare_methods(results, params.report), choose_all(results, params.report)
     return claims_table([check_claim(claim, comparison, choices) for claim in claims], results.score)
 

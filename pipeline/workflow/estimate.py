@@ -81,7 +81,9 @@ def estimate_grid(
     missing = sum(not (cell.folder / "evaluation/metrics.json").exists() for cell in grid)
     known = costs(grid)
     if known is None and seconds is None:
-        raise UserError("no cell has run here: run one (snakemake --cores 1 …), or say sweep.seconds in params.yaml")
+        raise UserError(
+            "no cell has run here: run one (snakemake --cores 1 …), or set sweep.seconds_per_cell in params.yaml"
+        )
     each = [cost.seconds for cost in known] if known else [float(seconds or 0)]
     largest = max(cost.gigabytes for cost in known) if known else 0.0
     fit = int(memory / largest) if memory and largest else cores
@@ -136,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         params = read_checked_names()
         if min(options.machines, options.cores) < 1:
             raise UserError("--machines and --cores: whole numbers, 1 or more")
-        seconds = (params.get("sweep") or {}).get("seconds")
+        seconds = (params.get("sweep") or {}).get("seconds_per_cell")
         print(estimate_grid(cells(params), options.machines, options.cores, options.memory, options.overhead, seconds))
 
     return run_command("foretell", work)

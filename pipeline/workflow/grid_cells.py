@@ -259,7 +259,7 @@ def main(arguments: Sequence[str]) -> int:
         if len(arguments) == 2 and arguments[0] == "gather":
             gather_results(grid, Path(arguments[1]))
         elif list(arguments) == ["estimate"]:
-            print(estimate_time(grid, cores(), params["sweep"].get("seconds")))
+            print(estimate_time(grid, cores(), params["sweep"].get("seconds_per_cell")))
         else:
             raise UserError("usage: python -m pipeline.workflow.grid_cells gather FOLDER | estimate")
 

@@ -13,7 +13,9 @@ from saywhich_world import make_model, make_repository, paint
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory) -> Path:
     """Features with a projection and a scale, seen from both sides; not to be changed."""
-    return make_repository(tmp_path_factory.mktemp("repository"), project=5, vector="mean_and_max", mirrored=True)
+    return make_repository(
+        tmp_path_factory.mktemp("repository"), pca_dim=5, vector="mean_and_max", horizontal_flip=True
+    )
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,7 @@ def evaluate(folder: Path, images: int = 40) -> None:
 
 @pytest.fixture
 def trained(tmp_path, photos):
-    data = make_repository(tmp_path / "trained", project=5, vector="mean_and_max", mirrored=True)
+    data = make_repository(tmp_path / "trained", pca_dim=5, vector="mean_and_max", horizontal_flip=True)
     evaluate(data / "evaluation/psst_multinomial")
     return data / "models/psst_multinomial"
 

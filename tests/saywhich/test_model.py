@@ -14,8 +14,13 @@ from pipeline.evaluation.judges import judged_captions, make_judge
 from pipeline.models.agent_files import load_agent
 from pipeline.runtime.checksums import checksummed_json
 
-FILMS = {"project": 5, "vector": "times", "frames": 3}
-SEEN = [{}, {"project": 5, "vector": "mean_and_max", "mirrored": True}, FILMS, {"frames": 3, "rate": 4.0}]
+FILMS = {"pca_dim": 5, "vector": "times", "frames": 3}
+SEEN = [
+    {},
+    {"pca_dim": 5, "vector": "mean_and_max", "horizontal_flip": True},
+    FILMS,
+    {"frames": 3, "frames_per_second": 4.0},
+]
 
 
 @pytest.mark.parametrize("options", SEEN)

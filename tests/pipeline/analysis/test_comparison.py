@@ -161,7 +161,7 @@ def at_one_cider(full_world, make_full_cell, ends):
         for method, settings in ends.items() for cider, share in settings
     ]  # fmt: skip
     full_world.write(cells, [])
-    (slice_,) = compare_methods(read_results(full_world.sweep, []), ReportSettings(at_cider=(0.9,))).at_cider
+    (slice_,) = compare_methods(read_results(full_world.sweep, []), ReportSettings(cider_levels=(0.9,))).at_cider
     return slice_, {name: found["own"].bound for name, found in slice_.differences.items() if "own" in found}
 
 
@@ -249,7 +249,7 @@ def test_a_rho_whose_curve_lies_above_has_at_least_what_its_lowest_setting_has(w
 
 
 def test_what_is_given_is_used_and_frozen_speakers_have_curves(full_world):
-    settings = replace(ReportSettings(), at_cider=(0.9,), at_score=(70.0,), frozen=("luo",))
+    settings = replace(ReportSettings(), cider_levels=(0.9,), score_levels=(70.0,), frozen_speakers=("luo",))
     comparison = compare_methods(replace(results_of(full_world, *settings.frozen), wanted="R@5"), settings)
     assert [slice_.level for slice_ in comparison.at_cider] == [0.9]
     assert [slice_.level for slice_ in comparison.at_score] == [70.0]

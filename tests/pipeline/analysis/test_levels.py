@@ -67,9 +67,9 @@ def test_nothing_in_common_and_what_is_given(world, make_cell):
     found, words = levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.3)
     assert found == (0.7,)  # there the second has a lower bound
     assert "the highest that all curves reach; no value is between the ends of more than half" in words
-    found, words = levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.65, at_cider=(1.2, 1.13))
+    found, words = levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.65, cider_levels=(1.2, 1.13))
     assert found == (1.2, 1.13)
-    assert "report.at_cider" in words
+    assert "report.cider_levels" in words
 
 
 def test_a_curve_that_writes_no_captions_any_more_does_not_say_where_the_others_are_compared(world, make_cell):
@@ -121,7 +121,7 @@ def test_recalls_are_whole_percents_inside_the_shared_range(world, make_cell):
     found, words = score_levels(results, curves(results), ReportSettings())
     assert list(found) == [81.0, 61.0]
     assert "R@10" in words
-    assert score_levels(results, curves(results), ReportSettings(at_score=(80.0,)))[0] == (80.0,)
+    assert score_levels(results, curves(results), ReportSettings(score_levels=(80.0,)))[0] == (80.0,)
 
 
 def test_the_highest_value_to_which_all_come():

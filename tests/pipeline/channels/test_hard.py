@@ -131,7 +131,7 @@ def test_the_end_is_heard_as_a_constant_unless_asked_otherwise(toy, channel):
     logits[1::2, 0] = -30.0
     symbol = _open(channel, toy, logits)
     assert symbol.straight_through.tolist() == [False, True] * 4
-    soft = StraightThrough(ending="soft")
+    soft = StraightThrough(eos_gradient="soft")
     channel = soft if isinstance(channel, StraightThrough) else PartialSampling(soft, rho=1.0)
     assert _open(channel, toy, logits).straight_through.all()
 

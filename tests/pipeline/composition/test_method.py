@@ -97,13 +97,13 @@ def test_a_control_is_put_beside_every_term_that_goes_by_drawn_captions(toy):
 def test_controls_learn_in_the_speaker_s_turns_alone(toy):
     method = with_relax(reinforce(toy.agents(), Objective(), 0.3))
     assert method.schedule.order == (frozenset({"speaker", "critic"}), frozenset({"listener"}))
-    through = with_relax(psst_multinomial(toy.agents(), Objective(anchor=0.5), 0.3))
+    through = with_relax(psst_multinomial(toy.agents(), Objective(cross_entropy_weight=0.5), 0.3))
     kinds = {term.name: isinstance(term.estimator, RelaxEstimator) for term in through.terms}
-    assert kinds == {"discriminability": False, "naturalness": True, "anchor": False}
+    assert kinds == {"discriminability": False, "naturalness": True, "cross_entropy": False}
     assert list(through.agents["critic"]) == ["naturalness"]
 
 
-@pytest.mark.parametrize("options", [{"scaling": "group", "samples": 2}, {"scaling": "batch"}])
+@pytest.mark.parametrize("options", [{"advantage_scaling": "group", "samples": 2}, {"advantage_scaling": "batch"}])
 def test_scaled_terms_have_no_control(toy, options):
     plain = luo(toy.agents(), Objective(**options), 0.3)
     assert with_relax(plain) is plain

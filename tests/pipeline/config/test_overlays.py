@@ -71,7 +71,7 @@ sweep:
 """
 LARGER = """\
 # Larger.
-over: large
+extends: large
 train:
     # four blanks
     decay: 0.8 # [P]
@@ -146,7 +146,7 @@ def test_the_text_of_a_profile_says_what_its_mappings_say(name):
         own = YAML().load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")) or {}
         if name == "base":
             return own
-        instead, below = own.pop("instead", []), read(own.pop("over", "base"))
+        instead, below = own.pop("replace", []), read(own.pop("extends", "base"))
         return laid({key: {} if key in instead else value for key, value in below.items()}, own)
 
     assert profile(name) == read(name)
@@ -162,21 +162,21 @@ def test_no_comment_of_a_profile_is_lost(name):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("over: lage\n", "over: lage is no other profile; did you mean large?"),
-        ("over: new\n", "over: new is no other profile"),
-        ("over: circle\n", "circle.yaml: over: new is no other profile"),
-        ("over: environment\n", "over: environment is no other profile"),
+        ("extends: lage\n", "over: lage is no other profile; did you mean large?"),
+        ("extends: new\n", "over: new is no other profile"),
+        ("extends: circle\n", "circle.yaml: extends: new is no other profile"),
+        ("extends: environment\n", "over: environment is no other profile"),
         ("train: {epochs: 3}\n", "new.yaml: train is a section: write its keys one per line"),
         ("train:\n", "new.yaml: train is a section: write its keys one per line"),
         ("train:\n  rate: 1\n  rate: 2\n", "new.yaml, line 3, column 3: the key rate is given twice"),
         ("{seed: 2}\n", "new.yaml: must be a mapping of sections, a key a line"),
         ("- seed\n", "new.yaml: must be a mapping of sections, a key a line"),
         ("train: [1\n", "new.yaml, line 2, column 1: "),
-        ("instead: [trian]\n", "new.yaml: instead: trian is no section of base; did you mean train?"),
+        ("replace: [trian]\n", "new.yaml: replace: trian is no section of base; did you mean train?"),
     ],
 )
 def test_a_mistake_in_a_profile_is_one_line(folder, text, said):
-    (folder / "circle.yaml").write_text("over: new\n")
+    (folder / "circle.yaml").write_text("extends: new\n")
     (folder / "environment.yaml").write_text("channels: []\n")
     (folder / "new.yaml").write_text(text)
     with pytest.raises(UserError) as caught:

@@ -73,7 +73,7 @@ def test_a_stage_cannot_read_what_is_not_listed(hand_out):
         (lambda: view.report.images, "report"),
         (lambda: view["sweep"], "sweep"),
         (lambda: view.train.optimisation, "train.optimisation"),
-        (lambda: view.train.objective.anchor, "train.objective.anchor"),
+        (lambda: view.train.objective.cross_entropy_weight, "train.objective.cross_entropy_weight"),
         (lambda: view.features.main.network, "features.main.network"),
         (lambda: hand_out("each", "luo").methods.mle, "methods.mle"),
         (lambda: hand_out("role", "speaker").pretrain.listener, "pretrain.listener"),
@@ -88,7 +88,7 @@ def test_a_section_shows_only_what_is_listed_in_it(hand_out):
     assert list(view) == ["seed", "features", "train", "evaluate"]
     assert list(view.train) == ["objective"]
     assert view.train.objective.plain() == {"margin": 0.2}
-    assert "anchor" not in view.train.objective
+    assert "cross_entropy_weight" not in view.train.objective
     assert list(hand_out("each", "luo").methods) == ["luo"]
 
 
@@ -103,10 +103,10 @@ def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(han
         "evaluate.baselines.mle",
         *(f"evaluate.judges.{name}" for name in ("own", "adapted", "before", "judge", "symbolic")),
         "evaluate.metrics",
-        "evaluate.near.by",
-        "evaluate.near.images",
-        "evaluate.no_repeat",
-        "evaluate.several",
+        "evaluate.hard_gallery.similarity",
+        "evaluate.hard_gallery.images",
+        "evaluate.no_repeat_ngram_size",
+        "evaluate.multi_sample",
         "evaluate.splits",
     }
     assert view.plain()["train"] == {"objective": {"margin": 0.2}}
@@ -141,7 +141,7 @@ def test_a_methods_own_train_values_lie_over_the_train_section(hand_out):
     own = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["methods"]["luo"]["lambda"]
     assert luo_.arguments == {"lam": own}
     assert luo_.shown == {"lambda": own}
-    assert (luo_.objective.margin, luo_.objective.hinge) == (0.7, "hardest")
+    assert (luo_.objective.margin, luo_.objective.negatives) == (0.7, "hardest")
     assert method_settings(hand_out("each", "mle"), "mle").objective.margin == 0.2
 
 

@@ -33,8 +33,8 @@ def test_words_of_all_splits_are_counted_where_that_is_the_rule(corpus, tmp_path
 
 def test_another_number_of_words_than_is_known_is_told_with_the_rule(corpus, tmp_path):
     message = (
-        r"dataset_balls.json: the vocabulary has 4 words, UNK included, and 6 are expected \(prepare.expect.words\); "
-        r"check min_count \(3\), count_words \(train\)"
+        r"dataset_balls.json: the vocabulary has 4 words, UNK included, and 6 are expected "
+        r"\(prepare.expected_counts.words\); check min_count \(3\), count_words \(train\)"
     )
     with pytest.raises(UserError, match=message):
         write_prepared(corpus, tmp_path / "out", min_count=3, max_words=16, words=6)

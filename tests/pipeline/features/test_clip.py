@@ -57,7 +57,7 @@ def test_other_deviations_cells_and_options_of_preprocessing_are_taken(clip, tmp
     save_file(clip.model.state_dict(), tmp_path / "clip.safetensors")
     weights = str(tmp_path / "clip.safetensors")
     squash = {**SMALL, "force_preprocess_cfg": {"resize_mode": "squash"}}
-    network = ClipNetwork(NetworkSettings(NAME, 64, weights, squash, std=(0.5, 0.5, 0.5), cells=1))
+    network = ClipNetwork(NetworkSettings(NAME, 64, weights, squash, std=(0.5, 0.5, 0.5), grid_size=1))
     assert network.regions_shape == (1, 64)
     assert network.description["preprocessing"]["resize_mode"] == "squash"
     assert tuple(network.description["preprocessing"]["std"]) == (0.5, 0.5, 0.5)

@@ -84,7 +84,7 @@ def test_adaptive_regions_are_kept_with_their_boxes(weights, tmp_path):
 
     for i in range(3):
         Image.effect_noise((60, 50), 40 * i + 1).convert("RGB").save(tmp_path / f"{i}.png")
-    adaptive = {"fixed": None, "least": 2, "most": 5, "threshold": 0.99}
+    adaptive = {"fixed": None, "min_boxes": 2, "max_boxes": 5, "threshold": 0.99}
     settings = NetworkSettings(DETECTOR, 48, weights, FEW, boxes=adaptive)  # no score of drawn weights is .99
     extract(Noise(), tmp_path, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=2)
     store = FeatureStore(tmp_path / "out")
@@ -96,7 +96,7 @@ def test_adaptive_regions_are_kept_with_their_boxes(weights, tmp_path):
     assert (boxes[:, :2, 2:] > boxes[:, :2, :2]).all()
     assert not boxes[:, 2:].any()
     assert not regions[:, 2:].any()
-    assert store.manifest["boxes"] == {"least": 2, "most": 5, "threshold": 0.99}
+    assert store.manifest["boxes"] == {"min_boxes": 2, "max_boxes": 5, "threshold": 0.99}
 
 
 def test_weights_of_another_network_are_told(weights):

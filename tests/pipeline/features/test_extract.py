@@ -21,7 +21,7 @@ from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.vocabulary import Vocabulary
 
 WORDS = NetworkSettings("word_detector", 32)
-DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 0, "mirrored": False}
+DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 0, "horizontal_flip": False}
 
 
 class Photos:
@@ -86,7 +86,7 @@ def test_an_image_that_went_away_is_named_and_leaves_nothing(drawn, tmp_path):
 def test_projected_regions_are_the_principal_components_of_the_training_splits(drawn, tmp_path):
     settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR, "seed": 1}
     extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", **settings)
-    extract(*drawn, tmp_path / "projected", FeatureWriter, tmp_path / "work", **settings, project=3)
+    extract(*drawn, tmp_path / "projected", FeatureWriter, tmp_path / "work", **settings, pca_dim=3)
     whole, projected = FeatureStore(tmp_path / "whole"), FeatureStore(tmp_path / "projected")
     rows = np.arange(12)
     assert projected.regions_shape == (4, 3)
@@ -123,7 +123,7 @@ def contents(folder):
 
 
 def test_shards_in_any_number_and_order_give_the_same_bytes(drawn, tiny, tmp_path):
-    settings = {"settings": tiny, "batch": 2, "project": 4}
+    settings = {"settings": tiny, "batch": 2, "pca_dim": 4}
     extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", **settings)
     assert not (tmp_path / "work").exists()
     for shards in (2, 5, 9):  # six batches: some of nine shards have nothing to do
@@ -149,9 +149,9 @@ def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn, 
             image.resize((32, 32), Image.Resampling.BICUBIC).save(images / name)
         with Image.open(images / name) as image:
             image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "turned" / name)
-    settings = {"settings": tiny, "batch": 5, "project": 4, "mirrored": True}
+    settings = {"settings": tiny, "batch": 5, "pca_dim": 4, "horizontal_flip": True}
     extract(*drawn, tmp_path / "both", FeatureWriter, tmp_path / "work", **settings)
-    plain = settings | {"mirrored": False, "project": None}
+    plain = settings | {"horizontal_flip": False, "pca_dim": None}
     for name, folder in (("straight", images), ("turned", tmp_path / "turned")):
         extract(photos, folder, tmp_path / f"of {name}", FeatureWriter, tmp_path / "work", **plain)
     both, straight, turned = (FeatureStore(tmp_path / name) for name in ("both", "of straight", "of turned"))
@@ -171,7 +171,7 @@ def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn, 
 
 def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(drawn, tiny, tmp_path):
     extract(*drawn, tmp_path / "own", FeatureWriter, tmp_path / "work", tiny, batch=5)
-    both = replace(tiny, vector="mean_and_max", cells=1)
+    both = replace(tiny, vector="mean_and_max", grid_size=1)
     extract(*drawn, tmp_path / "both", FeatureWriter, tmp_path / "work", both, batch=5)
     _, cells, _ = FeatureStore(tmp_path / "own").read(np.arange(12))
     vectors = np.concatenate([cells.mean(1), cells.max(1)], 1)
@@ -240,10 +240,10 @@ def test_an_image_that_is_no_number_is_named(drawn, tiny, tmp_path):
 def test_real_photos_through_a_real_network(real_data, tmp_path):
     weights = real_data / "weights" / "mobilenetv2_100_imagenet.safetensors"
     half = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
-    settings = NetworkSettings("mobilenetv2_100", 224, str(weights), {"pad_type": "same"}, **half, cells=5)
+    settings = NetworkSettings("mobilenetv2_100", 224, str(weights), {"pad_type": "same"}, **half, grid_size=5)
     rows = json.loads((real_data / "flickr8k" / "dataset_flickr8k.json").read_text())["images"][:20]
     photos, images = Photos([row["filename"] for row in rows]), real_data / "flickr8k" / "images"
-    extract(photos, images, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=8, project=16)
+    extract(photos, images, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=8, pca_dim=16)
     store = FeatureStore(tmp_path / "out")
     assert (store.pooled_size, store.regions_shape) == (1280, (25, 16))
     assert store.manifest["weights"] == {"source": weights.name, "sha256": sha256(weights)}

@@ -18,7 +18,7 @@ from pipeline.vocabulary import Vocabulary
 
 WORDS = NetworkSettings("word_detector", 32)
 FILMS = replace(WORDS, frames=4, vector="times")
-DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 0, "mirrored": False}
+DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 0, "horizontal_flip": False}
 
 
 class Films12:
@@ -161,7 +161,7 @@ def test_features_of_films_are_those_of_their_frames_and_the_manifest_says_how_t
 def test_vectors_of_times_are_standardised_and_when_is_not_projected(drawn, tmp_path):
     settings = {"batch": 8, "detector": DETECTOR, "seed": 1}
     extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", FILMS, **settings)
-    extract(*drawn, tmp_path / "projected", FeatureWriter, tmp_path / "work", FILMS, **settings, project=3)
+    extract(*drawn, tmp_path / "projected", FeatureWriter, tmp_path / "work", FILMS, **settings, pca_dim=3)
     whole, projected = FeatureStore(tmp_path / "whole"), FeatureStore(tmp_path / "projected")
     assert (projected.pooled_size, projected.regions_shape) == (4 * 32, (16, 3 + COLUMNS))
     assert projected.manifest["scale"]["file"] == "scale.safetensors"
@@ -187,7 +187,7 @@ def test_films_of_different_lengths_have_as_many_frames_as_their_rate_gives(draw
         image.save(films / "11.gif")  # its first frame alone
     with Image.open(folder / "10-0.png") as one, Image.open(folder / "10-1.png") as two:
         one.save(films / "10.gif", save_all=True, append_images=[two], duration=100)
-    settings = replace(WORDS, frames=3, rate=10.0)
+    settings = replace(WORDS, frames=3, frames_per_second=10.0)
     extract(photos, films, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=5, detector=DETECTOR)
     store = FeatureStore(tmp_path / "out")
     assert store.region_count.tolist() == [3 * 4] * 10 + [2 * 4, 1 * 4]

@@ -78,7 +78,7 @@ FORMS = [npy_folders, tsv, detections]
 
 
 def imported(out: Path, settings: dict, kept: int = 7) -> FeatureStore:
-    import_features(IDS, out, FeatureWriter, **settings, regions_kept=kept)
+    import_features(IDS, out, FeatureWriter, **settings, max_regions=kept)
     store = FeatureStore(out)
     verify(store)
     return store
@@ -86,7 +86,7 @@ def imported(out: Path, settings: dict, kept: int = 7) -> FeatureStore:
 
 def refused(out: Path, settings: dict, kept: int = 7) -> str:
     with pytest.raises(UserError) as caught:
-        import_features(IDS, out, FeatureWriter, **settings, regions_kept=kept)
+        import_features(IDS, out, FeatureWriter, **settings, max_regions=kept)
     assert "\n" not in str(caught.value)
     assert not out.exists() or list(out.iterdir()) == []
     return str(caught.value)
@@ -185,7 +185,7 @@ def test_vdl_img_vgg_goes_by_the_images_that_its_params_name(tmp_path):
     settings = {"form": "visdial", "regions": [str(tmp_path / "vdl_img_vgg.h5"), str(params)]}
 
     def store(ids: list[str]) -> FeatureStore:
-        import_features(ids, tmp_path / "out", FeatureWriter, **settings, regions_kept=4)
+        import_features(ids, tmp_path / "out", FeatureWriter, **settings, max_regions=4)
         return FeatureStore(tmp_path / "out")
 
     pooled, regions, _ = store(["9", "11", "7"]).read(np.arange(3))
@@ -205,7 +205,7 @@ def test_a_grid_is_flattened_row_by_row_and_never_cut(tmp_path):
         np.savez_compressed(tmp_path / "att" / id_, feat=grid)
     found = imported(tmp_path / "out", settings, kept=6).read(np.array([2]))[1][0]
     np.testing.assert_array_equal(found[4], half(grids[2][1, 1]))
-    assert "391895.npz: a grid of 2×3 cells; set regions_kept to 6" in refused(tmp_path / "cut", settings, kept=4)
+    assert "391895.npz: a grid of 2×3 cells; set max_regions to 6" in refused(tmp_path / "cut", settings, kept=4)
 
 
 def test_folders_may_be_of_npy_files_and_without_vectors(tmp_path):

@@ -48,7 +48,7 @@ def test_features_are_the_last_map_and_its_mean(timm, weights):
 
 def test_cells_average_the_map(timm, weights):
     images = [torch.randn(3, 64, 64)]
-    fine, coarse = (TimmNetwork(NetworkSettings(SMALL, 64, str(weights), cells=cells)) for cells in (None, 1))
+    fine, coarse = (TimmNetwork(NetworkSettings(SMALL, 64, str(weights), grid_size=cells)) for cells in (None, 1))
     assert coarse.regions_shape == (1, 288)
     torch.testing.assert_close(coarse(images)[1][:, 0], fine(images)[1].mean(1), atol=1e-5, rtol=1e-4)
 
@@ -116,7 +116,7 @@ def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
     with torch.inference_mode():
         torch.testing.assert_close(model.fc(pooled), model(image[None]), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(regions.mean(1), pooled, atol=1e-5, rtol=1e-4)
-    assert TorchvisionNetwork(replace(settings, cells=1)).regions_shape == (1, 512)
+    assert TorchvisionNetwork(replace(settings, grid_size=1)).regions_shape == (1, 512)
 
 
 @pytest.mark.parametrize(

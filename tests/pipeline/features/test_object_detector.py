@@ -101,13 +101,15 @@ class World:
 
 
 def train(world: World, **changed) -> ObjectDetector:
-    return train_detector(world.pixels, world.objects, TRAINED, **{**SETTINGS, "mirrored": True, **changed})
+    return train_detector(world.pixels, world.objects, TRAINED, **{**SETTINGS, "horizontal_flip": True, **changed})
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_it_learns_where_objects_are_and_what_the_scene_is_on_images_it_has_not_seen(mirrored):
     world, losses = World(), []
-    detector = train(world, epochs=10, mirrored=mirrored, on_epoch=lambda epoch, report: losses.append(report["loss"]))
+    detector = train(
+        world, epochs=10, horizontal_flip=mirrored, on_epoch=lambda epoch, report: losses.append(report["loss"])
+    )
     assert losses[-1] < losses[0] / 4
     with torch.inference_mode():
         objects, scene = detector(torch.from_numpy(world.pixels[SEEN]).float())

@@ -28,7 +28,7 @@ def test_vectors_on_a_line_lose_nothing_and_the_sign_is_settled():
 
 
 def test_more_dimensions_than_there_are_is_told():
-    with pytest.raises(UserError, match=r"features.project: 9 dimensions, but regions have only 2"):
+    with pytest.raises(UserError, match=r"features.pca_dim: 9 dimensions, but regions have only 2"):
         Projection.fit([torch.randn(5, 2)], 9)
 
 

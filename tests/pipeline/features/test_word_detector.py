@@ -15,7 +15,7 @@ from pipeline.features.word_detector import (
     word_shares,
 )
 
-SETTINGS = {"epochs": 6, "width": 8, "learning_rate": 0.01, "batch": 8, "mirrored": False}
+SETTINGS = {"epochs": 6, "width": 8, "learning_rate": 0.01, "batch": 8, "horizontal_flip": False}
 
 
 class Bright:
@@ -72,7 +72,7 @@ class Sided:
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_mirrored_images_teach_what_is_the_same_left_and_right(mirrored):
     world = Sided()
-    settings = {**SETTINGS, "seed": 1, "mirrored": mirrored}
+    settings = {**SETTINGS, "seed": 1, "horizontal_flip": mirrored}
     detector = train_detector(world.pixels, WordPrediction(world, 2), np.arange(100), **settings)
     with torch.inference_mode():
         left = detector(torch.from_numpy(world.pixels[100:]).float()).sigmoid()[:, 0].numpy()
@@ -122,7 +122,7 @@ def test_features_are_the_map_and_its_standardised_mean_and_maximum():
     norm = detector.standardised
     expected = (vectors - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
     torch.testing.assert_close(pooled, expected, atol=1e-3, rtol=1e-3)
-    assert WordDetectorNetwork(detector, replace(settings, cells=1)).regions_shape == (1, 32)
+    assert WordDetectorNetwork(detector, replace(settings, grid_size=1)).regions_shape == (1, 32)
 
 
 def test_an_image_is_squashed_to_the_square_not_cropped():

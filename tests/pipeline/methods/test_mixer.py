@@ -30,7 +30,9 @@ def words(message, begin: int, end: int) -> list[tuple[int, int]]:
 def test_the_first_words_are_forced_and_the_others_rewarded(toy, epoch):
     agents, batch = toy.agents(), replace(toy.batch(), epoch=epoch)
     torch.manual_seed(0)
-    method = mixer(agents, Objective(), LAM, "cider", forced=3, every=1, by=2, critic_hidden=4, critic_first=0)
+    method = mixer(
+        agents, Objective(), LAM, "cider", forced_tokens=3, every=1, decrement=2, critic_hidden=4, critic_first=0
+    )
     losses = losses_of(method, batch)
     rollouts = StepRollouts(agents.speaker, batch, seed=1)
     message, forced = rollouts.of(ForcedPrefix(PrefixSchedule(3, 1, 2))), max(0, 3 - 2 * epoch)

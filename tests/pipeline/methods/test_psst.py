@@ -49,7 +49,9 @@ NAMES = [f"{method.__name__}-{len(options)}" for method, options, _ in THROUGH]
 def with_ending(channel, ending: str):
     """The same channel with another `ending`."""
     inner = isinstance(channel, PartialSampling)
-    return replace(channel, inner=with_ending(channel.inner, ending)) if inner else replace(channel, ending=ending)
+    return (
+        replace(channel, inner=with_ending(channel.inner, ending)) if inner else replace(channel, eos_gradient=ending)
+    )
 
 
 @pytest.mark.parametrize(("reduction", "ending"), [("sum", "soft"), ("mean", "constant")])
@@ -57,7 +59,7 @@ def with_ending(channel, ending: str):
 def test_the_hinge_crosses_the_channel_and_cider_goes_by_likelihood(toy, make, options, channel, reduction, ending):
     """λ · hinge through the relaxed captions + (1 − λ) · CIDEr-D of ordinary samples minus the greedy caption's."""
     agents, batch = toy.agents(), toy.batch()
-    method = make(agents, Objective(reduction=reduction, margin=0.4, ending=ending), LAM, **options)
+    method = make(agents, Objective(reduction=reduction, margin=0.4, eos_gradient=ending), LAM, **options)
     losses = losses_of(method, batch)
     assert set(losses) == {"discriminability", "naturalness"}
     rollouts = StepRollouts(agents.speaker, batch, seed=1)
@@ -136,10 +138,10 @@ def test_a_term_of_weight_0_is_left_out(toy, lam):
 
 def test_the_anchor_is_cross_entropy_of_human_captions_times_1_minus_lambda(toy):
     agents, batch = toy.agents(), toy.batch()
-    losses = losses_of(psst_multinomial(agents, Objective(anchor=0.5), LAM), batch)
+    losses = losses_of(psst_multinomial(agents, Objective(cross_entropy_weight=0.5), LAM), batch)
     message = StepRollouts(agents.speaker, batch, seed=1).of(Forced())
     wanted = (1 - LAM) * 0.5 * -message.log_probs[message.mask].mean()
-    assert_same_gradients(losses["anchor"], wanted, agents.speaker)
+    assert_same_gradients(losses["cross_entropy"], wanted, agents.speaker)
 
 
 @pytest.mark.parametrize("make", [psst_multinomial, luo, reinforce])

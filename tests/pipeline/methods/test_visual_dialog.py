@@ -72,7 +72,7 @@ def test_the_ending_of_the_objective_is_the_channel_s(agents, make):
     with torch.no_grad():
         agents.speaker.logit.bias[0] = 9.0  # answers end at once: all the gradient there is, is the end's
     for ending, zero in (("constant", True), ("soft", False)):
-        losses = losses_of(make(agents, Objective(ending=ending)), batch())
+        losses = losses_of(make(agents, Objective(eos_gradient=ending)), batch())
         assert_same_gradients(losses["discriminability"], losses["discriminability"], agents.speaker, zero=zero)
 
 

@@ -213,7 +213,9 @@ def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(at_on
     assert (found != torch.arange(40).unsqueeze(1)).all()
     vectors[5] = vectors[7]  # equal images are each other's nearest, and not their own
     assert nearest_images(vectors, gallery, (1,))[[5, 7]].tolist() == [[7], [5]]
-    with pytest.raises(UserError, match="mined: rank 19, but an image has only 18 others in the training split"):
+    with pytest.raises(
+        UserError, match="hard_negative_ranks: rank 19, but an image has only 18 others in the training split"
+    ):
         nearest_images(vectors, gallery, (19,))
 
 

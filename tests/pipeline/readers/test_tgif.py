@@ -68,7 +68,9 @@ def test_gifs_that_are_gone_or_broken_are_counted_and_named_and_left_out_within_
     said = capsys.readouterr().err
     assert "warning: 2 of 10 images are missing or cannot be decoded, and left out: " in said
     assert "tumblr_a_500.gif: the image is missing" in said
-    with pytest.raises(UserError, match=r"tumblr_g_500.gif: .*; with it 2 of 10 .* prepare.missing, 0.1") as error:
+    with pytest.raises(
+        UserError, match=r"tumblr_g_500.gif: .*; with it 2 of 10 .* prepare.max_missing_share, 0.1"
+    ) as error:
         read(folder, missing=0.1)
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match=r"tumblr_a_500.gif: the image is missing; the annotations name it$"):

@@ -28,7 +28,7 @@ def plain_report(build_world, tmp_path_factory) -> Path:
 def full_report(build_world, tmp_path_factory) -> Path:
     """Of the world that has everything; four images and two systems of frozen speakers."""
     world, out = build_world(tmp_path_factory.mktemp("full"), True), tmp_path_factory.mktemp("full-report")
-    settings = ReportSettings(images=4, frozen=("mle", "luo"))
+    settings = ReportSettings(images=4, frozen_speakers=("mle", "luo"))
     write_report(world.sweep, world.evaluations, world.prepared, world.images, out, settings, crossed=world.crossed)
     return out
 

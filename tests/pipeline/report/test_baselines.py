@@ -76,7 +76,7 @@ def test_a_table_for_the_terminal_and_faithfulness_have_them_too(shown):
 
 def test_tables_at_equal_cider_have_people_and_template_at_their_own(shown):
     results, _ = shown
-    comparison = compare_methods(results, ReportSettings(at_cider=(0.9,)))
+    comparison = compare_methods(results, ReportSettings(cider_levels=(0.9,)))
     table = at_cider_table(comparison, comparison.at_cider[0], compact=True)
     assert [row[0] for row in table.rows] == ["mle§", "human", "template (0.123)"]
     assert cells_of(table, "template (0.123)")["R@1 near judge"].startswith("50.0 [")

@@ -10,7 +10,7 @@ import pytest
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.report_page import write_report
 
-SETTINGS = ReportSettings(images=4, frozen=("mle", "luo"))
+SETTINGS = ReportSettings(images=4, frozen_speakers=("mle", "luo"))
 WIDE, NARROW, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 760}, {"width": 390, "height": 844}
 
 
@@ -348,7 +348,7 @@ def test_without_scripts_the_curve_and_all_pictures_are_there(open_page):
 @pytest.mark.slow
 def test_bare_captions_and_three_judges_make_a_page_without_errors(world, open_page, tmp_path):
     out = tmp_path / "three"
-    settings = replace(SETTINGS, frozen=())
+    settings = replace(SETTINGS, frozen_speakers=())
     write_report(world.sweep, world.evaluations, world.prepared, world.images, out, settings)
     page = open_page(out / "report.html")
     assert page.locator("#curve .panel:visible").count() == 3

@@ -45,7 +45,7 @@ def test_recall_at_equal_cider_stands_with_its_interval_and_seeds(full_world):
 
 
 def test_a_curve_that_does_not_reach_the_value_has_dashes_and_its_range_is_noted(full_world):
-    comparison = compared(full_world, at_cider=(0.99,))
+    comparison = compared(full_world, cider_levels=(0.99,))
     table = at_cider_table(comparison, comparison.at_cider[0])
     assert set(cells_of(table, "luo").values()) == {"luo", "–"}
     (note,) = [note for note in table.notes if note.startswith("–, not reached")]
@@ -84,7 +84,7 @@ def bounded(full_world, make_full_cell, **ends):
         for method, settings in ends.items() for cider, share in settings
     ]  # fmt: skip
     full_world.write(cells, [])
-    comparison = compare_methods(read_results(full_world.sweep, []), ReportSettings(at_cider=(0.9,)))
+    comparison = compare_methods(read_results(full_world.sweep, []), ReportSettings(cider_levels=(0.9,)))
     return comparison, comparison.at_cider[0]
 
 
@@ -120,7 +120,7 @@ def test_where_the_reference_does_not_come_so_far_the_page_says_so(full_world, m
 
 
 def test_language_at_equal_recall(full_world):
-    comparison = compared(full_world, at_score=(80.0,))
+    comparison = compared(full_world, score_levels=(80.0,))
     table = at_score_table(comparison, comparison.at_score[0])
     row = cells_of(table, "st_multinomial")
     assert list(row)[1:] == ["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "± over seeds CIDEr"]
@@ -177,6 +177,8 @@ def test_without_single_captions_scores_there_are_numbers_without_intervals_and_
 @pytest.mark.parametrize("levels", [(), None])
 def test_no_levels_make_no_tables(world, make_cell, levels):
     world.write([make_cell("luo", 0.9, 70.0, seed=1)], [])
-    comparison = compare_methods(read_results(world.sweep, []), ReportSettings(at_cider=levels, at_score=levels))
+    comparison = compare_methods(
+        read_results(world.sweep, []), ReportSettings(cider_levels=levels, score_levels=levels)
+    )
     assert comparison_tables(comparison) == {"equal": [], "rho": []}
     assert compact_comparison(comparison) == []

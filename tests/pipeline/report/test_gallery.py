@@ -24,7 +24,7 @@ from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.scene_facts import FACTS, read_facts
 
 SETTINGS = ReportSettings(images=5)
-LEVELS = ReportSettings(images=3, at_cider=(0.9,), at_score=(80.0, 200.0))
+LEVELS = ReportSettings(images=3, cider_levels=(0.9,), score_levels=(80.0, 200.0))
 
 
 def read(world):

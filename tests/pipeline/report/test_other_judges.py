@@ -12,7 +12,7 @@ from pipeline.analysis.selection import ReportSettings, choose_all, describe_rul
 from pipeline.report.figures import drift_panel
 from pipeline.report.report_page import write_report
 
-SETTINGS = ReportSettings(images=2, frozen=("luo",))
+SETTINGS = ReportSettings(images=2, frozen_speakers=("luo",))
 
 
 @pytest.fixture(params=[("own", "clip"), ("clip",)], ids="+".join)

@@ -45,7 +45,7 @@ class Reader(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-FULL = ReportSettings(images=4, frozen=("mle", "luo"))
+FULL = ReportSettings(images=4, frozen_speakers=("mle", "luo"))
 
 
 def write(world, out, settings=SETTINGS, crossed=None, observatory=None):
@@ -149,7 +149,11 @@ def test_what_failed_is_said_first(world, tmp_path):
 
 def test_settings_are_shown_as_they_were(full):
     found = dict(re.findall(r"<dt>report\.(\w+)</dt><dd>(.*?)</dd>", full))
-    assert (found["frozen"], found["images"], found["at_cider"]) == ("mle, luo", "4", "chosen from the curves")
+    assert (found["frozen_speakers"], found["images"], found["cider_levels"]) == (
+        "mle, luo",
+        "4",
+        "chosen from the curves",
+    )
 
 
 def test_the_place_of_the_files_is_not_in_the_page(plain_report, html):

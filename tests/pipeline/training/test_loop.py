@@ -243,7 +243,7 @@ def test_validating_changes_nothing(toy):
 
 
 def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp_path):
-    settings = dataclasses.replace(FIVE, epochs=2, parts=2)
+    settings = dataclasses.replace(FIVE, epochs=2, validations_per_epoch=2)
 
     def run(**options):
         said = iter(range(10))
@@ -316,8 +316,8 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
                 if gradient is not None:
                     key = f"{role}.{parameter}"
                     expected[key] = expected.get(key, 0) + weight * gradient / norm
-    normalised = psst_multinomial(toy.agents(), Objective(normalise=True), lam)
-    assert normalised.normalise
+    normalised = psst_multinomial(toy.agents(), Objective(normalise_gradients=True), lam)
+    assert normalised.normalise_gradients
     losses, _ = normalised.step(toy.batch(), seed=4)
     _normalised_backward(losses, normalised.weights, list(normalised.agents.values()))
     for role, agent in normalised.agents.items():
@@ -328,7 +328,9 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
 def test_normalised_gradients_do_not_mind_the_scale_of_a_score(toy):
     """The sum over the batch or its mean: with raw weights that is another λ."""
     found = [
-        train(psst_multinomial(toy.agents(), Objective(reduction=reduction, normalise=normalise), 0.3), toy)[0]
+        train(psst_multinomial(toy.agents(), Objective(reduction=reduction, normalise_gradients=normalise), 0.3), toy)[
+            0
+        ]
         for normalise in (True, False)
         for reduction in ("sum", "mean")
     ]

@@ -166,7 +166,7 @@ def test_the_pretrained_listener_gets_used_to_a_method_s_speaker(models, data):
 def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(models, data, tmp_path):
     """From the words of params.yaml to the networks, as the stage builds them."""
     (tmp_path / "params.yaml").write_text(profile_text("scenes_lstm"))
-    parameters = load(tmp_path / "params.yaml", ["pretrain.speaker.hidden=6", "pretrain.listener.reduction=sum"])
+    parameters = load(tmp_path / "params.yaml", ["pretrain.speaker.hidden_dim=6", "pretrain.listener.reduction=sum"])
     roles = {name: parameters.for_stage("pretrain", name, dvc_yaml=ROOT / "dvc.yaml").pretrain[name] for name in ROLES}
     store = FeatureStore(models / "features/main")
     method, scorer = build_pretraining(roles["speaker"], data, store, CPU)
@@ -175,8 +175,8 @@ def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(mo
     assert found.arguments == {
         "vocabulary": len(data.vocabulary),
         "region_size": 7,
-        "words": 128,
-        "hidden": 6,
+        "word_dim": 128,
+        "hidden_dim": 6,
         "dropout": 0.1,
         "max_words": 4,
     }
@@ -271,8 +271,21 @@ class Section(dict):
 
 def pretrained_listener(data, models, optimisation=None, **options):
     """The method that pretrains a listener with these options."""
-    given = {"words": 4, "hidden": 6, "encoder": "gru", "features": "main", "vector_dropout": 0.0, "word_dropout": 0.0}
-    given |= {"objective": "hinge", "margin": 0.3, "negatives": "hardest", "temperature": 0.2, "recover": None}
+    given = {
+        "word_dim": 4,
+        "hidden_dim": 6,
+        "encoder": "gru",
+        "features": "main",
+        "vector_dropout": 0.0,
+        "word_dropout": 0.0,
+    }
+    given |= {
+        "objective": "hinge",
+        "margin": 0.3,
+        "negatives": "hardest",
+        "temperature": 0.2,
+        "collapse_recovery": None,
+    }
     given |= {"warmup_epochs": 0, "reduction": "mean"}
     shown = Section({"captions": "one", "batch": 2} | (optimisation or {}))
     section = Section(given | options, optimisation=shown)
@@ -289,7 +302,9 @@ def test_a_listener_learns_by_the_objective_of_its_section(data, models):
     (term,) = (made := pretrained_listener(data, models, objective="infonce", encoder="pair")).terms
     assert term.score == InfoNCE(made.agents["listener"], 0.2)
     assert made.agents["listener"].parts == 2
-    (term,) = (made := pretrained_listener(data, models, negatives="all", recover=Section(patience=3, steps=2))).terms
+    (term,) = (
+        made := pretrained_listener(data, models, negatives="all", collapse_recovery=Section(patience=3, steps=2))
+    ).terms
     assert term.score == Hinge(made.agents["listener"], 0.3, "all")
 
 
@@ -297,7 +312,9 @@ def test_a_listener_learns_by_the_objective_of_its_section(data, models):
 def test_a_warm_up_lasts_as_many_steps_as_its_epochs_have(data, models, captions, batch, steps):
     """Four images of the training split have six captions: in batches of two, two steps an epoch, or three."""
     recover = Section(patience=7, steps=11)
-    method = pretrained_listener(data, models, {"captions": captions, "batch": batch}, recover=recover, warmup_epochs=5)
+    method = pretrained_listener(
+        data, models, {"captions": captions, "batch": batch}, collapse_recovery=recover, warmup_epochs=5
+    )
     (term,) = method.terms
     score = term.score
     assert isinstance(score, CollapseRecovery)
@@ -325,7 +342,7 @@ def evaluation(models, data, method: str, rerank: int | None = None, *options: s
 
 
 def test_an_evaluation_is_the_one_that_params_yaml_says(models, data):
-    near = "evaluate.near={by: features, images: 2}"
+    near = "evaluate.hard_gallery={similarity: features, images: 2}"
     found = evaluation(models, data, "luo", None, near, "evaluate.beam=3")
     places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
     assert list(found.judges) == ["own", "used", "before", "other"]
@@ -334,7 +351,7 @@ def test_an_evaluation_is_the_one_that_params_yaml_says(models, data):
     assert (found.baselines, found.facts) == ({}, {})
     rows = np.array([0, 3, 4])
     assert found.near(rows).shape == (3, 1)
-    chosen = evaluation(models, data, "luo", 5, near, "evaluate.several={samples: 3, beams: 2}")
+    chosen = evaluation(models, data, "luo", 5, near, "evaluate.multi_sample={samples: 3, beams: 2}")
     assert chosen.rerank.samples == 5
     assert same(chosen.rerank.judge.listener, models / "models/luo", "listener")
     assert (chosen.several.samples, chosen.several.beams) == (3, 2)
@@ -387,7 +404,7 @@ class Reads(DualEncoder):
 
 def test_a_retriever_that_would_cut_off_captions_is_refused(models, data, monkeypatch):
     section = SimpleNamespace(
-        model="listener", judge=None, temperature=0.1, beam=1, no_repeat=None, optimisation=Optimisation(1)
+        model="listener", judge=None, temperature=0.1, beam=1, no_repeat_ngram_size=None, optimisation=Optimisation(1)
     )
     monkeypatch.setattr(build_retriever, "_encoder", lambda root, name: Reads())
     with pytest.raises(UserError, match="a caption has 6 tokens, and the text encoder takes 4: “"):

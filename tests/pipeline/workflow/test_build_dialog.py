@@ -37,11 +37,12 @@ class Section(dict):
 
 
 def section(**options: Any) -> Section:
-    both = {"words": 6, "hidden": 8, "dropout": 0.25, "history": True, "image": True, "places": False}
-    return Section(both | {"encoder": "hciae", "order": None} | options)
+    both = {"word_dim": 6, "hidden_dim": 8, "dropout": 0.25, "history": True, "image": True}
+    encoder = {"encoder": "hciae", "region_positions": False, "round_positions": None}
+    return Section(both | encoder | options)
 
 
-LISTENER = {"answer": "last", "hears_end": True, "options": 2, "others": 3, "norms": 0.125}
+LISTENER = {"answer": "last", "encode_eos": True, "sampled_options": 2, "batch_negatives": 3, "norm_penalty": 0.125}
 SPEAKER = {"decoder": "lstm"}
 
 
@@ -51,7 +52,7 @@ def made(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("name", "kind"), [("hciae", Hciae), ("lf", LateFusion), ("hre", Hierarchical)])
-@pytest.mark.parametrize("told", [{}, {"history": False}, {"image": False}, {"places": True}], ids=str)
+@pytest.mark.parametrize("told", [{}, {"history": False}, {"image": False}, {"region_positions": True}], ids=str)
 def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told):
     method = dialog_pretraining(section(encoder=name, **told, **LISTENER), *made)
     assert list(method.agents) == ["listener"]
@@ -61,7 +62,7 @@ def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told)
     assert (model.vocabulary, model.hears_end, model.inner, model.drop.p) == (9, True, None, 0.25)
     encoder = model.encoder.arguments
     expected = {"words": 6, "region_size": REGION, "hidden": 8, "dropout": 0.25}
-    expected |= {"history": True, "image": True, "places": REGIONS if told.pop("places", False) else 0} | told
+    expected |= {"history": True, "image": True, "places": REGIONS if told.pop("region_positions", False) else 0} | told
     assert {key: encoder[key] for key in expected} == expected
     (term,) = method.terms
     assert term.score == NPairScore(model, 2, 3, norms=0.125)
@@ -69,12 +70,14 @@ def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told)
 
 
 def test_attention_over_an_answer_and_the_order_of_rounds_where_asked(made):
-    model = dialog_pretraining(section(**LISTENER | {"answer": "attention", "hears_end": False}, order=True), *made)
+    model = dialog_pretraining(
+        section(**LISTENER | {"answer": "attention", "encode_eos": False}, round_positions=True), *made
+    )
     listener = model.agents["listener"]
     assert listener.inner is not None
     assert listener.hears_end is False
     assert listener.encoder.ago is not None
-    without = dialog_pretraining(section(**LISTENER, order=False), *made).agents["listener"]
+    without = dialog_pretraining(section(**LISTENER, round_positions=False), *made).agents["listener"]
     assert without.encoder.ago is None
 
 
@@ -82,7 +85,7 @@ def test_attention_over_an_answer_and_the_order_of_rounds_where_asked(made):
 def test_a_generator_answers_as_long_as_answers_are(made, decoder, kind):
     sizes = {"layers": 2, "heads": 2} if decoder == "transformer" else {}
     words = 8 if decoder == "transformer" else 6
-    method = dialog_pretraining(section(decoder=decoder, **sizes, words=words), *made)
+    method = dialog_pretraining(section(decoder=decoder, **sizes, word_dim=words), *made)
     speaker = method.agents["speaker"]
     assert isinstance(speaker, DialogDecoder)
     assert isinstance(speaker.inner, kind)

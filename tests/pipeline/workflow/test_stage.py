@@ -60,9 +60,9 @@ def test_a_users_mistake_is_one_line_on_stderr_and_status_2(workplace, capsys):
     def forbidden(stage):
         raise AssertionError("the stage ran")
 
-    assert main("train", forbidden, ["--method", "luo", "--set", "train.objective.anchor=-1"]) == 2
+    assert main("train", forbidden, ["--method", "luo", "--set", "train.objective.cross_entropy_weight=-1"]) == 2
     line = capsys.readouterr().err
-    assert line.endswith("train.objective.anchor = -1 is not allowed: a number, at least 0\n")
+    assert line.endswith("train.objective.cross_entropy_weight = -1 is not allowed: a number, at least 0\n")
     assert line.count("\n") == 1
     assert main("train", forbidden, ["--method", "lou"]) == 2
     assert "did you mean luo?" in capsys.readouterr().err

@@ -1,0 +1,85 @@
+"""A former key of params.yaml or of a profile gives one line that names its present name."""
+
+import re
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from pipeline.config.load import load
+from pipeline.config.overlays import profile_text
+from pipeline.config.renamed_keys import RENAMED
+from pipeline.errors import UserError
+
+ROOT = Path(__file__).parents[3]
+OF_PROFILES = ("over", "instead")
+# a block of each kind: the discriminator and the methods whose options have former names
+BLOCKS = {
+    "pretrain.*": {
+        "speaker": ("attention", "scheduled_sampling.by", "scheduled_sampling.most"),
+        "d_np": ("places", "order", "hears_end", "options", "others", "norms"),
+    },
+    "methods.*": {"mixer": ("by", "forced"), "pg_spider": ("continuations",)},
+    "sweep.grid.*": {"mixer": ("by", "forced"), "pg_spider": ("continuations",)},
+}
+DIALOG = {"places", "order", "hears_end", "options", "others", "norms"}
+
+
+def place(former: str) -> str:
+    """Return a path of params.yaml that the pattern `former` matches."""
+    for pattern, blocks in BLOCKS.items():
+        rest = former.removeprefix(f"{pattern}.")
+        if rest != former:
+            name = next((name for name, keys in blocks.items() if rest in keys), "listener")
+            return f"{pattern.replace('*', name)}.{rest}"
+    return former.replace("features.*", "features.main").replace("*", "train")
+
+
+def params_with(former: str, folder: Path) -> Path:
+    path = place(former)
+    name = "dialog" if path.rpartition(".")[2] in DIALOG else "scenes"
+    tree = YAML(typ="safe").load(profile_text(name, ROOT / "profiles"))
+    tree["methods"]["mixer"] = {"from": "mixer"}
+    tree["methods"]["pg_spider"] = {"from": "spider"}
+    section = tree
+    *above, key = path.split(".")
+    for part in above:
+        section[part] = section.get(part) or {}
+        section = section[part]
+    section[key] = 3
+    if "imported" in above:
+        tree["features"]["main"] = {"network": "imported", "imported": section}
+    with (folder / "params.yaml").open("w") as file:
+        YAML().dump(tree, file)
+    return folder / "params.yaml"
+
+
+@pytest.mark.parametrize("former", [key for key in RENAMED if key not in OF_PROFILES])
+def test_a_former_key_is_one_line_with_the_present_one(former, tmp_path):
+    params, path = params_with(former, tmp_path), place(former)
+    with pytest.raises(UserError) as error:
+        load(params)
+    assert str(error.value) == f"{params}: {path} = 3: this key is now {RENAMED[former]}; rename it"
+
+
+@pytest.mark.parametrize("former", OF_PROFILES)
+def test_a_former_key_of_a_profile_is_one_line_with_the_present_one(former, tmp_path):
+    (tmp_path / "base.yaml").write_text("seed: 1\n")
+    (tmp_path / "new.yaml").write_text(f"{former}: base\nseed: 2\n")
+    with pytest.raises(UserError, match=f"new.yaml: {former}: this key is now {RENAMED[former]}; rename it$"):
+        profile_text("new", tmp_path)
+
+
+def test_a_present_key_has_another_name_than_every_former_one_in_its_place():
+    moved = {former: f"{former.rpartition('.')[0]}.{new}" for former, new in RENAMED.items()}
+    assert not set(moved.values()) & set(RENAMED)
+    assert all(re.fullmatch("[a-z_]+", new) for new in RENAMED.values())
+
+
+def test_a_misspelt_key_that_is_no_former_one_is_still_told_with_the_nearest(tmp_path):
+    tree = YAML(typ="safe").load(profile_text("scenes", ROOT / "profiles"))
+    tree["methods"]["mle"]["by"] = 3  # a former key of another method
+    with (tmp_path / "params.yaml").open("w") as file:
+        YAML().dump(tree, file)
+    with pytest.raises(UserError, match=r"unknown key methods.mle.by = 3; allowed: "):
+        load(tmp_path / "params.yaml")
