@@ -433,7 +433,7 @@ def test_mixer_with_all_words_forced_is_mle(toy):
 
 def test_mixer_with_no_word_forced_is_reinforce_with_the_same_baseline(toy, monkeypatch):
     monkeypatch.setattr(StepRollouts, "_rng", lambda self, what: rng())  # both say the same
-    begun = mixer(toy.agents(), Objective(), forced=0, critic_hidden=8)
+    begun = mixer(toy.agents(), Objective(), forced_tokens=0, critic_hidden=8)
     agents, critic, score = begun.agents, begun.agents["critic"], CiderScore(toy.cider)
     reinforced = Method(
         agents,
@@ -451,7 +451,7 @@ def test_mixer_with_no_word_forced_is_reinforce_with_the_same_baseline(toy, monk
 def test_mixer_is_both_where_some_words_are_forced(toy):
     """Each word learns once: with a score and a critic of nothing, what is left is the forced words' cross-entropy."""
     batch = toy.batch()
-    method = mixer(toy.agents(), Objective(), forced=2)
+    method = mixer(toy.agents(), Objective(), forced_tokens=2)
     losses, _ = method.step(batch, seed=3)
     message = teacher_force(toy.agents().speaker, batch)
     message_words = StepRollouts(method.agents["speaker"], batch, 3).of(method.terms[0].estimator.channel).mask.sum()

@@ -149,9 +149,9 @@ def test_forced_says_what_it_is_told(toy):
 
 
 def test_scheduled_sampling_feeds_a_growing_share_of_its_own_words(toy):
-    schedule = ScheduledSampling(start=0, every=5, by=0.05, most=0.25)
+    schedule = ScheduledSampling(start=0, every=5, increment=0.05, max_share=0.25)
     assert [schedule.share(e) for e in (0, 4, 5, 10, 24, 25, 99)] == [0, 0, 0.05, 0.1, 0.2, 0.25, 0.25]
-    later = ScheduledSampling(start=3, every=2, by=0.1, most=0.25)
+    later = ScheduledSampling(start=3, every=2, increment=0.1, max_share=0.25)
     assert [later.share(e) for e in range(10)] == [0, 0, 0, 0, 0, 0.1, 0.1, 0.2, 0.2, 0.25]
     batch = toy.batch()
     object.__setattr__(batch, "epoch", 99)
@@ -201,7 +201,7 @@ def test_gumbel_words_are_drawn_as_often_as_they_are_likely_at_any_temperature()
 
 
 def test_fewer_words_are_forced_from_epoch_to_epoch():
-    schedule = PrefixSchedule(start=16, every=2, by=5)
+    schedule = PrefixSchedule(start=16, every=2, decrement=5)
     assert [schedule.words(epoch) for epoch in range(9)] == [16, 16, 11, 11, 6, 6, 1, 1, 0]
 
 

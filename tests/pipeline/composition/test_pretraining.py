@@ -29,7 +29,7 @@ def test_teacher_forcing_is_the_cross_entropy_of_the_human_captions(toy, decoder
 
 def test_scheduled_sampling_and_the_null_image_are_passed_on(toy):
     agents, batch = toy.agents(), replace(toy.batch(), epoch=9)
-    schedule = ScheduledSampling(start=0, every=1, by=0.5, most=0.5)
+    schedule = ScheduledSampling(start=0, every=1, increment=0.5, max_share=0.5)
     method = teacher_forcing(agents.roles, schedule, 0.2)
     message = StepRollouts(agents.speaker.train(), batch, seed=1).of(Forced(schedule))
     losses = losses_of(method, batch)

@@ -59,7 +59,7 @@ def test_the_first_words_are_forced_and_the_others_rewarded(toy, epoch):
 
 def test_all_words_are_forced_at_first_unless_a_number_is_given(toy):
     for forced, start in ((None, 6), (0, 0), (2, 2)):
-        method = mixer(toy.agents(), Objective(), forced=forced)
+        method = mixer(toy.agents(), Objective(), forced_tokens=forced)
         channel = next(term for term in method.terms if term.name == "naturalness").estimator.channel
         assert channel == ForcedPrefix(PrefixSchedule(start, 1, 4))
         assert {term.estimator.channel for term in method.terms} == {channel}  # λ = 0: no hinge

@@ -175,8 +175,8 @@ def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(mo
     assert found.arguments == {
         "vocabulary": len(data.vocabulary),
         "region_size": 7,
-        "word_dim": 128,
-        "hidden_dim": 6,
+        "words": 128,
+        "hidden": 6,
         "dropout": 0.1,
         "max_words": 4,
     }
