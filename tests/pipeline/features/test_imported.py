@@ -41,7 +41,7 @@ def npy_folders(folder: Path) -> dict[str, str]:
     for row, id_ in enumerate(IDS):
         np.save(folder / "fc" / id_, regions(row).mean(0))
         np.savez_compressed(folder / "att" / id_, feat=regions(row))
-    return {"form": "npy_folders", "regions": str(folder / "att"), "pooled": str(folder / "fc")}
+    return {"format": "npy_folders", "regions": str(folder / "att"), "pooled": str(folder / "fc")}
 
 
 def line(id_: str, features: np.ndarray, where: np.ndarray, size: tuple[int, int] = (640, 480)) -> bytes:
@@ -60,7 +60,7 @@ def tsv(folder: Path) -> dict[str, object]:
     lines = [line(id_, regions(row), boxes(row)) for row, id_ in enumerate(IDS)]
     (folder / "train.tsv.0").write_bytes(lines[3] + lines[0] + line("999", regions(9), boxes(9)) + lines[1])
     (folder / "train.tsv.1").write_bytes(lines[4] + lines[0] + lines[2])  # 391895 stands in both
-    return {"form": "tsv", "regions": [str(folder / "train.tsv.0"), str(folder / "train.tsv.1")]}
+    return {"format": "tsv", "regions": [str(folder / "train.tsv.0"), str(folder / "train.tsv.1")]}
 
 
 def detections(folder: Path, probabilities: Callable[[int], np.ndarray] | None = None) -> dict[str, str]:
@@ -71,7 +71,7 @@ def detections(folder: Path, probabilities: Callable[[int], np.ndarray] | None =
             file[f"{id_}_boxes"] = boxes(row)
             if probabilities is not None:
                 file[f"{id_}_cls_prob"] = probabilities(row)
-    return {"form": "detections", "regions": str(folder / "coco_detections.hdf5")}
+    return {"format": "detections", "regions": str(folder / "coco_detections.hdf5")}
 
 
 FORMS = [npy_folders, tsv, detections]
@@ -182,7 +182,7 @@ def test_vdl_img_vgg_goes_by_the_images_that_its_params_name(tmp_path):
     params = tmp_path / "visdial_params.json"
     named = {"img_train": ["train2014/COCO_train2014_000000000011.jpg", 7], "unique_img_val": [9]}
     params.write_text(json.dumps(named))
-    settings = {"form": "visdial", "regions": [str(tmp_path / "vdl_img_vgg.h5"), str(params)]}
+    settings = {"format": "visdial", "regions": [str(tmp_path / "vdl_img_vgg.h5"), str(params)]}
 
     def store(ids: list[str]) -> FeatureStore:
         import_features(ids, tmp_path / "out", FeatureWriter, **settings, max_regions=4)
@@ -213,7 +213,7 @@ def test_folders_may_be_of_npy_files_and_without_vectors(tmp_path):
     for row, id_ in enumerate(IDS):
         (tmp_path / "att" / f"{id_}.npz").unlink()
         np.save(tmp_path / "att" / id_, regions(row).astype(np.float16))
-    store = imported(tmp_path / "out", {"form": "npy_folders", "regions": str(tmp_path / "att")})
+    store = imported(tmp_path / "out", {"format": "npy_folders", "regions": str(tmp_path / "att")})
     np.testing.assert_array_equal(store.read(np.array([3]))[1][0, :6], half(regions(3)))
     np.testing.assert_allclose(store.read(np.array([3]))[0][0], regions(3).mean(0), rtol=2e-3)
     assert store.manifest["pooled"] == "the mean of an image's regions"
@@ -232,7 +232,7 @@ def test_an_image_that_is_missing_is_named_with_the_file(tmp_path):
         del file["318219_features"]
     assert "no data set 318219_features: image 318219 has no features there" in refused(tmp_path / "out", settings)
     for form in ("npy_folders", "tsv", "detections"):
-        assert "nowhere" in refused(tmp_path / "out", {"form": form, "regions": str(tmp_path / "nowhere")})
+        assert "nowhere" in refused(tmp_path / "out", {"format": form, "regions": str(tmp_path / "nowhere")})
 
 
 def test_a_damaged_line_is_passed_by_where_a_whole_one_is_there(tmp_path):
@@ -347,7 +347,7 @@ def test_the_projects_own_features_come_back_as_they_were(tmp_path):
             lines.append(line(id_, exist, pixels, (512, 256)))
     (tmp_path / "all.tsv").write_bytes(b"".join(lines[::-1]))
     for form, path in (("npy_folders", "att"), ("tsv", "all.tsv"), ("detections", "detections.hdf5")):
-        settings = {"form": form, "regions": str(tmp_path / path), "pooled": str(tmp_path / "fc")}
+        settings = {"format": form, "regions": str(tmp_path / path), "pooled": str(tmp_path / "fc")}
         back = imported(tmp_path / form, settings, kept=6)
         for one, other in zip(back.read(np.arange(5)), (vectors, found, mask), strict=True):
             np.testing.assert_array_equal(one, other)
