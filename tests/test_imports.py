@@ -145,7 +145,7 @@ def test_a_tsv_file_gives_the_same_features_and_the_boxes(world):
             coded = [base64.b64encode(np.ascontiguousarray(array).tobytes()) for array in (halves, regions[row])]
             file.write(b"\t".join([id_.encode(), b"40", b"40", b"4", *coded]) + b"\r\n")
     params = yaml.safe_load((world / "params.yaml").read_text())
-    params["features"]["main"]["imported"] |= {"form": "tsv", "regions": "theirs/all.tsv"}
+    params["features"]["main"]["imported"] |= {"format": "tsv", "regions": "theirs/all.tsv"}
     (world / "params.yaml").write_text(yaml.safe_dump(params))
     run()
     store = FeatureStore(world / "data" / "features/main")
