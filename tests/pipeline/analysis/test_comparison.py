@@ -250,7 +250,7 @@ def test_a_rho_whose_curve_lies_above_has_at_least_what_its_lowest_setting_has(w
 
 def test_what_is_given_is_used_and_frozen_speakers_have_curves(full_world):
     settings = replace(ReportSettings(), cider_levels=(0.9,), score_levels=(70.0,), frozen_speakers=("luo",))
-    comparison = compare_methods(replace(results_of(full_world, *settings.frozen), wanted="R@5"), settings)
+    comparison = compare_methods(replace(results_of(full_world, *settings.frozen_speakers), wanted="R@5"), settings)
     assert [slice_.level for slice_ in comparison.at_cider] == [0.9]
     assert [slice_.level for slice_ in comparison.at_score] == [70.0]
     frozen, luo = (reading_of(comparison.at_cider[0], label) for label in ("frozen_luo", "luo"))

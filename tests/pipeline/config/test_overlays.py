@@ -162,10 +162,10 @@ def test_no_comment_of_a_profile_is_lost(name):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("extends: lage\n", "over: lage is no other profile; did you mean large?"),
-        ("extends: new\n", "over: new is no other profile"),
+        ("extends: lage\n", "extends: lage is no other profile; did you mean large?"),
+        ("extends: new\n", "extends: new is no other profile"),
         ("extends: circle\n", "circle.yaml: extends: new is no other profile"),
-        ("extends: environment\n", "over: environment is no other profile"),
+        ("extends: environment\n", "extends: environment is no other profile"),
         ("train: {epochs: 3}\n", "new.yaml: train is a section: write its keys one per line"),
         ("train:\n", "new.yaml: train is a section: write its keys one per line"),
         ("train:\n  rate: 1\n  rate: 2\n", "new.yaml, line 3, column 3: the key rate is given twice"),
