@@ -22,7 +22,7 @@
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make serve [PHOTOS=folder]      captions, search and a game for photos of one's own, on http://127.0.0.1:8000
 # make setup [TORCH=cu128]        install only; PyTorch is that for the CPU where no GPU is found, TORCH names another
-# make fmt | clean                format the code and write what stages depend on; drop checkpoints, grid cells and tool caches
+# make fmt | clean                format the code; drop checkpoints, grid cells and tool caches
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -127,7 +127,6 @@ fmt: $(INSTALLED)
 	ruff format .
 	ruff check --fix .
 	snakefmt Snakefile features.smk
-	python -m pipeline.workflow.dependencies
 
 ui: $(INSTALLED)
 	@mlflow db upgrade sqlite:///mlflow.db

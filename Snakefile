@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from pipeline.workflow import grid_cells
+from pipeline.workflow.dependencies import CODE, write_code_digests
 from pipeline.metrics import shared_meteor
 from pipeline.runtime import signals
 from pipeline.config.name_checks import read_checked_names
@@ -18,6 +19,8 @@ from pipeline.config.reading import read_mapping
 from pipeline.config.views import listed_deps
 
 PARAMS = read_checked_names()
+if workflow.is_main_process:
+    write_code_digests(PARAMS)
 CELLS = {(cell.method, cell.name): cell for cell in grid_cells.cells(PARAMS)}
 WORKFLOW = read_mapping(Path("dvc.yaml"))
 NEEDS = {
@@ -40,7 +43,8 @@ FOLDER = "data/cells/{method}/{cell}"
 
 def data(stage):
     """The files of other stages that a stage reads."""
-    return sorted({path for key in NEEDS if key[0] == stage for path in NEEDS[key] if path.startswith("data/")})
+    listed = {path for key in NEEDS if key[0] == stage for path in NEEDS[key]}
+    return sorted(path for path in listed if path.startswith("data/") and not path.startswith(f"{CODE}/"))
 
 
 def options(wildcards):

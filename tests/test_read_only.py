@@ -20,7 +20,9 @@ def frozen(tmp_path_factory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("frozen")
     (folder / "params.yaml").write_text(json.dumps({"draw": {"scenes": {}}, "methods": {}, "sweep": {}}))
     (folder / "profiles").symlink_to(ROOT / "profiles")
-    (folder / "dvc.yaml").write_text("stages:\n  names:\n    cmd: python -m stages.names\n    deps: [params.yaml]\n")
+    (folder / "dvc.yaml").write_text(
+        "stages:\n  validate:\n    cmd: python -m stages.validate\n    deps: [params.yaml]\n"
+    )
     (folder / ".dvc").mkdir()
     (folder / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
     try:
@@ -33,7 +35,7 @@ def frozen(tmp_path_factory) -> Iterator[Path]:
 @pytest.mark.parametrize(
     "command",
     [
-        "stages.names", "pipeline.workflow.grid_cells gather data/sweep", "pipeline.config.overlays scenes",
+        "stages.validate", "pipeline.workflow.grid_cells gather data/sweep", "pipeline.config.overlays scenes",
         "pipeline.workflow.repro", "pipeline.worlds.scenes --sheet sheet.png",
         "pipeline.worlds.films --sheet sheet.png",
         "stages.gradients --worlds 1 --epochs 1 --rounds 1 --repeats 1 --only ST",

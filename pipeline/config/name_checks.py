@@ -31,11 +31,17 @@ def read_checked_names(path: Path = Path("params.yaml")) -> dict[str, Any]:
     return params
 
 
+def value_at(params: Mapping[str, Any], place: str) -> Any:
+    """Return the value at the dotted key `place`; None where there is none."""
+    value: Any = params
+    for key in place.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
 def _names(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for place in SECTIONS:
-        section: Any = params
-        for key in place.split("."):
-            section = section.get(key) if isinstance(section, Mapping) else None
+        section = value_at(params, place)
         if section is None:
             continue
         if not isinstance(section, Mapping):

@@ -30,6 +30,7 @@ from pipeline.workflow.grid_cells import cores, gpus
 
 LOCK, RWLOCK = Path("dvc.lock"), Path(".dvc/tmp/rwlock")
 EVALUATION = Path("data/evaluation")
+VALIDATE = "validate"
 
 
 def stale_stages() -> dict[str, set[str]] | None:
@@ -170,6 +171,11 @@ def run_stale(jobs: DvcJobs) -> int:
     with signals.raising_requests():  # DVC hashes all data in this process
         check_annotations()
         waits = stale_stages()
+    if waits and VALIDATE in waits:  # the digests of code that it writes decide which other stages are outdated
+        if status := jobs.run(cores(), "repro", "--single-item", VALIDATE):
+            return status
+        with signals.raising_requests():
+            waits = stale_stages()
     if waits is None:  # dvc repro reports the error itself
         return jobs.run(cores(), "repro")
     if not waits:

@@ -19,18 +19,17 @@ from typing import TYPE_CHECKING
 
 from pipeline.config.data_schema import MAIN
 from pipeline.config.load import load
-from pipeline.config.reading import read_mapping
-from pipeline.config.views import StageParameters, listed_deps
+from pipeline.config.views import StageParameters
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.runtime.files import clear_parts, digest
 from pipeline.runtime.memory import keep_freed
+from pipeline.workflow.dependencies import code_digest
 
 if TYPE_CHECKING:
     import torch
 
 DATA = Path("data")
-CODE = Path(__file__).resolve().parents[2]
 OUT = {
     "draw": "raw/{}",
     "prepare": "prepared",
@@ -104,22 +103,21 @@ class Stage:
         return {str(path): self._digests[path] for path in inputs}
 
     def key(self, inputs: Sequence[Path]) -> str:
-        """Return a digest of the stage's parameters, the content of its inputs, and the code that dvc.yaml lists.
+        """Return a digest of the stage's parameters, the content of its inputs, and the code that it imports.
 
         The paths of the model and of the outputs do not change the key.
         """
         own, params = f"methods.{self.instance}.", self.params.flat()
-        item = {key.removeprefix(own): value for key, value in params.items()}
+        methods = [str(params[f"{own}from"])] if self.name == "train" else []
         title = self.title
         if self.name in ("train", "adapt"):  # a method's name and its evaluation change no weights
             decides = (key for key in params if not key.startswith(f"{own}rerank"))
             title, params = self.name, {key.replace(own, "methods.*."): params[key] for key in decides}
-        listed = listed_deps(read_mapping(Path("dvc.yaml")), self.name, item)
         parts = {
             "stage": title,
             "params": params,
             "inputs": {path.removeprefix(f"{self.model}/"): content for path, content in self.digests(inputs).items()},
-            "code": {path: digest(CODE / path) for path in listed if path.startswith(("pipeline/", "stages/"))},
+            "code": code_digest(self.name, methods),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 

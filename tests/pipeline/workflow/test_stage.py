@@ -15,7 +15,7 @@ from whole_profiles import profile_text
 
 from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
-from pipeline.workflow import stage as door
+from pipeline.workflow import dependencies
 from pipeline.workflow.stage import main
 
 ROOT = Path(__file__).parents[3]
@@ -165,11 +165,12 @@ def test_the_key_of_a_stage_changes_with_parameters_inputs_and_instance_and_with
 @pytest.mark.parametrize(
     ("edited", "counts"),
     [
-        ("pipeline/estimators/credit.py", True),
+        ("pipeline/estimators/surrogate.py", True),
+        ("pipeline/estimators/credit.py", False),
         ("pipeline/methods/luo.py", True),
         ("stages/train.py", True),
         ("pipeline/methods/psst.py", False),
-        ("pipeline/worlds/scenes/drawing/pets.py", False),
+        ("pipeline/worlds/scenes/drawing/animals.py", False),
         ("pipeline/report/report_page.py", False),
         ("stages/evaluate.py", False),
     ],
@@ -177,8 +178,9 @@ def test_the_key_of_a_stage_changes_with_parameters_inputs_and_instance_and_with
 def test_the_key_of_a_stage_changes_with_the_code_that_it_imports(workplace, monkeypatch, edited, counts):
     for room in ("pipeline", "stages"):
         shutil.copytree(ROOT / room, workplace / "code" / room, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(door, "CODE", workplace / "code")
+    monkeypatch.setattr(dependencies, "ROOT", workplace / "code")
     before = stage_of("train", "--method", "luo").key([])
+    assert (workplace / "code" / edited).exists()
     with open(workplace / "code" / edited, "a") as file:
         file.write("# another line\n")
     assert (stage_of("train", "--method", "luo").key([]) != before) == counts

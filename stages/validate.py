@@ -1,0 +1,65 @@
+"""Check of params.yaml before anything runs, and the digests of the code of all stages.
+
+python -m stages.validate → data/code: one file per stage, and one per method's module for `train`. Each other stage
+depends on its file, so that an edit reruns the stages that import the edited module.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipeline.config.name_checks import read_checked_names, value_at
+from pipeline.errors import UserError
+from pipeline.runtime.command import run_command
+from pipeline.workflow.dependencies import write_code_digests
+
+SPICE, SPICE_MIXES = "SPICE", ("spice", "spider")  # as a metric; as rewards (pipeline/scores/rewards.py)
+
+
+def main() -> int:
+    """Return the exit status; 2 for a name that is not allowed, or a reward that cannot be computed here."""
+
+    def work() -> None:
+        params = read_checked_names()
+        check_spice(params)
+        write_code_digests(params)
+
+    return run_command("validate", work)
+
+
+def check_spice(params: Mapping[str, Any]) -> None:
+    """Look for SPICE's parser where SPICE is used.
+
+    Raises UserError for a reward without it. For a metric without it, a line on stderr says that it will be missing.
+    """
+    rewarded = [f"methods.{name}.reward" for name, reward in _rewards(params) if _needs_spice(reward)]
+    metrics = value_at(params, "evaluate.metrics")
+    if not rewarded and not (isinstance(metrics, list) and SPICE in metrics):
+        return
+    from pipeline.metrics.java import NotComputedError, find_spice_jar
+
+    try:
+        find_spice_jar()
+    except NotComputedError as reason:
+        if rewarded:
+            raise UserError(f"params.yaml: {rewarded[0]}: {reason}") from None
+        print(f"validate: evaluate.metrics: {reason}; the evaluations go without SPICE", file=sys.stderr)
+
+
+def _rewards(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield each method's name with the reward of its block, and with those of its grid."""
+    for name, block in (params.get("methods") or {}).items():
+        if isinstance(block, Mapping):
+            yield name, block.get("reward")
+    for name, grids in (value_at(params, "sweep.grid") or {}).items():
+        for grid in grids if isinstance(grids, list) else [grids]:
+            values = grid.get("reward") if isinstance(grid, Mapping) else None
+            yield from ((name, reward) for reward in (values if isinstance(values, list) else ()))
+
+
+def _needs_spice(reward: Any) -> bool:
+    return bool(reward.get(SPICE)) if isinstance(reward, Mapping) else reward in SPICE_MIXES
+
+
+if __name__ == "__main__":
+    sys.exit(main())

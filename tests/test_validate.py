@@ -1,0 +1,95 @@
+"""What `validate` finds before anything is trained, each in one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from whole_profiles import profile
+
+from stages.validate import main
+
+ROOT = Path(__file__).parents[1]
+PG_SPIDER = {"from": "spider", "speaker": "speaker"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def validated(capsys: pytest.CaptureFixture[str], **sections: object) -> tuple[int, str]:
+    """Return the exit status and the lines on stderr for the scenes profile with these sections in place."""
+    Path("params.yaml").write_text(yaml.safe_dump(profile("scenes") | sections))
+    return main(), capsys.readouterr().err
+
+
+@pytest.fixture
+def no_parser(monkeypatch) -> None:
+    monkeypatch.setattr("pipeline.metrics.java.PARSER", ("not-there.jar",))
+
+
+def test_a_profile_is_valid_and_its_digests_are_written(capsys):
+    assert validated(capsys) == (0, "")
+    assert Path("data/code/train/luo.sha256").is_file()
+
+
+@pytest.mark.usefixtures("no_parser")
+@pytest.mark.parametrize(
+    ("block", "grid"),
+    [
+        ({**PG_SPIDER, "reward": "spice"}, {}),
+        ({**PG_SPIDER, "reward": {"CIDEr": 1, "SPICE": 2}}, {}),
+        ({**PG_SPIDER, "reward": "cider"}, {"pg_spider": {"reward": ["cider", "spider"]}}),
+    ],
+)
+def test_a_spice_reward_without_its_parser_is_one_line(capsys, block, grid):
+    status, line = validated(capsys, methods={"pg_spider": block}, sweep={"seeds": [1], "grid": grid})
+    assert status == 2
+    assert line.startswith("params.yaml: methods.pg_spider.reward: SPICE needs not-there.jar in pycocoevalcap; fetch")
+    assert line.count("\n") == 1
+    assert not Path("data").exists()
+
+
+@pytest.mark.usefixtures("no_parser")
+@pytest.mark.parametrize(("metrics", "lines"), [(["SPICE", "CIDEr"], 1), (["CIDEr"], 0)])
+def test_spice_as_a_metric_is_left_out_and_that_is_said(capsys, metrics, lines):
+    status, said = validated(capsys, evaluate={"metrics": metrics})
+    assert (status, said.count("\n")) == (0, lines)
+    assert said.startswith("validate: evaluate.metrics: SPICE needs") == bool(lines)
+
+
+@pytest.mark.parametrize(
+    ("sections", "line"),
+    [
+        ({"methods": {"x": {"from": "lou"}}}, "methods.x.from"),
+        ({"methods": {"x y": {"from": "luo"}}}, "names are of letters"),
+        ({"methods": ["luo"]}, "must be a mapping of names"),
+    ],
+)
+def test_a_mistake_is_one_line(capsys, sections, line):
+    status, said = validated(capsys, **sections)
+    assert (status, said.count("\n")) == (2, 1)
+    assert line in said
+
+
+@pytest.mark.parametrize("section", ["methods", "sweep", "evaluate"])
+def test_a_section_of_nothing_is_left_to_the_schema(capsys, section):
+    for value in (None, 3, "text") if section != "methods" else (None,):
+        assert validated(capsys, **{section: value}) == (0, "")
+
+
+def test_nothing_heavy_is_imported(folder):
+    (folder / "params.yaml").write_text(yaml.safe_dump(profile("scenes")))
+    code = (
+        "import sys; from stages.validate import main; assert main() == 0\n"
+        "sys.exit(', '.join({'torch', 'numpy', 'dvc', 'mlflow'} & sys.modules.keys()) or 0)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
