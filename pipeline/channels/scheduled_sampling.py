@@ -21,6 +21,5 @@ class ScheduledSampling(NamedStream):
 
     def share(self, epoch: int) -> float:
         """Return the share in `epoch`; 0 up to and including epoch `start` (self-critical.pytorch)."""
-        return (
-            0.0 if epoch <= self.start else min(self.max_share, self.increment * ((epoch - self.start) // self.every))
-        )
+        grown = self.increment * ((epoch - self.start) // self.every)
+        return 0.0 if epoch <= self.start else min(self.max_share, grown)
