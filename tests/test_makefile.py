@@ -8,10 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 PIP = '#!/bin/sh\ntest "$1" = config && { test -n "$LINKS" && echo "$LINKS" || exit 1; }; exit 0\n'
@@ -78,3 +80,26 @@ def test_a_file_with_another_hash_is_not_installed(tmp_path):
         assert done.returncode == status, done.stderr
         shutil.rmtree(tmp_path / "to", ignore_errors=True)
     assert "Hash mismatch" in done.stderr
+
+
+@pytest.mark.parametrize("path", [".pre-commit-config.yaml", ".github/workflows/ci.yml", ".ci/run"])
+def test_hooks_and_continuous_integration_call_targets_that_exist(path):
+    called = set(re.findall(r"\bmake ([a-z][a-z-]*)", re.sub(r"^ *#.*", "", (ROOT / path).read_text(), flags=re.M)))
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), flags=re.M))
+    assert "check" in called
+    assert called <= targets
+
+
+def test_hosted_tests_run_on_the_oldest_python_that_is_supported():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f">={jobs['test']['strategy']['matrix']['python'][0]}" == project["requires-python"]
+
+
+def test_commit_hooks_run_programs_that_are_installed():
+    """Hooks that call make are tested above; pytest's own environment is the one of `make setup`."""
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    programs = [hook["entry"].split()[0] for hook in repository["hooks"]]
+    installed = {Path(program).name for program in programs if program.startswith(".venv/bin/")}
+    assert installed
+    assert all(shutil.which(name, path=str(Path(sys.executable).parent)) for name in installed)
