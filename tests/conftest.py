@@ -38,13 +38,14 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 WORDS, IMAGES, STEPS = 12, 8, 6  # V, images, the longest caption
 LONGEST_FIRST = (
     "test_workflow.py",
-    "test_repro.py",
-    "test_stopping.py",
-    "test_sweep.py",
-    "test_captioners.py",
     "test_profiles.py",
+    "test_sweep.py",
+    "test_repro.py",
     "test_report_page.py",
-    "test_serve.py",
+    "test_ranks.py",
+    "test_loop.py",
+    "test_asynchronous.py",
+    "test_guidance.py",
 )
 
 

@@ -76,6 +76,7 @@ def photos(tmp_path, monkeypatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_captioner_goes_from_its_folder_to_an_evaluated_speaker(photos):
     assert run("prepare") == 0
     prepared = Prepared.load(Path("data/prepared"))

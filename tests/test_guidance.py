@@ -103,6 +103,7 @@ def test_any_method_s_speaker_is_guided_away_from_the_null_image_of_pretraining(
     assert "|guidance=3|" in metrics("mle")["signature"]
 
 
+@pytest.mark.slow
 def test_captions_are_drawn_and_chosen_by_the_own_listener_without_another_training(world):
     run("mle")
     assert "rerank" not in metrics("mle")["signature"]

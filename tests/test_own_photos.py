@@ -122,6 +122,7 @@ def test_what_one_has_got_wrong_is_one_line_and_nothing_is_written(photos, capfd
     assert not Path("data/prepared").exists()
 
 
+@pytest.mark.slow
 def test_a_training_by_two_processes_is_that_of_one(photos, tmp_path):
     assert run("prepare") == run("features") == 0
     for role in ("listener", "speaker"):
@@ -144,6 +145,7 @@ def test_a_number_of_processes_that_is_none_is_one_line(photos, monkeypatch, cap
     assert capfd.readouterr().err == "SAYWHICH_PROCESSES=two: must be a number of processes, 1 or more\n"
 
 
+@pytest.mark.slow
 def test_sixty_real_photos_end_with_captions_of_words_by_which_they_are_found(real_data, photos):
     """The profile as it is, but for where the network's weights lie, and two methods that are left out."""
     images = json.loads((real_data / "flickr8k" / "dataset_flickr8k.json").read_text())["images"][:60]

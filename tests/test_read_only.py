@@ -38,7 +38,7 @@ def frozen(tmp_path_factory) -> Iterator[Path]:
         "stages.validate", "pipeline.workflow.grid_cells gather data/sweep", "pipeline.config.overlays scenes",
         "pipeline.workflow.repro", "pipeline.worlds.scenes --sheet sheet.png",
         "pipeline.worlds.films --sheet sheet.png",
-        "stages.gradients --worlds 1 --epochs 1 --rounds 1 --repeats 1 --only ST",
+        pytest.param("stages.gradients --worlds 1 --epochs 1 --rounds 1 --repeats 1 --only ST", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_a_read_only_disk_is_one_line(frozen, command):

@@ -203,6 +203,7 @@ def test_more_images_cannot_be_mined_than_there_are(folder, capsys):
     )
 
 
+@pytest.mark.slow
 def test_a_change_of_alpha_reruns_that_method_alone(folder):
     stages = ("retriever", "train@mle", "train@wtf", "train@wtf_rl")
     shutil.copytree(ROOT / "pipeline", folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
