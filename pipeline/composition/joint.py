@@ -11,7 +11,8 @@ from pipeline.channels.partial import PartialSampling
 from pipeline.channels.search import SearchTrajectory
 from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.method import CRITIC, JOINT, LISTENER, SPEAKER, Method, Term, UpdateSchedule
-from pipeline.composition.objective import BaselineName, Objective
+from pipeline.composition.objective import BaselineName as BaselineName
+from pipeline.composition.objective import Objective as Objective
 from pipeline.errors import UserError
 from pipeline.estimators.baselines import BatchStd, CenteredBaseline, GroupMean, GroupStd, LeaveOneOut, SelfCritical
 from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss

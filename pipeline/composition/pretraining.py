@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from torch import nn
 
 from pipeline.channels.hard import Multinomial
-from pipeline.channels.teacher_forcing import Forced, ScheduledSampling
+from pipeline.channels.scheduled_sampling import ScheduledSampling
+from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.method import LISTENER_ONLY, SPEAKER_ONLY, Method, Term
 from pipeline.estimators.surrogate import Detached, Reduction, ScoreFunction
 from pipeline.models.decoder import Decoder

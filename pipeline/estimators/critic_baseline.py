@@ -30,7 +30,8 @@ class CriticBaseline:
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         states = rollouts.of(self.channel).states
         assert states is not None
-        return self.critic(states())
+        values: Tensor = self.critic(states())
+        return values
 
 
 @dataclass(frozen=True)

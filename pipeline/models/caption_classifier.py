@@ -32,4 +32,5 @@ class CaptionClassifier(nn.Module):
         The sigmoid of the log-odds equals the softmax over both outputs.
         """
         other, human = self.layers(torch.cat([images, captions], 1) if self.looks else captions).unbind(1)
-        return human - other
+        log_odds: Tensor = human - other
+        return log_odds

@@ -21,7 +21,8 @@ class Critic(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Predict the score (…) of captions from `states` (…, H)."""
-        return self.outer(F.relu(self.inner(states))).squeeze(-1)
+        values: Tensor = self.outer(F.relu(self.inner(states))).squeeze(-1)
+        return values
 
 
 class ControlVariate(nn.Module):
@@ -42,7 +43,8 @@ class ControlVariate(nn.Module):
     def forward(self, states: Tensor, perturbed: Tensor) -> Tensor:
         """Compute the control (M,) from states (M, H) and `perturbed` logits (M, V+1), given up to a constant."""
         word = (perturbed / self.log_temperature.exp()).softmax(-1)
-        return self.outer(F.relu(self.from_state(states) + self.from_word(word))).squeeze(-1)
+        values: Tensor = self.outer(F.relu(self.from_state(states) + self.from_word(word))).squeeze(-1)
+        return values
 
 
 class ControlVariates(nn.ModuleDict):

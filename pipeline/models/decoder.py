@@ -82,7 +82,8 @@ class Decoder(nn.Module, ABC):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Compute logits (n, V+1) of hidden states (n, H)."""
-        return self.logit(hidden)
+        logits: Tensor = self.logit(hidden)
+        return logits
 
     def shift_right(self, tokens: Tensor) -> Tensor:
         """Return the input tokens (B, T) before each of `tokens` (B, T), beginning with BOS."""

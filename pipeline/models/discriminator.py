@@ -48,7 +48,8 @@ class Discriminator(nn.Module):
 
     def encode_question(self, batch: Batch) -> Tensor:
         """Encode the batch's questions with their images and histories, (B, H)."""
-        return self.encoder(batch, self.word)[:, 0]
+        encoded: Tensor = self.encoder(batch, self.word)[:, 0]
+        return encoded
 
     def encode_answers(self, answers: Tensor) -> Tensor:
         """Encode answers (U, T) of tokens, (U, H)."""

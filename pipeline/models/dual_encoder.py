@@ -56,7 +56,7 @@ class DualEncoder(nn.Module):
 
         tokenise = open_clip.get_tokenizer(self.arguments["architecture"], context_length=2 * self.max_tokens)
         padding = tokenise([""])[0, -1]
-        there = tokenise(list(captions)) != padding
+        there: Tensor = tokenise(list(captions)) != padding
         return there.shape[1] - there.flip(1).long().argmax(1)
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:

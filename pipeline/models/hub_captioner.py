@@ -215,7 +215,8 @@ def plain_config(captioner: Any) -> dict[str, Any]:
             return {name: plain(inner, name) for name, inner in value.items() if name != "_name_or_path"}
         return 0.0 if "drop" in key and isinstance(value, float) else value
 
-    return plain(json.loads(captioner.config.to_json_string(use_diff=False)))
+    config: dict[str, Any] = plain(json.loads(captioner.config.to_json_string(use_diff=False)))
+    return config
 
 
 def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:

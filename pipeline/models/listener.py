@@ -75,12 +75,13 @@ class Listener(nn.Module):
     def _unit(self, x: Tensor) -> Tensor:
         """Normalise the parts of `x` (n, parts · H) to equal length, and the whole to length 1."""
         parts = F.normalize(x.view(len(x), self.parts, -1), dim=-1, eps=EPSILON)
-        return parts.flatten(1) / self.parts**0.5
+        unit: Tensor = parts.flatten(1) / self.parts**0.5
+        return unit
 
 
 def _last_state(gru: nn.GRU, words: Tensor, last: Tensor) -> Tensor:
     """Return the state (N, H) after the input at position `last` (N,) of `words` (N, T+1, E)."""
     if devices.is_synchronous(words.device):
         return last_gru_states(gru, words, last + 1)
-    states, _ = gru(words)  # (N, T+1, H)
+    states: Tensor = gru(words)[0]  # (N, T+1, H)
     return states[torch.arange(len(words), device=words.device), last]

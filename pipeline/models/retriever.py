@@ -50,7 +50,8 @@ class Retriever:
             return self.encoder.encode_text(message)
         if message.tokens not in self._heard:
             self._heard[message.tokens] = self._words(message)
-        return self._heard[message.tokens]
+        encoded: Tensor = self._heard[message.tokens]
+        return encoded
 
     @torch.no_grad()
     def _words(self, message: Message) -> Tensor:

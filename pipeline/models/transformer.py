@@ -50,7 +50,8 @@ class TransformerLayer(nn.Module):
 
     def think(self, x: Tensor) -> Tensor:
         """Compute the feed-forward residual of `x` (…, H)."""
-        return self.outer(F.relu(self.inner(self.inner_norm(x))))
+        inner: Tensor = self.outer(F.relu(self.inner(self.inner_norm(x))))
+        return inner
 
 
 class Transformer(Decoder):
@@ -104,7 +105,8 @@ class Transformer(Decoder):
             query, memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
             x = x + layer.own_out(layer.attend(query, memory, mask))
             x = x + layer.think(x)
-        return self.seen_norm(x)
+        normalised: Tensor = self.seen_norm(x)
+        return normalised
 
     def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> TransformerState:
         regions, rows = drop(seen), torch.arange(len(batch) * width, device=batch.device)

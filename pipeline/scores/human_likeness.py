@@ -24,9 +24,9 @@ class HumanLogOdds:
         return self.retriever.differentiable
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        return self.discriminator(
-            self.retriever.encode_image(batch)[message.images], self.retriever.encode_text(message)
-        )
+        images, captions = self.retriever.encode_image(batch)[message.images], self.retriever.encode_text(message)
+        log_odds: Tensor = self.discriminator(images, captions)
+        return log_odds
 
 
 @dataclass(frozen=True)

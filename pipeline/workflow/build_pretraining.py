@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.channels.teacher_forcing import ScheduledSampling
+from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.composition.method import Method
 from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
 from pipeline.data.batches import showings

@@ -114,7 +114,8 @@ class InferenceAtt2in(Decoder):
         return h, replace(state, h=h, c=c)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.logit(hidden.to(self.dtype)).to(self.own)
+        logits: Tensor = self.logit(hidden.to(self.dtype)).to(self.own)
+        return logits
 
     def select(self, state: FastState, rows: Tensor, same_images: bool = False) -> FastState:
         return self.fast.select(state, rows, same_images)

@@ -1,5 +1,7 @@
 """The last states of a GRU over captions of different lengths, on the CPU."""
 
+# mypy: disable-error-code="no-untyped-call"
+
 from __future__ import annotations
 
 from typing import Any, cast
@@ -22,7 +24,7 @@ def last_gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     of_words, of_state, *biases = (cast(Tensor, getattr(gru, name)) for name in names)
     inputs = nn.functional.linear(words.flatten(0, 1).index_select(0, heard), of_words, biases[0])
-    states = _LastStates.apply(inputs, of_state, biases[1], going)
+    states: Tensor = _LastStates.apply(inputs, of_state, biases[1], going)
     return states.index_select(0, order.argsort())
 
 

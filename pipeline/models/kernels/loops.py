@@ -6,7 +6,7 @@ arrays only, so the computation of one row is several loops. Constants have the 
 would promote single precision to double.
 """
 
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 import numpy as np
 

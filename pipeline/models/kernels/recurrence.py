@@ -3,13 +3,15 @@
 The gradients of weights and regions are computed once for all steps, as in shared_weight.py.
 """
 
+# mypy: disable-error-code="no-untyped-call"
+
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -44,14 +46,15 @@ class FusedRecurrence:
 
     def entering(self, heard: Tensor) -> Tensor:
         """Compute the contribution (n, 5H) of the inputs `heard` (n, E) and of the bias to the gates."""
-        return _Enter.apply(self._ticket, self.steps, heard)
+        return cast(Tensor, _Enter.apply(self._ticket, self.steps, heard))
 
     def __call__(self, entering: Tensor, h: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the next hidden states and cells (n, H) from `h`, `c` and the gate inputs `entering` (n, 5H).
 
         `images` (n,) are the captions' images; captions of one image must be consecutive.
         """
-        return _Step.apply(self._ticket, self.steps, entering, h, c, images)
+        h, c = _Step.apply(self._ticket, self.steps, entering, h, c, images)
+        return h, c
 
 
 class _Noted(NamedTuple):

@@ -7,9 +7,11 @@ weight's gradient is one product. The result equals autograd's, up to the order 
 Such a graph must be differentiated for all parameters of its module at once, as a training step does.
 """
 
+# mypy: disable-error-code="no-untyped-call"
+
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -31,27 +33,28 @@ class SharedWeight:
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return the rows (N, E) of `ids` (N,)."""
-        return _Rows.apply(self._ticket, self._uses, ids)
+        return cast(Tensor, _Rows.apply(self._ticket, self._uses, ids))
 
     def mixture(self, shares: Tensor) -> Tensor:
         """Compute mixtures (N, E) of the first V' rows with the weights `shares` (N, V')."""
-        return _Mixture.apply(self._ticket, self._uses, shares)
+        return cast(Tensor, _Mixture.apply(self._ticket, self._uses, shares))
 
     def straight_through(self, shares: Tensor) -> Tensor:
         """Return zeros (N, E), to be added to rows; their gradient for `shares` (N, V') is that of a mixture."""
-        return _Unheard.apply(shares, self._uses.weight[: shares.shape[1]])
+        return cast(Tensor, _Unheard.apply(shares, self._uses.weight[: shares.shape[1]]))
 
     def product(self, x: Tensor, bias: Tensor, value: Tensor) -> Tensor:
         """Return `value` (N, V), the known product of `x` (N, E) and the transposed weight plus `bias` (V,)."""
-        return _Product.apply(self._ticket, self._uses, x, bias, value)
+        return cast(Tensor, _Product.apply(self._ticket, self._uses, x, bias, value))
 
     def log_prob(self, x: Tensor, bias: Tensor, value: Tensor, index: Tensor) -> Tensor:
         """Compute the log-probabilities (N,) of the tokens `index` (N,) with the logits of `product`."""
-        return _LogProb.apply(self._ticket, self._uses, x, bias, value, index, False)[0]
+        return cast(Tensor, _LogProb.apply(self._ticket, self._uses, x, bias, value, index, False)[0])
 
     def log_prob_and_entropy(self, x: Tensor, bias: Tensor, value: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the result of `log_prob` (N,) and the entropies (N,) of the distributions, in nats."""
-        return _LogProb.apply(self._ticket, self._uses, x, bias, value, index, True)
+        log_prob, entropy = _LogProb.apply(self._ticket, self._uses, x, bias, value, index, True)
+        return log_prob, entropy
 
 
 class _Uses:
