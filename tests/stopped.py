@@ -118,7 +118,7 @@ class Tree:
 
     def wait_for(self, ready: Callable[[], bool]) -> None:
         """Until something is so."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not ready():
             assert self.make.poll() is None, self.said()
             assert time.monotonic() < deadline, self.said()
@@ -127,14 +127,14 @@ class Tree:
     def said(self) -> str:
         return (self.folder / "said.txt").read_text()
 
-    def stop(self, kind: str, request: signal.Signals) -> list[psutil.Process]:
-        """Send `request` to one process, or to the process group of make; who of the tree is alive after BOUND."""
+    def stop(self, kind: str, request: signal.Signals, bound: float = BOUND) -> list[psutil.Process]:
+        """Send `request` to one process, or to make's process group; return what is alive after `bound` seconds."""
         tree = self.processes()
         if kind == GROUP:
             os.killpg(self.make.pid, request)
         else:
             self.of(kind)[0].send_signal(request)
-        deadline = time.monotonic() + BOUND
+        deadline = time.monotonic() + bound
         while time.monotonic() < deadline and (self.make.poll() is None or any(map(_alive, tree))):
             time.sleep(0.05)
         return [process for process in tree if _alive(process)]

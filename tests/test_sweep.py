@@ -82,7 +82,7 @@ def test_all_cells_share_one_meteor_that_ends_with_the_grid(done):
     addresses = (done / "meteor.txt").read_text().splitlines()
     assert len(addresses) == 3
     assert len(set(addresses)) == 1
-    for _ in range(200):
+    for _ in range(1200):
         if not Path(addresses[0]).parent.exists():
             return
         time.sleep(0.05)
