@@ -61,7 +61,7 @@ def main() -> None:
         rows = torch.arange(ROWS)
         listener.encode_text(Message(batch.captions, caption_mask(batch.captions), rows, 1)).sum().backward()
 
-    row = table(f"What fewer columns save, {ROWS} captions", "step", "16 columns, s", "12 columns, s", "saved")
+    row = table(f"Time saved by shorter batches, {ROWS} captions", "step", "16 columns, s", "12 columns, s", "saved")
     for name, step in (("speaker reads", reading), ("listener hears", hear)):
         whole, cut = _seconds(step, WORDS), _seconds(step, 12)
         row(name, f"{whole:.3f}", f"{cut:.3f}", f"{1 - cut / whole:.0%}")

@@ -109,7 +109,7 @@ def main() -> None:
             ratios = ", ".join(f"{seconds / mine:.1f}" for seconds, mine in zip(spent, first, strict=True))
             row(name, cold, warm, processor, f"{own:.0f}", f"{mapped:.0f}", ratios)
         columns = ("page cache", "first batch, ms", "median of the others, ms", "greatest, ms", "memory, MiB")
-        row = table("What a training step waits for", "step, s", *columns)
+        row = table("Waiting time of a training step", "step, s", *columns)
         for step in options.step:
             number = min(options.batches, max(5, int(30 / step)))
             for state in ("cold", "warm"):

@@ -307,7 +307,7 @@ def show() -> None:
 
     columns = ["what was tried", "times", "held", "what fell short, or was skipped", "command", "commit"]
     cells = [line for row in ROWS for line in _kept(row)]
-    shown = f"**What was tried**\n\n{markdown_table(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
+    shown = f"**Trials**\n\n{markdown_table(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
     (OUT / "reliability.md").write_text(shown, encoding="utf-8")
     print(shown)
 
@@ -315,7 +315,7 @@ def show() -> None:
 def _kept(row: str) -> list[list[str]]:
     """Return the cells of each line of a row: those of this machine, else those of results/reliability.json."""
     if not (path := OUT / f"{row}.json").exists():
-        recorded = json.loads(RECORDED.read_text(encoding="utf-8"))["tables"]["What was tried"]["rows"]
+        recorded = json.loads(RECORDED.read_text(encoding="utf-8"))["tables"]["Trials"]["rows"]
         return [cells for cells in recorded if re.search(rf"ROWS={row}\b", cells[4])]
     found = json.loads(path.read_text(encoding="utf-8"))
     return [

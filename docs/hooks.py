@@ -17,11 +17,11 @@ log = logging.getLogger("mkdocs.hooks.documents")
 
 
 def on_config(config):
-    """Add the recorded tables, and a page for each room, to the contents."""
+    """Add the pages of results, and a page for each package, to the contents."""
     tables = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/results/*.md"))
     for entry in config.nav:
         if "Results" in entry:
-            entry["Results"].append({"All tables": tables})
+            entry["Results"][1:1] = tables
     config.nav.insert(-1, {"Reference": [{title: page} for page, title, _ in _reference()]})
     return config
 

@@ -102,7 +102,7 @@ def test_priors_and_others_rank_beside_one_method(world):
     assert test["beside"]["question_prior"]["ranking"]["MRR"] > test["beside"]["chance"]["ranking"]["MRR"]
     assert set(test["beside"]["prior"]["refers"]) == set(test["refers"])
     tables = (world / "data/report/tables.md").read_text()
-    assert tables.count("| how often, to a question of the same words |") == 2
+    assert tables.count("| answer frequency given the question |") == 2
 
 
 def test_the_report_has_the_paper_s_tables_and_dialogs_to_look_at(world):

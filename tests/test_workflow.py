@@ -76,7 +76,7 @@ def test_the_dag_runs_from_drawing_to_the_report(world):
     for name in ("report.html", "table.md", "tables.md", "curve.png", "curve.csv", "comparison.csv"):
         assert (folder / "data/report" / name).stat().st_size > 100
     assert "PSST-Multinomial" in (folder / "data/report/table.md").read_text()
-    assert "**What a reader sees, test split**" in (folder / "data/report/tables.md").read_text()
+    assert "**Surface quality of the captions, test split**" in (folder / "data/report/tables.md").read_text()
 
 
 def test_an_evaluation_holds_five_judges_and_says_what_it_lacks(world):

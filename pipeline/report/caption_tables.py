@@ -37,9 +37,9 @@ CAPTIONS = ("words_per_caption", "distinct_captions", "repetition", "unfinished"
 READER: dict[tuple[str, str], tuple[str, int]] = {
     ("diversity", "unfinished"): ("no end", 3),
     ("diversity", "unknown"): ("UNK", 3),
-    ("reader", "repeated"): ("word twice", 3),
-    ("reader", "content_words"): ("words of people", 3),
-    ("reader", "colour_words"): ("colours of people", 3),
+    ("reader", "repeated"): ("repeated word", 3),
+    ("reader", "content_words"): ("human words", 3),
+    ("reader", "colour_words"): ("human colours", 3),
     ("diversity", "distinct_captions"): ("distinct", 3),
     ("diversity", "words_used"): ("vocabulary", 0),
     ("chair", "objects"): ("objects", 2),
@@ -65,7 +65,7 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
     tables: list[tuple[str, str, list[tuple[str, Keys, int, str]], list[str]]] = [
         (
             "faithfulness",
-            "Are the captions true? Test split",
+            "Truth of the captions, test split",
             [
                 *((label, ("faithfulness", key), 3, "All facts") for label, key in told),
                 ("claims", ("faithfulness", "claims_per_caption"), 2, "All facts"),
@@ -89,11 +89,11 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
         ),
         (
             "reader",
-            "What a reader sees, test split",
+            "Surface quality of the captions, test split",
             [(label, keys, digits, "") for keys, (label, digits) in READER.items()],
             [
                 "Shares of captions: no end (as long as may be), with UNK, with a content word twice, distinct, and as "
-                "control: what the control's speaker of that seed says of the image. words, colours of people: share "
+                "control: what the control's speaker of that seed says of the image. words, human colours: share "
                 "of content words and of colours that a human caption of the image has. vocabulary: different words; "
                 "objects: mentions per caption; CHAIR: share of mentions (i), and of captions with a mention (s), of "
                 "objects that no human caption of the image mentions.",

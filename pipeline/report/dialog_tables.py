@@ -45,19 +45,19 @@ REPORTED = {
 BESIDE = "Lu et al. 2017"
 TITLES = {  # titles of the baselines and ablations that rank candidates
     "chance": "chance",
-    "prior": "how often people gave the answer",
-    "question_prior": "how often, to a question of the same words",
-    "d_question": "d_mle that knows the question alone",
-    "d_blind": "d_mle without the image",
-    "d_blind_hre": "d_hre without the image",
+    "prior": "answer frequency",
+    "question_prior": "answer frequency given the question",
+    "d_question": "d_mle, question only",
+    "d_blind": "d_mle, no image",
+    "d_blind_hre": "d_hre, no image",
 }
 CLAIMS = (  # the claim, the method expected to be better, the other
     ("G-DIS ranks better than likelihood for as many steps", "g_dis", "g_more"),
     ("G-DIS ranks better than G-MLE", "g_dis", "g_mle"),
     ("G-DIS through PSST ranks better than through Gumbel straight-through", "g_psst", "g_dis"),
     ("GAN2's generator ranks better than G-DIS", "gan2", "g_dis"),
-    ("GAN2's discriminator ranks better than the one that it began with", adversary("gan2"), "d_np_att"),
-    ("GAN1's discriminator ranks better than the one that it began with", adversary("gan1"), "d_np_att"),
+    ("GAN2's discriminator ranks better than its initial one", adversary("gan2"), "d_np_att"),
+    ("GAN1's discriminator ranks better than its initial one", adversary("gan1"), "d_np_att"),
     ("D-NP-ATT ranks better than D-NP", "d_np_att", "d_np"),
     ("D-NP ranks better than D-MLE", "d_np", "d_mle"),
     ("HCIAE ranks better than LF (D-MLE)", "d_mle", "d_lf"),
@@ -92,13 +92,13 @@ def _generators(results: Results, choices: Sequence[Choice], known: Mapping[str,
             "MRR", f"less {control}", lambda point: _shown(known_difference(known, point.method, control))
         )
         columns.insert(-len(REPORTED["g_mle"]), gain)
-    caption = f"Who answers: rank of the human answer among the candidates, {_count(results)} test dialogs"
+    caption = f"Generators: rank of the human answer among the candidates, {_count(results)} test dialogs"
     return fill_table("generators", caption, chosen_rows(choices), columns, [NOTE])
 
 
 def _discriminators(known: Mapping[str, Ranker]) -> Table:
     columns = [_seeds(), *_ranking("Candidates by score")]
-    caption = "Who judges: rank of the human answer among the candidates"
+    caption = "Discriminators: rank of the human answer among the candidates"
     return fill_table("discriminators", caption, _rows(known), columns, [NOTE], head="Discriminator")
 
 
@@ -122,12 +122,12 @@ def _answers(choices: Sequence[Choice]) -> Table:
         metric_column("relevance", ("answers", "relevance"), 3, "Answers of the beam"),
         metric_column("words", ("answers", "words_per_caption"), 2, "Answers of the beam"),
         metric_column("distinct", ("answers", "distinct_captions"), 3, "Answers of the beam"),
-        metric_column("true", ("human_answers", "true"), 3, "People's"),
-        metric_column("relevance", ("human_answers", "relevance"), 3, "People's"),
-        metric_column("told apart, %", ("judges", "told_apart", "told_apart"), 1, "A discriminator that learned to"),
+        metric_column("true", ("human_answers", "true"), 3, "Human answers"),
+        metric_column("relevance", ("human_answers", "relevance"), 3, "Human answers"),
+        metric_column("accuracy, %", ("judges", "told_apart", "told_apart"), 1, "Retrained discriminator"),
         metric_column("MRR", ("ranking_per_word", "MRR"), 4, "Likelihood per word"),
     ]
-    return fill_table("answers", "What is answered: true, right in part, and how varied", chosen_rows(choices), columns)
+    return fill_table("answers", "Truth, relevance and diversity of answers", chosen_rows(choices), columns)
 
 
 def _kinds(choices: Sequence[Choice], known: Mapping[str, Ranker]) -> Table:
@@ -135,8 +135,8 @@ def _kinds(choices: Sequence[Choice], known: Mapping[str, Ranker]) -> Table:
     numbers = next((runs[0].numbers for _, runs, _ in rows if runs), {})
     of = [keys[1:] for keys in numbers if keys[0] == "test" and keys[1] in KINDS]
     columns = [metric_column(key, (where, key), 3, KINDS[where], spread=False) for where, key in of]
-    caption = "MRR by how a thing is referred to, and by what is asked"
-    return fill_table("kinds", caption, rows, columns, head="Who ranks")
+    caption = "MRR by type of reference and of question"
+    return fill_table("kinds", caption, rows, columns, head="Model")
 
 
 def _claims(known: Mapping[str, Ranker]) -> Table:
@@ -152,7 +152,7 @@ def _claims(known: Mapping[str, Ranker]) -> Table:
         TableColumn("seeds"),
         TableColumn("verdict", text=True),
     ]
-    return Table("claims", "The paper's claims, and what the parts of an encoder are worth", columns, rows, [INTERVALS])
+    return Table("claims", "Claims of the paper, and ablations of the encoder", columns, rows, [INTERVALS])
 
 
 RULE = (

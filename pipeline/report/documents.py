@@ -8,7 +8,7 @@ A block of a document, at the repository's root or below docs/, is the text betw
     <!-- results: scenes | Results at the chosen λ -->                             a table, by the beginning of its name
     <!-- results: scenes | Results | columns: Method; CIDEr | rows: mle; luo -->   some columns, some rows
     <!-- results: scenes | figure: curve -->                                       a figure; its description is kept
-    <!-- results: scenes | tables -->                                              all tables, each below its name
+    <!-- results: scenes | tables -->                                              all tables as CSV, linked
     <!-- results: scenes | provenance -->                                          its command, commit, date and machine
 """
 
@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.errors import UserError
+from pipeline.report.csv_tables import csv_files, write_csv_files
 from pipeline.report.method_names import published_name
 from pipeline.report.result_file import PrintedFigure, PrintedTable, ResultFile, path_of, read_result
 from pipeline.report.tables import markdown_table
@@ -60,12 +61,16 @@ def write_documents(root: Path, check: bool) -> list[str]:
     Nothing is written if any block is wrong. Raises UserError where a marker has no partner.
     """
     complaints: list[str] = []
+    tables: dict[Path, str] = {}
     before = dict(documents(root))
-    after = {path: BLOCK.sub(partial(_updated, root, path, complaints, check), text) for path, text in before.items()}
+    updated = partial(_updated, root, complaints, tables, check)
+    after = {path: BLOCK.sub(partial(updated, path), text) for path, text in before.items()}
+    if complaints and not check:
+        return complaints
     for path, text in after.items():
-        if text != before[path] and not check and not complaints:
+        if text != before[path] and not check:
             write_atomically(path, text)
-    return complaints
+    return complaints + write_csv_files(tables, check)
 
 
 def documents(root: Path) -> Iterator[tuple[Path, str]]:
@@ -101,12 +106,14 @@ def _asked(block: re.Match[str]) -> tuple[str, list[tuple[str, str]]]:
     return name, [(key.strip(), value.strip()) for key, _, value in pairs]
 
 
-def _updated(root: Path, document: Path, complaints: list[str], check: bool, block: re.Match[str]) -> str:
-    """Return the block with its content replaced; errors are added to `complaints`."""
+def _updated(
+    root: Path, complaints: list[str], tables: dict[Path, str], check: bool, document: Path, block: re.Match[str]
+) -> str:
+    """Return the block with its content replaced; errors are added to `complaints`, CSV files to `tables`."""
     name, parts = _asked(block)
     here = f"{document.relative_to(root).as_posix()}, line {_line(block)}: "
     try:
-        shown = _shown(root, name, parts or [("", "")], block["now"], document.parent)
+        shown = _shown(root, name, parts or [("", "")], block["now"], document.parent, tables)
     except UserError as error:
         complaints.append(here + str(error))
         return block[0]
@@ -116,8 +123,8 @@ def _updated(root: Path, document: Path, complaints: list[str], check: bool, blo
     return block["begin"] + shown + block["end"]
 
 
-def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str, folder: Path) -> str:
-    """Return the text that belongs between a block's markers, in a document of `folder`.
+def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str, folder: Path, tables: dict[Path, str]) -> str:
+    """Return the text that belongs between a block's markers, in a document of `folder`; add CSV files to `tables`.
 
     Raises UserError where the result file lacks the requested content.
     """
@@ -127,17 +134,22 @@ def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str, folder
         if parts == [("provenance", "")]:
             return _provenance(found) + "\n"
         if parts == [("tables", "")]:
-            return "\n".join(
-                f"**{published_name(name)}**\n\n{_text(_part(all_, {}))}" for name, all_ in found.tables.items()
-            )
+            files = csv_files(root, name, found)
+            tables.update(files.values())
+            links = (f"[{title}]({_link(path, folder)})" for title, (path, _) in files.items())
+            return f"All tables of this run (CSV): {', '.join(links)}.\n"
         if key == "figure" and not options:
             description = re.match(r"!\[(.*?)\]\(", now)
-            picture = os.path.relpath(root / _picture(root, found.figure(value)), folder)
-            return f"![{description[1] if description else value}]({Path(picture).as_posix()})\n"
+            picture = root / _picture(root, found.figure(value))
+            return f"![{description[1] if description else value}]({_link(picture, folder)})\n"
         table = _part(found.table(f"{key}: {value}" if value else key), dict(options))
     except UserError as error:
         raise UserError(f"{path_of(Path(), name)} {error}") from None
     return _text(table)
+
+
+def _link(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()
 
 
 def _text(table: PrintedTable) -> str:

@@ -146,7 +146,7 @@ def _claim_table(found: GradientResults) -> Table:
         "PSST §5: partial sampling reduces “the overall bias and variance of gradient estimation, by a factor of ρ”. "
         "Here as multiples of those of ρ = 0."
     ]
-    return Table("claim", "What ρ does to bias and variance, as multiples of those of ρ = 0", columns, rows, notes)
+    return Table("claim", "Effect of ρ on bias and variance, as multiples of those of ρ = 0", columns, rows, notes)
 
 
 def plane_panels(found: GradientResults) -> list[PlotPanel]:

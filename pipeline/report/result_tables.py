@@ -100,7 +100,7 @@ def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     ]
     return fill_table(
         "runs",
-        "One line a model; recall in %, from caption to image",
+        "All runs: recall in %, from caption to image",
         [(run.method + (" ✓" if id(run) in marked else ""), [run], Point((run,))) for run in results.runs],
         columns,
         [
@@ -209,7 +209,7 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
             name: [list(cell) for _, cell in zip(listeners, row, strict=True)]
             for name, row in zip(crossed["captions"], crossed["matrix"], strict=True)
         }
-        caption = f"Who understands whom: {crossed['recall']} in %, {crossed['split']} split, from caption to image"
+        caption = f"Cross-play: {crossed['recall']} in %, {crossed['split']} split, from caption to image"
     except (KeyError, TypeError, ValueError):
         raise UserError(
             "crossed.json: not captions × listeners with a list of seeds each; delete it and make it again."

@@ -35,7 +35,7 @@ CIDER, RIGHT = "val/cider", "discriminator/accuracy"
 
 
 def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, control: str) -> Table | None:
-    """Return Table 1 of WTF-RL with the column "only the reward sees"; None where `retriever` did not judge.
+    """Return Table 1 of WTF-RL with the column "excess gain"; None where `retriever` did not judge.
 
     That column is a method's gain over the control by the retriever, minus the gain by the last judge.
     """
@@ -63,7 +63,7 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
     columns += [
         metric_column("Self-BLEU", ("diversity", "Self-BLEU"), 3, "Diversity"),
         *(metric_column(f"{results.score} {by}", results.by(by)) for by in (retriever, judge)),
-        TableColumn("only the reward sees", show=only),
+        TableColumn("excess gain", show=only),
     ]
     notes = [
         f"Recall in % of {count(results, 'images')} test images by {retriever}, which rewards captions. Only the "

@@ -19,7 +19,7 @@ COLUMNS = ("stage", "runs", "median, s", "longest, s", "processor, s", "peak mem
 
 def page() -> str:
     """Return a Markdown table with its caption, a row for each stage of the experiment's finished runs."""
-    return f"**What stages take**\n\n{table(finished())}"
+    return f"**Cost of each stage**\n\n{table(finished())}"
 
 
 def finished() -> Iterator[Mapping[str, Any]]:

@@ -168,15 +168,37 @@ def test_a_long_cell_ends_the_setting_in_line(root):
     assert shown(root, "small | Recall")[1:3] == ["| --- | --: | --- |", "| a\\|b | 7.5 | 1 seed |"]
 
 
-def test_all_tables_stand_each_below_its_name(root):
-    lines = shown(root, "small | tables")
-    assert [line for line in lines if line.startswith("**")] == [
-        "**Recall at 10**",
-        "**Words**",
-        "**Words, all**",
-        "**Work**",
+def test_all_tables_are_csv_files_that_a_line_links(root, capsys):
+    page = root / "docs" / "results" / "small.md"
+    page.parent.mkdir()
+    page.write_text("<!-- results: small | tables -->\n<!-- end -->\n")
+    assert said(capsys) == (0, [])
+    links = re.findall(r"\[(.*?)\]\(\.\./\.\./results/small/(.*?)\)", page.read_text())
+    assert links == [
+        ("Recall at 10", "recall_at_10.csv"),
+        ("Words", "words.csv"),
+        ("Words, all", "words_all.csv"),
+        ("Work", "work.csv"),
     ]
-    assert lines[-5:] == ["**Work**", "", "| Method     |   n |", "| ---------- | --: |", "| Luo et al. |   5 |"]
+    folder = root / FOLDER / "small"
+    assert (folder / "recall_at_10.csv").read_text() == "Method,R@10,note\na|b,7.5,1 seed\nLuo et al.,−10.1,none\n"
+    assert said(capsys, "--check") == (0, [])
+    (folder / "words.csv").write_text("Method,n\nLuo et al.,4\n")
+    (folder / "gone.csv").write_text("Method\n")
+    (folder / "work.csv").unlink()
+    wrong = [f"results/small/{name}.csv is not current: run make documents" for name in ("gone", "words", "work")]
+    assert said(capsys, "--check") == (2, wrong)
+    assert said(capsys) == (0, [])
+    assert sorted(path.name for path in folder.iterdir()) == sorted(name for _, name in links)
+    assert said(capsys, "--check") == (0, [])
+
+
+def test_two_tables_of_one_title_are_one_line(root, capsys):
+    path = path_of(root, "small")
+    path.write_text(path.read_text().replace("Words, all", "Words: all"))
+    put(root, "<!-- results: small | tables -->\n<!-- end -->\n")
+    told = "README.md, line 1: results/small.json has two tables “Words”: rename one"
+    assert said(capsys) == (2, [told])
 
 
 def test_provenance_is_one_line(root):

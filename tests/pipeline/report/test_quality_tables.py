@@ -176,8 +176,8 @@ def test_what_a_reader_sees_stands_above_the_same_of_people(full_world, make_ful
     table = about("reader", results, choices)
     assert [row[0] for row in table.rows] == ["mle", "luo", "human captions"]
     speaker, people = cells_of(table, "mle"), cells_of(table, "human captions")
-    assert (speaker["no end"], speaker["words of people"], speaker["CHAIR_s"]) == ("0.010", "0.800", "0.250")
-    assert (people["no end"], people["words of people"], people["CHAIR_s"]) == ("0.020", "0.700", "0.160")
+    assert (speaker["no end"], speaker["human words"], speaker["CHAIR_s"]) == ("0.010", "0.800", "0.250")
+    assert (people["no end"], people["human words"], people["CHAIR_s"]) == ("0.020", "0.700", "0.160")
     assert (speaker["vocabulary"], people["vocabulary"], people["distinct"]) == ("120", "300", "–")
     assert any(note.startswith("Human captions: each one") for note in table.notes)
     assert about("diversity", results, choices).rows[-1][0] == "human captions"

@@ -1,4 +1,4 @@
-"""What only the reward sees, and how the rewards grew: the report of methods that a fixed retriever rewards."""
+"""Reward hacking, and how the rewards grew: the report of methods that a fixed retriever rewards."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_only_the_reward_sees_is_the_difference_of_two_gains(rewarded):
     results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
     choices = choose_all(results, ReportSettings())
     table = rewarded_table(results, choices, "retriever", "mle")
-    assert table.columns[-1].label == "only the reward sees"
+    assert table.columns[-1].label == "excess gain"
     assert {row[0]: row[-1] for row in table.rows} == {"mle": "0.0", "wtf_rl": "+7.0", "rl": "+21.0"}
     assert "by retriever, minus that by judge" in table.notes[0]
     assert rewarded_table(results, choices, "clip", "mle") is None
@@ -118,10 +118,10 @@ def test_the_page_has_both_and_without_a_retriever_neither(rewarded, tmp_path):
         return (out / "report.html").read_text(encoding="utf-8")
 
     shown = page("with", retriever="retriever", models=models(rewarded))
-    assert "What only the reward sees" in shown
+    assert "Reward hacking" in shown
     assert "By the retriever that rewards" in shown
-    assert "What only the reward sees" not in page("without")
-    assert "only the reward sees" in (tmp_path / "with/tables.md").read_text(encoding="utf-8")
+    assert "Reward hacking" not in page("without")
+    assert "excess gain" in (tmp_path / "with/tables.md").read_text(encoding="utf-8")
 
 
 def test_what_the_reward_likes_and_the_judge_does_not_is_picked_by_both_ratios(rewarded):

@@ -1,0 +1,63 @@
+"""CSV files of a result file's tables, for readers and for other programs: `results/<name>/<table>.csv`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipeline.errors import UserError
+from pipeline.report.method_names import published_name
+from pipeline.report.result_file import FOLDER, PrintedTable, ResultFile
+from pipeline.runtime.files import write_atomically
+
+_DETAILS = re.compile(r"[:;(]")  # after these, a caption gives units and conditions
+_REPLACED = {"λ": "lambda", "ρ": "rho", "@": "", "%": ""}
+
+
+def csv_files(root: Path, name: str, found: ResultFile) -> dict[str, tuple[Path, str]]:
+    """Return the path and the text of each table's CSV file, by the table's title.
+
+    Raises UserError where two tables have one title.
+    """
+    files = {}
+    for caption, table in found.tables.items():
+        title = _DETAILS.split(published_name(caption))[0].strip()
+        if title in files:
+            raise UserError(f"has two tables “{title}”: rename one")
+        files[title] = root / FOLDER / name / f"{_file_name(title)}.csv", _csv(table)
+    return files
+
+
+def write_csv_files(files: Mapping[Path, str], check: bool) -> list[str]:
+    """Write `files`, or compare them with `check`; return a line for each file that differs or is not among `files`.
+
+    Other CSV files of the same folders are removed.
+    """
+    folders = {path.parent for path in files}
+    stale = sorted(path for folder in folders for path in folder.glob("*.csv") if path not in files)
+    wrong = sorted(path for path, text in files.items() if not path.is_file() or path.read_bytes() != text.encode())
+    if check:
+        return [f"{FOLDER}/{path.parent.name}/{path.name} is not current: run make documents" for path in stale + wrong]
+    for path in stale:
+        path.unlink()
+    for path in wrong:
+        path.parent.mkdir(exist_ok=True)
+        write_atomically(path, files[path])
+    return []
+
+
+def _file_name(title: str) -> str:
+    for symbol, word in _REPLACED.items():
+        title = title.replace(symbol, word)
+    return re.sub(r"[^\w.]+", "_", title.lower()).strip("_.")
+
+
+def _csv(table: PrintedTable) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows([published_name(row[0]), *row[1:]] for row in table.rows)
+    return text.getvalue()
