@@ -3,6 +3,7 @@
 # make data [DATASET=coco]        fetch a corpus of the papers; without DATASET: which there are, how big, whose licence
 # make observatory                bias, noise and cost of every gradient estimator, exactly; needs no data
 # make observatory TRAINED=data   the same before the trained speaker of the run in data/, compared with a gradient of 100,000 captions
+# make repro DATA=scenes METHODS=wtf GRID=wtf  the same for a composition of data, methods and a grid: profiles/README.md
 # make profile PROFILE=coco       write params.yaml alone
 # make test [WORKERS=2]           install, run the tests in parallel, except slow tests; prints how many were left out
 # make test-all [WORKERS=2]       all tests, slow ones included: kills, browsers, whole reruns, a sample of make mutants
@@ -30,7 +31,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 PYTHON ?= python3
 TORCH ?= auto
-PROFILE ?= $(if $(filter results,$(MAKECMDGOALS)),scenes_results)
+PROFILE ?= $(if $(DATA)$(METHODS)$(GRID),,$(if $(filter results,$(MAKECMDGOALS)),scenes_results))
 INSTALLED := .venv/.installed
 
 .PHONY: setup fmt check test test-cluster foretell costs bench bench-cluster observatory repro results compare record documents docs data profile ui clean verify torture mutants test-all serve
@@ -144,8 +145,9 @@ setup: $(INSTALLED)
 
 # A params.yaml that is no profile is somebody's work and is kept beside the new one.
 profile: $(INSTALLED)
-ifneq ($(PROFILE),)
-	@python -m pipeline.config.overlays "$(PROFILE)"
+ifneq ($(PROFILE)$(DATA)$(METHODS)$(GRID),)
+	@python -m pipeline.config.overlays $(if $(PROFILE),"$(PROFILE)") \
+		$(if $(DATA),--data "$(DATA)") $(if $(METHODS),--methods "$(METHODS)") $(if $(GRID),--grid "$(GRID)")
 endif
 
 # uv checks the SHA-256 of all but PyTorch's two wheels, and DVC unpickles what lies in .dvc/tmp: nobody else may write there.

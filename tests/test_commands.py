@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from whole_profiles import PROFILES
+
+from pipeline.config.overlays import Composition
+from pipeline.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("profiles/*.md"), *ROOT.glob("results/*.md")]
@@ -34,8 +38,13 @@ def wrong(words: list[str], written: set[str]) -> str | None:
         settings = dict(word.split("=", 1) for word in rest if "=" in word)
         unknown = {word for word in rest if "=" not in word} - TARGETS
         profile = settings.get("PROFILE", "scenes").partition("@")[0]
-        if profile not in RECORDS | written and not (ROOT / "profiles" / f"{profile}.yaml").exists():
+        if profile not in {*RECORDS, *written, *PROFILES.names()}:
             unknown.add(f"PROFILE={profile}")
+        if composed := {word.lower(): name for word, name in settings.items() if word in ("DATA", "METHODS", "GRID")}:
+            try:
+                PROFILES.compose(Composition(**{"data": "scenes"} | composed))
+            except UserError as error:
+                unknown.add(str(error))
         return ", ".join(unknown) or None
     if program == "python" and rest[0] == "-m" and rest[1] != "pytest":
         return None if find_spec(rest[1]) else rest[1]
@@ -67,10 +76,12 @@ def test_a_command_that_is_not_there_is_noticed():
     for line, missing in (
         ("make nothing", "nothing"),
         ("make repro PROFILE=nowhere", "PROFILE=nowhere"),
+        ("make repro DATA=films METHODS=nothing", "METHODS=nothing: DATA=films has none of that name; allowed: "),
         ("python -m stages.nothing", "stages.nothing"),
         ("python -m pytest tests/nothing.py -k x", "tests/nothing.py"),
         ("SAYWHICH_PROCESSES=4 dvc repro nothing@mle", "nothing"),
         ("snakemake -s nothing.smk --cores 2", "nothing.smk"),
     ):
-        assert wrong(shlex.split(line), set()) == missing
+        found = wrong(shlex.split(line), set())
+        assert found == missing or (missing.endswith(": ") and found.startswith(missing))
     assert sum(len(commands(path)) for path in DOCUMENTS) > 50

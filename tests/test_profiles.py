@@ -80,7 +80,7 @@ def test_what_is_swept_differs_from_scenes_in_methods_alone(name):
 
 def test_the_methods_that_need_a_parser_can_be_taken_over_from_the_comment(tmp_path):
     """Their lines in the head of scenes_rewards are right as they stand."""
-    head = (ROOT / "profiles/scenes_rewards.yaml").read_text().partition("extends:")[0]
+    head = profile_text("scenes_rewards").partition("seed:")[0]
     offered = dict(re.findall(r"(pg_\w+): ({from.*})", head))
     assert set(offered) == {"pg_spice", "pg_spider"}
     (tmp_path / "params.yaml").write_text(profile_text("scenes_rewards"), encoding="utf-8")

@@ -9,12 +9,13 @@ from pipeline.config import overlays
 from pipeline.config.reading import parse_yaml
 
 FOLDER = Path(__file__).parents[1] / "profiles"
-NAMES = overlays.profile_names(FOLDER)
+PROFILES = overlays.Profiles(FOLDER)
+NAMES = PROFILES.names()
 
 
 def profile_text(name: str) -> str:
     """What `make profile` writes to params.yaml."""
-    return overlays.profile_text(name, FOLDER)
+    return PROFILES.text(name)
 
 
 def profile(name: str) -> dict[str, Any]:

@@ -1,29 +1,51 @@
-"""Profiles: profiles/NAME.yaml holds the differences from the profile that `extends` names, by default base.yaml.
+"""Profiles: parameter files composed of data, methods and a grid, from the files in profiles/.
 
-Sections listed in brackets under its key `replace` replace those of the lower profile as a whole.
+    python -m pipeline.config.overlays [NAME] [--data DATA] [--methods METHODS] [--grid GRID]
 
-python -m pipeline.config.overlays NAME writes params.yaml. Its lines are those of the profiles, comments
-included: ruamel.yaml gives the position of each key, and no value is reformatted.
+writes params.yaml. A file `profiles/DATA.yaml` holds the sections that differ from the file that `extends` names, by
+default base.yaml. `replace: [section]` drops a section of that file first. Four more keys hold named layers:
+
+    variants       further data sets or speakers, as DATA; a variant may itself extend one of the same file
+    method_sets    METHODS: methods, with what they need
+    grids          GRID: seeds and values to sweep; by default the grid that is named like METHODS
+    profiles       NAME: {data: …, methods: …, grid: …}; a file and a variant are profiles, too
+
+A layer of base.yaml applies to all data; layers of the same name in extending files lie over it. Values may be anchored
+(`&name`) and repeated (`*name`, `<<: *name`) within a file. Lines are kept as they are written, comments included:
+ruamel.yaml gives the position of each key, and no value is reformatted.
 """
 
 from __future__ import annotations
 
+import argparse
+import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.reading import compose, did_you_mean, read_yaml_text
+from pipeline.config.reading import compose, did_you_mean, parse_yaml, read_yaml_text
 from pipeline.config.renamed_keys import RENAMED
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.runtime.files import write_atomically
 
 PROFILES, PARAMS = Path("profiles"), Path("params.yaml")
-NO_PROFILES = ("base", "environment")
+BASE, NO_PROFILES = "base", ("environment",)
 WHOLE = (("draw",), ("methods",), ("sweep", "grid"))  # replaced as one value, like mappings in braces
+VARIANTS, METHOD_SETS, GRIDS, NAMES = GROUPS = ("variants", "method_sets", "grids", "profiles")
+ANCHOR, ALIAS, MERGE = re.compile(r"(?<=: )&(\w+) "), re.compile(r"(?<=: )\*(\w+)"), re.compile(r"\{<<: \*(\w+)")
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What a profile is composed of: a file or variant, a method set and a grid; an empty name adds nothing."""
+
+    data: str
+    methods: str = ""
+    grid: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,44 +59,193 @@ class ProfileLine:
     section: dict[str, ProfileLine]  # merged key by key
 
 
+@dataclass(frozen=True)
+class ProfileFile:
+    """A file of profiles/: its sections, and its named layers by group."""
+
+    path: Path
+    head: list[str]
+    sections: ProfileLine
+    groups: Mapping[str, dict[str, ProfileLine]] = field(default_factory=dict)
+
+
+class Profiles:
+    """All profiles of a folder."""
+
+    def __init__(self, folder: Path = PROFILES) -> None:
+        """Read the files of `folder`. Raises UserError for an error in any of them."""
+        paths = sorted(path for path in folder.glob("*.yaml") if path.stem not in NO_PROFILES)
+        self.files = {path.stem: _read(path) for path in paths}
+        own = [name for name in self.files if name != BASE]
+        self.data = {name: name for name in own}  # each name of DATA, and the file that it stands in
+        self.data |= {name: file for file in own for name in self.files[file].groups[VARIANTS]}
+        self.named = {name: Composition(name) for name in self.data}
+        for file in own:
+            for name, entry in self.files[file].groups[NAMES].items():
+                given = parse_yaml(entry.line, f"{self.files[file].path}: profiles")[name]
+                self.named[name] = self._composition(file, name, given)
+
+    def names(self) -> list[str]:
+        """Return the names of the profiles."""
+        return sorted(self.named)
+
+    def text(self, name: str) -> str:
+        """Return the text of the parameter file of the profile `name`. Raises UserError for an unknown name."""
+        if name not in self.named:
+            raise UserError(f"PROFILE={name}: no such profile; {did_you_mean(name, self.names())}")
+        composition = self.named[name]
+        entries = self.files[self.data[composition.data]].groups[NAMES]
+        return self.compose(composition, [line for line in entries[name].above if line] if name in entries else [])
+
+    def compose(self, composition: Composition, head: Sequence[str] = ()) -> str:
+        """Return the text of the parameter file of `composition`, below the comment `head`, else that of its data.
+
+        Raises UserError for unknown names.
+        """
+        data, methods, grid = composition.data, composition.methods, composition.grid or composition.methods
+        if data not in self.data:
+            raise UserError(f"DATA={data}: no such data; {did_you_mean(data, sorted(self.data))}")
+        chain = self._chain(self.data[data])
+        top = chain[-1]
+        layers = [(str(file.path), file.sections) for file in chain]
+        variants = self._variants(top, data, ()) if data in top.groups[VARIANTS] else []
+        layers += [(f"{top.path}: {data}", layer) for layer in variants]
+        for group, word, name in ((METHOD_SETS, "METHODS", methods), (GRIDS, "GRID", grid)):
+            found = [file.groups[group][name] for file in chain if name in file.groups[group]]
+            if name and not found and (group == METHOD_SETS or composition.grid):
+                there = sorted({key for file in chain for key in file.groups[group]})
+                raise UserError(f"{word}={name}: DATA={data} has none of that name; {did_you_mean(name, there)}")
+            layers += [(f"{group}: {name}", layer) for layer in found]
+        whole = ProfileLine([], "", "", [], {})
+        for place, layer in layers:
+            whole = _replaced(whole, layer, place)
+        lead = head or [line for layer in variants[-1:] for line in layer.above if line] or top.head
+        return "\n".join([*lead, *_written(whole.section)]) + "\n"
+
+    def _composition(self, file: str, name: str, given: Any) -> Composition:
+        place = f"{self.files[file].path}: profiles: {name}"
+        if not isinstance(given, dict) or given.keys() - {"data", "methods", "grid"}:
+            raise UserError(f"{place}: expected {{data: …, methods: …, grid: …}}, each of them optional")
+        found = Composition(**{"data": file} | given)
+        if self.data.get(found.data) != file:
+            raise UserError(f"{place}: data: {found.data} is neither {file} nor a variant in this file")
+        return found
+
+    def _chain(self, name: str, above: tuple[str, ...] = ()) -> list[ProfileFile]:
+        """Return the files that `name` consists of, from base.yaml upward."""
+        file = self.files[name]
+        if name == BASE:
+            return [file]
+        (below,) = _words(file.sections.section.get("extends")) or [BASE]
+        if below in (name, *above) or below not in self.files:
+            others = sorted(self.files.keys() - {name})
+            raise UserError(f"{file.path}: extends: {below} is no other file; {did_you_mean(below, others)}")
+        return [*self._chain(below, (name, *above)), file]
+
+    def _variants(self, file: ProfileFile, name: str, above: tuple[str, ...]) -> list[ProfileLine]:
+        """Return the layers of a variant of `file`, from the lowest upward."""
+        variants = file.groups[VARIANTS]
+        below = _words(variants[name].section.get("extends"))
+        if not below:
+            return [variants[name]]
+        if below[0] in (name, *above) or below[0] not in variants:
+            raise UserError(f"{file.path}: {name}: extends: {below[0]} is no other variant of this file")
+        return [*self._variants(file, below[0], (name, *above)), variants[name]]
+
+
 def profile_names(folder: Path = PROFILES) -> list[str]:
     """Return the names of the profiles in `folder`."""
-    return sorted(path.stem for path in folder.glob("*.yaml") if path.stem not in NO_PROFILES)
+    return Profiles(folder).names()
 
 
 def profile_text(name: str, folder: Path = PROFILES) -> str:
     """Return the text of the parameter file of the profile `name`. Raises UserError for an error in a profile."""
-    if name not in profile_names(folder):
-        raise UserError(f"PROFILE={name}: no such profile; {did_you_mean(name, profile_names(folder))}")
-    profile = _profile(folder / f"{name}.yaml", ())
-    return "\n".join([*profile.above, *_written(profile.section)]) + "\n"
+    return Profiles(folder).text(name)
 
 
-def _profile(path: Path, above: tuple[str, ...]) -> ProfileLine:
-    """Return a profile merged with those below it; `above` names the profiles over it. The head comment is its own."""
-    text = read_yaml_text(path)
+def profile_of(text: str, folder: Path = PROFILES) -> str | None:
+    """Return the name of the profile whose parameter file is `text`; None where there is none."""
+    profiles = Profiles(folder)
+    return next((name for name in profiles.names() if profiles.text(name) == text), None)
+
+
+def _read(path: Path) -> ProfileFile:
+    """Return a file of profiles/; the comment at its head is its own."""
+    text = _expanded(read_yaml_text(path), path)
     tree, lines = compose(text, str(path)), text.splitlines()
     section = _section(lines, tree, 0, ()) if tree else {}
     head = section[next(iter(section))].above if section else lines
-    own = ProfileLine([line for line in head if line], "", "", [], section)
+    own = [line for line in head if line]
     head.clear()
     for former in ("over", "instead"):
         if former in section:
             raise UserError(f"{path}: {former}: this key is now {RENAMED[former]}; rename it")
-    replaced = _words(section.pop("replace", None))
-    if path.stem == "base":
-        return own
-    (over,) = _words(section.pop("extends", None)) or ["base"]
-    if over in (path.stem, *above) or over not in ("base", *profile_names(path.parent)):
-        raise UserError(
-            f"{path}: extends: {over} is no other profile; {did_you_mean(over, profile_names(path.parent))}"
-        )
-    below = _profile(path.with_name(f"{over}.yaml"), (path.stem, *above))
-    for name in replaced:
-        if name not in below.section:
-            raise UserError(f"{path}: replace: {name} is no section of {over}; {did_you_mean(name, below.section)}")
-        below.section[name] = replace(below.section[name], section={}, rest=[], line=own.section[name].line)
-    return _laid(below, own, str(path))
+    groups = {group: section.pop(group).section if group in section else {} for group in GROUPS}
+    return ProfileFile(path, own, ProfileLine([], "", "", [], section), groups)
+
+
+def _expanded(text: str, path: Path) -> str:
+    """Return `text` with each repeated value written out; `&name` marks a mapping in braces on one line.
+
+    `*name` stands for the whole mapping, `{<<: *name, key: value}` for it with other keys. Raises UserError for an
+    unknown name.
+    """
+    values: dict[str, str] = {}
+
+    def value(name: str) -> str:
+        if name not in values:
+            raise UserError(f"{path}: *{name}: no &{name} above; there are {', '.join(values) or 'none'}")
+        return values[name]
+
+    def expanded(line: str) -> str:
+        while merge := MERGE.search(line):
+            whole = _braces(line[merge.start() :], f"{path}: *{merge[1]}")
+            own = {key: entry for key, entry in _entries(whole).items() if key != "<<"}
+            line = line.replace(whole, f"{{{', '.join((_entries(value(merge[1])) | own).values())}}}", 1)
+        line = ALIAS.sub(lambda found: value(found[1]), line)
+        while anchor := ANCHOR.search(line):
+            values[anchor[1]] = _braces(line[anchor.end() :], f"{path}: &{anchor[1]}")
+            line = line[: anchor.start()] + line[anchor.end() :]
+        return line
+
+    lines = [line if line.lstrip().startswith("#") else expanded(line) for line in text.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def _braces(text: str, place: str) -> str:
+    """Return the mapping in braces at the beginning of `text`. Raises UserError where there is none."""
+    depth = 0
+    for n, letter in enumerate(text):
+        depth += (letter == "{") - (letter == "}")
+        if not depth:
+            if n:
+                return text[: n + 1]
+            break
+    raise UserError(f"{place}: expected a mapping in braces on one line")
+
+
+def _entries(braces: str) -> dict[str, str]:
+    """Return the entries of a mapping in braces by key, each as it is written."""
+    entries, depth = [""], 0
+    for letter in braces[1:-1]:
+        depth += (letter in "{[") - (letter in "}]")
+        if letter == "," and not depth:
+            entries.append("")
+        else:
+            entries[-1] += letter
+    return {entry.partition(":")[0].strip(): entry.strip() for entry in entries if entry.strip()}
+
+
+def _replaced(below: ProfileLine, above: ProfileLine, place: str) -> ProfileLine:
+    """Merge the sections of `above` over `below`, without the sections that its key `replace` names."""
+    own = {key: entry for key, entry in above.section.items() if key not in ("extends", "replace")}
+    sections = dict(below.section)
+    for name in _words(above.section.get("replace")):
+        if name not in sections or name not in own:
+            raise UserError(f"{place}: replace: {name} is no section below; {did_you_mean(name, sections)}")
+        sections[name] = replace(sections[name], section={}, rest=[], line=own[name].line)
+    merged = _laid(replace(below, section=sections), replace(above, section=own), place)
+    return replace(merged, above=[])
 
 
 def _words(entry: ProfileLine | None) -> list[str]:
@@ -89,7 +260,8 @@ def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...])
     for key, value in tree.value:
         first, column, place = key.start_mark.line, key.start_mark.column, (*keys, key.value)
         block = isinstance(value.value, list) and not value.flow_style
-        section = block and value.id == "mapping" and place not in WHOLE
+        within = place[2:] if place[0] in GROUPS else place  # of a layer, the place in its sections
+        section = block and value.id == "mapping" and within not in WHOLE
         stop = len(lines[first]) if value.end_mark.line > first else value.end_mark.column
         stop = key.end_mark.column + 1 if block else stop
         found[key.value] = ProfileLine(
@@ -131,19 +303,33 @@ def _written(section: dict[str, ProfileLine], depth: int = 0) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the profile NAME to params.yaml. A params.yaml that equals no profile is kept under another name."""
+    """Write a profile to params.yaml. A params.yaml that equals no profile is kept under another name."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline.config.overlays", allow_abbrev=False)
+    parser.add_argument("name", nargs="?", default="", help="a profile")
+    for word in ("data", "methods", "grid"):
+        parser.add_argument(f"--{word}", default="")
+    given = parser.parse_args(arguments)
 
     def work() -> None:
-        if len(arguments) != 1:
-            raise UserError(f"usage: python -m pipeline.config.overlays NAME; there are {', '.join(profile_names())}")
-        text, there = profile_text(arguments[0]), read_yaml_text(PARAMS) if PARAMS.exists() else None
-        if there not in (None, text) and there not in map(profile_text, profile_names()):
+        profiles = Profiles()
+        if given.name and (given.data or given.methods or given.grid):
+            raise UserError("PROFILE: names data, methods and grid itself; leave it out, or DATA, METHODS and GRID")
+        if given.name:
+            text, title = profiles.text(given.name), f"the profile {given.name}"
+        else:
+            composition = Composition(given.data or "scenes", given.methods, given.grid)
+            text, title = (
+                profiles.compose(composition),
+                "composed of " + ", ".join(filter(None, vars(composition).values())),
+            )
+        there = read_yaml_text(PARAMS) if PARAMS.exists() else None
+        if there not in (None, text) and there not in map(profiles.text, profiles.names()):
             kept = next(path for n in count(1) if not (path := Path(f"{PARAMS}.bak{n if n > 1 else ''}")).exists())
             PARAMS.rename(kept)
             print(f"{PARAMS} was changed by hand: it is kept as {kept}")
         if there != text:
             write_atomically(PARAMS, text)
-            print(f"{PARAMS} is now the profile {arguments[0]}")
+            print(f"{PARAMS} is now {title}")
 
     return run_command("profile", work)
 

@@ -88,10 +88,11 @@ def tables_in(markdown: str) -> Iterator[tuple[str, PrintedTable]]:
 
 def _of_profile(root: Path, name: str, profile_text: Callable[[str, Path], str]) -> str:
     """Return the command that wrote data/report; raises UserError if that was a run of another profile."""
-    profile = root / "profiles" / f"{name}.yaml"
-    if not profile.is_file():
-        raise UserError(f"{name}: no profile in profiles/, nor one of {', '.join(OTHERS)}")
-    if (root / "params.yaml").read_text(encoding="utf-8") != profile_text(name, root / "profiles"):
+    try:
+        text = profile_text(name, root / "profiles")
+    except UserError as error:
+        raise UserError(f"{error}; nor is it one of {', '.join(OTHERS)}") from None
+    if (root / "params.yaml").read_text(encoding="utf-8") != text:
         raise UserError(f"params.yaml is not the profile {name}, so data/report is of another run")
     shown = {row["method"].removeprefix("frozen_") for row in _curve(root / "data" / "report")}
     cells = root / "data" / "sweep" / "cells.json"

@@ -10,7 +10,7 @@ from pipeline.analysis.method_claims import check_claim
 from pipeline.analysis.results import read_results, read_results_json, with_frozen_speakers
 from pipeline.analysis.selection import choose_all
 from pipeline.config.load import load
-from pipeline.config.overlays import profile_names, profile_text
+from pipeline.config.overlays import profile_of
 from pipeline.errors import UserError
 from pipeline.report.claim_tables import CAPTION, claims_table, compare_claims, read_claims
 from pipeline.report.number_files import markdown
@@ -53,8 +53,7 @@ def _recorded(root: Path) -> PrintedTable | None:
 
 def _profile(root: Path) -> str | None:
     """Return the name of the profile that equals params.yaml; None where none does."""
-    text, profiles = (root / "params.yaml").read_text(encoding="utf-8"), root / "profiles"
-    return next((name for name in profile_names(profiles) if profile_text(name, profiles) == text), None)
+    return profile_of((root / "params.yaml").read_text(encoding="utf-8"), root / "profiles")
 
 
 def main() -> int:

@@ -1,15 +1,16 @@
-"""Profiles lie over each other with their comments, and params.yaml is written without losing anybody's work."""
+"""Profiles are composed with their comments, and params.yaml is written without losing anybody's work."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
-from whole_profiles import FOLDER, NAMES, profile, profile_text
+import yaml
+from whole_profiles import FOLDER, NAMES, profile_text
 
 from pipeline.config import overlays
-from pipeline.config.overlays import main
+from pipeline.config.overlays import Composition, Profiles, main
 from pipeline.errors import UserError
 
 BASE = """\
@@ -43,6 +44,25 @@ sweep:
       - {lambda: [0.2], seed: [1, 2]}
 
 report: {images: 12}
+
+method_sets:
+  both: # for any data
+    methods: # in the order of the table
+      mle: {from: likelihood, train: &short {epochs: 1, more: [1, {a: 2}]}}
+      luo: {from: luo, train: *short}
+      psst: {from: psst, train: {<<: *short, epochs: 2, seed: 3}}
+    train:
+      epochs: 7
+  psst: {}
+
+grids:
+  both:
+    sweep:
+      grid:
+        mle: {}
+  none:
+    sweep:
+      grid: {}
 """
 LARGE = """\
 # The large one,
@@ -68,6 +88,28 @@ methods:
 sweep:
   grid:
     luo: {}
+
+variants:
+  # With a shorter training.
+  large_short:
+    train:
+      epochs: 2 # enough
+  # Shorter still, from another seed.
+  large_other:
+    extends: large_short
+    seed: 2 # another
+
+method_sets:
+  both:
+    train:
+      rate: 0.5 # on large data
+
+profiles:
+  # Both methods.
+  #
+  # A second paragraph.
+  large_both: {methods: both}
+  large_other: {data: large_other, grid: none}
 """
 LARGER = """\
 # Larger.
@@ -109,6 +151,12 @@ note: >-
   what is new
   here
 """
+BOTH = """\
+methods: # in the order of the table
+  mle: {from: likelihood, train: {epochs: 1, more: [1, {a: 2}]}}
+  luo: {from: luo, train: {epochs: 1, more: [1, {a: 2}]}}
+  psst: {from: psst, train: {epochs: 2, more: [1, {a: 2}], seed: 3}}
+"""
 
 
 @pytest.fixture
@@ -121,58 +169,94 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path / "profiles"
 
 
+def composed(*names: str) -> dict:
+    """The parameters of data, methods and grid."""
+    return yaml.safe_load(Profiles().compose(Composition(*names)))
+
+
 def test_a_profile_says_what_differs_and_comments_stay_with_the_values_they_are_about(folder):
     assert overlays.profile_text("larger", folder) == LARGER_WHOLE
 
 
 def test_a_profile_of_a_comment_alone_is_the_base_with_that_comment(folder):
-    assert overlays.profile_text("plain", folder) == BASE.replace("# The base.", "# Plain.")
+    sections = BASE.partition("\nmethod_sets:")[0]
+    assert overlays.profile_text("plain", folder) == sections.replace("# The base.", "# Plain.")
 
 
-def laid(below: dict, above: dict, place: str = "") -> dict:
-    """The rule of profiles/README.md for plain mappings."""
-    merged = dict(below)
-    for key, value in above.items():
-        whole = f"{place}{key}" in ("draw", "methods", "sweep.grid")
-        one = not isinstance(value, dict) or not value or value.fa.flow_style() or whole
-        under = below.get(key)
-        merged[key] = value if one else laid(under if isinstance(under, dict) else {}, value, f"{place}{key}.")
-    return merged
+def test_files_variants_and_named_compositions_are_profiles(folder):
+    assert overlays.profile_names(folder) == ["large", "large_both", "large_other", "large_short", "larger", "plain"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_text_of_a_profile_says_what_its_mappings_say(name):
-    def read(name: str) -> dict:
-        own = YAML().load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")) or {}
-        if name == "base":
-            return own
-        instead, below = own.pop("replace", []), read(own.pop("extends", "base"))
-        return laid({key: {} if key in instead else value for key, value in below.items()}, own)
+def test_a_method_set_of_all_data_lies_below_that_of_the_data_file(folder):
+    text = overlays.profile_text("large_both", folder)
+    assert text.startswith("# Both methods.\n#\n# A second paragraph.\nseed: 1\n")
+    assert BOTH in text, "repeated values are written out"
+    assert yaml.safe_load(text)["train"]["epochs"] == 7
+    assert "  rate: 0.5 # on large data\n" in text
+    assert yaml.safe_load(text)["sweep"]["grid"] == {"mle": {}}, "the grid is named like the methods"
+    assert composed("larger", "both")["train"]["rate"] == 0.5, "a file that extends large has its set"
+    assert composed("plain", "both")["train"]["rate"] == 0.1
 
-    assert profile(name) == read(name)
+
+def test_data_methods_and_grid_are_chosen_apart(folder):
+    large = composed("large")
+    assert composed("large", "psst") == large
+    assert composed("large", "psst", "none") == large | {"sweep": {"seeds": [1], "grid": {}}}
+    assert composed("plain", "both", "none")["sweep"]["grid"] == {}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_comment_of_a_profile_is_lost(name):
-    own = [line.partition("#")[2] for line in (FOLDER / f"{name}.yaml").read_text(encoding="utf-8").splitlines()]
-    written = profile_text(name)
-    assert [comment for comment in own if comment not in written] == []
+def test_a_variant_lies_over_its_file_and_may_extend_another(folder):
+    large = yaml.safe_load(overlays.profile_text("large", folder))
+    assert composed("large_short") == large | {"train": large["train"] | {"epochs": 2}}
+    assert composed("large_other") == composed("large_short") | {"seed": 2}
+    assert overlays.profile_text("large_short", folder).startswith("# With a shorter training.\nseed: 1\n")
+    named = overlays.profile_text("large_other", folder)
+    assert named.startswith("# Shorter still, from another seed.\nseed: 2 # another\n")
+    assert yaml.safe_load(named)["sweep"]["grid"] == {}
+
+
+def test_there_are_twelve_files_at_most_and_no_method_is_trained_by_a_block_that_is_written_twice():
+    files = sorted(FOLDER.glob("*.yaml"))
+    assert len(files) <= 12
+    for path in files:
+        lines = [line.partition("train: ")[2].partition("#")[0] for line in path.read_text("utf-8").splitlines()]
+        blocks = [line for line in lines if line.startswith("{optimisation: {") and line.count(",") > 1]
+        assert len(blocks) == len(set(blocks)), path
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_no_comment_of_a_file_is_lost(path):
+    if path.stem in overlays.NO_PROFILES:
+        return
+    written = "\n".join(map(profile_text, NAMES))
+    sections, *layers = re.split(r"^(?:variants|method_sets|grids|profiles):.*\n", path.read_text("utf-8"), flags=re.M)
+    lines = re.sub(r"^(  \w+:).*#.*$", r"\1", "\n".join(layers), flags=re.M).splitlines()  # a layer's own remark
+    _, _, rest = sections.partition("\nseed:")
+    lines += (rest if path.stem == overlays.BASE else sections).splitlines()
+    assert [line for line in lines if (comment := line.partition("#")[2]) and comment not in written] == []
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("extends: lage\n", "extends: lage is no other profile; did you mean large?"),
-        ("extends: new\n", "extends: new is no other profile"),
-        ("extends: circle\n", "circle.yaml: extends: new is no other profile"),
-        ("extends: environment\n", "extends: environment is no other profile"),
+        ("extends: lage\n", "extends: lage is no other file; did you mean large?"),
+        ("extends: new\n", "extends: new is no other file"),
+        ("extends: circle\n", "circle.yaml: extends: new is no other file"),
+        ("extends: environment\n", "extends: environment is no other file"),
         ("train: {epochs: 3}\n", "new.yaml: train is a section: write its keys one per line"),
         ("train:\n", "new.yaml: train is a section: write its keys one per line"),
         ("train:\n  rate: 1\n  rate: 2\n", "new.yaml, line 3, column 3: the key rate is given twice"),
         ("{seed: 2}\n", "new.yaml: must be a mapping of sections, a key a line"),
         ("- seed\n", "new.yaml: must be a mapping of sections, a key a line"),
         ("train: [1\n", "new.yaml, line 2, column 1: "),
-        ("replace: [trian]\n", "new.yaml: replace: trian is no section of base; did you mean train?"),
+        ("replace: [trian]\n", "new.yaml: replace: trian is no section below; did you mean train?"),
+        ("over: large\n", "new.yaml: over: this key is now extends; rename it"),
+        ("draw: *far\n", "new.yaml: *far: no &far above; there are none"),
+        ("draw: {<<: *far}\n", "new.yaml: *far: no &far above; there are none"),
+        ("draw: &far [1]\n", "new.yaml: &far: expected a mapping in braces on one line"),
+        ("profiles:\n  new_one: {method: both}\n", "new.yaml: profiles: new_one: expected {data: …, methods: …"),
+        ("profiles:\n  new_one: {data: large}\n", "new_one: data: large is neither new nor a variant in this file"),
+        ("variants:\n  new:\n    extends: large_short\n", "new.yaml: new: extends: large_short is no other variant"),
     ],
 )
 def test_a_mistake_in_a_profile_is_one_line(folder, text, said):
@@ -193,7 +277,12 @@ def test_params_are_written_and_what_was_changed_by_hand_is_kept(folder, capsys)
     assert capsys.readouterr().out == "params.yaml is now the profile large\n"
     assert main(["plain"]) == 0
     assert params.read_text() == overlays.profile_text("plain", folder)
-    assert sorted(folder.parent.iterdir()) == [params, folder]
+    assert main(["--data", "large", "--methods", "both", "--grid", "none"]) == 0
+    assert yaml.safe_load(params.read_text()) == composed("large", "both", "none")
+    assert capsys.readouterr().out.endswith("params.yaml is now composed of large, both, none\n")
+    assert main(["plain"]) == 0
+    assert sorted(folder.parent.iterdir()) == [params, folder.parent / "params.yaml.bak", folder]
+    (folder.parent / "params.yaml.bak").unlink()
     for kept in ("params.yaml.bak", "params.yaml.bak2", "params.yaml.bak3"):
         params.write_text(f"seed: 2 # {kept}\n")
         assert main(["plain"]) == 0
@@ -202,7 +291,17 @@ def test_params_are_written_and_what_was_changed_by_hand_is_kept(folder, capsys)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(["lagre"], "did you mean large?"), ([], "usage"), (["a", "b"], "usage")]
+    ("arguments", "said"),
+    [
+        (["lagre"], "PROFILE=lagre: no such profile; did you mean large?"),
+        (["--data", "lagre"], "DATA=lagre: no such data; did you mean large?"),
+        (
+            ["--data", "large", "--methods", "bath"],
+            "METHODS=bath: DATA=large has none of that name; did you mean both?",
+        ),
+        (["--data", "large", "--grid", "nine"], "GRID=nine: DATA=large has none of that name; did you mean none?"),
+        (["large", "--grid", "none"], "PROFILE: names data, methods and grid itself"),
+    ],
 )
 def test_a_profile_that_there_is_not_leaves_params_as_they_are(folder, capsys, arguments, said):
     params = folder.parent / "params.yaml"

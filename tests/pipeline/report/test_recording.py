@@ -111,7 +111,7 @@ def test_benchmarks_hand_over_the_tables_that_they_print(root, capsys):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("large", f"large: no profile in profiles/, nor one of {', '.join(OTHERS)}"),
+        ("large", f"PROFILE=large: no such profile; allowed: small; nor is it one of {', '.join(OTHERS)}"),
         ("benchmarks", "data/benchmarks has no tables; make bench makes them"),
         ("small", "params.yaml is not the profile small, so data/report is of another run"),
     ],
