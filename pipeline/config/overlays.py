@@ -78,10 +78,18 @@ class Profiles:
         self.files = {path.stem: _read(path) for path in paths}
         own = [name for name in self.files if name != BASE]
         self.data = {name: name for name in own}  # each name of DATA, and the file that it stands in
-        self.data |= {name: file for file in own for name in self.files[file].groups[VARIANTS]}
+        for file in own:
+            for name in self.files[file].groups[VARIANTS]:
+                if name in self.data:
+                    raise UserError(
+                        f"{self.files[file].path}: variants: {name} is in {self.data[name]}.yaml, too; rename it"
+                    )
+                self.data[name] = file
         self.named = {name: Composition(name) for name in self.data}
         for file in own:
             for name, entry in self.files[file].groups[NAMES].items():
+                if name in self.named and self.named[name].data != name:
+                    raise UserError(f"{self.files[file].path}: profiles: {name} is in another file, too; rename it")
                 given = parse_yaml(entry.line, f"{self.files[file].path}: profiles")[name]
                 self.named[name] = self._composition(file, name, given)
 

@@ -256,7 +256,12 @@ def test_no_comment_of_a_file_is_lost(path):
         ("draw: &far [1]\n", "new.yaml: &far: expected a mapping in braces on one line"),
         ("profiles:\n  new_one: {method: both}\n", "new.yaml: profiles: new_one: expected {data: …, methods: …"),
         ("profiles:\n  new_one: {data: large}\n", "new_one: data: large is neither new nor a variant in this file"),
-        ("variants:\n  new:\n    extends: large_short\n", "new.yaml: new: extends: large_short is no other variant"),
+        ("variants:\n  large_short: {}\n", "variants: large_short is in large.yaml, too; rename it"),
+        ("profiles:\n  large_both: {methods: both}\n", "profiles: large_both is in another file, too; rename it"),
+        (
+            "variants:\n  new_one:\n    extends: large_short\nprofiles:\n  new: {data: new_one}\n",
+            "new.yaml: new_one: extends: large_short is no other variant",
+        ),
     ],
 )
 def test_a_mistake_in_a_profile_is_one_line(folder, text, said):
