@@ -107,7 +107,7 @@ def test_priors_and_others_rank_beside_one_method(world):
 
 def test_the_report_has_the_paper_s_tables_and_dialogs_to_look_at(world):
     tables = (world / "data/report/tables.md").read_text()
-    for words in ("Who answers", "Who judges", "The paper's claims", "Referred to by", "0.5467", "0.6222"):
+    for words in ("Generators", "Discriminators", "Claims of the paper", "Referred to by", "0.5467", "0.6222"):
         assert words in tables
     assert "| D-NP-ATT ranks better than D-NP" in tables
     assert "−0.0000" not in tables

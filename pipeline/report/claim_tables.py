@@ -19,7 +19,7 @@ CAPTION = "Claims"
 NOTES = (
     "holds or fails: the 95% interval over test images is on one side of 0, and so is every seed's difference, of two "
     "seeds at least; else open. In points, CIDEr in hundredths, of the method named first minus the other. One "
-    "pretraining: another moves methods by as much as they differ.",
+    "pretraining: another one changes differences by as much as their size.",
 )
 
 

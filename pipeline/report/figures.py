@@ -48,7 +48,7 @@ def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CID
             name=judge.name,
             title=judge.title,
             across=f"{metric}: more natural →",
-            up=f"{results.score}: found more often →",
+            up=f"{results.score}: higher recall →",
             # A frozen speaker's captions are its method's; only its own listener differs.
             series=_series(results, choices, x, Axis(results.score, results.by(judge.name)), frozen=judge.name == OWN),
             level=_band(results, human_recall_keys(judge.name, results.score)),
@@ -99,7 +99,7 @@ def rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel]:
                     words += f" [{format_number(ends[0], 1)}, {format_number(ends[1], 1)}]" if ends else ""
                     spots.append(PlotPoint(rho, found.value, words, bars=(rho, rho, *ends) if ends else None))
             lines.append(PlotSeries(label, style[method], tuple(spots)))
-        across, up = "ρ: share of captions passed as distributions →", f"{results.score}: found more often →"
+        across, up = "ρ: share of captions passed as distributions →", f"{results.score}: higher recall →"
         panels.append(PlotPanel(judge, results.judges[judge].title, across, up, tuple(lines)))
     return [panel for panel in panels if not panel.empty]
 

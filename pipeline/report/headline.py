@@ -14,10 +14,10 @@ from pipeline.report.method_names import published_name
 from pipeline.report.tables import Table, chosen_rows, fill_table, format_number, metric_column, typographic_sign
 
 FOUND = {
-    NEAREST: "picks the right image out of those most like it",
-    "R@1": "picks the right image out of {images:,}",
-    "R@5": "has the right image among its first five of {images:,}",
-    "R@10": "has the right image among its first ten of {images:,}",
+    NEAREST: "ranks the right image first in the hard gallery",
+    "R@1": "ranks the right image first among {images:,}",
+    "R@5": "ranks the right image among the first five of {images:,}",
+    "R@10": "ranks the right image among the first ten of {images:,}",
 }
 
 
@@ -51,10 +51,10 @@ def headline_sentence(results: Results, choices: Sequence[Choice], control: str,
         format_number(choice.point.mean("test", "language", "CIDEr"), 3) for choice in (best, own) if choice.point
     ]
     return (
-        f"From captions by {published_name(best.method)} the {judge.title.lower()} {found} in {mine:.1f} % of cases, "
-        f"from captions by {published_name(own.method)} in {theirs:.1f} % (difference "
+        f"With captions by {published_name(best.method)} the {judge.title.lower()} {found} in {mine:.1f} % of cases, "
+        f"with captions by {published_name(own.method)} in {theirs:.1f} % (difference "
         f"{typographic_sign(f'{mine - theirs:+.1f}')} points{sure}); "
-        f"their likeness to people's captions, CIDEr, is {ciders[0]} and {ciders[1]}."
+        f"CIDEr, the similarity to human captions, is {ciders[0]} and {ciders[1]}."
     )
 
 

@@ -183,8 +183,8 @@ def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
         TableColumn("drift", show=lambda point: typographic_sign(_summary(drift(point, results.score)))),
     ]
     notes = [
-        "before and after joint training, of frozen_… after getting used to a speaker that stays as it is. Below 0: "
-        "the listener finds fewer human captions than before."
+        "before and after joint training, of frozen_… after adaptation to a frozen speaker. Below 0: "
+        "the listener retrieves fewer images by human captions than before."
     ]
     caption = f"Drift of the listener: {results.score} of human captions in %, test split"
     found = all(results.has(*human_recall_keys(judge, results.score)) for judge in (OWN, BEFORE))
@@ -316,12 +316,10 @@ def _near(results: Results) -> str:
     parts = dict(part.partition("=")[::2] for run in results.runs for part in run.signature.split("|"))
     by, _, images = parts.get("near", "").partition(":")
     if not images:
-        return (
-            "among the images that share place, weather and light with the right one, so that naming these finds none"
-        )
+        return "among the images that share place, weather and light with the right one, so that these identify none"
     others = f"among the right one and the {int(images) - 1} nearest to it"
     if by == "features":
-        return f"{others} by the mean of their features, which the judges see, too"
+        return f"{others} by the mean of their features, which the judges also receive"
     return f"{others} by {by}, which neither judges nor takes part in training"
 
 

@@ -66,9 +66,9 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
         TableColumn("excess gain", show=only),
     ]
     notes = [
-        f"Recall in % of {count(results, 'images')} test images by {retriever}, which rewards captions. Only the "
-        f"reward sees: gain of {results.score} over {control} by {retriever}, minus that by {judge}. Self-BLEU: "
-        "the lower, the less alike captions of different images are."
+        f"Recall in % of {count(results, 'images')} test images by {retriever}, which rewards captions. Excess "
+        f"gain: gain of {results.score} over {control} by {retriever}, minus that by {judge}. Self-BLEU: "
+        "lower values mean more different captions of different images."
     ]
     caption = "Captions rewarded by a fixed retriever, at the chosen settings"
     return fill_table("rewarded", caption, chosen_rows(choices), columns, notes)

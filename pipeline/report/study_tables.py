@@ -50,7 +50,11 @@ def _game_table(games: Sequence[GameResult]) -> Table:
         "listener on the same rounds; photos: in a round, the mean; seconds: the median."
     ]
     return Table(
-        "game", "Who finds the photo that a caption is of?", [TableColumn("Model", text=True), *columns], rows, notes
+        "game",
+        "Photos identified by their captions: people and the listener",
+        [TableColumn("Model", text=True), *columns],
+        rows,
+        notes,
     )
 
 

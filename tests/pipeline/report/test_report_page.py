@@ -338,8 +338,8 @@ def test_a_note_stands_once_in_the_comparison_and_the_protocol_once_on_the_page(
 def test_the_first_screen_is_a_sentence_a_picture_and_a_chart_whose_lines_are_labelled(full):
     finding = re.search(r'<p class="finding">(.*?)</p>', full).group(1)
     assert full.index(finding) < full.index("<nav")
-    assert re.match(r"From captions by [-\w. ]+ the independent judge has the right image among its first", finding)
-    assert "from captions by MLE in " in finding
+    assert re.match(r"With captions by [-\w. ]+ the independent judge ranks the right image among the first", finding)
+    assert "with captions by MLE in " in finding
     assert "95 % interval " in finding
     first = section(full, "first")
     assert first.count("<img") == 1

@@ -159,7 +159,7 @@ def test_its_pictures_have_the_controls_caption_and_its_own(rewarded, tmp_path):
         models=models(world),
     )
     shown = (tmp_path / "report.html").read_text(encoding="utf-8")
-    section = shown.partition("What the reward likes and the judge does not")[2].partition("</section>")[0]
+    section = shown.partition("Largest disagreement between reward and judge")[2].partition("</section>")[0]
     assert (tmp_path / "hacked.png").exists()
     for table in section.split('<table class="said">')[1:]:
         assert table.count("<tr data-views") == 2
