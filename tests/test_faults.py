@@ -118,7 +118,7 @@ def test_tests_are_chosen_by_the_lines_that_they_reach_near_and_cheap_ones_first
     reached = Reached([{"tests": tests, "lines": {module: {str(line): [0, 1, 2], "1": [3]}}}])
     found = {fault.after: fault for fault in faults_of(module, source)}
     inside = next(fault for fault in found.values() if fault.line == line)
-    default = next(fault for fault in found.values() if "most: Share = 0.5" in fault.after)
+    default = next(fault for fault in found.values() if "max_share: Share = 0.5" in fault.after)
     assert reached.tests(inside, 10) == [(near, 2.0), (far, 0.1), (same_room, 1.5)]
     assert reached.tests(inside, 2.1) == [(near, 2.0), (far, 0.1)]
     again = [[f"{near}[{n}]", 0.1] for n in range(3)]
