@@ -13,6 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.runtime.extras import naming_extras
+
 if TYPE_CHECKING:
     from saywhich.model import Caption, Model, SearchHit
 
@@ -26,7 +28,6 @@ def load(folder: str | Path) -> Model:
     Nothing in it is executed. Raises UserError (a ValueError) in one line where a file is missing, its digest does not
     match, or the model needs an extra that is not installed.
     """
-    from pipeline.runtime.extras import naming_extras
     from saywhich.loading import load_model as opened  # here: PyTorch takes a second to import
 
     with naming_extras():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from pipeline.errors import UserError, reason
@@ -121,8 +122,6 @@ class FeatureExtractor:
 
         Raises UserError for the vision tower of a transformers captioner, and for a network without a `model`.
         """
-        from safetensors.torch import save
-
         name, model = str(self.manifest["network"]), getattr(self.network, "model", None)
         if name.startswith(CAPTIONER) or not isinstance(model, nn.Module):
             raise UserError(

@@ -6,6 +6,8 @@ python -m stages.adapt --method luo → data/models/luo/adapted: weights, histor
 import sys
 from pathlib import Path
 
+from pipeline.tracking import recorder
+from pipeline.training.optimisation import Optimisation
 from pipeline.workflow.reuse import TRAINED, reuse_finished
 from pipeline.workflow.stage import Stage, main
 
@@ -18,9 +20,7 @@ def inputs(stage: Stage) -> list[Path]:
 
 def run(stage: Stage) -> None:
     """Train and write the listener of a frozen speaker."""
-    from pipeline.tracking import recorder
     from pipeline.training.fit import run_training
-    from pipeline.training.optimisation import Optimisation
     from pipeline.workflow.build_data import load_data
     from pipeline.workflow.build_pretraining import build_adaptation
     from pipeline.workflow.build_training import build_training

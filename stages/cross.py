@@ -3,21 +3,20 @@
 python -m stages.cross → data/crossed/crossed.json: R@10 on the test split by speaker, listener and seed.
 """
 
+import json
 import sys
 
+from pipeline.analysis.results import read_results
+from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.runtime.checksums import write_checksums
+from pipeline.runtime.files import write_atomically
+from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
     """Evaluate the chosen cells of the sweep, and the chain's models of methods outside it, in cross-play."""
-    import json
-
-    from pipeline.analysis.results import read_results
-    from pipeline.analysis.selection import ReportSettings, choose_all
     from pipeline.data.prepared import Prepared
-    from pipeline.runtime.checksums import write_checksums
-    from pipeline.runtime.files import write_atomically
-    from pipeline.tracking import recorder
     from pipeline.workflow.build_crossing import crossing
 
     p = stage.params

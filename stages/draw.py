@@ -8,12 +8,12 @@ python -m stages.draw --dataset films → data/raw/films: the same files for fil
 import sys
 from collections.abc import Callable
 
+from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
     """Draw the scenes or films that params.yaml asks for."""
-    from pipeline.tracking import recorder
     from pipeline.worlds.films.write_films import draw_films as draw_films
     from pipeline.worlds.scenes.write_scenes import draw_scenes as draw_scenes
 

@@ -4,9 +4,14 @@ python -m stages.evaluate --method psst_multinomial → data/evaluation/psst_mul
 the last of its splits, and captions.
 """
 
+import json
 import sys
 from pathlib import Path
 
+from pipeline.config.load import method_settings
+from pipeline.runtime.checksums import CAPTIONS, checksummed_json
+from pipeline.runtime.files import atomic_path, sha256, write_atomically
+from pipeline.tracking import recorder
 from pipeline.workflow.reuse import reuse_finished
 from pipeline.workflow.stage import Stage, main
 
@@ -22,17 +27,11 @@ def inputs(stage: Stage) -> list[Path]:
 
 def run(stage: Stage) -> None:
     """Evaluate the agents of one method on the splits of params.yaml."""
-    import json
-
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from pipeline.config.load import method_settings
     from pipeline.evaluation.summary import summary_metrics
     from pipeline.runtime import matmul_precision
-    from pipeline.runtime.checksums import CAPTIONS, checksummed_json
-    from pipeline.runtime.files import atomic_path, sha256, write_atomically
-    from pipeline.tracking import recorder
     from pipeline.workflow.build_data import load_data
     from pipeline.workflow.build_evaluation import build_evaluation, flat_numbers, load_speaker
 

@@ -12,6 +12,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from pipeline.errors import UserError
+from pipeline.runtime.checksums import check_checksums
+from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
 
 
@@ -36,8 +38,6 @@ def run(stage: Stage) -> None:
     from pipeline.features.extract import extract
     from pipeline.features.extractor import NetworkSettings
     from pipeline.features.imported import import_features
-    from pipeline.runtime.checksums import check_checksums
-    from pipeline.tracking import recorder
     from pipeline.workflow.build_facts import annotated_objects
 
     assert stage.instance is not None

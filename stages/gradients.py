@@ -17,7 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
+from pipeline.report.drawing import panels_png
+from pipeline.runtime.checksums import write_checksums
 from pipeline.runtime.command import run_command
+from pipeline.runtime.files import write_atomically
+from pipeline.tracking import recorder
 from pipeline.workflow.stage import DATA
 
 
@@ -45,7 +49,6 @@ def run(options: argparse.Namespace) -> None:
 
     from pipeline.gradients.estimator_candidates import ESTIMATORS
     from pipeline.gradients.observe import MeasurementEffort, measure_candidates
-    from pipeline.report.drawing import panels_png
     from pipeline.report.gradient_tables import (
         claim_panels,
         observatory_csv,
@@ -54,9 +57,6 @@ def run(options: argparse.Namespace) -> None:
         read_observatory,
     )
     from pipeline.report.number_files import markdown
-    from pipeline.runtime.checksums import write_checksums
-    from pipeline.runtime.files import write_atomically
-    from pipeline.tracking import recorder
 
     out = options.out or DATA / "observatory"
     torch.set_num_threads(1)  # the worlds are too small for threads to help
@@ -84,12 +84,8 @@ def run_trained(options: argparse.Namespace) -> None:
 
     from pipeline.gradients.estimator_candidates import ESTIMATORS
     from pipeline.gradients.trained import measure_trained
-    from pipeline.report.drawing import panels_png
     from pipeline.report.number_files import markdown
     from pipeline.report.trained_gradients import trained_panels, trained_table
-    from pipeline.runtime.checksums import write_checksums
-    from pipeline.runtime.files import write_atomically
-    from pipeline.tracking import recorder
     from pipeline.workflow.build_gradients import trained_world
 
     torch.set_num_threads(1)

@@ -9,6 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.errors import UserError
+from pipeline.runtime.checksums import SEAL, check_checksums, write_checksums
+from pipeline.runtime.files import atomic_path, write_atomically
+from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
 
 
@@ -23,9 +26,6 @@ def run(stage: Stage) -> None:
     from pipeline.metrics.cider import MAX_ID, document_frequencies
     from pipeline.metrics.frequency_file import read_document_frequencies
     from pipeline.readers import read_corpus
-    from pipeline.runtime.checksums import SEAL, check_checksums, write_checksums
-    from pipeline.runtime.files import atomic_path, write_atomically
-    from pipeline.tracking import recorder
     from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
     from pipeline.worlds.scenes.scene_facts import FACTS
 

@@ -3,10 +3,14 @@
 python -m stages.pretrain --role listener → data/pretrained/listener: weights, history and metrics.
 """
 
+import json
 import sys
 from pathlib import Path
 
 from pipeline.config.views import ParameterNode
+from pipeline.runtime.files import write_atomically
+from pipeline.tracking import recorder
+from pipeline.training.optimisation import Optimisation
 from pipeline.workflow.stage import Stage, main
 
 
@@ -18,9 +22,7 @@ def run(stage: Stage) -> None:
         return take_in(stage, section)
     import torch
 
-    from pipeline.tracking import recorder
     from pipeline.training.fit import run_training
-    from pipeline.training.optimisation import Optimisation
     from pipeline.workflow.build_data import load_data
     from pipeline.workflow.build_pretraining import build_pretraining
     from pipeline.workflow.build_training import build_training
@@ -42,11 +44,7 @@ def run(stage: Stage) -> None:
 
 def take_in(stage: Stage, section: ParameterNode) -> None:
     """Write a judge that was trained elsewhere, without any training."""
-    import json
-
     from pipeline.models.agent_files import save_agents
-    from pipeline.runtime.files import write_atomically
-    from pipeline.tracking import recorder
     from pipeline.workflow.build_data import load_data
     from pipeline.workflow.build_dual_encoder import dual_encoder
 

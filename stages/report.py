@@ -6,15 +6,15 @@ python -m stages.report → data/report: report.html; table.md, tables.md; the f
 import sys
 from pathlib import Path
 
+from pipeline.analysis.selection import ReportSettings
+from pipeline.runtime.checksums import check_checksums, write_checksums
+from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
     """Write the report on the sweep and on the existing evaluations of the methods in params.yaml."""
-    from pipeline.analysis.selection import ReportSettings
     from pipeline.report.report_page import write_report
-    from pipeline.runtime.checksums import check_checksums, write_checksums
-    from pipeline.tracking import recorder
 
     p = stage.params
     folders = [stage.root / "evaluation" / method for method in p.methods.plain()]

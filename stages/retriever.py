@@ -7,6 +7,10 @@ each file. Without a section `retriever` in params.yaml the stage writes a note 
 import sys
 from pathlib import Path
 
+from pipeline.runtime.checksums import SEAL, write_checksums
+from pipeline.runtime.files import write_atomically
+from pipeline.tracking import recorder
+from pipeline.training.optimisation import Optimisation
 from pipeline.workflow.stage import Stage, main
 
 
@@ -20,9 +24,6 @@ def inputs(stage: Stage) -> list[Path]:
 
 def run(stage: Stage) -> None:
     """Mine hard negatives, and train and write the heads."""
-    from pipeline.runtime.checksums import SEAL, write_checksums
-    from pipeline.runtime.files import write_atomically
-
     section = stage.params.retriever
     if section is None:
         write_atomically(stage.out / "settings.json", "null\n")
@@ -30,9 +31,7 @@ def run(stage: Stage) -> None:
     import torch
 
     from pipeline.runtime import ranks
-    from pipeline.tracking import recorder
     from pipeline.training.fit import run_training
-    from pipeline.training.optimisation import Optimisation
     from pipeline.workflow.build_data import load_data
     from pipeline.workflow.build_retriever import make_rewards, save_rewards
     from pipeline.workflow.build_training import build_training

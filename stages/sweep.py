@@ -3,20 +3,18 @@
 python -m stages.sweep → data/sweep: metrics and captions of all cells; the cells themselves lie in data/cells.
 """
 
+import subprocess
 import sys
 
+from pipeline.errors import UserError
+from pipeline.runtime import signals
+from pipeline.tracking import recorder
+from pipeline.workflow.grid_cells import cores, wait_for_another
 from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
     """Run Snakemake on the missing and outdated cells, SAYWHICH_CORES at once (default: all cores)."""
-    import subprocess
-
-    from pipeline.errors import UserError
-    from pipeline.runtime import signals
-    from pipeline.tracking import recorder
-    from pipeline.workflow.grid_cells import cores, wait_for_another
-
     wait_for_another()
     with recorder.record_run(stage.title, stage.params.plain()) as record:
         command = [sys.executable, "-m", "snakemake", "--cores", str(cores())]

@@ -6,13 +6,14 @@ python -m stages.train --method psst_multinomial → data/models/psst_multinomia
 import sys
 from pathlib import Path
 
+from pipeline.config.load import method_settings
+from pipeline.tracking import recorder
 from pipeline.workflow.reuse import TRAINED, reuse_finished
 from pipeline.workflow.stage import Stage, main
 
 
 def inputs(stage: Stage) -> list[Path]:
     """Return the inputs: the data, the pretrained agents, and for methods with reward models the retriever's files."""
-    from pipeline.config.load import method_settings
     from pipeline.workflow.build_retriever import retriever_files
 
     settings = method_settings(stage.params, stage.instance or "")
@@ -25,8 +26,6 @@ def run(stage: Stage) -> None:
     """Train and write the agents of one method."""
     import torch
 
-    from pipeline.config.load import method_settings
-    from pipeline.tracking import recorder
     from pipeline.training.fit import run_training
     from pipeline.workflow.build_data import load_data
     from pipeline.workflow.build_joint import build_method

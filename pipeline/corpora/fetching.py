@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import shutil
@@ -156,8 +157,6 @@ def _existing(path: Path) -> Path:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Lock `folder`: two runs would write the same partial downloads."""
-    import fcntl
-
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as file:
         try:

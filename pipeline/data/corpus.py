@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from PIL import Image
 from tqdm import tqdm
 
 from pipeline.data.dialog_corpus import Dialogs
@@ -104,15 +105,13 @@ def check_images(
 
 
 def _image_problem(path: Path) -> str | None:
-    from PIL import Image as Pillow
-
     try:
         if path.stat().st_size == 0:
             return f"{path}: the image file is empty (zero bytes); fetch it again"
         if is_moving(path):
             check_film(path)
             return None
-        with Pillow.open(path) as image:
+        with Image.open(path) as image:
             image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))  # faster, and all bytes are read
             image.load()
     except FileNotFoundError:

@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import safetensors.torch
 import torch
+from safetensors.torch import save
 from torch import Tensor
 from tqdm import tqdm
 
@@ -206,8 +208,6 @@ def _trained_detector(
     on_epoch: Callable[[int, dict[str, float]], None],
 ) -> torch.nn.Module:
     """Train the detector, or load the one of a killed extraction; frame f of film i is image i · `frames` + f."""
-    import safetensors.torch
-
     path = work / "detector"
     if path.exists():
         trained = lesson.network(detector["width"])
@@ -349,6 +349,4 @@ def _save(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 def _as_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     """Serialise tensors as a safetensors file."""
-    from safetensors.torch import save
-
     return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})

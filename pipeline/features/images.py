@@ -8,16 +8,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Condition
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import numpy as np
+from PIL import ExifTags, Image, ImageOps
 
 from pipeline.errors import UserError, reason
 from pipeline.runtime.film_decoding import is_film
 from pipeline.runtime.memory import return_freed
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 LARGEST = 25_000_000  # pixels of a decoded image; a larger one is reduced by an integer factor
 MEMORY = 800_000_000  # bytes for decoding in all threads together
@@ -64,8 +62,6 @@ def decode_within(
     formats, `largest` is a limit in megapixels. Raises UserError for an image above it, or one that needs more than
     `MEMORY` bytes.
     """
-    from PIL import Image
-
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # the limits below replace it
     with Image.open(file, formats=formats) as image:
         size = image.width * image.height
@@ -132,8 +128,6 @@ def to_upright_rgb(image: Image.Image) -> Image.Image:
 
     An image of more than 25 megapixels is reduced to at most 25. Raises ValueError for floating-point pixels.
     """
-    from PIL import Image
-
     factor, (width, height) = _factor(image), image.size
     rows = max(STRIP // width // factor, 1) * factor
     result = Image.new("RGB", (-(-width // factor), -(-height // factor)))
@@ -151,8 +145,6 @@ def _factor(image: Image.Image) -> int:
 
 def _turn(pixels: Image.Image, image: Image.Image) -> None:
     """Turn `pixels` by the EXIF orientation of `image`."""
-    from PIL import ExifTags, ImageOps
-
     with suppress(Exception):  # a damaged EXIF block has no orientation; the pixels are undamaged
         pixels.getexif()[ExifTags.Base.Orientation] = image.getexif()[ExifTags.Base.Orientation]
         ImageOps.exif_transpose(pixels, in_place=True)
@@ -160,8 +152,6 @@ def _turn(pixels: Image.Image, image: Image.Image) -> None:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    from PIL import Image
-
     if image.has_transparency_data:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")

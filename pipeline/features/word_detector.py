@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor, nn
 
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.vocabulary import EOS
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 
 class CaptionReferences(Protocol):
@@ -127,6 +125,4 @@ class WordDetectorNetwork(GridNetwork):
 
 def resize_square(image: Image.Image, size: int) -> Tensor:
     """Return an RGB image resized to (3, size, size) uint8."""
-    from PIL import Image as Pillow
-
-    return torch.from_numpy(np.array(image.resize((size, size), Pillow.Resampling.BICUBIC)).transpose(2, 0, 1).copy())
+    return torch.from_numpy(np.array(image.resize((size, size), Image.Resampling.BICUBIC)).transpose(2, 0, 1).copy())

@@ -13,6 +13,7 @@ from typing import Any, get_type_hints
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -72,8 +73,6 @@ def save_agents(path: Path, agents: Mapping[str, Agent], history: Path | None = 
 
     `history` is the training record beside `path`; its digest is stored, so that later changes are detected.
     """
-    from safetensors.torch import save
-
     tensors: dict[str, Tensor] = {}
     for prefix, agent in agents.items():
         for name, value in agent.state_dict().items():

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from pipeline.errors import UserError
 from pipeline.runtime.options import checked_options
+from pipeline.runtime.torchvision_cpu import declare_operators
 
 
 class DualEncoder(nn.Module):
@@ -25,8 +26,6 @@ class DualEncoder(nn.Module):
 
         Raises UserError for an architecture that open_clip does not list.
         """
-        from pipeline.runtime.torchvision_cpu import declare_operators
-
         super().__init__()
         declare_operators()
         import open_clip

@@ -8,7 +8,9 @@ from math import isqrt
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
+from markupsafe import Markup
 
 from pipeline.analysis.caption_files import read_rows
 from pipeline.analysis.dialog_ranking import OF_METHODS
@@ -174,9 +176,6 @@ def _looked(row: Row) -> AttentionMap | None:
 
 
 def _page(**content: Any) -> str:
-    import jinja2
-    from markupsafe import Markup
-
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE),
         autoescape=True,

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
+from markupsafe import Markup
+
 if TYPE_CHECKING:
-    from markupsafe import Markup
     from matplotlib.figure import Figure
 
 # The first seven are Okabe & Ito 2008, distinguishable with every common colour blindness. page.css has all of them as
@@ -343,7 +344,6 @@ def _svg(figure: Figure, name: str, series: Sequence[PlotSeries] = ()) -> Markup
 
     The page's policy forbids style attributes, its ids must be unique, and its colours are variables.
     """
-    from markupsafe import Markup
     from matplotlib import rc_context
 
     out = io.StringIO()

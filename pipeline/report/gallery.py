@@ -14,9 +14,9 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image, ImageOps
 
 from pipeline.analysis.caption_files import read_captions, read_rows
 from pipeline.analysis.comparison import Comparison
@@ -33,9 +33,6 @@ from pipeline.runtime.untrusted import path_inside
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.faithfulness import check_words
 from pipeline.worlds.scenes.scene_facts import FACTS, Scene, read_facts
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 EXAMPLE = "psst_multinomial"  # the method whose captions are shown along λ, if it was run
 LONGEST_SIDE = 320  # pixels of a picture on the page
@@ -66,7 +63,7 @@ class GalleryPicture:
 
     row: int
     id: str
-    image: Image
+    image: Image.Image
     human: tuple[str, ...]
     said: tuple[ShownCaption, ...]
     moving: str = ""  # data URI of a film's animated copy; `image` is its first frame
@@ -282,13 +279,11 @@ def _human(prepared: Path, images: Iterable[int]) -> dict[int, list[str]]:
     return texts
 
 
-def open_thumbnail(path: Path, longest: int) -> Image:
+def open_thumbnail(path: Path, longest: int) -> Image.Image:
     """Return an image file as RGB, its longer side at most `longest` pixels; of a film the first frame.
 
     Raises UserError where the file cannot be read.
     """
-    from PIL import Image, ImageOps
-
     try:
         if is_moving(path):
             picture = first_frame(path)
@@ -305,7 +300,7 @@ def open_thumbnail(path: Path, longest: int) -> Image:
     return picture
 
 
-def data_uri(image: Image, quality: int) -> str:
+def data_uri(image: Image.Image, quality: int) -> str:
     out = io.BytesIO()
     image.save(out, format="JPEG", quality=quality)
     return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode("ascii")

@@ -11,6 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jinja2
+from markupsafe import Markup
+
 from pipeline.analysis.caption_files import with_control_overlap
 from pipeline.analysis.comparison import compare_methods
 from pipeline.analysis.failures import training_failures
@@ -162,9 +165,6 @@ def write_report(
 
 def _page(figures: Mapping[str, Sequence[PlotPanel]], **content: Any) -> str:
     """Return the page as HTML: data are escaped, and its content security policy forbids other scripts and requests."""
-    import jinja2
-    from markupsafe import Markup
-
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE),
         autoescape=True,

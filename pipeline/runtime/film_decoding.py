@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from PIL import Image
 
 from pipeline.errors import UserError, reason
 from pipeline.runtime.untrusted import require_plain_file
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 CONTAINERS = {".mp4": "mov", ".m4v": "mov", ".mov": "mov", ".webm": "matroska", ".mkv": "matroska"}  # PyAV's names
 ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")  # Pillow's names
@@ -48,8 +47,6 @@ def is_animated(image: Image.Image) -> bool:
 
 def is_moving(path: Path) -> bool:
     """Return whether a file is a film or an animated image; False for files that cannot be opened."""
-    from PIL import Image
-
     if is_film(path):
         return True
     try:
@@ -123,8 +120,6 @@ def _bounded(path: Path, frames: int, width: int, height: int) -> None:
 
 
 def _image_timeline(path: Path) -> Timeline:
-    from PIL import Image
-
     lasts: list[int] = []
     with Image.open(path) as image:
         if not is_animated(image):
@@ -142,8 +137,6 @@ def _image_timeline(path: Path) -> Timeline:
 
 
 def _image_frames(path: Path, numbers: Sequence[int]) -> Iterator[Image.Image]:
-    from PIL import Image
-
     with Image.open(path) as image:
         for number in numbers:
             if number:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.nn.functional import all_gather
 
 T = TypeVar("T")
 
@@ -68,8 +69,6 @@ def gather_with_gradient(x: Tensor) -> Tensor:
     """Return (ranks·N, …): `x` (N, …) of all ranks in order, with a gradient to each rank's own part."""
     if size() == 1:
         return x
-    from torch.distributed.nn.functional import all_gather
-
     return torch.cat(all_gather(x.contiguous()))
 
 

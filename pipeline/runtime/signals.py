@@ -5,6 +5,7 @@ They raise `Stopped` at once, except in blocks that first save a point to resume
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -188,8 +189,6 @@ def _age(process: Any) -> float:
 
 def adopt_orphans() -> None:
     """Become the parent of orphaned descendants, so that `end_descendants` finds them; on Linux only."""
-    import ctypes
-
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 

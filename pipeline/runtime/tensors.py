@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
 from pipeline.errors import UserError, reason
 from pipeline.runtime.untrusted import require_plain_file
 
@@ -20,8 +23,6 @@ def read_tensors(
 
     Raises UserError, which ends in `remedy`, for a missing or damaged file and for numbers that are not finite.
     """
-    from safetensors import safe_open
-
     try:
         _check_header(path)
         with safe_open(path, framework) as file:
@@ -40,8 +41,6 @@ def read_tensors(
 
 def shapes_of(path: Path, remedy: str) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a safetensors file's tensors. Raises UserError as `read_tensors` does."""
-    from safetensors import SafetensorError, safe_open
-
     try:
         _check_header(path)
         with safe_open(path, "np") as file:
@@ -54,8 +53,6 @@ def shapes_of(path: Path, remedy: str) -> dict[str, tuple[int, ...]]:
 
 def refuse_odd_numbers(path: Path, tensors: Mapping[str, Any], remedy: str, prefix: str = "") -> None:
     """Raise UserError for the first tensor with a number that is NaN or infinite, also in single precision."""
-    import numpy as np
-
     for name, tensor in tensors.items():
         numpy = isinstance(tensor, np.ndarray)
         with np.errstate(over="ignore"):

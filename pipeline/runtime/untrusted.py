@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -67,8 +68,6 @@ def read_dataset(file: h5py.File, name: str) -> h5py.Dataset:
 
 def read_npy(content: bytes) -> np.ndarray:
     """Return the array of an .npy file's bytes, as a view. Raises ValueError for incomplete bytes or Python objects."""
-    import io
-
     stream = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(stream)

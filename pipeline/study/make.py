@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline.analysis.caption_files import read_captions
 from pipeline.analysis.results import Results, Run
 from pipeline.data.feature_store import FeatureStore
@@ -107,6 +109,4 @@ def _told(runs: Mapping[str, Run], by: str, level: float) -> dict[str, Any]:
 
 
 def _array(rows: Sequence[int]) -> Any:
-    import numpy as np
-
     return np.array(rows, dtype=np.int64)

@@ -14,6 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import jinja2
+from markupsafe import Markup
+
 from pipeline.features.images import open_image
 from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Sheet, StudyRound, Task, study_name
 
@@ -39,9 +42,6 @@ INSTRUCTIONS: Mapping[Task, Sequence[str]] = {  # of the paper's appendix B, wor
 
 def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None = None) -> None:
     """Write `out`/pages/SHEET.html; `send` is an address to which each page posts its answers at the end."""
-    import jinja2
-    from markupsafe import Markup
-
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE), autoescape=True, undefined=jinja2.StrictUndefined
     )

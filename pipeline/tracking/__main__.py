@@ -11,6 +11,7 @@ from typing import TextIO
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.tracking import sender
+from pipeline.tracking.costs import page
 from pipeline.tracking.spool import SYNC, root, without_secrets
 
 
@@ -38,8 +39,6 @@ def main(arguments: Sequence[str]) -> int:
         if list(arguments) == ["sync"]:
             return sender.sync(root() / "mlflow-spool")
         if list(arguments) == ["costs"]:
-            from pipeline.tracking.costs import page
-
             print(page())
             return 0
         raise UserError(f"usage: {SYNC} | costs")

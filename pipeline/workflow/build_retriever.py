@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as as_bytes
 from torch import Tensor
 
 from pipeline.channels.hard import Beam
@@ -95,8 +97,6 @@ def make_rewards(
 
 def save_rewards(out: Path, rewards: RewardModels, settings: Settings) -> None:
     """Write the image vectors, neighbours and settings. The heads' weights are the training's own output."""
-    from safetensors.torch import save as as_bytes
-
     retriever = rewards.retriever
     tensors = {"vectors": retriever.vectors}
     if retriever.neighbours is not None:
@@ -109,8 +109,6 @@ def save_rewards(out: Path, rewards: RewardModels, settings: Settings) -> None:
 
 def reward_models(root: Path, prepared: Prepared, device: torch.device) -> RewardModels:
     """Load the reward models below `root` onto `device`. Raises UserError where data or retriever have changed."""
-    from safetensors.torch import load_file
-
     folder, settings = root / FOLDER, _settings(root)
     images: dict[str, Tensor] = {name: x.to(device) for name, x in load_file(folder / IMAGES).items()}
     encoders = {who: _same_encoder(root, settings, who, prepared).to(device) for who in settings.models}

@@ -20,6 +20,8 @@ from contextlib import suppress
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+from voluptuous import Invalid
+
 from pipeline.config.name_checks import read_checked_names
 from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
@@ -151,7 +153,6 @@ def remove_partial_files() -> None:
     """Remove DVC files that a kill left half written, which DVC would refuse to read."""
     from dvc.rwlock import SCHEMA
     from dvc.schema import COMPILED_LOCKFILE_SCHEMA
-    from voluptuous import Invalid
 
     for path, schema in ((LOCK, COMPILED_LOCKFILE_SCHEMA), (RWLOCK, SCHEMA)):
         if not path.exists():

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from tqdm import tqdm
+
+import saywhich
 from pipeline.errors import one_line
 from pipeline.runtime.escaping import csv_cell
 from saywhich.commands import model_option
@@ -48,9 +51,7 @@ def add(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Caption the photos in batches; return 1 where one could not be read, else 0."""
     import torch
-    from tqdm import tqdm
 
-    import saywhich
     from saywhich.model import BEAM, Distractors
     from saywhich.photos import photo_files
     from saywhich.streaming import PhotoStream

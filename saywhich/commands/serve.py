@@ -8,6 +8,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from PIL import Image
+
+import saywhich
 from pipeline.errors import UserError, one_line, reason
 
 MODELS = Path("data/models")
@@ -27,9 +30,7 @@ def add(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Serve until interrupted; raises UserError where there is no trained model."""
     import uvicorn
-    from PIL import Image
 
-    import saywhich
     from saywhich.photos import photo_files
     from saywhich.server import make_app
 
