@@ -170,7 +170,7 @@ def test_a_fresh_environment_with_the_wheel_captions_a_photo(wheel, exported, ph
     locked = ROOT / "constraints-hashed.txt"
     install = [uv, "pip", "install", "--python", fresh / "bin/python", *backend, "-c", locked, wheel]
     done = subprocess.run(install, env=environment, capture_output=True, text=True)
-    if "error sending request" in done.stderr or "network" in done.stderr.lower():
+    if done.returncode and "error sending request" in done.stderr:
         pytest.skip(f"no index can be reached: {done.stderr.splitlines()[0]}")
     assert done.returncode == 0, done.stderr
     command = [fresh / "bin/saywhich", "caption", "--model", exported, photos / "a.jpg"]
