@@ -20,12 +20,13 @@ def run(stage: Stage) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from pipeline.data.prepared import Prepared, write_prepared
+    from pipeline.data.prepared import OBJECTS, Prepared, write_objects, write_prepared
     from pipeline.data.prepared_dialogs import DialogLengths, write_prepared_dialogs
     from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
     from pipeline.metrics.cider import MAX_ID, document_frequencies
     from pipeline.metrics.frequency_file import read_document_frequencies
     from pipeline.readers import read_corpus
+    from pipeline.readers.coco_instances import read_instances
     from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
     from pipeline.worlds.scenes.scene_facts import FACTS
 
@@ -65,6 +66,10 @@ def run(stage: Stage) -> None:
         if corpus.dialogs is not None:
             known = Prepared.load(stage.out).vocabulary
             write_prepared_dialogs(corpus.dialogs, known, DialogLengths(**plain["dialogs"]), stage.out)
+        (stage.out / OBJECTS).unlink(missing_ok=True)
+        if p.instances is not None:
+            objects = read_instances([root / file for file in p.instances])
+            write_objects(objects, (image.id for image in corpus.images), stage.out)
         for facts in (FACTS, FILM_FACTS):
             if (root / facts).exists():
                 write_atomically(stage.out / facts, (root / facts).read_bytes())

@@ -19,7 +19,7 @@ from PIL import Image
 from whole_profiles import profile
 
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import OBJECTS, Prepared
 from pipeline.runtime.files import sha256
 from pipeline.workflow import stage as door
 from stages import features, prepare
@@ -92,6 +92,7 @@ def world(tmp_path, monkeypatch) -> Path:
     params["features"]["main"]["detector"] |= {"epochs": 0, "width": 4}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     run()
+    assert not (tmp_path / "data/prepared" / OBJECTS).exists()
     (tmp_path / "theirs").mkdir()
     export(
         tmp_path / "theirs",
@@ -117,6 +118,19 @@ def world(tmp_path, monkeypatch) -> Path:
 def run() -> None:
     assert door.main("prepare", prepare.run, []) == 0
     assert door.main("features", features.run, []) == 0
+
+
+def test_cocos_instances_are_prepared_for_the_images_that_are_there(world):
+    instances = {
+        "images": [{"id": 100}, {"id": 7}],
+        "categories": [{"id": 18, "name": "dog"}],
+        "annotations": [{"image_id": image, "category_id": 18} for image in (100, 7)],
+    }
+    (world / "theirs/instances.json").write_text(json.dumps(instances))
+    assert door.main("prepare", prepare.run, ["--set", "prepare.instances=[instances.json]"]) == 0
+    prepared = Prepared.load(world / "data/prepared")
+    known = prepared.annotated_objects(np.arange(len(prepared)))
+    assert {id_: names for id_, names in zip(prepared.ids.to_pylist(), known, strict=True) if names} == {"100": ["dog"]}
 
 
 def test_imported_files_give_the_same_tensors_as_the_projects_own_path(world):

@@ -127,6 +127,7 @@ class PrepareSettings(Section):
     count_words: Literal["train", "all"] = "train"
     document_frequencies: Text | None = None
     count_ngrams: Literal["clipped", "whole"] = "clipped"
+    instances: Annotated[tuple[Text, ...], Field(strict=False, min_length=1)] | None = None
     expected_counts: ExpectedCounts | None = None
     known_corrupt: Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
     max_missing_share: Annotated[float, Field(gt=0, lt=1)] | None = None

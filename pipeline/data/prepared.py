@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -18,11 +18,12 @@ import pyarrow.parquet as pq
 from pipeline.data.corpus import SPLITS, Corpus
 from pipeline.data.tokenizer_vocabulary import TOKENIZER, load_vocabulary
 from pipeline.errors import UserError
-from pipeline.runtime.checksums import check_checksums
+from pipeline.runtime.checksums import check_checksums, checksummed_json, read_checksummed_json
 from pipeline.runtime.files import atomic_path, sha256, write_atomically
 from pipeline.vocabulary import Vocabulary
 
 IMAGES = pa.schema({"image": pa.int64(), "id": pa.string(), "file": pa.string(), "split": pa.string()})
+OBJECTS = "objects.json"  # names of the annotated objects, by image id
 CAPTIONS = pa.schema(
     {"image": pa.int64(), "text": pa.string(), "words": pa.list_(pa.string()), "tokens": pa.list_(pa.int32())}
 )
@@ -103,6 +104,11 @@ def write_prepared(
     return manifest
 
 
+def write_objects(objects: Mapping[str, Sequence[str]], images: Iterable[str], out: Path) -> None:
+    """Write objects.json: the names of the objects in each of `images`; none where an image has no annotations."""
+    write_atomically(out / OBJECTS, checksummed_json({"objects": {image: objects.get(image, []) for image in images}}))
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """M images and their C captions, sorted by image: those of image i are first[i] … first[i+1] − 1."""
@@ -176,6 +182,14 @@ class Prepared:
         number = np.arange(max((last - first).max(initial=0), 0))
         where = first[:, None] + number
         return np.where((where < last[:, None])[..., None], self.tokens[np.minimum(where, len(self.tokens) - 1)], 0)
+
+    def annotated_objects(self, images: np.ndarray) -> list[list[str]]:
+        """Return the names of the annotated objects in each of `images`; [] without `prepare.instances`."""
+        path = self.folder / OBJECTS
+        if not path.is_file():
+            return []
+        known = read_checksummed_json(path, "run the prepare stage again")["objects"]
+        return [known[name] for name in self.ids.take(images).to_pylist()]
 
     @cached_property
     def _texts(self) -> pa.Table:

@@ -26,11 +26,19 @@ def human_reference(texts: Sequence[str], tokens: Tensor, prepared: Prepared, ro
     said = [tokenise(text) if vocabulary.reads_text else text.split() for text in texts]
     people = [prepared.words(row) for row in rows]
     alone, others = leave_one_out(people)
+    annotated = prepared.annotated_objects(rows)
+    of_alone = [
+        names for names, words in zip(annotated, people, strict=bool(annotated)) if len(words) > 1 for _ in words
+    ]
     first = [" ".join(words[0]) for words in people]
     return {
         "diversity": caption_diversity(texts, tokens.tolist(), vocabulary.unk),
         "human_diversity": caption_diversity(first, prepared.references(rows)[:, 0].tolist(), vocabulary.unk),
         "reader": reader_statistics(said, people),
-        "chair": chair(said, people),
-        **({"human_reader": reader_statistics(alone, others), "human_chair": chair(alone, others)} if alone else {}),
+        "chair": chair(said, people, annotated),
+        **(
+            {"human_reader": reader_statistics(alone, others), "human_chair": chair(alone, others, of_alone)}
+            if alone
+            else {}
+        ),
     }

@@ -1,12 +1,12 @@
 """CHAIR (Rohrbach et al. 2018): objects in captions that no human caption of the image mentions.
 
-An image's objects are those that its human captions mention. The paper also uses COCO's segmentations, and only COCO's
-categories.
+An image's objects are those that its human captions mention, and those that are annotated in it. The paper uses only
+COCO's categories.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 
@@ -18,17 +18,23 @@ PLURALS = (("s", ""), ("es", ""), ("ies", "y"), ("ves", "f"), ("ves", "fe"))
 Words = Sequence[str]
 
 
-def chair(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
+def chair(
+    captions: Sequence[Words], references: Sequence[Sequence[Words]], annotated: Sequence[Iterable[str]] = ()
+) -> dict[str, float]:
     """Return CHAIR of N captions against their images' human captions, all as lower-case words.
 
-    CHAIR_i: the share of object mentions that no reference has; left out if there are no mentions. CHAIR_s: the share
-    of captions with such a mention. objects: mentions per caption. Raises UserError if there are no captions or if
-    captions and references differ in number.
+    `annotated` are the names of the objects in each of the N images, such as COCO's categories; () for none.
+
+    CHAIR_i: the share of object mentions that the image does not have; left out if there are no mentions. CHAIR_s: the
+    share of captions with such a mention. objects: mentions per caption. Raises UserError if there are no captions or
+    if captions and references differ in number.
     """
     if len(captions) != len(references) or not len(captions):
         raise UserError(f"CHAIR: {len(captions)} captions and references of {len(references)}; give both, and some")
     said = [mentioned_objects(caption) for caption in captions]
     known = [set(chain.from_iterable(map(mentioned_objects, each))) for each in references]
+    for there, names in zip(known, annotated, strict=bool(annotated)):
+        there.update(chain.from_iterable(mentioned_objects(name.split()) for name in names))
     wrong = [sum(name not in there for name in names) for names, there in zip(said, known, strict=True)]
     mentions = sum(map(len, said))
     return {

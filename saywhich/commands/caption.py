@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from tqdm import tqdm
 
 import saywhich
-from pipeline.errors import one_line
+from pipeline.errors import UserError, one_line
 from pipeline.runtime.escaping import csv_cell
 from saywhich.commands import model_option
 from saywhich.outputs import open_output
@@ -46,6 +47,9 @@ def add(parser: ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--csv", metavar="OUT", help="write a table there instead")
     where.add_argument("--jsonl", metavar="OUT", help="write JSON lines there instead, with all candidates")
+    where.add_argument(
+        "--coco", metavar="OUT", help="write COCO's results form there instead; names of files end in the image's id"
+    )
 
 
 def run(options: Namespace) -> int:
@@ -57,6 +61,8 @@ def run(options: Namespace) -> int:
     from saywhich.streaming import PhotoStream
 
     photos = photo_files(options.photos)
+    for photo in photos if options.coco else ():
+        coco_id(photo)  # before a long run
     gallery = photo_files(options.among) if options.among else []
     model = saywhich.load(options.model)
     looking = PhotoStream(model)
@@ -78,11 +84,25 @@ def run(options: Namespace) -> int:
 @contextmanager
 def _out(options: Namespace) -> Iterator[Write]:
     """Yield a function that writes one caption to the chosen output."""
-    if not options.csv and not options.jsonl:
+    path = options.csv or options.jsonl or options.coco
+    if not path:
         yield _print
         return
-    with open_output(Path(options.csv or options.jsonl)) as file:
-        yield _table(file, bool(options.among)) if options.csv else _lines(file)
+    with open_output(Path(path)) as file:
+        if options.coco:
+            results: list[dict[str, Any]] = []
+            yield lambda photo, caption: results.append({"image_id": coco_id(photo), "caption": caption.text})
+            json.dump(results, file)
+        else:
+            yield _table(file, bool(options.among)) if options.csv else _lines(file)
+
+
+def coco_id(photo: Path) -> int:
+    """Return COCO's id of an image, the digits at the end of its file's name; raises UserError where there are none."""
+    found = re.search(r"[0-9]{1,18}$", photo.stem, re.ASCII)
+    if found is None:
+        raise UserError(f"{photo}: --coco needs an image's id at the end of the name, such as 000000000042.jpg")
+    return int(found[0])
 
 
 def _print(file: Path, caption: Caption) -> None:

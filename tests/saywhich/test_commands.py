@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from pycocotools.coco import COCO
 from saywhich_world import paint
 
 from saywhich.cli import main
@@ -49,6 +50,25 @@ def test_a_table_and_json_lines_hold_ranks_and_candidates(photos, named, capsys)
     assert main(["caption", "a.jpg", "--among", ".", *named]) == 0
     rank = int(rows[0]["rank"])
     assert capsys.readouterr().out == f"a.jpg\t{rows[0]['caption']}\t{rank}/3\n"
+
+
+def test_results_in_cocos_form_are_those_that_pycocotools_reads(photos, named, capsys):
+    names = {"COCO_val2014_000000000042.jpg": 42, "000000000073.jpg": 73}
+    for source, name in zip("ab", names, strict=True):
+        Path(f"{source}.jpg").rename(name)
+    assert main(["caption", *names, "--coco", "results.json", *named]) == 0
+    annotations = {"images": [{"id": number} for number in names.values()], "annotations": [], "info": {}}
+    Path("captions.json").write_text(json.dumps(annotations))
+    found = COCO("captions.json").loadRes("results.json")
+    capsys.readouterr()
+    assert main(["caption", *names, *named]) == 0
+    said = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
+    assert {each["image_id"]: each["caption"] for each in found.loadAnns(found.getAnnIds())} == {
+        number: said[name] for name, number in names.items()
+    }
+    assert main(["caption", "c.jpg", "--coco", "none.json", *named]) == 2
+    assert capsys.readouterr().err.startswith("c.jpg: --coco needs an image's id")
+    assert not Path("none.json").exists()
 
 
 @pytest.mark.parametrize(

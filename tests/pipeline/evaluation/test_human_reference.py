@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
-from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.data.prepared import Prepared, write_objects, write_prepared
 from pipeline.evaluation.human_reference import human_reference
 
 
@@ -42,6 +42,14 @@ def test_people_by_their_other_captions_as_they_were_before_words_were_cut_and_l
     assert found["human_chair"] == {"CHAIR_i": 2 / 4, "CHAIR_s": 2 / 3, "objects": 4 / 3}
     first = found["human_diversity"]  # a red dog a ball, a ball
     assert (first["words_per_caption"], first["words_used"], first["unfinished"]) == (7 / 2, 4, 1 / 2)
+
+
+def test_annotated_objects_count_for_speakers_and_people(prepared):
+    write_objects({"0": ["cat", "sports ball"]}, ["0", "1"], prepared.folder)
+    tokens = torch.ones(2, 4, dtype=torch.int64)
+    found = human_reference(["a cat", "a cat"], tokens, prepared, prepared.rows("train"))
+    assert found["chair"] == {"CHAIR_i": 1 / 2, "CHAIR_s": 1 / 2, "objects": 1}
+    assert found["human_chair"] == {"CHAIR_i": 0, "CHAIR_s": 0, "objects": 4 / 3}  # dog ball | dog | cat
 
 
 def test_words_that_speakers_do_not_have_are_counted_of_people(prepared):

@@ -32,6 +32,13 @@ def test_chair_by_hand():
     assert chair(captions, references) == {"CHAIR_i": 2 / 6, "CHAIR_s": 1 / 4, "objects": 6 / 4}
 
 
+def test_annotated_objects_are_in_the_image_too():
+    captions, references = words("a man at a table", "a cat"), [words("a room"), words("a field")]
+    found = chair(captions, references, [["person", "dining table"], []])
+    assert found == {"CHAIR_i": 1 / 3, "CHAIR_s": 1 / 2, "objects": 3 / 2}
+    assert chair(captions, references)["CHAIR_i"] == 1
+
+
 def test_captions_without_objects():
     assert chair(words("a field"), [words("a dog")]) == {"CHAIR_s": 0, "objects": 0}
     with pytest.raises(UserError, match="CHAIR: 1 captions and references of 0"):

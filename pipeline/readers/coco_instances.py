@@ -1,0 +1,27 @@
+"""COCO's instance annotations: the categories of the objects in each image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.readers.annotation_file import JsonFile
+
+
+def read_instances(files: Sequence[Path]) -> dict[str, list[str]]:
+    """Return the sorted names of the categories in each image of COCO's instance files, by the image's id as text.
+
+    Raises UserError with file and place, for instance where an annotation's image or category is not in its file.
+    """
+    found: dict[str, list[str]] = {}
+    for file in files:
+        source = JsonFile(file)
+        names = {row.get("id", int): row.get("name", str) for row in source.entries("categories")}
+        objects: dict[int | str, set[str]] = {row.get("id", int | str): set() for row in source.entries("images")}
+        for annotation in source.entries("annotations"):
+            image, category = annotation.get("image_id", int | str), annotation.get("category_id", int)
+            if image not in objects or category not in names:
+                annotation.fail(f"image {image} or category {category} is not in the file's `images` or `categories`")
+            objects[image].add(names[category])
+        found |= {str(image): sorted(categories) for image, categories in objects.items()}
+    return found

@@ -1,0 +1,43 @@
+import json
+from pathlib import Path
+
+import pytest
+from pycocotools.coco import COCO
+
+from pipeline.errors import UserError
+from pipeline.readers.coco_instances import read_instances
+
+INSTANCES = {
+    "images": [{"id": 9, "file_name": "9.jpg"}, {"id": 25, "file_name": "25.jpg"}],
+    "categories": [{"id": 18, "name": "dog"}, {"id": 67, "name": "dining table"}],
+    "annotations": [{"id": n, "image_id": 9, "category_id": each} for n, each in enumerate((67, 18, 18))],
+}
+
+
+def written(folder: Path, content: dict, name: str = "instances.json") -> Path:
+    (folder / name).write_text(json.dumps(content))
+    return folder / name
+
+
+def test_objects_are_those_that_pycocotools_finds(tmp_path):
+    file = written(tmp_path, INSTANCES)
+    more = written(tmp_path, INSTANCES | {"images": [{"id": 42}], "annotations": []}, "more.json")
+    assert read_instances([file, more]) == {"9": ["dining table", "dog"], "25": [], "42": []}
+    theirs = COCO(file)
+    for image in (9, 25):
+        known = {theirs.loadCats(each["category_id"])[0]["name"] for each in theirs.loadAnns(theirs.getAnnIds(image))}
+        assert known == set(read_instances([file])[str(image)])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"annotations": [{"image_id": 1, "category_id": 18}]}, r"annotations\[0\] .*image 1 or category 18 is not in"),
+        ({"annotations": [{"image_id": 9, "category_id": 1}]}, r"annotations\[0\] .*image 9 or category 1 is not in"),
+        ({"categories": [{"id": 18}]}, r"categories\[0\] .*`name` is missing"),
+        ({"images": {}}, "needs a list `images`"),
+    ],
+)
+def test_a_mistake_in_an_instance_file_is_told_with_its_place(tmp_path, change, message):
+    with pytest.raises(UserError, match=message):
+        read_instances([written(tmp_path, INSTANCES | change)])
