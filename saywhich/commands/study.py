@@ -11,16 +11,8 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import fields
 from pathlib import Path
 
-from pipeline.analysis.results import read_results
-from pipeline.config.data_schema import MAIN
-from pipeline.config.load import load
-from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError, one_line
-from pipeline.report.number_files import markdown
-from pipeline.report.study_tables import study_tables
-from pipeline.report.tables import markdown_table
 from pipeline.study.design import StudyDesign
-from pipeline.study.planning import LEVEL, POWER, plans, power
 
 OUT = Path("data/study")
 
@@ -64,6 +56,10 @@ def run(options: Namespace) -> int:
 
 
 def _make(options: Namespace) -> None:
+    from pipeline.analysis.results import read_results
+    from pipeline.config.data_schema import MAIN
+    from pipeline.config.load import load
+    from pipeline.data.feature_store import FeatureStore
     from pipeline.data.prepared import Prepared
     from pipeline.study.make import make_study
 
@@ -97,6 +93,9 @@ def _make(options: Namespace) -> None:
 
 
 def _read(options: Namespace) -> None:
+    from pipeline.report.number_files import markdown
+    from pipeline.report.study_tables import study_tables
+
     tables = study_tables(options.study, options.answers)
     if not tables:
         raise UserError(f"{', '.join(map(str, options.answers))}: no answers that count")
@@ -104,6 +103,9 @@ def _read(options: Namespace) -> None:
 
 
 def _raters(options: Namespace) -> None:
+    from pipeline.report.tables import markdown_table
+    from pipeline.study.planning import LEVEL, POWER, plans, power
+
     left, right = options.accuracies
     if left == right:
         raise UserError("two equal accuracies: no number of raters tells them apart")
