@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import random
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,10 +20,9 @@ ROOMS = {
             "training",
         )
     },
-    "dialog": "pipeline/worlds/scenes/dialogs/**/*.py",
+    "dialog": "pipeline/dialog/**/*.py",
     "workflow": "pipeline/workflow/build_*.py",
 }  # fmt: skip
-DIALOG = re.compile(r"pipeline/data/(prepared_)?dialog\w*\.py")
 
 BINARY: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Pow: ast.Mult,
@@ -91,9 +89,7 @@ class Fault:
 
     @property
     def room(self) -> str:
-        """Return the room that the fault counts for; dialog's modules in other rooms count for dialog."""
-        if DIALOG.match(self.module) or self.module.startswith("pipeline/worlds/scenes/dialogs/"):
-            return "dialog"
+        """Return the room that the fault counts for."""
         return self.module.split("/")[1]
 
     def applied(self, source: bytes) -> bytes:
@@ -103,7 +99,6 @@ class Fault:
 def modules(root: Path) -> list[str]:
     """Return the mathematical modules below `root`."""
     found = [path for pattern in ROOMS.values() for path in root.glob(pattern)]
-    found += [path for path in root.glob("pipeline/data/*.py") if DIALOG.match(path.relative_to(root).as_posix())]
     return sorted(path.relative_to(root).as_posix() for path in found)
 
 

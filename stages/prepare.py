@@ -21,8 +21,8 @@ def run(stage: Stage) -> None:
     import pyarrow.parquet as pq
 
     from pipeline.data.prepared import OBJECTS, Prepared, write_objects, write_prepared
-    from pipeline.data.prepared_dialogs import DialogLengths, write_prepared_dialogs
     from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
+    from pipeline.dialog.data.prepared_dialogs import DialogLengths, write_prepared_dialogs
     from pipeline.metrics.cider import MAX_ID, document_frequencies
     from pipeline.metrics.frequency_file import read_document_frequencies
     from pipeline.readers import read_corpus

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import get_type_hints
 
 from pipeline import methods
-from pipeline.composition.dialog import DialogAgents
+from pipeline.dialog.composition.dialog_agents import DialogAgents
 
 MODULES = [import_module(f"pipeline.methods.{module.name}") for module in pkgutil.iter_modules(methods.__path__)]
 ALL = {

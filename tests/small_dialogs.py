@@ -8,14 +8,14 @@ import numpy as np
 import torch
 
 from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
-from pipeline.data.dialog_corpus import Dialogs
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared, write_prepared
-from pipeline.data.prepared_dialogs import DialogLengths, write_prepared_dialogs
-from pipeline.models.dialog_decoder import DialogDecoder
-from pipeline.models.dialog_encoders import ENCODERS
-from pipeline.models.discriminator import Discriminator
-from pipeline.models.lstm import DialogLstm
+from pipeline.dialog.data.dialog_corpus import Dialogs
+from pipeline.dialog.data.prepared_dialogs import DialogLengths, write_prepared_dialogs
+from pipeline.dialog.models.dialog_decoder import DialogDecoder
+from pipeline.dialog.models.dialog_encoders import ENCODERS
+from pipeline.dialog.models.dialog_lstm import DialogLstm
+from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.models.transformer import Transformer
 from pipeline.types import Batch, DialogQuestions
 from pipeline.vocabulary import Vocabulary

@@ -12,8 +12,8 @@ import yaml
 from whole_profiles import profile
 
 from pipeline.config.load import PRIORS
-from pipeline.data.prepared_dialogs import PreparedDialogs
-from pipeline.evaluation import priors
+from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
+from pipeline.dialog.evaluation import priors
 from pipeline.workflow.grid_cells import gather_results
 from stages import adapt, cross, draw, evaluate, features, prepare, pretrain, report, train
 
@@ -45,7 +45,7 @@ def world(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
-        patch.setattr("pipeline.worlds.scenes.dialogs.write_dialogs.OTHERS", 150)
+        patch.setattr("pipeline.dialog.drawn.write_dialogs.OTHERS", 150)
         run(draw, "draw", "--dataset", "scenes")
         run(prepare, "prepare")
         run(features, "features")
@@ -139,8 +139,8 @@ def test_the_page_shows_what_a_generator_attends_to(world):
 
 
 def test_differences_have_intervals_over_dialogs(world):
-    from pipeline.analysis.dialog_ranking import mrr_difference, reciprocal_ranks
     from pipeline.analysis.results import read_results
+    from pipeline.dialog.report.dialog_ranking import mrr_difference, reciprocal_ranks
 
     results = read_results(world / "data/sweep", [world / "data/evaluation/g_dis"])
     (run,) = results.runs

@@ -11,21 +11,21 @@ from small_dialogs import LONGEST, batch, discriminator, generator
 
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.straight_through import Gumbel, StraightThrough
-from pipeline.composition.dialog import DialogAgents
 from pipeline.composition.objective import Objective
 from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
+from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
+from pipeline.dialog.composition.dialog_agents import DialogAgents
+from pipeline.dialog.evaluation.answer_ranking import RankingValidation, candidate_likelihoods, discriminator_scores
+from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks
+from pipeline.dialog.models.dialog_decoder import DialogDecoder
+from pipeline.dialog.models.dialog_encoders import Hciae
+from pipeline.dialog.models.dialog_lstm import DialogLstm
+from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
-from pipeline.evaluation.answer_ranking import RankingValidation, candidate_likelihoods, discriminator_scores
 from pipeline.gradients.enumerated import Enumeration
 from pipeline.gradients.gradient_world import GradientWorld
 from pipeline.gradients.measure import estimate_gradients, sampled_accuracy
-from pipeline.metrics.candidate_ranking import candidate_ranks
-from pipeline.models.dialog_decoder import DialogDecoder
-from pipeline.models.dialog_encoders import Hciae
-from pipeline.models.discriminator import Discriminator
-from pipeline.models.lstm import DialogLstm
-from pipeline.scores.answer_preference import NPairScore, PairwiseScore
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation

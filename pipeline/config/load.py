@@ -46,7 +46,7 @@ SPEAKS: dict[type[Section], type[Section]] = {
 LISTENS = (ListenerSettings, PretrainedJudgeSettings)  # may judge captions, with features of their own
 # The keys of every block of `methods`; the others are the options of its composition.
 OWN = ("from", "method", "speaker", "train", "gamma", "rerank")
-# rankers of candidate answers without a model (evaluation/priors.py)
+# rankers of candidate answers without a model (dialog/evaluation/priors.py)
 PRIORS = ("chance", "prior", "question_prior")
 REWARDS = "rewards"  # the argument of compositions that takes the reward models of the section `retriever`
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from PIL import Image
 from tqdm import tqdm
 
-from pipeline.data.dialog_corpus import Dialogs
+from pipeline.dialog.data.dialog_corpus import Dialogs
 from pipeline.errors import UserError, reason
 from pipeline.runtime.film_decoding import check_film, is_moving
 from pipeline.runtime.untrusted import path_inside

@@ -8,15 +8,15 @@ from __future__ import annotations
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import Feed, Mix, PartialSampling
 from pipeline.channels.straight_through import Gumbel, ReinMax, StraightThrough
-from pipeline.composition.dialog import DialogAgents, discriminator_guided
 from pipeline.composition.method import ALTERNATE, LISTENER, Method, Term
 from pipeline.composition.objective import Objective
 from pipeline.composition.pretraining import teacher_forcing
+from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
+from pipeline.dialog.composition.dialog_agents import DialogAgents, discriminator_guided
 from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.surrogate import Detached, Pathwise, ScoreFunction
 from pipeline.protocols import Channel
 from pipeline.ranges import Count, NonNegative, Positive, Share
-from pipeline.scores.answer_preference import NPairScore, PairwiseScore
 
 
 def g_more(agents: DialogAgents, objective: Objective) -> Method:

@@ -17,19 +17,20 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from pipeline.dialog.models.dialog_decoder import DialogDecoder
+from pipeline.dialog.models.dialog_encoders import ENCODERS, DialogEncoder
+from pipeline.dialog.models.dialog_lstm import DialogLstm
+from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.errors import UserError, reason
 from pipeline.models.att2in import Att2in
 from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.critic import ControlVariates, Critic
 from pipeline.models.decoder import Decoder
-from pipeline.models.dialog_decoder import DialogDecoder
-from pipeline.models.dialog_encoders import ENCODERS, DialogEncoder
-from pipeline.models.discriminator import Discriminator
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.guided import GuidedDecoder
 from pipeline.models.hub_captioner import HubDecoder
 from pipeline.models.listener import Listener
-from pipeline.models.lstm import DialogLstm, PooledLstm
+from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
 from pipeline.runtime.checksums import HISTORY, LONGEST, NONE, check_history
 from pipeline.runtime.files import sha256, write_atomically

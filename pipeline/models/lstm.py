@@ -1,4 +1,4 @@
-"""LSTM decoders without attention: an image's (Chen and Jin 2020), and a dialog's (Lu et al. 2017)."""
+"""LSTM decoders without attention: the base class, and the speaker of Chen and Jin (2020)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pipeline.types import Batch, caption_mask
 
 @dataclass(frozen=True)
 class LstmState:
-    """State of N captions or answers."""
+    """State of N captions."""
 
     h: Tensor  # (N, H)
     c: Tensor  # (N, H)
     rows: Tensor  # (N,): indices of these captions
-    width: int  # captions per image, answers per question
+    width: int  # captions per image
     drop: RolloutDropout
 
 
@@ -115,35 +115,3 @@ class PooledLstm(LstmDecoder):
         # the module takes the same time for one step, but twice as long for its backward pass
         w_ih, w_hh, b_ih, b_hh = self.lstm.all_weights[0]
         return torch.lstm_cell(heard, (h, c), w_ih, w_hh, b_ih, b_hh)
-
-
-class DialogLstm(LstmDecoder):
-    """Decoder of dialogs, with the projected encoding as input before the first token.
-
-    Its input in place of regions is (B, 3, H): the encoding, then the initial hidden and cell states.
-    """
-
-    def __init__(
-        self, vocabulary: int, region_size: int, words: int = 300, dropout: float = 0.5, max_words: int = 9
-    ) -> None:
-        """Build the layers; `region_size` is H, the size of the encoding and of the decoder's states."""
-        arguments = {
-            "vocabulary": vocabulary,
-            "region_size": region_size,
-            "words": words,
-            "dropout": dropout,
-            "max_words": max_words,
-        }
-        super().__init__(vocabulary, region_size, max_words, dropout, arguments)
-        self.word = nn.Embedding(vocabulary + 2, words)
-        self.region = nn.Linear(region_size, words)
-        self.lstm = nn.LSTM(words, region_size, batch_first=True)
-        self.logit = nn.Linear(region_size, vocabulary + 1)
-
-    def encode_image(self, batch: Batch) -> Tensor:
-        return batch.regions
-
-    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> LstmState:
-        encoding, h, c = seen.unbind(1)
-        h, c = self._step(self.region(encoding), h, c)
-        return self._start(h, c, drop, width)

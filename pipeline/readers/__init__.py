@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.data.corpus import SPLITS, Corpus
+from pipeline.dialog.readers.visdial import ExpectedDialog, read_visdial, with_captions_of
+from pipeline.dialog.readers.visdial_h5 import read_visdial_h5
 from pipeline.errors import UserError
 from pipeline.readers.checks import check_corpus
 from pipeline.readers.coco import read_coco
@@ -15,8 +17,6 @@ from pipeline.readers.flickr8k import read_flickr8k
 from pipeline.readers.folder import read_folder
 from pipeline.readers.karpathy import read_karpathy
 from pipeline.readers.tgif import read_tgif
-from pipeline.readers.visdial import ExpectedDialog, read_visdial, with_captions_of
-from pipeline.readers.visdial_h5 import read_visdial_h5
 
 __all__ = ["read_coco", "read_cocotalk", "read_corpus", "read_flickr8k", "read_folder", "read_karpathy", "read_tgif"]
 

@@ -20,9 +20,9 @@ from pipeline.analysis.failures import training_failures
 from pipeline.analysis.judge_titles import TEXT
 from pipeline.analysis.results import LANGUAGE, read_results, read_results_json, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all, describe_rule
+from pipeline.dialog.report.dialog_page import write_dialog_report
 from pipeline.report import caption_tables, gallery, gradient_tables, hacked, headline, result_tables, reward_tables
 from pipeline.report.comparison_tables import compact_comparison, comparison_tables
-from pipeline.report.dialog_page import write_dialog_report
 from pipeline.report.drawing import LARGE, SMALL, PlotPanel, labelled_svg, panels_png, panels_svg, swatch
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels
 from pipeline.report.method_names import published_name

@@ -11,12 +11,13 @@ import torch
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
+from pipeline.dialog.evaluation.dialog_evaluation import DialogEvaluation
+from pipeline.dialog.evaluation.priors import PRIORS
+from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.errors import UserError
 from pipeline.evaluation.caption_evaluation import Evaluation
-from pipeline.evaluation.dialog_evaluation import DialogEvaluation
 from pipeline.evaluation.hard_gallery import HardGallery, galleries_by_facts, galleries_by_vectors
 from pipeline.evaluation.multi_sample import MultiSample
-from pipeline.evaluation.priors import PRIORS
 from pipeline.evaluation.rerank import Reranker
 from pipeline.evaluation.untrained_captions import (
     BaselineCaptioner,
@@ -27,7 +28,6 @@ from pipeline.evaluation.untrained_captions import (
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.agent_files import load_agent
 from pipeline.models.decoder import Decoder
-from pipeline.models.dialog_decoder import DialogDecoder
 from pipeline.workflow.build_judges import build_judges, judge_folder, known_facts, load_discriminator, load_judge
 from pipeline.worlds.scenes.scene_facts import Scene
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, get_type_hints
 
-from pipeline.composition.dialog import DialogAgents
 from pipeline.composition.joint import Agents
 from pipeline.composition.method import Method
 from pipeline.composition.relax_controls import with_relax
 from pipeline.data.corpus import tokenise
 from pipeline.data.prepared import Prepared
+from pipeline.dialog.composition.dialog_agents import DialogAgents
+from pipeline.dialog.models.dialog_decoder import DialogDecoder
+from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.text_rewards import TextScorer
 from pipeline.models.agent_files import load_agent
 from pipeline.models.decoder import Decoder
-from pipeline.models.dialog_decoder import DialogDecoder
-from pipeline.models.discriminator import Discriminator
 from pipeline.models.listener import Listener
 from pipeline.workflow.build_data import cider
 from pipeline.workflow.build_retriever import reward_models

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from pipeline.data.prepared import Prepared
+from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import Judge, ListenerJudge, TextJudge, make_judge
 from pipeline.evaluation.symbolic import ClaimChecker, SymbolicJudge, require_facts
 from pipeline.models.agent_files import load_agent
-from pipeline.models.discriminator import Discriminator
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.workflow.build_data import open_store

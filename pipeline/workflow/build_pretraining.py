@@ -13,21 +13,21 @@ from pipeline.data.batches import showings
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
+from pipeline.dialog.composition.answer_preference import PairwiseScore
+from pipeline.dialog.construction import dialog_pretraining
+from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
 from pipeline.models.agent_files import load_agent
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
-from pipeline.models.discriminator import Discriminator
 from pipeline.models.hub_captioner import HubDecoder
 from pipeline.models.listener import Listener
 from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
 from pipeline.protocols import Score
-from pipeline.scores.answer_preference import PairwiseScore
 from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout
 from pipeline.workflow.build_data import cider
-from pipeline.workflow.build_dialog import dialog_pretraining
 
 ARCHITECTURES: dict[str, type[Decoder]] = {"att2in": Att2in, "lstm": PooledLstm, "transformer": Transformer}
 SIZES = {"words": "word_dim", "hidden": "hidden_dim", "attention": "attention_dim"}  # a decoder's argument → its key

@@ -11,6 +11,7 @@ from pipeline.composition.method import Method
 from pipeline.data.batches import Batches, sequential_batches
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
+from pipeline.dialog.construction import dialog_batches, is_dialog, ranking_validation
 from pipeline.errors import UserError
 from pipeline.evaluation.validation import Validation
 from pipeline.metrics.cider import CiderD
@@ -19,7 +20,6 @@ from pipeline.runtime import matmul_precision, ranks
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
-from pipeline.workflow.build_dialog import dialog_batches, is_dialog, ranking_validation
 from pipeline.workflow.build_facts import neighbourhood_numbers
 
 VALIDATION_BATCH = 256

@@ -6,6 +6,8 @@ import json
 from functools import partial
 from pathlib import Path
 
+from pipeline.dialog.drawn.write_dialogs import FILES as DIALOG_FILES
+from pipeline.dialog.drawn.write_dialogs import write_scene_dialogs
 from pipeline.runtime.files import write_atomically
 from pipeline.worlds.scenes.dataset_files import (
     check_sizes,
@@ -16,8 +18,6 @@ from pipeline.worlds.scenes.dataset_files import (
     splits_of,
     write_captions,
 )
-from pipeline.worlds.scenes.dialogs.write_dialogs import FILES as DIALOG_FILES
-from pipeline.worlds.scenes.dialogs.write_dialogs import write_scene_dialogs
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import SceneCaption, describe_scene

@@ -11,8 +11,8 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from pipeline.channels.hard import Greedy, Multinomial
-from pipeline.evaluation.answer_question import answer_question
-from pipeline.evaluation.answer_ranking import candidate_likelihoods, discriminator_scores
+from pipeline.dialog.evaluation.answer_question import answer_question
+from pipeline.dialog.evaluation.answer_ranking import candidate_likelihoods, discriminator_scores
 from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.human_likelihood import human_log_likelihood
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, TextJudge

@@ -12,8 +12,8 @@ from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, ReinMax, StraightThrough
 from pipeline.channels.teacher_forcing import Forced
-from pipeline.composition.dialog import DialogAgents
 from pipeline.composition.objective import Objective
+from pipeline.dialog.composition.dialog_agents import DialogAgents
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.methods.visual_dialog import g_dis, g_more, g_psst, g_reinmax, g_rloo, gan1, gan2
 

@@ -1,0 +1,1 @@
+"""Scores and agents that the methods of visual dialog share."""

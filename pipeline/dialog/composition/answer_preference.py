@@ -1,0 +1,105 @@
+"""Scores of a visual-dialog discriminator: an answer's product with the question's encoding, against other answers'."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pipeline.dialog.models.discriminator import Discriminator
+from pipeline.protocols import Rollouts, Score
+from pipeline.random import BatchRandom
+from pipeline.types import Batch, Message
+
+
+@dataclass(frozen=True)
+class NPairScore:
+    """Log-probability of the human answer among candidates, by a softmax over the discriminator's scores.
+
+    It equals minus Eq. 4 of Lu et al. 2017, log(1 + Σ exp(negative − human)). The negatives are all other options, or
+    `options` of them (D-NP), plus `others` human answers to other questions of the batch. With `adversary`, the
+    message's answer is a further negative (GAN2), unless it equals the human answer. No negative equals the human
+    answer. Negatives are drawn uniformly without replacement, or all where there are fewer. The draw depends on the
+    seed and the step (`bind_batch`). `norms` is the weight of the squared lengths of encodings and answers.
+    """
+
+    discriminator: Discriminator
+    options: int | None = None
+    others: int = 0
+    adversary: bool = False
+    norms: float = 0.0
+    numbers: BatchRandom | None = None  # the source of draws; None: torch's default generator
+    differentiable = True
+
+    def bind_batch(self, rollouts: Rollouts) -> Score:
+        """Return the score with this step's random numbers."""
+        return replace(self, numbers=rollouts.random("negatives"))
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        asked, encoding = batch.asked, self.discriminator.encode_question(batch)  # (N, H)
+        assert asked is not None
+        answers = self.discriminator.encode_answers(asked.answers)  # (U, H)
+        human = asked.options.gather(1, asked.truth.unsqueeze(1))  # (N, 1)
+        numbers = BatchRandom(batch, None) if self.numbers is None else self.numbers
+        of_batch = human.T.expand(len(human), -1)  # (N, N): human answers of the batch
+        rivals = torch.cat(
+            [self._options(asked.options, human, numbers), _drawn(of_batch, human, self.others, numbers)], 1
+        )
+        products = encoding @ answers.T  # (N, U)
+        scores = products.gather(1, rivals).masked_fill(rivals == human, -torch.inf)
+        own = products.gather(1, human)
+        if self.adversary:
+            said = (encoding[message.images] * self.discriminator.encode_text(message)).sum(1)
+            said = said.masked_fill(is_human(message, batch), -torch.inf)
+            scores = torch.cat([scores, said.view(len(batch), -1)], 1)
+        size = self.norms * (encoding.square().sum(1) + answers.square().sum(1).mean()) if self.norms else 0.0
+        found = torch.cat([own, scores], 1).log_softmax(1)[:, 0] - size
+        return found[message.images]
+
+    def _options(self, options: Tensor, human: Tensor, numbers: BatchRandom) -> Tensor:
+        return options if self.options is None else _drawn(options, human, self.options, numbers)
+
+
+def _drawn(answers: Tensor, human: Tensor, count: int, numbers: BatchRandom) -> Tensor:
+    """Draw min(`count`, M) of each row of `answers` (N, M) uniformly without replacement, other than `human` (N, 1).
+
+    Where a row has fewer other answers, `human` fills the rest.
+    """
+    if not count:
+        return answers[:, :0]
+    other = answers != human
+    order = numbers.like(other.float()).masked_fill(~other, -1.0)
+    return answers.gather(1, order.topk(min(count, answers.shape[1]), 1).indices)
+
+
+@dataclass(frozen=True)
+class PairwiseScore:
+    """Pairwise preference log σ(s(answer) − s(human answer)): minus the loss of one pair, Eq. 5 of Lu et al. 2017.
+
+    `reverse` swaps the two answers and gives 0 where they are equal, for the training of the discriminator (GAN1).
+    The paper's −L_G has no bound. `norms` is the weight of the squared length of the answer's encoding.
+    """
+
+    discriminator: Discriminator
+    reverse: bool = False
+    norms: float = 0.0
+    differentiable = True
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        encoding = self.discriminator.encode_question(batch)[message.images]
+        heard = self.discriminator.encode_text(message)
+        human = self.discriminator.encode_answers(batch.captions)[message.images]
+        gain = (encoding * heard).sum(1) - (encoding * human).sum(1)
+        if self.reverse:
+            return F.logsigmoid(-gain) * ~is_human(message, batch)
+        return F.logsigmoid(gain) - (self.norms * heard.square().sum(1) if self.norms else 0.0)
+
+
+def is_human(message: Message, batch: Batch) -> Tensor:
+    """Return a mask (N,) bool of the answers that equal the human answer."""
+    said, human = message.tokens, batch.captions[message.images]
+    steps = max(said.shape[1], human.shape[1])
+    said, human = (F.pad(tokens, (0, steps - tokens.shape[1])) for tokens in (said, human))
+    return (said == human).all(1)

@@ -1,0 +1,53 @@
+"""Agents of visual dialog, and the objective that combines likelihood with a discriminator's score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from pipeline.channels.teacher_forcing import Forced
+from pipeline.composition.method import SPEAKER, SPEAKER_ONLY, Method, Term, UpdateSchedule
+from pipeline.composition.objective import Objective
+from pipeline.dialog.composition.answer_preference import PairwiseScore
+from pipeline.dialog.models.dialog_decoder import DialogDecoder
+from pipeline.dialog.models.discriminator import Discriminator
+from pipeline.estimators.surrogate import ScoreFunction
+from pipeline.protocols import Estimator, Score
+from pipeline.scores.naturalness import HumanCaption
+
+
+@dataclass(frozen=True)
+class DialogAgents:
+    """The answering speaker and the discriminator; each encodes the image, the history and the question itself."""
+
+    speaker: DialogDecoder
+    listener: Discriminator
+
+    @property
+    def roles(self) -> dict[str, nn.Module]:
+        """The networks by role, as `Method` expects them."""
+        return {"speaker": self.speaker, "listener": self.listener}
+
+
+def discriminator_guided(
+    agents: DialogAgents,
+    objective: Objective,
+    alpha: float,
+    crossing: Estimator,
+    turns: UpdateSchedule = SPEAKER_ONLY,
+    others: tuple[Term, ...] = (),
+    norms: float = 0.0,
+) -> Method:
+    """Build the objective discriminator's preference + α · likelihood for the speaker.
+
+    The preference over the human answer reaches the speaker through the estimator `crossing`. Where the schedule
+    `turns` includes the discriminator, the terms `others` train it.
+    """
+    preferred: Score = PairwiseScore(agents.listener, norms=norms)
+    terms = (
+        Term("discriminability", 1.0, preferred, crossing, SPEAKER),
+        Term("likelihood", alpha, HumanCaption(), ScoreFunction(Forced()), SPEAKER),
+        *others,
+    )
+    return Method(agents.roles, tuple(term for term in terms if term.weight), turns, objective.normalise_gradients)

@@ -1,0 +1,1 @@
+"""Dialogs as annotated, in the prepared form, and in batches."""

@@ -1,0 +1,72 @@
+"""Batches of dialogs with all rounds of each dialog, so that the history is encoded once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline.data.batches import Batches, read_batch
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
+from pipeline.types import Batch, DialogQuestions
+
+
+class DialogBatches(Batches):
+    """Training batches of dialogs about images, shuffled like batches of captions; each row of a batch is a round."""
+
+    def __init__(self, prepared: Prepared, dialogs: PreparedDialogs, *arguments: Any, **options: Any) -> None:
+        """Prepare batches of `dialogs`, which belong to `prepared`.
+
+        The rest is as in `Batches`; `batch` counts dialogs.
+        """
+        super().__init__(prepared, *arguments, **options)
+        self.dialogs = dialogs
+
+    def read(
+        self, rows: np.ndarray, seen: np.ndarray, captions: np.ndarray, unseen: np.ndarray, epoch: int, step: int
+    ) -> Batch:
+        """Read all rounds about images `rows` (b,), never mirrored, because a mirror image swaps left and right."""
+        return _rounds(self.prepared, self.dialogs, self.store, rows, epoch, step, self.pinned)
+
+
+def all_rounds(
+    prepared: Prepared, dialogs: PreparedDialogs, store: FeatureStore, rows: np.ndarray, batch: int
+) -> Iterator[Batch]:
+    """Yield every round of the dialogs about the images `rows`, in order, `batch` dialogs at a time."""
+    for number, start in enumerate(range(0, len(rows), batch)):
+        yield _rounds(prepared, dialogs, store, np.asarray(rows[start : start + batch]), 0, number, pinned=False)
+
+
+def _rounds(
+    prepared: Prepared,
+    dialogs: PreparedDialogs,
+    store: FeatureStore,
+    rows: np.ndarray,
+    epoch: int,
+    step: int,
+    pinned: bool,
+) -> Batch:
+    images = read_batch(prepared, store, rows, rows, prepared.first[rows], epoch, step, pinned)
+    many = dialogs.rounds
+    used, options = np.unique(dialogs.options[rows], return_inverse=True)
+
+    def whole(x: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(x.astype(np.int64))
+
+    asked = DialogQuestions(
+        questions=whole(dialogs.questions[rows]).flatten(0, 1),
+        history=whole(dialogs.history(rows)),
+        options=whole(options.reshape(len(rows) * many, -1)),
+        truth=whole(dialogs.truth[rows]).flatten(),
+        answers=whole(dialogs.answers[used]),
+    )
+    repeated = {
+        name: getattr(images, name).repeat_interleave(many, 0)
+        for name in ("images", "pooled", "regions", "region_mask")
+    }
+    return replace(images, **repeated, captions=whole(dialogs.answers[dialogs.said[rows]]).flatten(0, 1), asked=asked)

@@ -1,0 +1,257 @@
+"""True answers to a question in all annotators' wordings, and the answer of one simulated answerer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.dialog.drawn.dialog_words import (
+    ATMOSPHERES,
+    GUESSES,
+    HEDGES,
+    KINDS,
+    LIGHTS,
+    MARKS,
+    NUMBERS,
+    SIZED,
+    be,
+    doing,
+    garment,
+    indefinite_article,
+    is_worn,
+    noun,
+    plural,
+    pronoun,
+    side,
+)
+from pipeline.worlds.scenes import scene_words as w
+from pipeline.worlds.scenes.scene_facts import Scene, Thing, atmosphere, pick, relation_holds
+from pipeline.worlds.scenes.scene_world import CATEGORIES
+
+Weighted = list[tuple[str, float]]
+YES, NO = ("yes", "yeah", "yep"), ("no", "nope")
+STYLES = ((0.88, 0.10, 0.02), (0.40, 0.45, 0.15), (0.06, 0.34, 0.60))  # shares of short, longer, full answers
+GUESSED, HEDGED = 0.4, 0.2  # relevance of a guess if the image has no answer, and of a hedge if it has one
+
+
+@dataclass(frozen=True)
+class SceneQuestion:
+    """Question about thing `of` (−1: the scene); `asked` is its value, `refers` its form of reference to the thing."""
+
+    kind: str
+    text: str
+    of: int = -1
+    asked: str = ""
+    refers: str = "none"  # none, name, pronoun or ellipsis
+    unmentioned: tuple[int, ...] = ()  # for "anything else": the things that have not been named
+
+
+@dataclass(frozen=True)
+class AnswererStyle:
+    """Answering style of a simulated answerer throughout a dialog."""
+
+    style: int  # an index of STYLES
+    yes: str
+    no: str
+    digits: bool  # 2 instead of two
+    grey: bool  # grey instead of gray
+    hedges: float  # share of answers without information
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> AnswererStyle:
+        return cls(
+            style=pick(rng, (0, 1, 2), (0.45, 0.30, 0.25)),
+            yes=pick(rng, YES, (0.75, 0.15, 0.10)),
+            no=pick(rng, NO, (0.85, 0.15)),
+            digits=rng.random() < 0.5,
+            grey=rng.random() < 0.3,
+            hedges=pick(rng, (0.01, 0.04, 0.10), (0.5, 0.3, 0.2)),
+        )
+
+
+class TrueAnswers(NamedTuple):
+    """True answers: the shortest, longer ones (for yes or no, the words after it), and whole sentences."""
+
+    short: str  # yes and no stand for every style's word
+    longer: tuple[str, ...]
+    whole: tuple[str, ...]
+
+
+def give_answer(rng: np.random.Generator, scene: Scene, question: SceneQuestion, person: AnswererStyle) -> str:
+    """Return a random answer in the style of `person`."""
+    if question.kind in GUESSES and rng.random() < 0.4:
+        return _own(pick(rng, GUESSES[question.kind]), person)
+    if question.kind in GUESSES or rng.random() < person.hedges:
+        return pick(rng, HEDGES)
+    options = replies(true_answers(scene, question, person.digits, person.grey), person)
+    return pick(rng, [text for text, _ in options], [weight for _, weight in options])
+
+
+def relevance(scene: Scene, question: SceneQuestion) -> dict[str, float]:
+    """Return the relevance of each possible answer: 1 if it is true; all other texts have 0.
+
+    For questions that the image cannot answer, hedges have relevance 1 and guesses GUESSED. For other questions, hedges
+    have HEDGED.
+    """
+    if question.kind in GUESSES:
+        guesses = {_own(text, person): GUESSED for text in GUESSES[question.kind] for person in WORDINGS}
+        return guesses | dict.fromkeys(HEDGES, 1.0)
+    found = dict.fromkeys(HEDGES, HEDGED)
+    for digits, grey in product((False, True), repeat=2):
+        meant = true_answers(scene, question, digits, grey)
+        for person in WORDINGS:
+            found |= {text: 1.0 for text, _ in replies(meant, person)}
+    return found
+
+
+def replies(meant: TrueAnswers, person: AnswererStyle) -> Weighted:
+    """Return all wordings of `meant` in the style of `person`, with weights."""
+    short, longer, whole = STYLES[person.style]
+    head = _own(meant.short, person)
+    after = [f"{head} {text}" if meant.short in ("yes", "no") else text for text in meant.longer]
+    found = [(head, short)] + [(text, longer / len(after)) for text in after]
+    return found + [(text, whole / len(meant.whole)) for text in meant.whole]
+
+
+def _own(text: str, person: AnswererStyle) -> str:
+    return {"yes": person.yes, "no": person.no}.get(text, text)
+
+
+WORDINGS = tuple(
+    AnswererStyle(1, yes, no, False, False, 0.0) for yes, no in ((YES[0], NO[0]), (YES[1], NO[1]), (YES[2], NO[0]))
+)
+
+
+def true_answers(scene: Scene, question: SceneQuestion, digits: bool = False, grey: bool = False) -> TrueAnswers:
+    """Return the true answers. Raises ValueError for a kind of question that no scene can answer."""
+    kind, asked = question.kind, question.asked
+    if question.of >= 0:
+        return _of_thing(scene, scene.things[question.of], kind, asked, digits, grey)
+    if kind == "exist":
+        return _existing([t for t in scene.things if t.category == asked], plural(asked), digits, grey)
+    if kind == "exist_kind":
+        return _existing(of_kind(scene, asked), asked, digits, grey)
+    if kind == "else":
+        return _existing([scene.things[i] for i in question.unmentioned], "", digits, grey)
+    if kind == "total":
+        number = sum(thing.count for thing in of_kind(scene, asked))
+        n = NUMBERS[not digits][number] if number else "none"
+        there = "is" if number == 1 else "are"
+        return TrueAnswers(n, (f"i see {n}", f"just {n}"), (f"there {there} {n}", f"i can see {n}"))
+    if kind == "weather":
+        short, whole, *longer = ATMOSPHERES[atmosphere(scene)]
+        return TrueAnswers(short, tuple(longer), (whole,))
+    if kind == "is_weather":
+        whole = ATMOSPHERES[atmosphere(scene)][1]
+        if atmosphere(scene) == asked:
+            return TrueAnswers("yes", ("it is", "it looks like it"), (whole, "it looks like it"))
+        return TrueAnswers("no", ("it isn't", whole), (whole, "it doesn't look like it"))
+    if kind == "light":
+        short, *longer, whole = LIGHTS[scene.light]
+        return TrueAnswers(short, tuple(longer), (whole,))
+    place, at = w.SCENES[scene.setting][0], w.PLACES[scene.setting][0].text
+    if kind == "setting":
+        return TrueAnswers(at, (place, f"{at} i think"), (f"it is {at}", f"it looks like {place}"))
+    if kind == "is_setting":
+        if asked == place:
+            return TrueAnswers("yes", ("it is", "it looks like it"), (f"it is {at}", "it looks like it"))
+        return TrueAnswers("no", ("it isn't", f"it is {at}"), (f"it is {at}", f"it looks more like {place}"))
+    if kind == "scenery":
+        if asked in scene.scenery:
+            return TrueAnswers("yes", ("there are some", "in the background"), ("in the background", "i see some"))
+        return TrueAnswers("no", ("i don't see any", "there are none"), ("not that i can see", "i don't see any"))
+    if kind == "outdoors":
+        return TrueAnswers("outside", ("outdoors", "outside i think"), ("it is outside", "it is outdoors"))
+    raise ValueError(kind)
+
+
+def of_kind(scene: Scene, name: str) -> list[Thing]:
+    """Return the things that are people, children, animals or vehicles."""
+    return [thing for thing in scene.things if CATEGORIES[thing.category].kind in KINDS[name]]
+
+
+def _of_thing(scene: Scene, thing: Thing, kind: str, asked: str, digits: bool, grey: bool) -> TrueAnswers:
+    it, is_, colour = pronoun(thing), be(thing), _colour(thing, grey)
+    if kind in ("colour", "is_colour"):
+        verb = f"{is_} wearing" if is_worn(thing) else is_
+        whole = (f"{it} {verb} {colour}", f"the {noun(thing)} {verb} {colour}")
+        if kind == "colour":
+            marks = {"plain": (), "striped": (f"{colour} with stripes",), "spotted": (f"{colour} with spots",)}
+            return TrueAnswers(colour, (f"looks {colour}", f"{colour} i think", *marks[thing.pattern]), whole)
+        if thing.colour == asked:
+            return TrueAnswers("yes", (f"{it} {is_}", f"all {colour}"), (f"{it} {is_}", whole[0]))
+        return TrueAnswers("no", (colour, whole[0]), (whole[0], f"more like {colour}"))
+    if kind == "count":
+        n = NUMBERS[not digits][thing.count]
+        return TrueAnswers(n, (f"i see {n}", f"just {n}"), (f"there {is_} {n}", f"i can see {n}"))
+    if kind in ("pose", "is_pose"):
+        verb = doing(thing.category, thing.pose)
+        if kind == "pose":
+            return TrueAnswers(
+                verb, (f"just {verb}", f"{verb} i think"), (f"{it} {is_} {verb}", f"{it} {is_} just {verb}")
+            )
+        if thing.pose == asked:
+            return TrueAnswers(
+                "yes", (f"{it} {is_}", f"{it} {is_} {verb}"), (f"{it} {is_} {verb}", f"looks like {it} {is_}")
+            )
+        return TrueAnswers("no", (verb, f"{it} {is_} {verb}"), (f"{it} {is_} {verb}", f"{it} {is_} just {verb}"))
+    if kind == "size":
+        short, *longer = SIZED[thing.size]
+        return TrueAnswers(short, tuple(longer), (f"{it} {is_} {short}", f"{it} {is_} {longer[0]}"))
+    if kind == "pattern":
+        if thing.pattern == asked:
+            return TrueAnswers(
+                "yes", (f"i see {MARKS[asked]}", MARKS[asked]), (f"i see {MARKS[asked]}", f"it has {MARKS[asked]}")
+            )
+        own = "plain" if thing.pattern == "plain" else MARKS[thing.pattern]
+        return TrueAnswers("no", (own, f"just {own}"), (f"just {own}", f"no {MARKS[asked]}"))
+    if kind == "facing":
+        return TrueAnswers(
+            thing.facing, (f"to the {thing.facing}", f"looking {thing.facing}"), (f"{it} {is_} facing {thing.facing}",)
+        )
+    if kind == "side":
+        here = side(thing)
+        at = "in the middle" if here == "middle" else f"on the {here}"
+        return TrueAnswers(here, (at, f"more {at}"), (f"{it} {is_} {at}", f"{at} of the picture"))
+    if kind == "near":
+        others = [o for o in scene.things if o is not thing and relation_holds("near", thing, o)]
+        if not others:
+            return TrueAnswers(
+                "nothing", ("nothing really", "just the ground"), ("there is nothing", "nothing that i can see")
+            )
+        names = [_phrase(o, digits, grey, coloured) for o in others for coloured in (False, True)]
+        return TrueAnswers(names[0], tuple(names[1:]), tuple(f"i see {name}" for name in names))
+    if kind == "which":
+        plain, coloured = _phrase(thing, digits, grey, False), _phrase(thing, digits, grey, True)
+        return TrueAnswers(noun(thing), (plain, coloured), (f"i see {plain}", f"{it} {is_} {plain}"))
+    raise ValueError(kind)
+
+
+def _existing(things: list[Thing], name: str, digits: bool, grey: bool) -> TrueAnswers:
+    """Return the answers to whether any of `things` exist; `name`: the requested category, "": anything else."""
+    if not things:
+        if name:
+            return TrueAnswers("no", ("i don't see any", "there aren't any"), ("not that i can see", f"no {name}"))
+        return TrueAnswers("no", ("that's it", "nothing else"), ("that's all", "nothing else"))
+    names = [_phrase(thing, digits, grey, coloured) for thing in things for coloured in (False, True)]
+    verbs = [be(thing) for thing in things for _ in range(2)]
+    whole = [f"there {verb} {text}" for verb, text in zip(verbs, names, strict=True)]
+    return TrueAnswers("yes", tuple(names), (*whole, *(f"i see {text}" for text in names)))
+
+
+def _phrase(thing: Thing, digits: bool, grey: bool, coloured: bool) -> str:
+    """Return the first mention of a thing: a dog, 2 red cars."""
+    name = noun(thing)
+    if coloured and is_worn(thing):
+        worn = f"{_colour(thing, grey)} {garment(thing)}"
+        name = f"{name} in {indefinite_article(worn) if thing.count == 1 else worn}"
+    elif coloured:
+        name = f"{_colour(thing, grey)} {name}"
+    return indefinite_article(name) if thing.count == 1 else f"{NUMBERS[not digits][thing.count]} {name}"
+
+
+def _colour(thing: Thing, grey: bool) -> str:
+    return "grey" if thing.colour == "gray" and grey else thing.colour

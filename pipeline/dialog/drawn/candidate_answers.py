@@ -1,0 +1,76 @@
+"""A hundred candidate answers to each question, as in VisDial: the true, plausible, popular and random ones.
+
+They come from other dialogs, about scenes that are in no data set. The candidates of an image thus depend on the seed
+and the image alone, and a training split does not depend on a test split.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+import numpy as np
+
+from pipeline.dialog.drawn.questioner import DialogRound
+
+OPTIONS, SIMILAR, POPULAR = 100, 50, 30
+OTHERS = 600  # dialogs from which candidates come
+BEGINNING = 3  # first words of a question that are compared by position
+
+
+class CandidatePool:
+    """Questions and answers of other dialogs."""
+
+    def __init__(self, dialogs: Iterable[Sequence[DialogRound]]) -> None:
+        """Collect the answers of `dialogs`. Raises ValueError if they have too few distinct answers."""
+        self._answers: dict[str, list[str]] = {}  # by question
+        for question, answer in (each for dialog in dialogs for each in dialog):
+            self._answers.setdefault(question.text, []).append(answer)
+        self._all = [answer for answers in self._answers.values() for answer in answers]
+        counts = Counter(self._all)
+        self._popular = sorted(counts, key=lambda text: (-counts[text], text))[:POPULAR]
+        if len(counts) < OPTIONS + len(self._popular):
+            raise ValueError(f"{len(counts)} different answers are too few for {OPTIONS} candidates")
+        texts = list(self._answers)
+        words = sorted({word for text in texts for word in text.split()})
+        self._place = {word: i for i, word in enumerate(words)}
+        held = Counter(word for text in texts for word in set(text.split()))
+        self._rarity = np.log(len(texts) / np.array([held[word] for word in words]))
+        vectors = np.stack([self._vector(text) for text in texts])
+        self._texts, self._vectors, self._norms = texts, vectors, (vectors**2).sum(1)
+        self.plausible = cache(self._plausible)
+
+    def candidates(self, question: str, truth: str, rng: np.random.Generator) -> tuple[list[str], int]:
+        """Return OPTIONS distinct answers in random order, and the index of `truth`."""
+        chosen = {truth: None}  # an ordered set
+        plausible = self.plausible(question)
+        for i in rng.permutation(len(plausible))[:SIMILAR]:
+            chosen[plausible[i]] = None
+        chosen |= dict.fromkeys(self._popular)
+        while len(chosen) < OPTIONS:
+            chosen[self._all[int(rng.random() * len(self._all))]] = None
+        options = [list(chosen)[i] for i in rng.permutation(OPTIONS)]
+        return options, options.index(truth)
+
+    def _plausible(self, question: str) -> list[str]:
+        """Return the answers to the most similar questions with repetition, twice as many as are needed."""
+        vector, found = self._vector(question), []
+        for i in np.argsort(self._norms - 2 * self._vectors @ vector, kind="stable"):
+            found += self._answers[self._texts[i]]
+            if len(found) >= 2 * SIMILAR:
+                break
+        return found[: 2 * SIMILAR]
+
+    def _vector(self, question: str) -> np.ndarray:
+        """Return the idf of the question's words, the first ones by position.
+
+        Similar questions begin alike (Das et al. 2017).
+        """
+        found = np.zeros((BEGINNING + 1, len(self._place)), np.float32)
+        words = question.split()
+        for n, word in enumerate(words):
+            if (place := self._place.get(word)) is not None:
+                share = 1 if n < BEGINNING else 1 / (len(words) - BEGINNING)
+                found[min(n, BEGINNING), place] += self._rarity[place] * share
+        return found.ravel()

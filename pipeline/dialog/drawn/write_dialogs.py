@@ -1,0 +1,93 @@
+"""Drawn dialogs on disk: VisDial's format, and the relevance of candidates in the format of its dense annotations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.dialog.drawn.answerer import relevance
+from pipeline.dialog.drawn.candidate_answers import OTHERS, CandidatePool
+from pipeline.dialog.drawn.questioner import DialogRound, generate_dialog
+from pipeline.runtime.files import write_atomically
+from pipeline.worlds.scenes.sample_scenes import sample_scene
+from pipeline.worlds.scenes.scene_captions import SceneCaption, describe_scene
+from pipeline.worlds.scenes.scene_facts import Scene, pick, stream
+
+DIALOGS, RELEVANCE = "dialogs_{}.json", "relevance_{}.json"  # by split
+FILES = tuple(name.format(split) for split in ("train", "val", "test") for name in (DIALOGS, RELEVANCE))
+ELSEWHERE = 8_000_000  # scenes from this number on are in no data set
+CAPTION, CHOICE = 12, 13  # streams of random numbers
+
+
+def write_scene_dialogs(
+    root: Path, drawn: Sequence[tuple[Scene, list[SceneCaption]]], splits: Sequence[str], seed: int
+) -> dict[str, int]:
+    """Write a dialog about each of the scenes `drawn` into the folder `root`; a scene's index is its image's number.
+
+    Returns counts: dialogs, questions and answers (distinct texts). A dialog begins with one of its image's captions.
+    In addition to VisDial's keys, a round has `kind`, the kind of question, and `refers`, the form of reference: name,
+    pronoun, ellipsis or none. The relevance of each candidate is exact. `answers` has the relevance of every possible
+    answer, 0 for other texts.
+    """
+    others = CandidatePool(_about(seed, ELSEWHERE + i)[1] for i in range(0, 8 * OTHERS, 8))
+    found, texts = {"dialogs": 0}, (set[str](), set[str]())
+    for split in ("train", "val", "test"):
+        numbers = [i for i, at in enumerate(splits) if at == split]
+        questions, answers = _Texts(), _Texts()
+        dialogs, relevant = [], []
+        for i in numbers:
+            scene, described = drawn[i]
+            caption, rounds = _about(seed, i, scene, described)
+            rng, said = stream(seed, i, CHOICE), []
+            for number, (question, answer) in enumerate(rounds, start=1):
+                options, truth = others.candidates(question.text, answer, rng)
+                said.append(
+                    {
+                        "question": questions.number(question.text),
+                        "answer": answers.number(answer),
+                        "answer_options": [answers.number(text) for text in options],
+                        "gt_index": truth,
+                        "kind": question.kind,
+                        "refers": question.refers,
+                    }
+                )
+                right = relevance(scene, question)
+                scores = [right.get(text, 0.0) for text in options]
+                relevant.append({"image_id": i, "round_id": number, "gt_relevance": scores, "answers": right})
+            dialogs.append({"image_id": i, "caption": caption, "dialog": said})
+        held = {"questions": questions.texts, "answers": answers.texts, "dialogs": dialogs}
+        _write(root / DIALOGS.format(split), {"version": "0.9", "split": split, "data": held})
+        _write(root / RELEVANCE.format(split), relevant)
+        found["dialogs"] += len(dialogs)
+        for seen, now in zip(texts, (questions, answers), strict=True):
+            seen.update(now.texts)
+    return found | {"questions": len(texts[0]), "answers": len(texts[1])}
+
+
+class _Texts:
+    """Distinct texts in order of first use."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    @property
+    def texts(self) -> list[str]:
+        return list(self._numbers)
+
+
+def _about(
+    seed: int, index: int, scene: Scene | None = None, described: Sequence[SceneCaption] | None = None
+) -> tuple[str, list[DialogRound]]:
+    """Return the first caption of a dialog about image `index`, and its rounds."""
+    scene = scene or sample_scene(seed, index)
+    caption = pick(stream(seed, index, CAPTION), described or describe_scene(scene, seed, index))
+    return " ".join(caption.tokens), generate_dialog(scene, caption, seed, index)
+
+
+def _write(path: Path, value: Any) -> None:
+    write_atomically(path, json.dumps(value, separators=(",", ":")) + "\n")

@@ -1,0 +1,1 @@
+"""Evaluation of answers and of ranked candidates."""

@@ -1,0 +1,79 @@
+"""Ranking of the candidate answers of dialog rounds, by likelihood or by a discriminator's score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ranking_summary
+from pipeline.dialog.models.discriminator import Discriminator
+from pipeline.models.decoder import Decoder
+from pipeline.models.unroll import teacher_force
+from pipeline.types import Batch
+
+TOGETHER = 4096  # candidates per forward pass
+
+
+@torch.no_grad()
+def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
+    """Return log p (N, O) of every candidate, EOS included, without dropout."""
+    asked = batch.asked
+    assert asked is not None
+    speaker.eval()
+    seen, many, found = speaker.encode_image(batch), asked.options.shape[1], []
+    each = max(1, TOGETHER // many)
+    for first in range(0, len(batch), each):
+        rows = torch.arange(first, min(first + each, len(batch)), device=batch.device)
+        # score each distinct text once a round, so that equal texts tie to the bit
+        options, place = _different(asked.options[rows])
+        owners = rows[options[:, 0]]
+        some = replace(batch, images=batch.images[owners], captions=asked.answers[options[:, 1]], asked=None)
+        message = teacher_force(speaker, some, seen=seen[owners])
+        assert message.log_probs is not None
+        found.append(message.log_probs.sum(1)[place])
+    return torch.cat(found)
+
+
+@torch.no_grad()
+def discriminator_scores(discriminator: Discriminator, batch: Batch) -> Tensor:
+    """Return the discriminator's score (N, O) of every candidate, without dropout."""
+    asked = batch.asked
+    assert asked is not None
+    discriminator.eval()
+    answers = discriminator.encode_answers(asked.answers)
+    return (discriminator.encode_question(batch) @ answers.T).gather(1, asked.options)
+
+
+def _different(options: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the distinct pairs (M, 2) of a row and an option of `options` (n, O), and each option's pair (n, O)."""
+    rows = torch.arange(len(options), device=options.device).unsqueeze(1).expand_as(options)
+    pairs, place = torch.stack([rows, options], -1).flatten(0, 1).unique(dim=0, return_inverse=True)
+    return pairs, place.view(options.shape)
+
+
+@dataclass(frozen=True)
+class RankingValidation:
+    """MRR, R@k and mean rank of `batches()`, a whole split in order.
+
+    The speaker ranks by likelihood; without a speaker, the listener, a discriminator, ranks by score.
+    """
+
+    speaker: Decoder | None
+    listener: nn.Module | None
+    batches: Callable[[], Iterable[Batch]]
+    device: torch.device
+
+    def __call__(self) -> dict[str, float]:
+        found = []
+        for batch in (batch.to(self.device) for batch in self.batches()):
+            assert batch.asked is not None
+            if self.speaker is not None:
+                scores = candidate_likelihoods(self.speaker, batch)
+            else:
+                assert isinstance(self.listener, Discriminator)
+                scores = discriminator_scores(self.listener, batch)
+            found.append(candidate_ranks(scores, batch.asked.truth))
+        return ranking_summary(torch.cat(found))

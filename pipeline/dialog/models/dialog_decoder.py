@@ -1,0 +1,53 @@
+"""Generators of visual dialog: any decoder on an encoding of image, history and question."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.dialog.models.dialog_encoders import DialogEncoder
+from pipeline.models.decoder import Decoder, RolloutDropout, State
+from pipeline.types import Batch
+
+
+class DialogDecoder(Decoder):
+    """The decoder `inner` with the output of `encoder` in place of regions; both share word embeddings."""
+
+    def __init__(self, encoder: DialogEncoder, inner: Decoder) -> None:
+        made = {
+            name: {"kind": type(part).__name__, "arguments": part.arguments}
+            for name, part in (("encoder", encoder), ("inner", inner))
+        }
+        super().__init__(inner.vocabulary, inner.hidden, inner.max_words, inner.dropout, made)
+        self.encoder, self.inner = encoder, inner
+
+    @property
+    def word(self) -> nn.Embedding:  # type: ignore[override]
+        return self.inner.word
+
+    @property
+    def logit(self) -> nn.Linear:  # type: ignore[override]
+        return self.inner.logit
+
+    def encode_image(self, batch: Batch) -> Tensor:
+        return self.inner.encode_image(_told(batch, self.encoder(batch, self.word)))
+
+    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> State:
+        return self.inner.begin(_told(batch, seen), seen, drop, width)
+
+    def step(self, heard: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.inner.step(heard, state)
+
+    def select(self, state: State, rows: Tensor, same_images: bool = False) -> State:
+        return self.inner.select(state, rows, same_images)
+
+    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+        return self.inner.teacher_force(_told(batch, seen), seen, drop)
+
+
+def _told(batch: Batch, regions: Tensor) -> Batch:
+    """Return `batch` with the encoding in place of its regions."""
+    there = torch.ones(regions.shape[:2], dtype=torch.bool, device=regions.device)
+    return replace(batch, regions=regions, region_mask=there)

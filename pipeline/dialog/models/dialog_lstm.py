@@ -1,0 +1,41 @@
+"""LSTM that generates answers in dialogs."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from pipeline.models.decoder import RolloutDropout
+from pipeline.models.lstm import LstmDecoder, LstmState
+from pipeline.types import Batch
+
+
+class DialogLstm(LstmDecoder):
+    """Decoder of dialogs, with the projected encoding as input before the first token.
+
+    Its input in place of regions is (B, 3, H): the encoding, then the initial hidden and cell states.
+    """
+
+    def __init__(
+        self, vocabulary: int, region_size: int, words: int = 300, dropout: float = 0.5, max_words: int = 9
+    ) -> None:
+        """Build the layers; `region_size` is H, the size of the encoding and of the decoder's states."""
+        arguments = {
+            "vocabulary": vocabulary,
+            "region_size": region_size,
+            "words": words,
+            "dropout": dropout,
+            "max_words": max_words,
+        }
+        super().__init__(vocabulary, region_size, max_words, dropout, arguments)
+        self.word = nn.Embedding(vocabulary + 2, words)
+        self.region = nn.Linear(region_size, words)
+        self.lstm = nn.LSTM(words, region_size, batch_first=True)
+        self.logit = nn.Linear(region_size, vocabulary + 1)
+
+    def encode_image(self, batch: Batch) -> Tensor:
+        return batch.regions
+
+    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> LstmState:
+        encoding, h, c = seen.unbind(1)
+        h, c = self._step(self.region(encoding), h, c)
+        return self._start(h, c, drop, width)

@@ -1,0 +1,78 @@
+"""Discriminators of visual dialog (Lu et al. 2017), which score an answer by its product with the encoding."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from pipeline.dialog.models.dialog_encoders import DialogEncoder
+from pipeline.models.kernels.shared_weight import SharedWeight
+from pipeline.types import Batch, Message, caption_mask
+
+
+class Discriminator(nn.Module):
+    """LSTM encoder of answers: its last state (`answer: last`), or attention over its states (`attention`).
+
+    It encodes tokens, or distributions as mixtures of its embeddings (`message.relaxed`). With `hears_end` it encodes
+    the answer's EOS too, so that its score can depend on the length. Without, an empty answer is a zero state.
+    """
+
+    def __init__(
+        self,
+        encoder: DialogEncoder,
+        vocabulary: int,
+        answer: Literal["last", "attention"] = "attention",
+        dropout: float = 0.5,
+        hears_end: bool = False,
+    ) -> None:
+        super().__init__()
+        self.arguments = {
+            "encoder": {"kind": type(encoder).__name__, "arguments": encoder.arguments},
+            "vocabulary": vocabulary,
+            "answer": answer,
+            "dropout": dropout,
+            "hears_end": hears_end,
+        }
+        words, hidden = encoder.question.input_size, encoder.hidden
+        self.encoder, self.vocabulary, self.hears_end = encoder, vocabulary, hears_end
+        self.word = nn.Embedding(vocabulary + 2, words)
+        self.lstm = nn.LSTM(words, hidden, batch_first=True)
+        self.inner = nn.Linear(hidden, hidden) if answer == "attention" else None
+        self.weight = nn.Linear(hidden, 1, bias=False) if answer == "attention" else None
+        self.outer = nn.Linear(hidden, hidden)
+        self.drop = nn.Dropout(dropout)
+        nn.init.normal_(self.word.weight, std=0.3)
+
+    def encode_question(self, batch: Batch) -> Tensor:
+        """Encode the batch's questions with their images and histories, (B, H)."""
+        encoded: Tensor = self.encoder(batch, self.word)[:, 0]
+        return encoded
+
+    def encode_answers(self, answers: Tensor) -> Tensor:
+        """Encode answers (U, T) of tokens, (U, H)."""
+        rows = torch.arange(len(answers), device=answers.device)
+        return self.encode_text(Message(answers, caption_mask(answers), rows, samples=1))
+
+    def encode_text(self, message: Message) -> Tensor:
+        """Encode the answers of a message, (N, H)."""
+        tokens, table = message.tokens, SharedWeight(self.word.weight)
+        words = table.rows(tokens.flatten())
+        if message.relaxed is not None:
+            words = message.relaxed.embed(words, table.mixture, table.straight_through)
+        words = self.drop(words.view(*tokens.shape, -1))
+        heard = message.mask if self.hears_end else message.mask & (tokens > 0)
+        lengths = heard.sum(1)
+        packed = pack_padded_sequence(words, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+        states, (last, _) = self.lstm(packed)
+        found = last[0]
+        if self.inner is not None and self.weight is not None:
+            padded, _ = pad_packed_sequence(states, batch_first=True)
+            scores = self.weight(self.drop(torch.tanh(self.inner(padded)))).squeeze(-1)
+            there = torch.arange(padded.shape[1], device=tokens.device) < lengths.clamp(min=1).unsqueeze(1)
+            shares = scores.masked_fill(~there, -torch.inf).softmax(-1)
+            found = (shares.unsqueeze(1) @ padded).squeeze(1)
+        found = found * (lengths > 0).unsqueeze(1)
+        return torch.tanh(self.outer(self.drop(found)))

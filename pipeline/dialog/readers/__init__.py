@@ -1,0 +1,1 @@
+"""Readers of VisDial's published files."""

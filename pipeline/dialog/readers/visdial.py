@@ -1,0 +1,214 @@
+"""VisDial (Das et al. 2017) as published: visdial_0.9_*.json, visdial_1.0_*.json and dense annotations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage, tokenise
+from pipeline.dialog.data.dialog_corpus import Dialogs, Words
+from pipeline.errors import UserError
+from pipeline.readers.annotation_file import FileRow, JsonFile, UniqueNames, show_json
+from pipeline.readers.checks import make_caption
+from pipeline.runtime.untrusted import require_plain_file
+
+HELD_OUT = 1000  # dialogs at the end of train that form the validation split without a val file (v0.9)
+
+
+@dataclass(frozen=True)
+class ExpectedDialog:
+    """The required numbers of rounds per dialog and options per round; None: as many as the first has."""
+
+    rounds: int | None = 10
+    options: int | None = 100
+
+
+def read_visdial(
+    files: Mapping[str, Path], relevance: Mapping[str, Path], expected: ExpectedDialog, whole: Corpus | None = None
+) -> Corpus:
+    """Read the dialogs of each split's file, and the relevance of their options where there is a file for it.
+
+    Without a `val` file the validation split is the last HELD_OUT dialogs of train. Images have the captions and files
+    of `whole`, matched by id; without it they have one caption, the dialog's. Relevance has the form of
+    visdial_1.0_val_dense_annotations.json, for some rounds or for all. Raises UserError with file, dialog and round.
+    """
+    reader = _Reader(expected)
+    for split in SPLITS:
+        if split in files:
+            reader.read(files[split], split, relevance.get(split))
+    splits = reader.splits
+    if "val" not in files:
+        train = [i for i, split in enumerate(splits) if split == "train"]
+        if len(train) <= HELD_OUT:
+            raise UserError(
+                f"{files['train']}: {len(train)} dialogs are too few to hold out {HELD_OUT}; name a val file"
+            )
+        for i in train[-HELD_OUT:]:
+            splits[i] = "val"
+    dialogs = reader.dialogs()
+    captions = [AnnotatedCaption(" ".join(words), words) for words in dialogs.captions]
+    rows = zip(reader.images, splits, captions, strict=True)
+    images = tuple(CorpusImage(image, "", split, (caption,)) for image, split, caption in rows)
+    corpus = Corpus("visdial", images, (*files.values(), *relevance.values()), dialogs=dialogs)
+    return corpus if whole is None else with_captions_of(corpus, whole)
+
+
+def with_captions_of(corpus: Corpus, whole: Corpus) -> Corpus:
+    """Return `corpus` with the captions and files of its images in `whole`; raises UserError where one is missing."""
+    known = {image.id: image for image in whole.images}
+    if missing := next((image.id for image in corpus.images if image.id not in known), None):
+        raise UserError(f"{whole.sources[0]}: image {missing} of {corpus.sources[0]} is not there")
+    images = tuple(replace(known[image.id], split=image.split) for image in corpus.images)
+    return replace(corpus, images=images, sources=(*corpus.sources, *whole.sources))
+
+
+class _Reader:
+    """A builder that accumulates the dialogs of all splits."""
+
+    def __init__(self, expected: ExpectedDialog) -> None:
+        self.expected = expected
+        self.images: list[str] = []
+        self.splits: list[str] = []
+        self.captions: list[Words] = []
+        self.questions, self.answers = _Different(), _Different()
+        # questions, options, truth of each dialog
+        self.rounds: list[tuple[list[int], list[np.ndarray], list[int]]] = []
+        self.said: list[list[tuple[str, str]]] = []  # kind and refers of each round
+        self.relevance: dict[tuple[int, int], list[float]] = {}
+        self.right: dict[tuple[int, int], dict[str, float]] = {}
+        self._seen = UniqueNames("image")
+
+    def read(self, file: Path, split: str, relevance: Path | None) -> None:
+        data = JsonFile(file).data.get("data")
+        if not isinstance(data, dict) or not {"questions", "answers", "dialogs"} <= data.keys():
+            raise UserError(f"{file}, line 1: no `data` with `questions`, `answers` and `dialogs`, as VisDial has it")
+        for name, kind in (("questions", str), ("answers", str), ("dialogs", dict)):
+            if not isinstance(data[name], list) or not all(isinstance(one, kind) for one in data[name]):
+                raise UserError(
+                    f"{file}: `{name}` of `data` is to be a list, each {'a text' if kind is str else 'a dialog'}"
+                )
+        questions, answers = ([tokenise(text) for text in data[name]] for name in ("questions", "answers"))
+        question_of, answer_of = self.questions.add(questions), self.answers.add(answers)
+        first = len(self.images)
+        for number, dialog in enumerate(data["dialogs"]):
+            place = _Dialog(file, number, "dialog")
+            try:
+                self._dialog(dialog, place, question_of, answer_of)
+            except (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError) as error:
+                if isinstance(error, UserError):
+                    raise
+                place.fail(f"not a dialog of VisDial's form ({type(error).__name__}: {str(error)[:80]})")
+            self.splits.append(split)
+        if relevance is not None:
+            self._relevant(relevance, {image: first + i for i, image in enumerate(self.images[first:])})
+
+    def _dialog(self, dialog: Any, place: _Dialog, question_of: np.ndarray, answer_of: np.ndarray) -> None:
+        image, rounds = str(dialog["image_id"]), dialog["dialog"]
+        place = replace(place, image=image)
+        self._seen.add(image, place)
+        self._fits("rounds", len(rounds), place)
+        asked, offered, truth = [], [], []
+        for number, said in enumerate(rounds, start=1):
+            here = replace(place, round=number)
+            options, at = np.array(said["answer_options"], np.int64), said["gt_index"]
+            self._fits("options", len(options), here)
+            if not 0 <= at < len(options) or options[at] != said["answer"]:
+                there = f"`gt_index` {at} is none of the {len(options)} options"
+                other = f"option {at} is answer {options[at]}" if 0 <= at < len(options) else there
+                here.fail(f"{other}, but the human answer is {said['answer']}")
+            if options.min() < 0 or options.max() >= len(answer_of):
+                here.fail(f"option {show_json(int(options.max()))} is none of the {len(answer_of)} answers")
+            asked.append(int(question_of[said["question"]]))
+            offered.append(answer_of[options])
+            truth.append(at)
+        self.images.append(image)
+        self.captions.append(make_caption(dialog["caption"], None, place).words)
+        self.rounds.append((asked, offered, truth))
+        self.said.append([(said.get("kind", ""), said.get("refers", "")) for said in rounds])
+
+    def _fits(self, what: str, number: int, place: _Dialog) -> None:
+        wanted = getattr(self.expected, what)
+        if wanted is None:
+            self.expected = replace(self.expected, **{what: number})
+        elif number != wanted:
+            place.fail(f"{number} {what}, and {wanted} are expected (prepare.dialogs.{what})")
+
+    def _relevant(self, file: Path, rows: Mapping[str, int]) -> None:
+        try:
+            entries = json.loads(require_plain_file(file).read_text(encoding="utf-8"))
+            for number, entry in enumerate(entries):
+                place = FileRow(file, number + 1, "entry")
+                row, at = rows.get(str(entry["image_id"])), entry["round_id"] - 1
+                scores = entry.get("gt_relevance", entry.get("relevance"))
+                if row is None or not 0 <= at < len(self.rounds[row][2]):
+                    place.fail(f"no round {entry['round_id']} of image {entry['image_id']} is in this split")
+                if len(scores) != len(self.rounds[row][1][at]):
+                    place.fail(f"{len(scores)} numbers for {len(self.rounds[row][1][at])} options")
+                self.relevance[row, at] = scores
+                if "answers" in entry:
+                    self.right[row, at] = entry["answers"]
+        except FileNotFoundError:
+            raise UserError(f"{file}: the file of relevances is missing") from None
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(f"{file}: not VisDial's dense annotations ({type(error).__name__}: {error})") from None
+
+    def dialogs(self) -> Dialogs:
+        """Return all dialogs read so far."""
+        options = np.array([offered for _, offered, _ in self.rounds], np.int32)
+        relevance = None
+        if self.relevance:
+            relevance = np.full(options.shape, np.nan, np.float32)
+            for at, scores in self.relevance.items():
+                relevance[at] = scores
+        said = np.array(self.said)
+        known = bool(said.size) and bool((said != "").any())
+        every = {(i, r): self.right.get((i, r), {}) for i in range(len(options)) for r in range(options.shape[1])}
+        return Dialogs(
+            captions=tuple(self.captions),
+            questions=self.questions.words,
+            answers=self.answers.words,
+            question=np.array([asked for asked, _, _ in self.rounds], np.int32),
+            options=options,
+            truth=np.array([truth for _, _, truth in self.rounds], np.int32),
+            relevance=relevance,
+            kinds=said[..., 0] if known else None,
+            refers=said[..., 1] if known else None,
+            right=every if self.right else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialog(FileRow):
+    """The position of a dialog in a file's list, from 0, and of a round in it, from 1."""
+
+    image: str = ""
+    round: int = 0
+
+    def __str__(self) -> str:
+        image = f" (image {self.image})" if self.image else ""
+        return f"dialog {self.number}{image}" + (f", round {self.round}" if self.round else "")
+
+    def fail(self, problem: str) -> NoReturn:
+        raise UserError(f"{self.file}, {self}: {problem}")
+
+
+class _Different:
+    """A list of distinct texts of several files."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Words, int] = {}
+
+    def add(self, texts: Sequence[Words]) -> np.ndarray:
+        """Return the indices (n,) int32 of these texts."""
+        return np.array([self._numbers.setdefault(words, len(self._numbers)) for words in texts], np.int32)
+
+    @property
+    def words(self) -> tuple[Words, ...]:
+        return tuple(self._numbers)

@@ -1,0 +1,212 @@
+"""visdial_data.h5 and visdial_params.json, as the code of VisDial and of HCIAE prepares them from the JSON files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
+from pipeline.dialog.data.dialog_corpus import Dialogs, Words
+from pipeline.dialog.readers.visdial import HELD_OUT, ExpectedDialog
+from pipeline.errors import UserError, reason
+from pipeline.readers.annotation_file import JsonFile, show_json
+from pipeline.runtime.untrusted import read_dataset, require_plain_file
+from pipeline.vocabulary import UNK_WORD, Vocabulary
+
+if TYPE_CHECKING:
+    import h5py
+
+SPLIT_OF = {"train": "train", "val": "test", "test": "test"}  # papers test on v0.9's val
+
+
+class _Read(NamedTuple):
+    """One split of the file, with word ids (0: none)."""
+
+    images: list[str]
+    captions: np.ndarray  # (N, C)
+    questions: np.ndarray  # (N, R, Q)
+    answers: np.ndarray  # (N, R, A)
+    options: np.ndarray  # (N, R, O): rows of `listed`, from 0
+    truth: np.ndarray  # (N, R): index of the human answer's option, from 0
+    listed: np.ndarray  # (U, A)
+
+
+def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpus:
+    """Read `ques_*`, `ans_*`, `ans_index_*`, `cap_*`, `opt_*` and `opt_list_*` (* is train or val), with their lengths.
+
+    Options and the index of the human answer may count from 0 (HCIAE's code) or from 1 (VisDial's). The reader takes
+    the base at which the indexed option is the human answer. The vocabulary is `itow` in its order, so that ids do not
+    change. The last HELD_OUT dialogs of train are the validation split, val is the test split. Images are not opened.
+    Raises UserError with file, dialog and round.
+    """
+    import h5py
+
+    words = JsonFile(params).data
+    vocabulary = _vocabulary(words, params)
+    try:
+        with h5py.File(require_plain_file(data), "r") as file:
+            splits = {name: _split(file, name, _images(words, name, params), data) for name in _names(file)}
+    except FileNotFoundError:
+        raise UserError(f"{data}: the file of dialogs is missing") from None
+    except (OSError, KeyError) as error:
+        raise UserError(f"{data}: not an HDF5 file as prepro.py writes it ({reason(error)})") from None
+    if not splits:
+        raise UserError(f"{data}: holds neither ques_train nor ques_val")
+    spelled = np.array(["", *vocabulary.words], object)
+    questions, answers = _Different(spelled, data, len(vocabulary)), _Different(spelled, data, len(vocabulary))
+    images: list[CorpusImage] = []
+    captions: list[Words] = []
+    asked, offered, truth = [], [], []
+    for name, read in splits.items():
+        _check(read, expected, name, data)
+        held_out = len(read.images) - HELD_OUT if name == "train" else len(read.images)
+        if held_out <= 0:
+            raise UserError(f"{data}: {len(read.images)} dialogs of train are too few to hold out {HELD_OUT}")
+        for i, (image, row) in enumerate(zip(read.images, read.captions, strict=True)):
+            said = tuple(spelled[row[row > 0]])
+            captions.append(said)
+            split = SPLIT_OF[name] if i < held_out else "val"
+            images.append(CorpusImage(image, "", split, (AnnotatedCaption(" ".join(said), said),)))
+        asked.append(questions.numbers(read.questions))
+        offered.append(answers.numbers(read.listed)[read.options])
+        truth.append(read.truth)
+    dialogs = Dialogs(
+        captions=tuple(captions),
+        questions=questions.words,
+        answers=answers.words,
+        question=np.concatenate(asked),
+        options=np.concatenate(offered),
+        truth=np.concatenate(truth).astype(np.int32),
+    )
+    return Corpus("visdial", tuple(images), (data, params), vocabulary=vocabulary, dialogs=dialogs)
+
+
+def _names(file: Mapping[str, Any]) -> list[str]:
+    return [name for name in SPLIT_OF if f"ques_{name}" in file]
+
+
+def _vocabulary(words: Mapping[str, Any], file: Path) -> Vocabulary:
+    """Read the vocabulary `itow`, {"1": word, …}; the last word must be UNK, as in every published file."""
+    spelled = words.get("itow")
+    if not isinstance(spelled, dict) or not spelled:
+        raise UserError(f'{file}: the object needs `itow`, {{"1": word, …}}, not {show_json(spelled)}')
+    numbers = [str(n) for n in range(1, len(spelled) + 1)]
+    if not all(isinstance(spelled.get(n), str) for n in numbers):
+        raise UserError(f'{file}: itow is to be {{"1": word, …}} with words alone')
+    if spelled[numbers[-1]] != UNK_WORD:
+        raise UserError(
+            f'{file}: itow["{numbers[-1]}"] is {show_json(spelled[numbers[-1]])}; the last word is to be {UNK_WORD}'
+        )
+    return Vocabulary(tuple(spelled[n] for n in numbers))
+
+
+def _images(words: Mapping[str, Any], name: str, file: Path) -> list[str]:
+    """Return the ids of a split's images: a number, or the last number in a file's name."""
+    listed = words.get(f"img_{name}", words.get(f"unique_img_{name}"))
+    if not isinstance(listed, list):
+        raise UserError(f"{file}: the object needs a list `img_{name}`, not {show_json(listed)}")
+    try:
+        return [str(int(re.findall(r"\d+", str(image))[-1])) for image in listed]
+    except IndexError:
+        raise UserError(f"{file}: img_{name} has images without a number") from None
+
+
+def _split(file: h5py.File, name: str, images: list[str], path: Path) -> _Read:
+    def array(key: str) -> np.ndarray:
+        return read_dataset(file, f"{key}_{name}")[:].astype(np.int64)
+
+    questions, answers, captions, listed = (array(key) for key in ("ques", "ans", "cap", "opt_list"))
+    if len(images) != len(questions):
+        raise UserError(f"{path}: {len(questions)} dialogs in ques_{name}, but {len(images)} images in img_{name}")
+    for key, tokens in (("ques", questions), ("ans", answers), ("cap", captions), ("opt", listed)):
+        length = next((f"{key}_{word}_{name}" for word in ("len", "length") if f"{key}_{word}_{name}" in file), None)
+        if length is not None:
+            _fit(read_dataset(file, length)[:].astype(np.int64), tokens, length, path)
+    options, truth = array("opt"), array("ans_index")
+    for first, index in product((0, 1), repeat=2):
+        if _consistent(options - first, truth - index, listed, answers):
+            return _Read(images, captions, questions, answers, options - first, truth - index, listed)
+    at = _first_wrong(options, truth, listed, answers)
+    raise UserError(
+        f"{path}, dialog {at[0]} of {name} (image {images[at[0]]}), round {at[1] + 1}: the human answer is not the "
+        f"option that ans_index_{name} names, counted from 0 or from 1"
+    )
+
+
+def _fit(lengths: np.ndarray, tokens: np.ndarray, name: str, path: Path) -> None:
+    """Raise UserError where lengths differ from the numbers of words."""
+    there = (tokens > 0).sum(-1)
+    if lengths.shape != there.shape:
+        raise UserError(f"{path}: {name} {lengths.shape} does not belong to texts {there.shape}")
+    if (wrong := lengths != there).any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        place = f"dialog {at[0]}, round {at[1] + 1}" if len(at) == 2 else f"row {at[0]}"
+        limit = f"; at most {tokens.shape[-1]} were kept" if lengths[at] > tokens.shape[-1] else ""
+        raise UserError(f"{path}, {place}: {name} says {lengths[at]} words, and {there[at]} are there{limit}")
+
+
+def _consistent(options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: np.ndarray) -> bool:
+    """Return True if the option `truth` is the human answer everywhere."""
+    if min(options.min(), truth.min()) < 0 or options.max() >= len(listed) or truth.max() >= options.shape[2]:
+        return False
+    return not _wrong(options, truth, listed, answers).any()
+
+
+def _wrong(options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    chosen = listed[np.take_along_axis(options, truth[..., None], 2)[..., 0]]
+    return (_left(chosen) != _left(answers)).any(-1)
+
+
+def _first_wrong(options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: np.ndarray) -> tuple[int, int]:
+    """Return the dialog and round of the first mismatch, for the base that fits the indices best."""
+    base = int(truth.max() >= options.shape[2] or options.max() >= len(listed))
+    options, truth = np.clip(options - base, 0, len(listed) - 1), np.clip(truth - base, 0, options.shape[2] - 1)
+    dialog, number = np.argwhere(_wrong(options, truth, listed, answers))[0]
+    return int(dialog), int(number)
+
+
+def _left(tokens: np.ndarray) -> np.ndarray:
+    """Move words before the padding: some files have the padding first."""
+    return np.take_along_axis(tokens, np.argsort(tokens == 0, -1, kind="stable"), -1)
+
+
+def _check(read: _Read, expected: ExpectedDialog, name: str, path: Path) -> None:
+    for what, number in (("rounds", read.options.shape[1]), ("options", read.options.shape[2])):
+        wanted = getattr(expected, what)
+        if wanted not in (None, number):
+            raise UserError(
+                f"{path}: opt_{name} has {number} {what}, and {wanted} are expected (prepare.dialogs.{what})"
+            )
+
+
+class _Different:
+    """A list of distinct texts of word ids."""
+
+    def __init__(self, spelled: np.ndarray, path: Path, words: int) -> None:
+        self._spelled, self._path, self._known = spelled, path, words
+        self._numbers: dict[bytes, int] = {}
+        self._texts: list[Words] = []
+
+    def numbers(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the indices (…) int32 of texts (…, T); raises UserError for an unknown id."""
+        if tokens.size and (tokens.min() < 0 or tokens.max() > self._known):
+            raise UserError(f"{self._path}: holds an id outside 0 … {self._known}, the words of itow")
+        flat = _left(tokens).reshape(-1, tokens.shape[-1])
+        found = np.empty(len(flat), np.int32)
+        for i, row in enumerate(flat):
+            words = row[row > 0]
+            key = words.tobytes()
+            if key not in self._numbers:
+                self._numbers[key] = len(self._texts)
+                self._texts.append(tuple(self._spelled[words]))
+            found[i] = self._numbers[key]
+        return found.reshape(tokens.shape[:-1])
+
+    @property
+    def words(self) -> tuple[Words, ...]:
+        return tuple(self._texts)

@@ -1,0 +1,1 @@
+"""The report on dialogs: rankings, tables and page."""

@@ -1,0 +1,190 @@
+"""The report of visual dialog: tables, and dialogs with the answers of every system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+from markupsafe import Markup
+
+from pipeline import report
+from pipeline.analysis.caption_files import read_rows
+from pipeline.analysis.results import Point, Results, Run, read_results_json
+from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.dialog.report.dialog_ranking import OF_METHODS
+from pipeline.dialog.report.dialog_tables import RANKING, RULE, TITLES, dialog_tables
+from pipeline.report.gallery import LONGEST_SIDE, data_uri, open_thumbnail
+from pipeline.report.method_names import published_name
+from pipeline.report.number_files import as_csv, markdown
+from pipeline.runtime.files import write_atomically
+from pipeline.runtime.untrusted import path_inside
+
+TEMPLATE = Path(__file__).parent / "template"
+PAGE_TEMPLATE = Path(report.__file__).parent / "template"  # macros and style of the core's page
+SHORT = ("generators", "discriminators", "claims")  # tables that are printed to the terminal
+RANK = "rank_"  # prefix of columns: rank_ and the judge
+
+Row = dict[str, Any]  # a row of a captions file
+
+
+@dataclass(frozen=True)
+class SystemAnswer:
+    """A system's answer, its relevance (None if unknown), and the system's rank of the human answer."""
+
+    system: str
+    answer: str
+    relevance: float | None
+    rank: int
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """A system's attention: a weight per item of the history so far, and per cell of a square grid."""
+
+    history: list[float]
+    cells: list[list[float]]  # rows of weights divided by the largest; [] where the regions form no grid
+
+
+@dataclass(frozen=True)
+class ShownRound:
+    """A question with all its answers; `ranks` are those by the judges, `best` the best candidates of one system."""
+
+    number: int
+    question: str
+    human: str
+    said: list[SystemAnswer]
+    ranks: list[tuple[str, int]]
+    best: list[str]
+    looked: AttentionMap | None
+
+
+@dataclass(frozen=True)
+class ShownDialog:
+    """A dialog about an image."""
+
+    id: str
+    picture: str | None  # as a data URI
+    shape: str  # width / height, as in CSS
+    caption: str
+    rounds: list[ShownRound]
+
+    def history(self, number: int) -> list[str]:
+        """Return the caption and the rounds before round `number`, as text."""
+        return [self.caption, *(f"{each.question}? {each.human}" for each in self.rounds[: number - 1])]
+
+
+def write_dialog_report(
+    results: Results, prepared: Path, images_root: Path | None, out: Path, settings: ReportSettings
+) -> None:
+    """Write table.md, tables.md, curve.csv and report.html to `out`; equal inputs give equal bytes."""
+    choices = choose_all(results, settings)
+    tables = dialog_tables(results, choices, settings.control)
+    points = [choice.point for choice in choices if choice.point]
+    of = max(points, key=lambda point: point.mean("val", "ranking", "MRR") or 0.0).method
+    manifest = read_results_json(prepared / "manifest.json")
+    page = _page(
+        dataset=manifest["dataset"],
+        tables=tables,
+        rule=RULE,
+        dialogs=_shown(points, of, images_root, settings),
+        of=of,
+        titles=TITLES,
+    )
+    files = {
+        "table.md": markdown([table for table in tables if table.name in SHORT], RULE),
+        "tables.md": markdown(tables, RULE),
+        "curve.csv": _curve(results),
+        "report.html": page,
+    }
+    for name, content in files.items():
+        write_atomically(out / name, content)
+
+
+def _curve(results: Results) -> str:
+    """Return the CSV with a line per run and split, numbers in full, empty where there is none."""
+    names = [name for name, _ in RANKING]
+    rows = [
+        {"method": run.method, "split": split, **run.settings, **{n: run.value(split, "ranking", n) for n in names}}
+        for run in results.runs
+        for split in ("val", "test")
+    ]
+    settings = dict.fromkeys(("seed", *sorted({key for run in results.runs for key in run.settings})))
+    return as_csv(["method", *settings, "split", *names], rows)
+
+
+def _shown(points: Sequence[Point], of: str, images_root: Path | None, settings: ReportSettings) -> list[ShownDialog]:
+    """Return `settings.images` dialogs drawn at random from the test split, by the first seed of each setting.
+
+    Attention and the best candidates are those of the method `of`.
+    """
+    judged = [name for name in _judged(points) if name not in OF_METHODS]
+    images = sorted({row["image"] for row in _rows(points[0].runs[0], ["image"])})
+    draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
+    chosen = sorted(draw.choice(images, size=min(settings.images, len(images)), replace=False).tolist())
+    columns = ["id", "file", "caption", "question", "human", "answer", "relevance_answer", "rank", "best"]
+    columns += ["history_shares", "regions_shares", *(f"{RANK}{name}" for name in judged)]
+    said: dict[str, dict[tuple[int, int], Row]] = {}
+    for point in points:
+        rows = _rows(point.runs[0], ["image", "round", *columns], chosen)
+        said[point.method] = {(row["image"], row["round"]): row for row in rows}
+    return [_dialog(image, said, of, judged, images_root) for image in chosen]
+
+
+def _judged(points: Sequence[Point]) -> list[str]:
+    """Return the names of all that rank the candidates: judges and baselines."""
+    numbers = (keys for point in points for keys in point.runs[0].numbers)
+    return list(dict.fromkeys(keys[2] for keys in numbers if keys[1] in ("judges", "beside")))
+
+
+def _rows(run: Run, columns: Sequence[str], images: Sequence[int] | None = None) -> list[Row]:
+    filters: list[Any] = [("split", "==", "test")]
+    filters += [] if images is None else [("image", "in", list(images))]
+    if run.cell is not None:
+        filters += [("method", "==", run.method), ("cell", "==", run.cell)]
+    return read_rows(run.captions, columns, filters).to_pylist()
+
+
+def _dialog(
+    image: int, said: Mapping[str, Mapping[tuple[int, int], Row]], of: str, judged: Iterable[str], root: Path | None
+) -> ShownDialog:
+    rounds = []
+    for number in sorted(number for at, number in said[of] if at == image):
+        here = {method: rows[image, number] for method, rows in said.items()}
+        ranks = [(name, row[f"{RANK}{name}"]) for name in judged for row in here.values() if row.get(f"{RANK}{name}")]
+        one = here[of]
+        answers = [SystemAnswer(m, row["answer"], row.get("relevance_answer"), row["rank"]) for m, row in here.items()]
+        shown = ShownRound(
+            number, one["question"], one["human"], answers, list(dict(ranks).items()), one["best"], _looked(one)
+        )
+        rounds.append(shown)
+    image_ = open_thumbnail(path_inside(root, one["file"]), LONGEST_SIDE) if root and one["file"] else None
+    picture, shape = (None, "") if image_ is None else (data_uri(image_, 85), f"{image_.width} / {image_.height}")
+    return ShownDialog(one["id"], picture, shape, one["caption"], rounds)
+
+
+def _looked(row: Row) -> AttentionMap | None:
+    """Return the attention of a row; None where the system has none."""
+    if row.get("history_shares") is None:
+        return None
+    shares = np.array(row["regions_shares"])
+    side = isqrt(len(shares))
+    cells = (shares / max(shares.max(), 1e-9)).reshape(side, side) if side * side == len(shares) else np.zeros((0, 0))
+    return AttentionMap(row["history_shares"][: row["round"]], cells.round(2).tolist())
+
+
+def _page(**content: Any) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([TEMPLATE, PAGE_TEMPLATE]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["published"] = published_name
+    style = Markup((PAGE_TEMPLATE / "page.css").read_text("utf-8") + (TEMPLATE / "dialogs.css").read_text("utf-8"))
+    return environment.get_template("dialogs.html").render(content, style=style)

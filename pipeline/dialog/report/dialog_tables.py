@@ -1,0 +1,193 @@
+"""Tables of visual dialog: the counterparts of Tables 1 to 4 of Lu et al. 2017, with the reported numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pipeline.analysis.results import MISSING, Point, Results, Run
+from pipeline.analysis.selection import Choice
+from pipeline.dialog.report.dialog_ranking import (
+    MrrDifference,
+    Ranker,
+    adversary,
+    discriminators,
+    generators,
+    known_difference,
+)
+from pipeline.report.tables import (
+    Table,
+    TableColumn,
+    chosen_rows,
+    fill_table,
+    format_number,
+    metric_column,
+    setting_column,
+    typographic_sign,
+)
+
+RANKING = (("MRR", 4), ("R@1", 1), ("R@5", 1), ("R@10", 1), ("mean_rank", 2), ("NDCG", 3))
+# VisDial v0.9: MRR, R@1, R@5, R@10, mean rank
+REPORTED = {
+    "g_mle_lf": (0.5199, 41.83, 61.78, 67.59, 17.07),
+    "g_mle_hre": (0.5242, 42.28, 62.33, 68.17, 16.79),
+    "g_mle": (0.5386, 44.06, 63.55, 69.24, 16.01),
+    "g_dis": (0.5467, 44.35, 65.28, 71.55, 14.23),
+    "gan1": (0.5298, 43.12, 62.74, 68.58, 16.25),
+    "gan2": (0.5459, 44.33, 65.05, 71.40, 14.34),
+    "d_lf": (0.5807, 43.82, 74.68, 84.07, 5.78),
+    "d_hre": (0.5868, 44.82, 74.81, 84.36, 5.66),
+    "d_mle": (0.6140, 47.73, 77.50, 86.35, 5.15),
+    "d_np": (0.6182, 47.98, 78.35, 87.16, 4.92),
+    "d_np_att": (0.6222, 48.48, 78.75, 87.59, 4.81),
+    adversary("gan1"): (0.2177, 8.82, 32.97, 52.14, 18.53),
+    adversary("gan2"): (0.6050, 46.20, 77.92, 87.20, 4.97),
+}
+BESIDE = "Lu et al. 2017"
+TITLES = {  # titles of the baselines and ablations that rank candidates
+    "chance": "chance",
+    "prior": "answer frequency",
+    "question_prior": "answer frequency given the question",
+    "d_question": "d_mle, question only",
+    "d_blind": "d_mle, no image",
+    "d_blind_hre": "d_hre, no image",
+}
+CLAIMS = (  # the claim, the method expected to be better, the other
+    ("G-DIS ranks better than likelihood for as many steps", "g_dis", "g_more"),
+    ("G-DIS ranks better than G-MLE", "g_dis", "g_mle"),
+    ("G-DIS through PSST ranks better than through Gumbel straight-through", "g_psst", "g_dis"),
+    ("GAN2's generator ranks better than G-DIS", "gan2", "g_dis"),
+    ("GAN2's discriminator ranks better than its initial one", adversary("gan2"), "d_np_att"),
+    ("GAN1's discriminator ranks better than its initial one", adversary("gan1"), "d_np_att"),
+    ("D-NP-ATT ranks better than D-NP", "d_np_att", "d_np"),
+    ("D-NP ranks better than D-MLE", "d_np", "d_mle"),
+    ("HCIAE ranks better than LF (D-MLE)", "d_mle", "d_lf"),
+    ("HCIAE ranks better than HRE (D-MLE)", "d_mle", "d_hre"),
+    ("Question and history rank better than the question alone (D-MLE)", "d_blind", "d_question"),
+    ("With the image D-MLE ranks better than without", "d_mle", "d_blind"),
+    ("Attention over the history ranks better than an LSTM over rounds (D-MLE, no image)", "d_blind", "d_blind_hre"),
+    ("D-MLE ranks better than the prior given the question's text", "d_mle", "question_prior"),
+    ("G-MLE ranks better than the prior given the question's text", "g_mle", "question_prior"),
+)
+
+
+def dialog_tables(results: Results, choices: Sequence[Choice], control: str) -> list[Table]:
+    """Return the tables of generators, discriminators, claims, question kinds and answers, without empty ones."""
+    speaking, listening = generators(choices), discriminators(results, choices)
+    found = [
+        _generators(results, choices, speaking, control),
+        _discriminators(listening),
+        _claims(speaking | listening),
+        _kinds(choices, listening),
+        _answers(choices),
+    ]
+    return [table for table in found if table.rows]
+
+
+def _generators(results: Results, choices: Sequence[Choice], known: Mapping[str, Ranker], control: str) -> Table:
+    names = list(dict.fromkeys(key for point in results.points for key in point.settings))
+    columns = [setting_column(name, "Chosen") for name in names]
+    columns += [_seeds(), *_ranking("Candidates by likelihood")]
+    if control in known:
+        gain = TableColumn(
+            "MRR", f"less {control}", lambda point: _shown(known_difference(known, point.method, control))
+        )
+        columns.insert(-len(REPORTED["g_mle"]), gain)
+    caption = f"Generators: rank of the human answer among the candidates, {_count(results)} test dialogs"
+    return fill_table("generators", caption, chosen_rows(choices), columns, [NOTE])
+
+
+def _discriminators(known: Mapping[str, Ranker]) -> Table:
+    columns = [_seeds(), *_ranking("Candidates by score")]
+    caption = "Discriminators: rank of the human answer among the candidates"
+    return fill_table("discriminators", caption, _rows(known), columns, [NOTE], head="Discriminator")
+
+
+def _rows(known: Mapping[str, Ranker]) -> list[tuple[str, Sequence[Run], Point]]:
+    return [(TITLES.get(name, name), each.point.runs, each.point) for name, each in known.items()]
+
+
+def _seeds() -> TableColumn:
+    return TableColumn("seeds", "", lambda point: str(len(point.runs)))
+
+
+def _ranking(group: str) -> list[TableColumn]:
+    """Return columns of our metrics and, for those in the paper, columns of the reported ones."""
+    columns = [metric_column(_label(name), ("ranking", name), digits, group) for name, digits in RANKING]
+    return columns + [_reported(n, digits) for n, (_, digits) in enumerate(RANKING[: len(REPORTED["g_mle"])])]
+
+
+def _answers(choices: Sequence[Choice]) -> Table:
+    columns = [
+        metric_column("true", ("answers", "true"), 3, "Answers of the beam"),
+        metric_column("relevance", ("answers", "relevance"), 3, "Answers of the beam"),
+        metric_column("words", ("answers", "words_per_caption"), 2, "Answers of the beam"),
+        metric_column("distinct", ("answers", "distinct_captions"), 3, "Answers of the beam"),
+        metric_column("true", ("human_answers", "true"), 3, "Human answers"),
+        metric_column("relevance", ("human_answers", "relevance"), 3, "Human answers"),
+        metric_column("accuracy, %", ("judges", "told_apart", "told_apart"), 1, "Retrained discriminator"),
+        metric_column("MRR", ("ranking_per_word", "MRR"), 4, "Likelihood per word"),
+    ]
+    return fill_table("answers", "Truth, relevance and diversity of answers", chosen_rows(choices), columns)
+
+
+def _kinds(choices: Sequence[Choice], known: Mapping[str, Ranker]) -> Table:
+    rows = [*chosen_rows(choices), *_rows(known)]
+    numbers = next((runs[0].numbers for _, runs, _ in rows if runs), {})
+    of = [keys[1:] for keys in numbers if keys[0] == "test" and keys[1] in KINDS]
+    columns = [metric_column(key, (where, key), 3, KINDS[where], spread=False) for where, key in of]
+    caption = "MRR by type of reference and of question"
+    return fill_table("kinds", caption, rows, columns, head="Model")
+
+
+def _claims(known: Mapping[str, Ranker]) -> Table:
+    rows = []
+    for claim, better, other in CLAIMS:
+        found = known_difference(known, better, other)
+        if found is not None:
+            seeds = ", ".join(typographic_sign(f"{value:+.4f}") for value in found.by_seed)
+            rows.append([claim, _shown(found), seeds, found.verdict])
+    columns = [
+        TableColumn("Claim", text=True),
+        TableColumn("difference in MRR"),
+        TableColumn("seeds"),
+        TableColumn("verdict", text=True),
+    ]
+    return Table("claims", "Claims of the paper, and ablations of the encoder", columns, rows, [INTERVALS])
+
+
+RULE = (
+    "Each method shows its setting with the highest MRR on the validation split, seeds averaged. A human answer ranks "
+    "behind the candidates that share its score."
+)
+NOTE = "Reported numbers are of VisDial v0.9, real dialogs: only their order can be compared."
+INTERVALS = (
+    "holds or fails: the 95 % interval over test dialogs drawn with replacement is on one side of 0, and so is every "
+    "seed's difference, of two seeds at least; else open. Models are fixed, seeds averaged. Seeds are those of joint "
+    "training for generators, which begin from one pretraining, and of pretraining for discriminators."
+)
+KINDS = {"refers": "Referred to by", "kinds": "Asked for"}
+
+
+def _shown(found: MrrDifference | None) -> str:
+    if found is None:
+        return MISSING
+    return (
+        typographic_sign(f"{found.value:+.4f}")
+        + f" [{typographic_sign(f'{found.low:+.4f}')}, {typographic_sign(f'{found.high:+.4f}')}]"
+    )
+
+
+def _reported(n: int, digits: int) -> TableColumn:
+    def show(point: Point) -> str:
+        beside = REPORTED.get(point.method)
+        return format_number(None if beside is None else beside[n], digits)
+
+    return TableColumn(_label(RANKING[n][0]), BESIDE, show)
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _count(results: Results) -> str:
+    return f"{int(max(results.values('images'), default=0)):,}"

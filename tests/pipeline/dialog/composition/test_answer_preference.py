@@ -1,0 +1,215 @@
+"""Scores of a discriminator against their formulas, and what published code got wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from by_hand import assert_same_gradients
+from small_dialogs import batch, discriminator
+from torch.nn import functional as F
+
+from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore, is_human
+from pipeline.estimators.rollouts import StepRollouts, human_message
+from pipeline.types import Message, caption_mask
+
+
+def said(tokens: torch.Tensor, samples: int = 1) -> Message:
+    return Message(tokens, caption_mask(tokens), torch.arange(len(tokens)) // samples, samples)
+
+
+def products(model, given) -> torch.Tensor:
+    """(N, O)"""
+    answers = model.encode_answers(given.asked.answers)
+    return (model.encode_question(given) @ answers.T).gather(1, given.asked.options)
+
+
+def test_eq_4_is_a_softmax_cross_entropy():
+    given, model = batch(), discriminator().eval()
+    scores, truth = products(model, given), given.asked.truth
+    own = scores.gather(1, truth.unsqueeze(1))
+    negatives = scores.scatter(1, truth.unsqueeze(1), -torch.inf)
+    eq4 = torch.log1p((negatives - own).exp().sum(1))
+    torch.testing.assert_close(-NPairScore(model)(human_message(given), given), eq4)
+    torch.testing.assert_close(eq4, F.cross_entropy(scores, truth, reduction="none"))
+
+
+@pytest.mark.parametrize(("options", "others"), [(None, 0), (3, 0), (3, 5), (None, 4)])
+def test_no_negative_is_the_human_answer(options, others):
+    given, model = batch(), discriminator().eval()
+    alone = replace(given.asked, options=given.asked.options.gather(1, given.asked.truth.unsqueeze(1)).expand(-1, 6))
+    only_truths = replace(given, asked=replace(alone, truth=torch.zeros_like(given.asked.truth)))
+    one = only_truths.asked.options[:1, :1]  # the same human answer everywhere
+    asked = replace(only_truths.asked, options=one.expand_as(only_truths.asked.options))
+    nothing_else = replace(only_truths, asked=asked)
+    found = NPairScore(model, options, others)(human_message(nothing_else), nothing_else)
+    torch.testing.assert_close(found, torch.zeros(len(given)))  # nothing to be mistaken for
+
+
+class Counting(torch.nn.Module):
+    """A discriminator to which a question says nothing and every answer is as good: candidates can be counted.
+
+    Answer u of the table scores `weight[u]`; the score of a choice among n equal candidates is −log n.
+    """
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def encode_question(self, batch):
+        return torch.ones(len(batch), 1, dtype=self.weight.dtype)
+
+    def encode_answers(self, answers):
+        return self.weight.unsqueeze(1)
+
+
+def chances(model, given, seed: int, step: int = 0, **options) -> torch.Tensor:
+    """(N,): the human answer's chance among the candidates that this seed and step draw."""
+    rollouts = StepRollouts(None, replace(given, step=step), seed)
+    score = NPairScore(model, **options).bind_batch(rollouts)
+    return score(human_message(given), replace(given, step=step)).exp()
+
+
+@pytest.mark.parametrize(("options", "others"), [(1, 0), (3, 0), (5, 0), (0, 2), (3, 4), (None, 4), (None, 0)])
+def test_a_question_has_exactly_as_many_negatives_as_are_asked_for(options, others):
+    """Six options, one of them human: five others. Twelve questions: few have another's answer."""
+    given = batch()
+    truth = given.asked.options.gather(1, given.asked.truth.unsqueeze(1))
+    assert ((truth != truth.T).sum(1) >= 4).all()
+    expected = torch.full((len(given),), 1.0 / (1 + (5 if options is None else options) + others))
+    for seed in range(5):
+        found = chances(Counting(torch.zeros(len(given.asked.answers))), given, seed, options=options, others=others)
+        torch.testing.assert_close(found, expected)
+
+
+def test_where_there_are_fewer_negatives_all_of_them_are_taken():
+    given = batch()
+    nothing = torch.zeros(len(given.asked.answers))
+    torch.testing.assert_close(chances(Counting(nothing), given, 1, options=50), torch.full((len(given),), 1 / 6))
+    truth = given.asked.options.gather(1, given.asked.truth.unsqueeze(1))
+    others = (truth != truth.T).sum(1)
+    torch.testing.assert_close(chances(Counting(nothing), given, 1, options=0, others=50), 1.0 / (1 + others))
+
+
+def test_negatives_are_drawn_uniformly_and_none_twice():
+    """Answers score log 10⁰, log 10¹, …: the digits of the candidates' sum say which are there, and how often."""
+    given = batch()
+    model = Counting(torch.arange(len(given.asked.answers)).double() * torch.tensor(10.0).double().log())
+    options, truth = given.asked.options, given.asked.options.gather(1, given.asked.truth.unsqueeze(1))
+    times = torch.zeros(len(given), len(given.asked.answers))
+    rounds = 300
+    for seed in range(rounds):
+        total = (10.0 ** truth[:, 0].double() / chances(model, given, seed, options=2)).round().long()
+        digits = (total.unsqueeze(1) // 10 ** torch.arange(len(given.asked.answers))) % 10
+        assert digits.max() == 1
+        assert (digits.sum(1) == 3).all()
+        times += digits
+    times = times.gather(1, options)
+    assert (times.gather(1, given.asked.truth.unsqueeze(1)) == rounds).all()
+    negatives = times.scatter(1, given.asked.truth.unsqueeze(1), rounds * 0.4)
+    assert (negatives / rounds - 2 / 5).abs().max() < 0.12  # four standard errors
+
+
+def test_which_negatives_are_drawn_depends_on_the_seed_and_the_step_alone():
+    given, model = batch(), discriminator().eval()
+
+    def found(seed: int, step: int) -> torch.Tensor:
+        torch.manual_seed(seed + 7 * step)
+        return chances(model, given, seed, step, options=2, others=3)
+
+    assert torch.equal(found(1, 0), found(1, 0))
+    first = found(1, 0)
+    torch.manual_seed(99)
+    assert torch.equal(first, chances(model, given, 1, 0, options=2, others=3))
+    for other in (found(2, 0), found(1, 1)):
+        assert (other != first).float().mean() > 0.5
+
+
+def test_every_score_has_the_gradient_of_its_formula_on_the_whole_discriminator():
+    """Eq. 4 and Eq. 5, GAN1's and GAN2's, in terms of encodings and answers that all have a gradient."""
+    given, model = batch(), discriminator()
+    other = said(given.captions.roll(1, 0))
+    encoding, heard, own = model.encode_question(given), model.encode_text(other), model.encode_answers(given.captions)
+    gain = (encoding * heard).sum(1) - (encoding * own).sum(1)
+    differs = (other.tokens != given.captions).any(1)
+    scores, truth = products(model, given), given.asked.truth
+    rival = (encoding * heard).sum(1).masked_fill(~differs, -torch.inf)
+    with_rival = torch.cat([scores, rival.unsqueeze(1)], 1)
+    for score, wanted in (
+        (PairwiseScore(model), -torch.log1p((-gain).exp())),
+        (PairwiseScore(model, norms=0.3), -torch.log1p((-gain).exp()) - 0.3 * heard.square().sum(1)),
+        (PairwiseScore(model, reverse=True), -torch.log1p(gain.exp()) * differs),
+        (NPairScore(model), -F.cross_entropy(scores, truth, reduction="none")),
+        (NPairScore(model, adversary=True), -F.cross_entropy(with_rival, truth, reduction="none")),
+    ):
+        assert_same_gradients(score(other, given).sum(), wanted.sum(), model)
+
+
+@pytest.mark.parametrize("scale", [1e3, -1e3])
+def test_scores_of_a_thousand_give_finite_losses_and_gradients(scale):
+    given, model = batch(), discriminator().eval()
+    model.encode_question = lambda batch: scale * torch.ones(len(batch), 8)
+    other = said(given.captions.roll(1, 0))
+    for score, message in (
+        (NPairScore(model), human_message(given)),
+        (PairwiseScore(model), other),
+        (PairwiseScore(model, True), other),
+    ):
+        value = score(message, given)
+        assert value.isfinite().all()
+        model.zero_grad()
+        value.sum().backward()
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_one_pair_by_hand():
+    given, model = batch(), discriminator().eval()
+    other = given.captions.roll(1, 0)
+    gain = ((model.encode_answers(other) - model.encode_answers(given.captions)) * model.encode_question(given)).sum(1)
+    torch.testing.assert_close(PairwiseScore(model)(said(other), given), -torch.log1p((-gain).exp()))
+    torch.testing.assert_close(
+        PairwiseScore(model)(human_message(given), given), torch.full((len(given),), -torch.log(torch.tensor(2.0)))
+    )
+    told = PairwiseScore(model, reverse=True)(said(other), given)
+    differs = (other != given.captions).any(1)
+    torch.testing.assert_close(told, torch.where(differs, -torch.log1p(gain.exp()), 0.0))
+
+
+def test_several_samples_are_of_their_own_question():
+    given, model = batch(), discriminator().eval()
+    one, two = given.captions.roll(1, 0), given.captions.roll(2, 0)
+    both = said(torch.stack([one, two], 1).flatten(0, 1), samples=2)
+    expected = torch.stack([PairwiseScore(model)(said(tokens), given) for tokens in (one, two)], 1).flatten()
+    torch.testing.assert_close(PairwiseScore(model)(both, given), expected)
+
+
+def test_an_adversary_is_one_more_candidate_unless_it_says_the_human_answer():
+    given, model = batch(), discriminator().eval()
+    plain = NPairScore(model)(human_message(given), given)
+    adverse = NPairScore(model, adversary=True)
+    torch.testing.assert_close(adverse(human_message(given), given), plain)
+    other = said(given.captions.roll(1, 0))
+    found, same = adverse(other, given), is_human(other, given)
+    torch.testing.assert_close(found[same], plain[same])
+    assert (found < plain)[~same].all()
+    assert same.any()
+    assert not same.all()
+
+
+def test_shorter_answers_are_compared_by_their_words():
+    given = batch()
+    shorter = said(given.captions[:, :3])
+    assert torch.equal(is_human(shorter, given), torch.ones(len(given), dtype=torch.bool))
+    empty = said(torch.zeros(len(given), 1, dtype=torch.int64))
+    assert torch.equal(is_human(empty, given), (given.captions == 0).all(1))
+
+
+def test_norms_are_taken_off():
+    given, model = batch(), discriminator().eval()
+    encoding, answers = model.encode_question(given), model.encode_answers(given.asked.answers)
+    size = encoding.square().sum(1) + answers.square().sum(1).mean()
+    torch.testing.assert_close(
+        NPairScore(model, norms=0.1)(human_message(given), given),
+        NPairScore(model)(human_message(given), given) - 0.1 * size,
+    )

@@ -1,0 +1,138 @@
+"""Dialogs in the prepared form and in batches: every table against the annotations, round by round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_dialogs import prepared_dialogs, raw_dialogs
+
+from pipeline.dialog.data.dialog_batches import DialogBatches, all_rounds
+from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs
+from pipeline.errors import UserError
+
+LENGTHS = DialogLengths(caption=4, question=3, answer=3)
+IMAGES, ROUNDS, OPTIONS = 7, 3, 5
+
+
+@pytest.fixture(scope="module")
+def raw():
+    return raw_dialogs()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, raw):
+    return prepared_dialogs(tmp_path_factory.mktemp("dialogs"), raw, LENGTHS)
+
+
+@pytest.fixture(scope="module")
+def dialogs(made) -> PreparedDialogs:
+    return PreparedDialogs.load(made[0].folder)
+
+
+def ids(prepared, text, most: int) -> list[int]:
+    return prepared.vocabulary.encode(text)[:most]
+
+
+def words(row) -> list[int]:
+    return [int(token) for token in row if token]
+
+
+def test_texts_are_cut_and_answers_alike_then_are_one(made, dialogs, raw):
+    prepared, _ = made
+    tokens = [ids(prepared, text, 3) for text in raw.answers]
+    assert tokens[0] == tokens[1]  # "a b c d" and "a b c e"
+    assert len(dialogs.answers) == len({tuple(each) for each in tokens}) < len(raw.answers)
+    assert dialogs.answers.shape[1] == 4
+    assert not dialogs.answers[:, 3].any()  # each ends in EOS
+    assert dialogs.texts[0] == "a b c d"  # of like ones the first
+    for i in range(IMAGES):
+        assert words(dialogs.captions[i]) == ids(prepared, raw.captions[i], 4)
+        for r in range(ROUNDS):
+            assert words(dialogs.questions[i, r]) == ids(prepared, raw.questions[raw.question[i, r]], 3)
+            offered = [words(dialogs.answers[k]) for k in dialogs.options[i, r]]
+            assert offered == [tokens[k] for k in raw.options[i, r]]
+            assert words(dialogs.answers[dialogs.said[i, r]]) == tokens[raw.options[i, r][raw.truth[i, r]]]
+    assert (dialogs.truth == raw.truth).all()
+    np.testing.assert_array_equal(dialogs.relevance, raw.relevance)
+    assert (dialogs.column("kind") == raw.kinds).all()
+    assert dialogs.column("refers") is None
+    assert dialogs.right() == [raw.right[i, r] for i in range(IMAGES) for r in range(ROUNDS)]
+    assert dialogs.rounds == ROUNDS
+
+
+def test_the_history_is_the_caption_and_then_each_question_with_its_answer(dialogs):
+    rows = np.array([5, 0, 2])
+    found = dialogs.history(rows)
+    assert found.shape[:2] == (3, ROUNDS)
+    for place, i in enumerate(rows):
+        expected = [words(dialogs.captions[i])]
+        for r in range(ROUNDS - 1):
+            expected.append(words(dialogs.questions[i, r]) + words(dialogs.answers[dialogs.said[i, r]]))
+        for r, item in enumerate(expected):
+            assert words(found[place, r]) == item
+            assert found[place, r, : len(item)].tolist() == item  # words first
+
+
+def test_a_batch_holds_every_round_of_its_dialogs(made, dialogs):
+    prepared, store = made
+    rows = np.array([1, 4, 6])
+    batches = list(all_rounds(prepared, dialogs, store, rows, 2))
+    assert [(len(batch), batch.step, batch.epoch) for batch in batches] == [(6, 0, 0), (3, 1, 0)]
+    for first, batch in ((0, batches[0]), (2, batches[1])):
+        for n in range(len(batch)):
+            i, r = int(rows[first + n // ROUNDS]), n % ROUNDS
+            assert int(batch.images[n]) == i
+            torch.testing.assert_close(batch.pooled[n], torch.from_numpy(store.pooled(np.array([i]))[0]))
+            assert torch.equal(batch.regions[n], batch.regions[n - r])
+            assert words(batch.captions[n]) == words(dialogs.answers[dialogs.said[i, r]])
+            asked = batch.asked
+            assert words(asked.questions[n]) == words(dialogs.questions[i, r])
+            offered = [words(asked.answers[k]) for k in asked.options[n]]
+            assert offered == [words(dialogs.answers[k]) for k in dialogs.options[i, r]]
+            assert int(asked.truth[n]) == dialogs.truth[i, r]
+            assert words(asked.history[n // ROUNDS, r]) == words(dialogs.history(rows)[first + n // ROUNDS, r])
+        assert len(batch.asked.answers) == len(np.unique(dialogs.options[batch.images[::ROUNDS].numpy()]))
+
+
+def test_training_batches_are_shuffled_dialogs_with_their_rounds_together(made, dialogs):
+    prepared, store = made
+    rows = np.arange(IMAGES)
+
+    def batches(seed: int, epoch: int = 0) -> list:
+        return list(DialogBatches(prepared, dialogs, store, rows, 2, seed).epoch(epoch))
+
+    found = batches(1)
+    assert [(len(b), b.step) for b in found] == [(6, 0), (6, 1), (6, 2)]
+    order = [b.images[::ROUNDS].tolist() for b in found]
+    assert all(
+        b.images.tolist() == [i for i in each for _ in range(ROUNDS)] for b, each in zip(found, order, strict=True)
+    )
+    assert len({i for each in order for i in each}) == 6  # seven dialogs, three batches of two
+    assert order != [b.images[::ROUNDS].tolist() for b in batches(2)]
+    later = batches(1, epoch=2)
+    assert [(b.step, b.epoch) for b in later] == [(6, 2), (7, 2), (8, 2)]
+    (alone,) = all_rounds(prepared, dialogs, store, np.array(order[1]), 2)
+    same = found[1]
+    assert torch.equal(alone.asked.options, same.asked.options)
+    assert torch.equal(alone.asked.history, same.asked.history)
+    assert torch.equal(alone.captions, same.captions)
+
+
+def test_captions_without_dialogs_are_told_in_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"the data have no dialogs; set prepare\.format: visdial and prepare them"):
+        PreparedDialogs.load(tmp_path)
+
+
+def test_words_are_counted_as_often_as_people_said_them(raw):
+    counted = [False] * IMAGES
+    counted[2] = counted[5] = True
+    expected = []
+    for i in (2, 5):
+        expected.append(raw.captions[i])
+        for r in range(ROUNDS):
+            expected += [raw.questions[raw.question[i, r]], raw.answers[raw.options[i, r][raw.truth[i, r]]]]
+    assert list(raw.texts(counted)) == expected
+    assert replace(raw, relevance=None).relevance is None

@@ -1,0 +1,325 @@
+"""Drawn dialogs: what is answered is true, what is asked needs what was said before, and a seed gives the same."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from pipeline.dialog.drawn import answerer, write_dialogs
+from pipeline.dialog.drawn.answerer import (
+    GUESSED,
+    HEDGED,
+    AnswererStyle,
+    SceneQuestion,
+    relevance,
+    replies,
+    true_answers,
+)
+from pipeline.dialog.drawn.candidate_answers import OPTIONS, CandidatePool
+from pipeline.dialog.drawn.dialog_words import HEDGES
+from pipeline.dialog.drawn.questioner import ROUNDS, DialogRound, generate_dialog
+from pipeline.dialog.drawn.write_dialogs import FILES, write_scene_dialogs
+from pipeline.runtime.checksums import SEAL
+from pipeline.worlds.scenes.scene_captions import SceneCaption, SceneClaim, describe_scene
+from pipeline.worlds.scenes.scene_facts import Scene, Thing, stream
+from pipeline.worlds.scenes.write_scenes import draw_scenes, sample_scene
+
+DOG = Thing(
+    "dog", "brown", "spotted", "small", 1, "running", "ground", "left", ((0.1, 0.5, 0.3, 0.7),), (0.1, 0.5, 0.3, 0.7)
+)
+GIRLS = Thing("girl", "gray", "plain", "large", 2, "standing", "ground", "right", (), (0.5, 0.5, 0.9, 0.9))
+SCENE = Scene("park", "sunny", "day", 0.45, 0.45, {"trees": 0.5}, (DOG, GIRLS))
+CAPTION = SceneCaption("A dog in the park.", (SceneClaim("category", "dog", 0), SceneClaim("setting", "park")))
+CURT, WORDY = AnswererStyle(0, "yep", "nope", True, True, 0.0), AnswererStyle(2, "yes", "no", False, False, 0.0)
+
+
+@pytest.fixture(scope="module")
+def talks() -> list[tuple[Scene, list[DialogRound]]]:
+    """Scenes and a dialog about each, which begins with the scene's first caption."""
+    scenes = [sample_scene(3, 8 * i) for i in range(300)]
+    return [
+        (scene, generate_dialog(scene, describe_scene(scene, 3, 8 * i)[0], 3, 8 * i)) for i, scene in enumerate(scenes)
+    ]
+
+
+@pytest.fixture(scope="module")
+def pool(talks) -> CandidatePool:
+    return CandidatePool(rounds for _, rounds in talks)
+
+
+@pytest.mark.parametrize(
+    ("question", "true", "false"),
+    [
+        (
+            SceneQuestion("colour", "", 0),
+            {"brown", "it is brown", "brown with spots"},
+            {"black", "it is black", "brown with stripes"},
+        ),
+        (SceneQuestion("colour", "", 1), {"gray", "grey", "they are wearing grey"}, {"it is gray", "white"}),
+        (SceneQuestion("is_colour", "", 0, "brown"), {"yes", "yep it is", "it is brown"}, {"no", "no brown"}),
+        (SceneQuestion("is_colour", "", 0, "black"), {"no", "nope brown", "it is brown"}, {"yes", "it is black"}),
+        (SceneQuestion("count", "", 1), {"2", "two", "i see 2"}, {"3", "one"}),
+        (SceneQuestion("pose", "", 0), {"running", "it is just running"}, {"sitting"}),
+        (SceneQuestion("side", "", 0), {"left", "on the left"}, {"right", "middle"}),
+        (SceneQuestion("size", "", 1), {"large", "pretty big"}, {"small", "medium"}),
+        (SceneQuestion("pattern", "", 0, "striped"), {"no", "no spots", "just spots"}, {"yes", "i see stripes"}),
+        (SceneQuestion("near", "", 0), {"2 girls", "two girls in gray dresses"}, {"nothing", "a girl"}),
+        (SceneQuestion("exist", "", -1, "cat"), {"no", "no cats"}, {"yes", "yes a cat"}),
+        (SceneQuestion("exist_kind", "", -1, "children"), {"yes", "yes two girls", "there are 2 girls"}, {"no"}),
+        (SceneQuestion("total", "", -1, "people"), {"2", "there are two"}, {"none", "1"}),
+        (SceneQuestion("else", "", -1, "", "none", (1,)), {"yes", "yes 2 girls"}, {"no", "yes a dog"}),
+        (SceneQuestion("else", ""), {"no", "that's all"}, {"yes"}),
+        (SceneQuestion("scenery", "", -1, "trees"), {"yes", "i see some"}, {"no"}),
+        (SceneQuestion("is_weather", "", -1, "rainy"), {"no", "it is sunny"}, {"yes"}),
+        (SceneQuestion("light", ""), {"day", "daytime"}, {"night"}),
+        (SceneQuestion("setting", ""), {"in the park", "a park"}, {"on the beach"}),
+    ],
+)
+def test_an_answer_is_relevant_if_it_is_true(question, true, false):
+    found = relevance(SCENE, question)
+    assert {text: found.get(text, 0.0) for text in true} == dict.fromkeys(true, 1.0)
+    assert not false & found.keys()
+    assert {found[text] for text in HEDGES} == {HEDGED}
+
+
+def test_where_nobody_can_know_hedges_are_right_and_guesses_less_so():
+    found = relevance(SCENE, SceneQuestion("age", "how old is she", 1))
+    assert found["can't tell"] == 1.0
+    assert found["maybe 10"] == GUESSED
+    assert "brown" not in found
+
+
+def test_a_person_keeps_to_their_own_words():
+    asked = SceneQuestion("is_colour", "is it brown", 0, "brown")
+    curt, wordy = (dict(replies(true_answers(SCENE, asked, p.digits, p.grey), p)) for p in (CURT, WORDY))
+    assert max(curt, key=curt.__getitem__) == "yep"
+    assert wordy["it is brown"] == pytest.approx(0.60 / 2)
+    assert wordy["yes"] == 0.06
+    assert sum(curt.values()) == pytest.approx(1)
+    assert {text for text, _ in replies(true_answers(SCENE, SceneQuestion("count", "", 1), True), CURT)} >= {
+        "2",
+        "there are 2",
+    }
+
+
+def test_a_dialog_depends_on_seed_and_image_alone():
+    assert (
+        generate_dialog(SCENE, CAPTION, 1, 5)
+        == generate_dialog(SCENE, CAPTION, 1, 5)
+        != generate_dialog(SCENE, CAPTION, 1, 6)
+    )
+
+
+def test_every_answer_is_relevant_and_nothing_is_asked_twice(talks):
+    refers = Counter()
+    for scene, rounds in talks[:60]:
+        assert len(rounds) == ROUNDS
+        assert len({(q.kind, q.of, q.asked) for q, _ in rounds}) == ROUNDS
+        for question, answer in rounds:
+            assert relevance(scene, question)[answer] > 0, (question, answer)
+            refers[question.refers] += 1
+    # so that the history is needed
+    assert (refers["pronoun"] + refers["ellipsis"]) / refers.total() > 0.3
+
+
+def test_a_pronoun_means_what_was_asked_about_last(talks):
+    checked = 0
+    for _, rounds in talks[:60]:
+        for (before, _), (question, _) in itertools.pairwise(rounds):
+            if question.refers == "pronoun" and before.of >= 0 and before.kind != "near":  # near names another thing
+                assert question.of == before.of
+                checked += 1
+    assert checked > 50
+
+
+def test_the_questions_of_a_caption_are_about_what_it_names():
+    first = [generate_dialog(SCENE, CAPTION, 1, i)[0].question for i in range(40)]
+    assert {question.of for question in first} == {-1, 0}  # nobody has named the girls
+    assert all(question.kind not in ("setting", "is_setting") for question in first)  # the caption tells
+
+
+def test_candidates_are_a_hundred_different_answers_with_the_truth_at_a_random_place(pool):
+    rng = np.random.default_rng(1)
+    places = set()
+    for truth in ("it is brown", "a text that nobody else says"):
+        for _ in range(20):
+            options, at = pool.candidates("what color is it", truth, rng)
+            assert len(options) == len(set(options)) == OPTIONS
+            assert options[at] == truth
+            places.add(at)
+    assert len(places) > 20
+
+
+def test_plausible_candidates_answer_similar_questions(pool):
+    colours = {"red", "blue", "green", "white", "black", "brown", "yellow", "orange", "gray", "grey", "pink", "purple"}
+    named = [bool(set(text.split()) & colours) for text in pool.plausible("what color is it")]
+    assert np.mean(named) > 0.7
+    assert not any(set(text.split()) & colours for text in pool.plausible("how many are there"))
+
+
+def test_too_few_answers_are_refused():
+    with pytest.raises(ValueError, match="different answers are too few"):
+        CandidatePool([[DialogRound(SceneQuestion("count", "how many"), "2")]])
+
+
+def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.dialog.drawn.write_dialogs.OTHERS", 120)
+    drawn = [(scene, describe_scene(scene, 3, i)) for i in range(6) for scene in [sample_scene(3, i)]]
+    found = write_scene_dialogs(tmp_path, drawn, ["test", "test", "val", "train", "train", "train"], 3)
+    assert found["dialogs"] == 6
+    names = {f"{what}_{split}.json" for what in ("dialogs", "relevance") for split in ("train", "val", "test")}
+    assert {path.name for path in tmp_path.iterdir()} == set(FILES) == names
+    test = json.loads((tmp_path / "dialogs_test.json").read_text())
+    relevant = json.loads((tmp_path / "relevance_test.json").read_text())
+    assert [dialog["image_id"] for dialog in test["data"]["dialogs"]] == [0, 1]
+    assert [(entry["image_id"], entry["round_id"]) for entry in relevant][9:12] == [(0, 10), (1, 1), (1, 2)]
+    for dialog, entries in zip(test["data"]["dialogs"], (relevant[:10], relevant[10:]), strict=True):
+        assert len(dialog["dialog"]) == ROUNDS
+        for said, entry in zip(dialog["dialog"], entries, strict=True):
+            assert len(set(said["answer_options"])) == OPTIONS
+            assert said["answer_options"][said["gt_index"]] == said["answer"]
+            assert entry["gt_relevance"][said["gt_index"]] > 0
+            texts = [test["data"]["answers"][i] for i in said["answer_options"]]
+            assert entry["gt_relevance"] == [entry["answers"].get(text, 0.0) for text in texts]
+    write_scene_dialogs(tmp_path / "fewer", drawn[:3], ["test", "test", "val"], 3)  # an image's do not depend on others
+    again = json.loads((tmp_path / "fewer" / "dialogs_test.json").read_text())
+    assert again["data"]["dialogs"] == test["data"]["dialogs"]
+
+
+@pytest.mark.slow
+def test_dialogs_move_nothing_of_the_images_and_captions(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.dialog.drawn.write_dialogs.OTHERS", 150)
+    for name in ("with", "without"):
+        draw_scenes(tmp_path / name, images=24, size=32, val=8, test=8, seed=3, workers=1, dialogs=name == "with")
+    files = {path.relative_to(tmp_path / "without") for path in (tmp_path / "without").rglob("*") if path.is_file()}
+    assert len(files) > 24
+    for file in (file for file in files if file.name != SEAL):
+        assert (tmp_path / "with" / file).read_bytes() == (tmp_path / "without" / file).read_bytes()
+    assert (tmp_path / "with" / "dialogs_test.json").is_file()
+
+
+def test_all_kinds_of_questions_can_be_answered(talks):
+    asked = {question.kind for _, rounds in talks[:200] for question, _ in rounds}
+    assert len(asked) > 25
+    with pytest.raises(ValueError, match="unheard"):
+        answerer.true_answers(SCENE, SceneQuestion("unheard", ""))
+
+
+def pool_of(*questions: tuple[str, int]) -> CandidatePool:
+    """The pool of these questions, each with so many different answers."""
+    return CandidatePool(
+        [DialogRound(SceneQuestion("count", text), f"{text} {i}") for i in range(number)] for text, number in questions
+    )
+
+
+def test_a_pool_needs_a_hundred_answers_beside_the_thirty_popular_ones():
+    assert pool_of(("how many", 130)).candidates("how many", "2", np.random.default_rng(1))
+    with pytest.raises(ValueError, match="129 different answers are too few"):
+        pool_of(("how many", 129))
+
+
+def test_the_thirty_most_frequent_answers_are_candidates_of_every_question():
+    answers = [f"rare {i}" for i in range(200)] + [f"frequent {i}" for i in range(30) for _ in range(2 + i % 3)]
+    pool = CandidatePool(
+        [[DialogRound(SceneQuestion("count", f"question {i}"), text)] for i, text in enumerate(answers)]
+    )
+    for question in ("question 3", "what"):
+        options, _ = pool.candidates(question, "a truth", np.random.default_rng(2))
+        assert {f"frequent {i}" for i in range(30)} <= set(options)
+
+
+def test_the_vector_of_a_question_by_hand():
+    pool = pool_of(("is it a big dog", 130), ("is she", 1))
+    vector = pool._vector("is it a big dog").reshape(4, -1)
+    places = {word: pool._place[word] for word in ("is", "it", "a", "big", "dog")}
+    rare = np.log(2)  # of the words of one question of two; "is" is in both
+    wanted = np.zeros_like(vector)
+    wanted[1, places["it"]] = wanted[2, places["a"]] = rare
+    wanted[3, places["big"]] = wanted[3, places["dog"]] = rare / 2  # the words behind the third share one place
+    np.testing.assert_allclose(vector, wanted, rtol=1e-6)
+
+
+def test_things_nearby_are_named_without_their_colour_first():
+    meant = true_answers(SCENE, SceneQuestion("near", "", 0), digits=True, grey=True)
+    assert (meant.short, meant.longer) == ("2 girls", ("2 girls in grey dresses",))
+    assert meant.whole == ("i see 2 girls", "i see 2 girls in grey dresses")
+
+
+def test_nobody_asks_whether_there_is_what_the_caption_names(talks):
+    asked = 0
+    for i, (scene, rounds) in enumerate(talks[:200]):
+        caption = describe_scene(scene, 3, 8 * i)[0]
+        named = {scene.things[n].category for claim in caption.claims for n in (claim.of, claim.to) if n >= 0}
+        for question, _ in rounds:
+            if question.kind == "exist":
+                asked += 1
+                assert question.asked not in named
+    assert asked > 100
+
+
+@pytest.mark.slow
+def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
+    seeds = set()
+
+    def stream_of(seed: int, index: int, what: int) -> np.random.Generator:
+        seeds.add(seed)
+        return stream(seed, index, what)
+
+    monkeypatch.setattr(write_dialogs, "OTHERS", 120)
+    monkeypatch.setattr(write_dialogs, "stream", stream_of)
+    drawn = [(scene, describe_scene(scene, 3, 0)) for scene in [sample_scene(3, 0)]]
+    write_scene_dialogs(tmp_path, drawn, ["test"], 3)
+    assert seeds == {3}
+    pool = {
+        answer for i in range(0, 8 * 120, 8) for _, answer in write_dialogs._about(3, write_dialogs.ELSEWHERE + i)[1]
+    }
+    held = json.loads((tmp_path / "dialogs_test.json").read_text())["data"]
+    for said in held["dialogs"][0]["dialog"]:
+        options = {held["answers"][i] for i in said["answer_options"]}
+        assert options - {held["answers"][said["answer"]]} <= pool
+
+
+@pytest.mark.parametrize(("digits", "number"), [(True, "2"), (False, "two")])
+def test_a_total_is_given_in_one_person_s_numbers(digits, number):
+    meant = true_answers(SCENE, SceneQuestion("total", "", -1, "people"), digits=digits, grey=True)
+    assert (meant.short, meant.longer) == (number, (f"i see {number}", f"just {number}"))
+
+
+def test_a_question_for_one_thing_says_which(talks):
+    for _, rounds in talks[:200]:
+        for question, _ in rounds:
+            if question.kind in ("exist", "exist_kind", "total", "is_weather", "is_setting", "scenery"):
+                assert question.asked
+                assert not question.unmentioned
+            if question.kind == "else":
+                assert not question.asked
+
+
+def test_similar_questions_are_the_nearest_by_the_rarities_of_their_words():
+    """Of "x y" the nearest is "x": 1.2 − 2·1.2; "x y z w" shares more, 4.4, and has a squared length of 10.8."""
+    pool = pool_of(("x", 130), ("x y z w", 130), *((f"other {i}", 1) for i in range(4)))
+    assert {text.rpartition(" ")[0] for text in pool.plausible("x y")} == {"x"}
+    assert len(pool.plausible("x y")) == 100
+
+
+def test_fifty_candidates_are_plausible():
+    rare = [[DialogRound(SceneQuestion("count", "how many"), f"plausible {i}")] for i in range(100)]
+    popular = [[DialogRound(SceneQuestion("count", "what"), f"popular {i}")] * 3 for i in range(30)]
+    pool = CandidatePool(
+        [*rare, *popular, *([DialogRound(SceneQuestion("count", "who"), f"other {i}")] for i in range(2000))]
+    )
+    options, _ = pool.candidates("how many", "a truth", np.random.default_rng(1))
+    assert 50 <= sum(text.startswith("plausible") for text in options) <= 55  # few of the random ones are
+    assert sum(text.startswith("popular") for text in options) == 30
+
+
+def test_what_an_answer_names_is_asked_about_later(talks):
+    learned = 0
+    for i, (scene, rounds) in enumerate(talks[:60]):
+        named = {thing for claim in describe_scene(scene, 3, 8 * i)[0].claims for thing in (claim.of, claim.to)}
+        learned += any(question.of >= 0 and question.of not in named for question, _ in rounds)
+    assert learned > 10

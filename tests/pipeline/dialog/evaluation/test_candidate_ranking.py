@@ -1,0 +1,56 @@
+"""Ranks and NDCG by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, ranking_summary
+
+
+def test_ties_count_against():
+    scores = torch.tensor([[3.0, 1.0, 2.0, 1.0], [5.0, 5.0, 5.0, 5.0], [0.0, 1.0, 2.0, 3.0]])
+    assert candidate_ranks(scores, torch.tensor([1, 0, 3])).tolist() == [4, 4, 1]
+
+
+def test_scores_of_any_size_and_no_number_are_ranked():
+    scores = torch.tensor([[1000.0, -1000.0, 0.0], [torch.nan, 1.0, 2.0], [1.0, torch.nan, 0.0]])
+    assert candidate_ranks(scores, torch.tensor([0, 0, 0])).tolist() == [1, 3, 2]
+
+
+def test_options_that_are_alike_do_not_help():
+    distinct, alike = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[2.0, 2.0, 0.0]])
+    assert candidate_ranks(distinct, torch.tensor([0])).item() < candidate_ranks(alike, torch.tensor([0])).item()
+
+
+def test_a_summary_covers_every_round():
+    found = ranking_summary(torch.tensor([1, 2, 5, 20]))
+    assert found["MRR"] == pytest.approx((1 + 1 / 2 + 1 / 5 + 1 / 20) / 4)
+    assert [found[f"R@{k}"] for k in (1, 5, 10)] == [25.0, 75.0, 75.0]
+    assert found["mean_rank"] == 7.0
+    assert "NDCG" not in ranking_summary(torch.tensor([1]), torch.tensor([torch.nan]))
+
+
+def test_ndcg_by_hand():
+    relevance = torch.tensor([[0.0, 1.0, 0.5, 0.0]])  # two are relevant: two places count
+    scores = torch.tensor([[3.0, 2.0, 1.0, 0.0]])
+    best = 1 + 0.5 / math.log2(3)
+    assert ndcg(scores, relevance).item() == pytest.approx((1 / math.log2(3)) / best)
+    assert ndcg(-relevance, relevance).item() == pytest.approx(0.0)
+    assert ndcg(relevance, relevance).item() == pytest.approx(1.0)
+
+
+def test_ndcg_of_ties_is_the_mean_over_their_orders():
+    relevance = torch.tensor([[1.0, 0.0, 0.0]])
+    orders = [ndcg(torch.tensor([s]), relevance).item() for s in ([2.0, 1.0, 0.0], [1.0, 2.0, 0.0])]
+    tied = ndcg(torch.tensor([[1.0, 1.0, 0.0]]), relevance).item()
+    assert tied == pytest.approx(sum(orders) / 2)
+
+
+def test_ndcg_of_nothing_relevant_or_nothing_known_is_no_number():
+    relevance = torch.tensor([[0.0, 0.0], [torch.nan, torch.nan], [0.0, 1.0]])
+    found = ndcg(torch.tensor([[1.0, 2.0]] * 3), relevance)
+    assert found.isnan().tolist() == [True, True, False]
+    assert ranking_summary(torch.tensor([1, 1, 1]), found)["NDCG"] == pytest.approx(1.0)

@@ -1,0 +1,180 @@
+"""The protocol of visual dialog on a small data set: who ranks which candidates, and what is said of the answers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_dialogs import REGION, encoder, prepared_dialogs, raw_dialogs
+
+from pipeline.channels.hard import Beam
+from pipeline.dialog.data.dialog_batches import all_rounds
+from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs
+from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, ranking_summary
+from pipeline.dialog.evaluation.dialog_evaluation import DialogEvaluation
+from pipeline.dialog.evaluation.priors import prior_scores
+from pipeline.dialog.models.dialog_decoder import DialogDecoder
+from pipeline.dialog.models.dialog_lstm import DialogLstm
+from pipeline.dialog.models.discriminator import Discriminator
+from pipeline.evaluation.generate import generate_captions
+from pipeline.models.unroll import teacher_force
+
+CPU, ROUNDS, OPTIONS = torch.device("cpu"), 3, 5
+WORDS = 9  # V, UNK included
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return prepared_dialogs(tmp_path_factory.mktemp("dialogs"), raw_dialogs(images=150), DialogLengths(4, 3, 3))
+
+
+@pytest.fixture(scope="module")
+def dialogs(made) -> PreparedDialogs:
+    return PreparedDialogs.load(made[0].folder)
+
+
+@pytest.fixture(scope="module")
+def speaker() -> DialogDecoder:
+    torch.manual_seed(0)
+    made = DialogDecoder(encoder("hciae", 0.4), DialogLstm(WORDS, 8, 7, 0.4, 4))
+    with torch.no_grad():
+        made.logit.weight *= 4
+        made.logit.bias[WORDS] += 3  # UNK
+    return made.train()
+
+
+@pytest.fixture(scope="module")
+def judges() -> dict[str, Discriminator]:
+    torch.manual_seed(1)
+    return {name: Discriminator(encoder("hciae", 0.4), WORDS, "last", 0.4) for name in ("own", "other")}
+
+
+@pytest.fixture(scope="module")
+def found(made, speaker, judges):
+    beside = {"d": judges["other"], "prior": "prior"}
+    evaluation = DialogEvaluation(*made, {"own": judges["own"]}, 3, CPU, beside)
+    return evaluation, *evaluation.split(speaker, "val")
+
+
+@pytest.fixture(scope="module")
+def batch(made, dialogs):
+    (whole,) = all_rounds(*made[:1], dialogs, made[1], made[0].rows("val"), 1000)
+    return whole
+
+
+def likelihood(speaker, batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """(N, O): log p of every candidate, read alone, and its words with EOS."""
+    sums, counts = [], []
+    for option in range(OPTIONS):
+        with torch.no_grad():
+            message = teacher_force(
+                speaker.eval(), replace(batch, captions=batch.asked.answers[batch.asked.options[:, option]])
+            )
+        sums.append(message.log_probs.sum(1))
+        counts.append(message.mask.sum(1))
+    return torch.stack(sums, 1), torch.stack(counts, 1)
+
+
+def places(scores: torch.Tensor, batch) -> list[int]:
+    """One more than the candidates that score as much as the human answer or more, itself left out."""
+    own = scores.gather(1, batch.asked.truth.unsqueeze(1))
+    close = (scores >= own - 1e-6).sum(1)
+    return close.tolist()
+
+
+def test_candidates_are_ranked_by_summed_likelihood_and_by_its_mean_beside(found, speaker, batch, dialogs, made):
+    _, results, columns = found
+    sums, counts = likelihood(speaker, batch)
+    assert columns["rank"] == places(sums, batch)
+    assert results["ranking_per_word"] == ranking_summary(torch.tensor(places(sums / counts, batch)))
+    relevance = torch.from_numpy(dialogs.relevance[made[0].rows("val")]).flatten(0, 1)
+    gained = ndcg(sums, relevance)
+    torch.testing.assert_close(torch.tensor(columns["ndcg"]), gained, equal_nan=True)
+    assert results["ranking"] == pytest.approx(ranking_summary(candidate_ranks(sums, batch.asked.truth), gained))
+    best = sums.topk(5, 1).indices
+    offered = [[dialogs.texts[dialogs.options[i, r][k]] for k in row] for (i, r), row in zip(
+        ((int(i), n % ROUNDS) for n, i in enumerate(batch.images)), best.tolist(), strict=True
+    )]  # fmt: skip
+    assert [set(row) for row in columns["best"]] == [set(row) for row in offered]
+    kinds = dialogs.column("kind")[made[0].rows("val")].ravel()
+    for kind in ("colour", "count"):
+        each = [1 / place for place, other in zip(columns["rank"], kinds, strict=True) if other == kind]
+        assert results["kinds"][kind] == pytest.approx(sum(each) / len(each))
+
+
+def test_discriminators_and_priors_rank_the_same_candidates(found, judges, batch, dialogs, made):
+    _, results, columns = found
+    for name, judge in (("own", judges["own"]), ("d", judges["other"])):
+        with torch.no_grad():
+            judge.eval()
+            scores = (judge.encode_question(batch) @ judge.encode_answers(batch.asked.answers).T).gather(
+                1, batch.asked.options
+            )
+        assert columns[f"rank_{name}"] == places(scores, batch)
+    assert results["judges"]["own"]["ranking"]["MRR"] == pytest.approx(np.mean([1 / p for p in columns["rank_own"]]))
+    assert "told_apart" not in results["beside"]["d"]
+    prepared = made[0]
+    scores = torch.from_numpy(prior_scores("prior", dialogs, prepared.rows("train"), prepared.rows("val")))
+    assert columns["rank_prior"] == places(scores, batch)
+    assert set(results["beside"]) == {"d", "prior"}
+
+
+def test_answers_are_those_of_the_beam_asked_for_and_are_told_from_human_ones(
+    found, speaker, judges, made, dialogs, batch
+):
+    _, results, columns = found
+    prepared, unk = made[0], made[0].vocabulary.unk
+    for beam, same in ((3, True), (1, False)):
+        rounds = all_rounds(prepared, dialogs, made[1], prepared.rows("val"), 16)
+        said = generate_captions(speaker, rounds, Beam(beam), CPU, unk).tokens[:, 0]
+        texts = [prepared.vocabulary.decode(row) for row in said.tolist()]
+        assert (columns["answer"] == texts) is same
+        if same:
+            tokens = said
+    assert not any("UNK" in text for text in columns["answer"])
+    human = [prepared.vocabulary.decode(row) for row in batch.captions.tolist()]
+    assert columns["human"] == human
+    judge, gains = judges["own"].eval(), []
+    with torch.no_grad():
+        seen, heard, own = (
+            judge.encode_question(batch),
+            judge.encode_answers(tokens),
+            judge.encode_answers(batch.captions),
+        )
+    for n in range(len(batch)):
+        if columns["answer"][n] != human[n]:
+            gains.append(float(seen[n] @ (own[n] - heard[n])) > 0)
+    assert results["judges"]["own"]["told_apart"] == pytest.approx(100 * sum(gains) / len(gains))
+    assert 0 < sum(gains) < len(gains)
+    right = dialogs.right()
+    for who, name in (("answer", "answers"), ("human", "human_answers")):
+        worth = [
+            right[int(i) * ROUNDS + n % ROUNDS].get(columns[who][n], 0.0) for n, i in enumerate(batch.images.tolist())
+        ]
+        assert columns[f"relevance_{who}"] == worth
+        assert results[name]["true"] == pytest.approx(worth.count(1.0) / len(worth))
+        assert results[name]["relevance"] == pytest.approx(sum(worth) / len(worth))
+
+
+def test_rows_say_which_round_of_which_image_they_are_and_what_was_attended(found, speaker, made, dialogs, batch):
+    evaluation, results, columns = found
+    rows = made[0].rows("val")
+    assert results["images"] == len(rows)
+    assert columns["image"] == [int(i) for i in rows for _ in range(ROUNDS)]
+    assert columns["id"] == [str(100 + i) for i in rows for _ in range(ROUNDS)]
+    assert columns["round"] == list(range(1, ROUNDS + 1)) * len(rows)
+    assert set(columns["split"]) == {"val"}
+    decode = made[0].vocabulary.decode
+    assert columns["question"] == [decode(row) for row in batch.asked.questions.tolist()]
+    assert columns["caption"] == [decode(row) for row in np.repeat(dialogs.captions[rows], ROUNDS, 0).tolist()]
+    history, regions = speaker.eval().encoder.attention_shares(batch, speaker.word)
+    np.testing.assert_allclose(columns["history_shares"], history.numpy(), atol=6e-4)
+    np.testing.assert_allclose(columns["regions_shares"], regions.numpy(), atol=6e-4)
+    assert math.isclose(sum(columns["regions_shares"][0]), 1, abs_tol=5e-3)
+    said = evaluation.signature(("val", "test"), None, 1.0)
+    assert f"dialogs=val:{len(rows)}+test:{len(made[0].rows('test'))}|candidates=5|" in said
+    assert "|judges=own|decode=beam:3|words=<=3,no UNK|" in said
+    assert batch.regions.shape[2] == REGION

@@ -1,0 +1,40 @@
+"""How people answered in the training dialogs, as a score of candidates: by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
+from pipeline.dialog.evaluation.priors import prior_scores
+
+YES, NO, TWO, RED = range(4)
+
+
+def dialogs() -> PreparedDialogs:
+    """Two dialogs to count, one to rank; the questions are 1 and 2, in the last also 3, which nobody asked before."""
+    questions = np.array([[[1], [1], [2]], [[1], [2], [2]], [[1], [2], [3]]], np.int32)
+    said = np.array([[YES, NO, TWO], [NO, TWO, NO], [RED, RED, RED]])
+    options = np.tile(np.array([YES, NO, TWO, RED], np.int32), (3, 3, 1))
+    answers = np.array([[1, 0], [2, 0], [3, 0], [4, 0]], np.int32)
+    return PreparedDialogs(Path(), np.ones((3, 1), np.int32), questions, options, said.astype(np.int32), answers, None)
+
+
+def test_answers_are_counted_where_they_may_be():
+    found = prior_scores("prior", dialogs(), np.array([0, 1]), np.array([2]))
+    assert found.tolist() == [[1, 3, 2, 0]] * 3  # RED is of the dialog that is ranked
+
+
+def test_answers_are_counted_by_question_then_at_all():
+    found = prior_scores("question_prior", dialogs(), np.array([0, 1]), np.array([2]))
+    assert found[0].tolist() == pytest.approx([1 + 1 / 7, 2 + 3 / 7, 0 + 2 / 7, 0])
+    assert found[1].tolist() == pytest.approx([0 + 1 / 7, 1 + 3 / 7, 2 + 2 / 7, 0])
+    assert found[2].tolist() == pytest.approx([1 / 7, 3 / 7, 2 / 7, 0])  # an unknown question
+
+
+def test_chance_is_the_same_again_and_another_each_round():
+    one, again = (prior_scores("chance", dialogs(), np.array([0, 1]), np.array([2])) for _ in range(2))
+    assert (one == again).all()
+    assert len(np.unique(one)) == one.size

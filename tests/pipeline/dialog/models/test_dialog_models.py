@@ -1,0 +1,305 @@
+"""Encoders, generators and discriminators of visual dialog: what each is told, and what it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from small_dialogs import HIDDEN, REGIONS, VOCABULARY, batch, discriminator, encoder, generator
+
+from pipeline.channels.hard import Beam, Greedy, Multinomial
+from pipeline.channels.straight_through import Gumbel
+from pipeline.dialog.models.dialog_encoders import ENCODERS, last_lstm_states
+from pipeline.dialog.models.dialog_lstm import DialogLstm
+from pipeline.models.agent_files import load_agent, save_agents
+from pipeline.models.unroll import generate, teacher_force
+from pipeline.types import Message, RelaxedTokens, TokenDistributions, caption_mask
+
+ROUNDS = 4
+
+
+def changed(before, name: str, at, by: int = 3):
+    """The batch with other history or questions at a place."""
+    values = getattr(before.asked, name).clone()
+    values[at] = values[at] % VOCABULARY + 1
+    return replace(before, asked=replace(before.asked, **{name: values}))
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_the_history_of_a_round_holds_nothing_later(kind):
+    given, seeing = batch(), encoder(kind).eval()
+    word = torch.nn.Embedding(VOCABULARY + 2, 7)
+    told = seeing(given, word)[:, 0].view(-1, ROUNDS, HIDDEN)
+    for item in range(ROUNDS):
+        other = seeing(changed(given, "history", (0, item)), word)[:, 0].view(-1, ROUNDS, HIDDEN)
+        same = torch.isclose(other, told, rtol=0, atol=1e-6).all(-1)
+        assert same[0].tolist() == [r < item for r in range(ROUNDS)]  # item r is new in round r
+        assert same[1:].all()  # nor what another dialog says
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_what_is_not_told_does_not_count(kind):
+    given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    blind, deaf = encoder(kind, image=False).eval(), encoder(kind, history=False).eval()
+    dark = replace(given, regions=torch.zeros_like(given.regions))
+    other = changed(given, "history", (slice(None), slice(None), 0))
+    for model, same, differs in ((blind, dark, other), (deaf, other, dark)):
+        torch.testing.assert_close(model(given, word), model(same, word), rtol=0, atol=0)
+        assert not torch.equal(model(given, word), model(differs, word))
+
+
+def test_attention_of_hciae_by_hand():
+    given, seeing = batch(dialogs=1, rounds=2), encoder("hciae").eval()
+    word = torch.nn.Embedding(VOCABULARY + 2, 7)
+    from pipeline.dialog.models.dialog_encoders import last_lstm_states
+    from pipeline.models.decoder import RolloutDropout
+    from pipeline.random import BatchRandom
+
+    drop = RolloutDropout(0.0, BatchRandom(given, None))
+    asked = given.asked
+    question, _ = last_lstm_states(seeing.question, word(asked.questions), asked.questions)
+    items, _ = last_lstm_states(seeing.rounds, word(asked.history[0]), asked.history[0])
+    history, shares = seeing.attend_history(asked, question, word, drop)
+    torch.testing.assert_close(history[0], items[0])  # the caption is all that round 1 knows
+    score = [
+        seeing.history_weight(torch.tanh(seeing.history_key(item) + seeing.history_query(question[1])))
+        for item in items
+    ]
+    by_hand = torch.cat(score).softmax(0)
+    torch.testing.assert_close(shares[1], by_hand)
+    torch.testing.assert_close(history[1], by_hand @ items)
+    query = torch.cat([question[1], history[1]])
+    regions = torch.tanh(seeing.region(given.regions[1]))
+    by_hand = seeing.region_weight(torch.tanh(seeing.region_key(regions) + seeing.region_query(query)))[:, 0].softmax(0)
+    image, shares = seeing.attend_image(given, asked, torch.cat([question, history], 1))
+    torch.testing.assert_close(shares[1], by_hand)
+    torch.testing.assert_close(image[1], by_hand @ regions)
+
+
+def test_regions_that_are_not_there_are_not_attended_to():
+    given, seeing, word = batch(), encoder("hciae").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    mask = given.region_mask.clone()
+    mask[:, 3:] = False
+    fewer = replace(given, region_mask=mask)
+    noisy = replace(fewer, regions=given.regions + 9 * ~mask.unsqueeze(-1))
+    torch.testing.assert_close(seeing(noisy, word), seeing(fewer, word))
+
+
+@pytest.mark.parametrize("kind", ["lf", "hciae"])
+def test_with_places_it_matters_where_a_region_is(kind):
+    given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    other = replace(given, regions=given.regions.flip(1))
+    for places in (0, REGIONS):
+        seeing = encoder(kind, places=places).eval()
+        if places:
+            torch.nn.init.normal_(seeing.place)
+        same = torch.allclose(seeing(given, word), seeing(other, word), atol=1e-6)
+        assert same is (places == 0)
+
+
+def test_only_hciae_may_know_how_long_ago_a_round_was():
+    given, word = batch(dialogs=1, rounds=3), torch.nn.Embedding(VOCABULARY + 2, 7)
+    swapped = given.asked.history.clone()
+    swapped[0, [0, 1]] = swapped[0, [1, 0]]
+    other = replace(given, asked=replace(given.asked, history=swapped))
+    for order in (False, True):
+        torch.manual_seed(0)
+        seeing = encoder("hciae", order=order).eval()
+        same = torch.allclose(seeing(given, word)[2], seeing(other, word)[2])
+        assert same is not order  # of the last round the history is the same set
+
+
+@pytest.mark.parametrize("decoder", ["lstm", "transformer"])
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_forced_answers_are_as_likely_when_read_as_when_spoken(kind, decoder):
+    given, speaker = batch(), generator(kind, decoder).eval()
+    from pipeline.channels.teacher_forcing import Forced
+
+    reading = teacher_force(speaker, given)
+    speaking = generate(speaker, given, Forced(), torch.Generator().manual_seed(0))
+    steps = speaking.tokens.shape[1]
+    torch.testing.assert_close(reading.log_probs[:, :steps], speaking.log_probs)
+    assert (reading.log_probs[0] != 0).sum() == reading.mask[0].sum()
+
+
+def test_an_empty_answer_is_its_end_alone():
+    given, speaker = batch(), generator().eval()
+    empty = replace(given, captions=torch.zeros_like(given.captions))
+    message = teacher_force(speaker, empty)
+    assert message.mask.sum(1).tolist() == [1] * len(given)  # the EOS counts
+    state = speaker.begin(given, speaker.encode_image(given), drop_nothing(given), 1)
+    begin = speaker.word(torch.full((len(given),), VOCABULARY + 1))
+    at_once = speaker.logits(speaker.step(begin, state)[0]).log_softmax(-1)[:, 0]
+    torch.testing.assert_close(message.log_probs[:, 0], at_once)
+    assert (message.log_probs[:, 1:] == 0).all()
+
+
+def drop_nothing(given):
+    from pipeline.models.decoder import RolloutDropout
+    from pipeline.random import BatchRandom
+
+    return RolloutDropout(0.0, BatchRandom(given, None))
+
+
+@pytest.mark.parametrize("channel", [Greedy(), Beam(3), Multinomial(4), Gumbel(2, temperature=0.5)])
+@pytest.mark.parametrize("decoder", ["lstm", "transformer"])
+def test_any_channel_answers_and_says_no_padding(channel, decoder):
+    given, speaker = batch(), generator(decoder=decoder).eval()
+    message = generate(speaker, given, channel, torch.Generator().manual_seed(0))
+    assert len(message) == len(given) * channel.samples
+    after = message.tokens[:, 1:] * (message.tokens[:, :-1] == 0)
+    assert (after == 0).all()  # nothing is said after the end
+    assert message.tokens.max() <= VOCABULARY
+
+
+def test_an_answer_is_drawn_alike_whoever_else_is_asked():
+    given, speaker = batch(), generator().eval()
+    sampled = generate(speaker, given, Multinomial(2), torch.Generator().manual_seed(3)).tokens
+    assert torch.equal(sampled, generate(speaker, given, Multinomial(2), torch.Generator().manual_seed(3)).tokens)
+
+
+@pytest.mark.parametrize("answer", ["last", "attention"])
+@pytest.mark.parametrize("hears_end", [False, True])
+def test_a_discriminator_hears_words_and_what_stands_for_them_alike(answer, hears_end):
+    given, model = batch(), discriminator(answer, hears_end=hears_end).eval()
+    tokens = given.captions
+    plain = model.encode_answers(tokens)
+    at = torch.arange(tokens.numel())
+    soft = torch.nn.functional.one_hot(tokens.flatten(), VOCABULARY + 1).float().requires_grad_()
+    message = Message(
+        tokens,
+        caption_mask(tokens),
+        torch.arange(len(tokens)),
+        1,
+        relaxed=RelaxedTokens(full=TokenDistributions(at, soft)),
+    )
+    torch.testing.assert_close(model.encode_text(message), plain)
+    model.encode_text(message).sum().backward()
+    touched = soft.grad.view(*tokens.shape, -1).abs().sum(-1) > 0
+    heard = caption_mask(tokens) & (hears_end | (tokens > 0))
+    assert torch.equal(touched & ~heard, torch.zeros_like(heard))  # no gradient from what is not heard
+    assert (touched == heard)[heard.any(1)].all()
+
+
+def test_padding_changes_no_answer_and_an_empty_one_has_no_words():
+    model = discriminator().eval()
+    short = torch.tensor([[3, 5, 0], [0, 0, 0], [2, 0, 0]])
+    long = torch.nn.functional.pad(short, (0, 4))
+    torch.testing.assert_close(model.encode_answers(short), model.encode_answers(long))
+    torch.testing.assert_close(model.encode_answers(short)[1], torch.tanh(model.outer.bias))
+    ended = discriminator(hears_end=True).eval()
+    assert not torch.allclose(ended.encode_answers(short)[1], torch.tanh(ended.outer.bias))
+
+
+def test_models_come_back_as_they_were(tmp_path):
+    given = batch()
+    agents = {"speaker": generator("lf"), "listener": discriminator("last", hears_end=True)}
+    save_agents(tmp_path / "weights.safetensors", agents)
+    speaker, listener = (load_agent(tmp_path / "weights.safetensors", name) for name in agents)
+    assert torch.equal(speaker.encode_image(given), agents["speaker"].eval().encode_image(given))
+    assert torch.equal(
+        listener.encode_answers(given.captions), agents["listener"].eval().encode_answers(given.captions)
+    )
+    assert speaker.arguments == agents["speaker"].arguments
+
+
+def test_dropout_is_another_each_time_and_none_while_judging():
+    given, model = batch(), discriminator(dropout=0.5)
+    assert not torch.equal(model.train().encode_question(given), model.encode_question(given))
+    assert torch.equal(model.eval().encode_question(given), model.encode_question(given))
+
+
+def last_state(lstm: torch.nn.LSTM, word: torch.nn.Embedding, tokens: list[int]) -> torch.Tensor:
+    """(H,): the hidden state after the words of one text."""
+    return lstm(word(torch.tensor([tokens or [0]])))[1][0][0, 0]
+
+
+def words(row: torch.Tensor) -> list[int]:
+    return [int(token) for token in row if token]
+
+
+def test_late_fusion_reads_the_rounds_in_their_order_as_one_text():
+    """Round r hears the caption, then each earlier question and its answer; the image is the mean of its regions."""
+    given, seeing, word = batch(), encoder("lf").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    mask = given.region_mask.clone()
+    mask[: 2 * ROUNDS, 3:] = False  # of two images fewer regions
+    given = replace(given, region_mask=mask)
+    found = seeing(given, word)
+    for n in range(len(given)):
+        dialog, round_ = divmod(n, ROUNDS)
+        question = last_state(seeing.question, word, words(given.asked.questions[n]))
+        text = [token for item in given.asked.history[dialog][: round_ + 1] for token in words(item)]
+        there = given.regions[n][mask[n]]
+        image = torch.tanh(seeing.region(there)).mean(0)
+        wanted = torch.tanh(seeing.fusion(torch.cat([question, last_state(seeing.text, word, text), image])))
+        torch.testing.assert_close(found[n, 0], wanted)
+        torch.testing.assert_close(found[n, 1], question)
+
+
+@pytest.mark.parametrize("image", [True, False])
+def test_the_hierarchical_encoder_hears_question_image_and_item_of_every_round(image):
+    given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    seeing = encoder("hre", image=image).eval()
+    found = seeing(given, word)
+    for dialog in range(len(given) // ROUNDS):
+        rows = range(dialog * ROUNDS, (dialog + 1) * ROUNDS)
+        seen = torch.tanh(seeing.region(given.regions[rows[0]])).mean(0) * image
+        questions = [last_state(seeing.question, word, words(given.asked.questions[n])) for n in rows]
+        items = [last_state(seeing.item, word, words(item)) for item in given.asked.history[dialog]]
+        rounds = torch.stack([torch.cat([q, seen, i]) for q, i in zip(questions, items, strict=True)])
+        history = seeing.dialog(rounds.unsqueeze(0))[0][0]
+        for round_, n in enumerate(rows):
+            wanted = torch.tanh(seeing.fusion(torch.cat([questions[round_], history[round_], seen])))
+            torch.testing.assert_close(found[n, 0], wanted)
+
+
+def test_a_generator_begins_from_the_question_s_states_after_it_has_heard_the_encoding():
+    given, speaker = batch(), generator().eval()
+    encoding, h, c = speaker.encoder(given, speaker.word).unbind(1)
+    inner = speaker.inner
+    found = teacher_force(speaker, given)
+    for n in range(len(given)):
+        state = (h[n].view(1, 1, -1), c[n].view(1, 1, -1))
+        _, state = inner.lstm(inner.region(encoding[n]).view(1, 1, -1), state)
+        total, before = 0.0, VOCABULARY + 1
+        for token in given.captions[n].tolist():
+            out, state = inner.lstm(inner.word(torch.tensor([[before]])), state)
+            total = total + inner.logit(out[0, 0]).log_softmax(0)[token]
+            before = token
+            if token == 0:
+                break
+        torch.testing.assert_close(found.log_probs[n].sum(), total)
+
+
+def test_a_generator_goes_on_the_same_word_by_word_and_in_several_answers():
+    given, speaker = batch(), generator().eval()
+    message = generate(speaker, given, Multinomial(3), torch.Generator().manual_seed(1))
+    for k in range(3):
+        tokens = message.tokens[k::3]
+        again = teacher_force(speaker, replace(given, captions=tokens))
+        torch.testing.assert_close(again.log_probs, message.log_probs[k::3])
+
+
+def test_an_empty_text_leaves_the_state_of_one_step():
+    torch.manual_seed(1)
+    lstm, heard = torch.nn.LSTM(3, 4, batch_first=True), torch.randn(2, 5, 3)
+    h, c = last_lstm_states(lstm, heard, torch.tensor([[0] * 5, [1, 2, 3, 0, 0]]))
+    for n, steps in ((0, 1), (1, 3)):
+        _, (wanted, cells) = lstm(heard[n : n + 1, :steps])
+        torch.testing.assert_close((h[n], c[n]), (wanted[0, 0], cells[0, 0]))
+
+
+@pytest.mark.parametrize("kind", list(ENCODERS))
+def test_sizes_that_are_not_given_are_the_paper_s(kind):
+    """Lu et al. 2017, §5: LSTMs of 512, words of 300 in the decoder, dropout of a half."""
+    made = ENCODERS[kind](300, 7).arguments
+    assert (made["hidden"], made["dropout"], made["history"], made["image"], made["places"]) == (
+        512,
+        0.5,
+        True,
+        True,
+        0,
+    )
+    made = DialogLstm(5, 7).arguments
+    assert (made["words"], made["dropout"]) == (300, 0.5)

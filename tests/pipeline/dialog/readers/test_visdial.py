@@ -1,0 +1,280 @@
+"""VisDial's files: the official JSON, and the two HDF5 forms that published code prepares it to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from pipeline.data.corpus import Corpus
+from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs, write_prepared_dialogs
+from pipeline.dialog.readers import visdial, visdial_h5
+from pipeline.dialog.readers.visdial import ExpectedDialog, read_visdial
+from pipeline.dialog.readers.visdial_h5 import read_visdial_h5
+from pipeline.errors import UserError
+from pipeline.readers import read_corpus
+
+SMALL = ExpectedDialog(rounds=2, options=3)
+QUESTIONS = ["Is it red?", "How many are there?", "What is it?"]
+ANSWERS = ["yes", "No, it isn't", "two", "a very big red dog", "a very big red cat"]
+WORDS = ["yes", "no", "it", "is", "two", "red", "UNK"]
+
+
+def dialog(image: int, rounds: list[tuple[int, int, list[int]]]) -> dict[str, Any]:
+    said = [{"question": q, "answer": a, "answer_options": o, "gt_index": o.index(a)} for q, a, o in rounds]
+    return {"image_id": image, "caption": f"Picture number {image}.", "dialog": said}
+
+
+def split(*images: int) -> dict[str, Any]:
+    rounds = [(0, 1, [0, 1, 2]), (1, 2, [3, 4, 2])]
+    data = {"questions": QUESTIONS, "answers": ANSWERS, "dialogs": [dialog(image, rounds) for image in images]}
+    return {"version": "0.9", "split": "train", "data": data}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    paths = {name: tmp_path / f"{name}.json" for name in ("train", "val", "test")}
+    for path, images in zip(paths.values(), ((10, 11), (20,), (30,)), strict=True):
+        path.write_text(json.dumps(split(*images)))
+    return paths
+
+
+def changed(path: Path, change: Any) -> None:
+    held = json.loads(path.read_text())
+    change(held["data"])
+    path.write_text(json.dumps(held))
+
+
+def test_the_official_form_is_read(files):
+    corpus = read_visdial(files, {}, SMALL)
+    assert [(image.id, image.split) for image in corpus.images] == [
+        ("10", "train"),
+        ("11", "train"),
+        ("20", "val"),
+        ("30", "test"),
+    ]
+    found = corpus.dialogs
+    assert found.captions[0] == ("picture", "number", "10")
+    assert found.questions[found.question[0, 1]] == ("how", "many", "are", "there")
+    chosen = [found.answers[found.options[3, r, found.truth[3, r]]] for r in range(2)]
+    assert chosen == [("no", "it", "isn't"), ("two",)]  # no question mark behind an answer
+    assert found.relevance is None
+    assert found.kinds is None
+
+
+def test_the_last_dialogs_of_train_are_held_out_where_there_is_no_val(files, monkeypatch):
+    monkeypatch.setattr(visdial, "HELD_OUT", 1)
+    del files["val"]
+    corpus = read_visdial(files, {}, SMALL)
+    assert [(image.id, image.split) for image in corpus.images] == [("10", "train"), ("11", "val"), ("30", "test")]
+    monkeypatch.setattr(visdial, "HELD_OUT", 2)
+    with pytest.raises(UserError, match=r"train\.json: 2 dialogs are too few to hold out 2; name a val file"):
+        read_visdial(files, {}, SMALL)
+
+
+@pytest.mark.parametrize("key", ["gt_relevance", "relevance"])
+def test_dense_annotations_are_of_some_rounds(files, tmp_path, key):
+    dense = tmp_path / "dense.json"
+    dense.write_text(json.dumps([{"image_id": 30, "round_id": 2, key: [0.2, 0.0, 1.0]}]))
+    found = read_visdial(files, {"test": dense}, SMALL).dialogs
+    assert found.relevance[3, 1].tolist() == pytest.approx([0.2, 0.0, 1.0])
+    assert np.isnan(found.relevance[:3]).all()
+    assert np.isnan(found.relevance[3, 0]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: data["dialogs"][1]["dialog"].pop(), r"dialog 1 \(image 11\): 1 rounds, and 2 are expected"),
+        (
+            lambda data: data["dialogs"][1]["dialog"][0]["answer_options"].append(4),
+            r"dialog 1 \(image 11\), round 1: 4 options, and 3 are expected \(prepare.dialogs.options\)",
+        ),
+        (
+            lambda data: data["dialogs"][0]["dialog"][1].update(answer_options=[0, 1, 3]),
+            r"dialog 0 \(image 10\), round 2: option 2 is answer 3, but the human answer is 2",
+        ),
+        (lambda data: data["dialogs"][0]["dialog"][1].update(gt_index=7), r"round 2: `gt_index` 7 is none of the 3"),
+        (
+            lambda data: data["dialogs"][0]["dialog"][0].update(answer_options=[9, 1, 0]),
+            r"round 1: option 9 is none of",
+        ),
+        (lambda data: data["dialogs"][0].pop("caption"), r"dialog 0: not a dialog of VisDial's form \(KeyError"),
+        (lambda data: data["dialogs"][1].update(image_id=10), r"image \"10\" is there a second time"),
+        (lambda data: data.pop("answers"), "line 1: no `data` with"),
+    ],
+)
+def test_a_mistake_is_told_with_file_dialog_and_round(files, change, said):
+    changed(files["train"], change)
+    with pytest.raises(UserError, match=said) as error:
+        read_visdial(files, {}, SMALL)
+    assert str(files["train"]) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_relevance_of_a_round_that_is_not_there_is_refused(files, tmp_path):
+    dense = tmp_path / "dense.json"
+    for entry, said in (
+        (
+            {"image_id": 10, "round_id": 1, "gt_relevance": [1, 0, 0]},
+            "entry 1: no round 1 of image 10 is in this split",
+        ),
+        ({"image_id": 30, "round_id": 3, "gt_relevance": [1, 0, 0]}, "no round 3"),
+        ({"image_id": 30, "round_id": 1, "gt_relevance": [1, 0]}, "2 numbers for 3 options"),
+    ):
+        dense.write_text(json.dumps([entry]))
+        with pytest.raises(UserError, match=said):
+            read_visdial(files, {"test": dense}, SMALL)
+
+
+def test_captions_and_files_come_from_a_file_that_has_more(files, tmp_path):
+    sentences = [{"raw": "a dog"}, {"raw": "a red dog"}]
+    images = [{"cocoid": i, "filename": f"{i}.jpg", "split": "train", "sentences": sentences} for i in (10, 11, 20, 30)]
+    (tmp_path / "captions.json").write_text(json.dumps({"images": images}))
+    named = {"train": "train.json", "val": "val.json", "test": "test.json", "captions": "captions.json"}
+    corpus = read_corpus("scenes", "visdial", tmp_path, named, None, dialogs={"rounds": 2, "options": 3})
+    assert [(i.file, i.split, len(i.captions)) for i in corpus.images][2:] == [
+        ("20.jpg", "val", 2),
+        ("30.jpg", "test", 2),
+    ]
+    assert corpus.dialogs.captions[0] == ("picture", "number", "10")
+    (tmp_path / "captions.json").write_text(json.dumps({"images": images[:3]}))
+    with pytest.raises(UserError, match=r"image 30 of .* is not there"):
+        read_corpus("scenes", "visdial", tmp_path, named, None, dialogs={"rounds": 2, "options": 3})
+
+
+def prepared(corpus: Corpus, out: Path, **lengths: int) -> PreparedDialogs:
+    write_prepared(corpus, out, None if corpus.vocabulary else 0, 16)
+    known = Prepared.load(out).vocabulary
+    write_prepared_dialogs(
+        corpus.dialogs, known, DialogLengths(**{"caption": 24, "question": 16, "answer": 8} | lengths), out
+    )
+    return PreparedDialogs.load(out)
+
+
+def test_answers_that_clipping_or_unk_makes_alike_are_one(files, tmp_path):
+    unknown = prepared(read_visdial(files, {}, SMALL), tmp_path / "unknown")
+    assert unknown.options[0, 1, 0] == unknown.options[0, 1, 1]  # all of "a very big", "dog" and "cat" are UNK
+    changed(files["train"], lambda data: data["dialogs"][0].update(caption="A very big dog"))
+    corpus = read_visdial(files, {}, SMALL)
+    assert len(set(prepared(corpus, tmp_path / "whole").options[0, 1].tolist())) == 3
+    clipped = prepared(corpus, tmp_path / "clipped", answer=4)  # a very big red
+    assert clipped.options[0, 1, 0] == clipped.options[0, 1, 1] != clipped.options[0, 1, 2]
+    assert clipped.answers.shape == (4, 5)
+    assert (clipped.answers[:, -1] == 0).all()  # an answer that is cut ends, too
+
+
+def test_the_history_of_a_round_holds_nothing_later(files, tmp_path):
+    corpus = read_visdial(files, {}, SMALL)
+    found, words = prepared(corpus, tmp_path / "out"), Prepared.load(tmp_path / "out").vocabulary
+    items = found.history(np.array([1, 3]))
+    assert items.shape[:2] == (2, 2)
+    assert [words.decode(row) for row in items[0].tolist()] == ["picture number 11", "is it red no it isn't"]
+
+
+def test_the_vocabulary_counts_dialogs_of_train_alone(files, tmp_path):
+    changed(files["test"], lambda data: data["questions"].__setitem__(0, "zebra?"))
+    prepared(read_visdial(files, {}, SMALL), tmp_path / "out")
+    words = Prepared.load(tmp_path / "out").vocabulary.words
+    assert "isn't" in words
+    assert not {"zebra", "cat"} & set(words)  # cat: an option that nobody chose
+
+
+def arrays(options_from: int, truth_from: int, long: bool = False, right: bool = False) -> dict[str, np.ndarray]:
+    """Three dialogs of train, two of val; answers yes, no, two."""
+    held = {}
+    for name, number in (("train", 3), ("val", 2)):
+        questions = np.tile(np.array([[4, 3, 6], [5, 0, 0]]), (number, 1, 1))
+        listed = np.array([[1, 0], [2, 0], [5, 0], [7, 6]])
+        options = np.tile(np.array([[0, 1, 2], [3, 2, 1]]), (number, 1, 1))
+        truth = np.tile(np.array([1, 0]), (number, 1))
+        answers = listed[np.take_along_axis(options, truth[..., None], 2)[..., 0]]
+        held |= {
+            f"ques_{name}": np.sort(questions) if right else questions,
+            f"ans_{name}": answers,
+            f"cap_{name}": np.tile([6, 3, 0], (number, 1)),
+            f"opt_list_{name}": listed,
+            f"opt_{name}": options + options_from,
+            f"ans_index_{name}": truth + truth_from,
+        }
+        word = "length" if long else "len"
+        for key in ("ques", "ans", "cap"):
+            held[f"{key}_{word}_{name}"] = (held[f"{key}_{name}"] > 0).sum(-1)
+    return held
+
+
+def h5(folder: Path, held: dict[str, np.ndarray], words: list[str] = WORDS) -> tuple[Path, Path]:
+    with h5py.File(folder / "visdial_data.h5", "w") as file:
+        for name, values in held.items():
+            file[name] = values.astype(np.uint32)
+    params = {
+        "itow": {str(i): word for i, word in enumerate(words, 1)},
+        "img_train": [f"train2014/COCO_train2014_{n:012d}.jpg" for n in (5, 6, 7)],
+        "unique_img_val": [8, 9],
+    }
+    (folder / "visdial_params.json").write_text(json.dumps(params))
+    return folder / "visdial_data.h5", folder / "visdial_params.json"
+
+
+@pytest.mark.parametrize("forms", [(0, 0, False), (1, 1, True), (1, 0, False)])
+def test_options_may_count_from_0_or_from_1(tmp_path, monkeypatch, forms):
+    monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
+    corpus = read_visdial_h5(*h5(tmp_path, arrays(*forms)), SMALL)
+    splits = {image.id: image.split for image in corpus.images}
+    assert splits == {"5": "train", "6": "train", "7": "val", "8": "test", "9": "test"}
+    found = prepared(corpus, tmp_path / "out")
+    assert Prepared.load(tmp_path / "out").vocabulary.words == tuple(WORDS)  # ids stay what they are
+    assert found.answers[found.said[4]].tolist() == [[2, 0, 0], [7, 6, 0]]
+    assert found.questions[0, 0].tolist() == [4, 3, 6]
+    assert corpus.dialogs.captions[0] == ("red", "it")
+
+
+def test_an_answer_that_is_not_among_the_options_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
+    held = arrays(1, 1)
+    held["ans_val"][1, 1] = [1, 1]
+    held["ans_length_val"] = held.pop("ans_len_val") * 0 + (held["ans_val"] > 0).sum(-1)
+    with pytest.raises(UserError, match=r"dialog 1 of val \(image 9\), round 2: the human answer is not the option"):
+        read_visdial_h5(*h5(tmp_path, held), SMALL)
+
+
+def test_an_answer_longer_than_the_clip_is_told(tmp_path):
+    held = arrays(0, 0)
+    held["ans_len_train"][2, 1] = 9
+    with pytest.raises(
+        UserError, match=r"dialog 2, round 2: ans_len_train says 9 words, and 2 are there; at most 2 were"
+    ):
+        read_visdial_h5(*h5(tmp_path, held), SMALL)
+
+
+def test_texts_may_be_aligned_to_the_right(tmp_path, monkeypatch):
+    monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
+    found = prepared(read_visdial_h5(*h5(tmp_path, arrays(0, 0, right=True)), SMALL), tmp_path / "out")
+    assert found.questions[0, 1].tolist() == [5, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda held: held.pop("opt_train"), "not an HDF5 file as prepro.py writes it"),
+        (lambda held: held.update(opt_val=held["opt_val"][:, :, :2]), "opt_val has 2 rounds|2 options"),
+        (lambda held: held.update(ques_val=held["ques_val"][:1]), "1 dialogs in ques_val, but 2 images in img_val"),
+        (lambda held: held["ques_train"].__setitem__((0, 0, 0), 8), r"an id outside 0 … 7"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_told(tmp_path, monkeypatch, change, said):
+    monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
+    held = arrays(0, 0)
+    change(held)
+    with pytest.raises(UserError, match=said):
+        read_visdial_h5(*h5(tmp_path, held), SMALL)
+
+
+def test_the_last_word_is_unk(tmp_path):
+    with pytest.raises(UserError, match=r'itow\["7"\] is "unk"; the last word is to be UNK'):
+        read_visdial_h5(*h5(tmp_path, arrays(0, 0), [*WORDS[:-1], "unk"]), SMALL)

@@ -1,0 +1,89 @@
+"""Who ranks the candidates of dialogs: seeds are told by their names, and differences are paired, by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.analysis.results import Point, Results, Run
+from pipeline.analysis.selection import Choice, ReportSettings, SelectionBasis, choose_all
+from pipeline.dialog.report.dialog_ranking import adversary, discriminators, generators, known_difference
+
+DIALOGS, ROUNDS = 40, 3
+RANKS = {"rank": 4, "rank_own": 8, "rank_d_mle": 2, "rank_d_mle_2": 4, "rank_d_np": 2, "rank_chance": 50}
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    """Two methods in one file of a grid; every rank is RANKS', of gan2 twice that, but in the first round 1."""
+    parts = []
+    for method, times in (("g_mle", 1), ("gan2", 2)):
+        columns = {
+            "split": ["test"] * DIALOGS * ROUNDS,
+            "method": [method] * DIALOGS * ROUNDS,
+            "cell": ["seed=1"] * DIALOGS * ROUNDS,
+            "image": np.repeat(np.arange(DIALOGS), ROUNDS),
+            "round": np.tile(np.arange(1, ROUNDS + 1), DIALOGS),
+        }
+        first = columns["round"] == 1
+        parts.append(pa.table(columns | {name: np.where(first, 1, times * rank) for name, rank in RANKS.items()}))
+    pq.write_table(pa.concat_tables(parts), tmp_path / "captions.parquet")
+    shared = {("test", "ranking", "MRR"): 0.5, ("test", "judges", "own", "ranking", "MRR"): 0.4}
+    judged = {("test", "judges", name, "ranking", "MRR"): 0.6 for name in ("d_mle", "d_np")}
+    beside = {("test", "beside", name, "ranking", "MRR"): 0.8 for name in ("d_mle_2", "chance")}
+    numbers = {"g_mle": shared | judged | beside, "gan2": shared | judged}
+
+    def point(method: str) -> Point:
+        file = tmp_path / "captions.parquet"
+        return Point((Run(method, {"seed": 1}, "signature", numbers[method], {}, file, cell="seed=1"),))
+
+    return Results((point("g_mle"), point("gan2")))
+
+
+@pytest.fixture
+def known(results: Results):
+    choices = [Choice(point.method, point, SelectionBasis.MET, 1) for point in results.points]
+    return generators(choices) | discriminators(results, choices)
+
+
+def test_all_who_rank_are_there_and_seeds_are_one(known):
+    assert list(known) == ["g_mle", "gan2", "d_mle", "d_np", "chance", adversary("gan2")]
+    assert known["d_mle"].columns == ("rank_d_mle", "rank_d_mle_2")
+    assert known["d_mle"].point.mean("test", "ranking", "MRR") == pytest.approx(0.7)  # of .6 and .8
+    assert known[adversary("gan2")].point.mean("test", "ranking", "MRR") == 0.4
+
+
+def test_ranks_are_those_of_the_method_that_they_stand_beside(known):
+    def mean(name: str) -> list[float]:
+        return [found.mean() for found in known[name].reciprocals()]
+
+    assert mean("g_mle") == pytest.approx([(1 + 2 / 4) / 3])
+    assert mean("d_mle") == pytest.approx([(1 + 2 / 2) / 3, (1 + 2 / 4) / 3])
+    assert mean(adversary("gan2")) == pytest.approx([(1 + 2 / 16) / 3])  # by gan2's rows
+
+
+def test_differences_are_paired_and_one_seed_stands_for_all(known):
+    found = known_difference(known, "d_mle", "chance")
+    each = [(2 / 2 - 2 / 50) / 3, (2 / 4 - 2 / 50) / 3]
+    assert found.by_seed == pytest.approx(each)
+    assert found.value == pytest.approx(np.mean(each))
+    assert found.verdict == "holds"
+    assert known_difference(known, "chance", "d_mle").verdict == "fails"
+    assert known_difference(known, "g_mle", "chance").verdict == "open"  # one seed
+    assert known_difference(known, "d_mle", "nobody") is None
+
+
+def test_in_dialogs_the_setting_with_the_highest_validation_mrr_is_chosen():
+    def point(alpha: float, val: float | None, test: float) -> Point:
+        numbers = {("test", "ranking", "MRR"): test} | ({} if val is None else {("val", "ranking", "MRR"): val})
+        return Point((Run("g_dis", {"alpha": alpha, "seed": 1}, "", numbers, {}, Path(), cell=f"alpha={alpha}"),))
+
+    points = (point(1.0, 0.5, 0.9), point(0.5, 0.6, 0.4), point(0.25, 0.55, 0.95), point(0.1, None, 0.99))
+    (choice,) = choose_all(Results(points), ReportSettings())
+    assert (choice.point, choice.basis, choice.of) == (points[1], SelectionBasis.MET, 4)
+    (choice,) = choose_all(Results(points[3:]), ReportSettings())
+    assert (choice.point, choice.basis) == (points[3], SelectionBasis.UNMEASURED)

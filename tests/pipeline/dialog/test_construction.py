@@ -1,0 +1,169 @@
+"""Generators and discriminators of dialogs have the settings of their sections, and the splits that they are for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from by_hand import losses_of
+from small_dialogs import REGION, REGIONS, prepared_dialogs, raw_dialogs
+
+from pipeline.composition.objective import Objective
+from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
+from pipeline.dialog.construction import dialog_pretraining, is_dialog
+from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs
+from pipeline.dialog.evaluation.answer_ranking import RankingValidation
+from pipeline.dialog.models.dialog_decoder import DialogDecoder
+from pipeline.dialog.models.dialog_encoders import Hciae, Hierarchical, LateFusion
+from pipeline.dialog.models.dialog_lstm import DialogLstm
+from pipeline.dialog.models.discriminator import Discriminator
+from pipeline.methods.visual_dialog import gan1
+from pipeline.models.agent_files import save_agents
+from pipeline.models.transformer import Transformer
+from pipeline.training.optimisation import Optimisation
+from pipeline.workflow.build_joint import build_method
+from pipeline.workflow.build_pretraining import build_adaptation, build_pretraining
+from pipeline.workflow.build_training import build_training
+
+CPU = torch.device("cpu")
+
+
+class Section(dict):
+    """A section of params.yaml: keys are attributes, too."""
+
+    __getattr__ = dict.__getitem__
+
+
+def section(**options: Any) -> Section:
+    both = {"word_dim": 6, "hidden_dim": 8, "dropout": 0.25, "history": True, "image": True}
+    encoder = {"encoder": "hciae", "region_positions": False, "round_positions": None}
+    return Section(both | encoder | options)
+
+
+LISTENER = {"answer": "last", "encode_eos": True, "sampled_options": 2, "batch_negatives": 3, "norm_penalty": 0.125}
+SPEAKER = {"decoder": "lstm"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return prepared_dialogs(tmp_path_factory.mktemp("dialogs"), raw_dialogs(images=18), DialogLengths(4, 3, 3))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("hciae", Hciae), ("lf", LateFusion), ("hre", Hierarchical)])
+@pytest.mark.parametrize("told", [{}, {"history": False}, {"image": False}, {"region_positions": True}], ids=str)
+def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told):
+    method = dialog_pretraining(section(encoder=name, **told, **LISTENER), *made)
+    assert list(method.agents) == ["listener"]
+    model = method.agents["listener"]
+    assert isinstance(model, Discriminator)
+    assert type(model.encoder) is kind
+    assert (model.vocabulary, model.hears_end, model.inner, model.drop.p) == (9, True, None, 0.25)
+    encoder = model.encoder.arguments
+    expected = {"words": 6, "region_size": REGION, "hidden": 8, "dropout": 0.25}
+    expected |= {"history": True, "image": True, "places": REGIONS if told.pop("region_positions", False) else 0} | told
+    assert {key: encoder[key] for key in expected} == expected
+    (term,) = method.terms
+    assert term.score == NPairScore(model, 2, 3, norms=0.125)
+    assert method.schedule.all_roles == {"listener"}
+
+
+def test_attention_over_an_answer_and_the_order_of_rounds_where_asked(made):
+    model = dialog_pretraining(
+        section(**LISTENER | {"answer": "attention", "encode_eos": False}, round_positions=True), *made
+    )
+    listener = model.agents["listener"]
+    assert listener.inner is not None
+    assert listener.hears_end is False
+    assert listener.encoder.ago is not None
+    without = dialog_pretraining(section(**LISTENER, round_positions=False), *made).agents["listener"]
+    assert without.encoder.ago is None
+
+
+@pytest.mark.parametrize(("decoder", "kind"), [("lstm", DialogLstm), ("transformer", Transformer)])
+def test_a_generator_answers_as_long_as_answers_are(made, decoder, kind):
+    sizes = {"layers": 2, "heads": 2} if decoder == "transformer" else {}
+    words = 8 if decoder == "transformer" else 6
+    method = dialog_pretraining(section(decoder=decoder, **sizes, word_dim=words), *made)
+    speaker = method.agents["speaker"]
+    assert isinstance(speaker, DialogDecoder)
+    assert isinstance(speaker.inner, kind)
+    longest = PreparedDialogs.load(made[0].folder).answers.shape[1]
+    assert (speaker.vocabulary, speaker.max_words, speaker.dropout, speaker.hidden) == (9, longest, 0.25, 8)
+    assert speaker.word.weight.shape == (11, words)
+    assert [term.name for term in method.terms] == ["likelihood"]
+    assert method.image_dropout == 0
+    if kind is Transformer:
+        assert (speaker.inner.arguments["encoder_layers"], speaker.inner.arguments["layers"]) == (0, 2)
+
+
+def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(made):
+    prepared, store = made
+    method = build_pretraining(section(**SPEAKER), prepared, store, CPU)[0]
+    training = build_training(method, None, Optimisation(1, 2), prepared, store, 3, CPU)
+    train, held_out = (prepared.rows(split).tolist() for split in ("train", "val"))
+    assert sorted({int(i) for batch in training.batches.epoch(0) for i in batch.images}) == train
+    assert training.seed == 3
+    validate = training.validate
+    assert isinstance(validate, RankingValidation)
+    assert [int(i) for batch in validate.batches() for i in batch.images[::3]] == held_out
+    assert (validate.speaker, validate.listener) == (method.agents["speaker"], None)
+    order = [[batch.images[::3].tolist() for batch in training.batches.epoch(0)] for _ in range(2)]
+    assert order[0] == order[1]
+    other = build_training(method, None, Optimisation(1, 2), prepared, store, 4, CPU)
+    assert [batch.images[::3].tolist() for batch in other.batches.epoch(0)] != order[0]
+    found = validate()
+    assert {"MRR", "R@1", "R@5", "R@10", "mean_rank"} <= set(found)
+    listening = build_pretraining(section(**LISTENER), prepared, store, CPU)[0]
+    validate = build_training(listening, None, Optimisation(1, 2), prepared, store, 3, CPU).validate
+    assert (validate.speaker, validate.listener) == (None, listening.agents["listener"])
+
+
+def test_who_talks_about_images_is_known_by_the_agents(made, toy):
+    speaker = dialog_pretraining(section(**SPEAKER), *made).agents["speaker"]
+    listener = dialog_pretraining(section(**LISTENER), *made).agents["listener"]
+    agents = toy.agents()
+    assert is_dialog([speaker])
+    assert is_dialog([agents.speaker, listener])
+    assert not is_dialog([agents.speaker, agents.listener])
+
+
+def test_joint_training_and_adaptation_begin_from_the_agents_that_were_pretrained(made, tmp_path):
+    prepared, store = made
+    torch.manual_seed(5)
+    agents = {
+        "pretrained/speaker": {"speaker": dialog_pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
+        "pretrained/other": {"speaker": dialog_pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
+        "pretrained/listener": {
+            "listener": dialog_pretraining(section(**LISTENER), prepared, store).agents["listener"]
+        },
+        "models/g": {"speaker": dialog_pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
+    }
+    for name, each in agents.items():
+        save_agents(tmp_path / name / "weights.safetensors", each)
+
+    def same(agent, name: str, role: str) -> bool:
+        kept = agents[name][role].state_dict()
+        return all(torch.equal(value, kept[n]) for n, value in agent.state_dict().items())
+
+    settings = SimpleNamespace(
+        objective=Objective(), speaker="other", composition=gan1, rewarded=False, arguments={"alpha": 0.25}, gamma=1.0
+    )
+    method, scorer = build_method(settings, tmp_path, prepared, CPU)
+    assert scorer is None
+    assert same(method.agents["speaker"], "pretrained/other", "speaker")
+    assert same(method.agents["listener"], "pretrained/listener", "listener")
+    assert {term.name: term.weight for term in method.terms} == {
+        "discriminability": 1.0, "likelihood": 0.25, "listening": 1.0
+    }  # fmt: skip
+    adapted, scorer = build_adaptation(section(), tmp_path / "models/g", tmp_path, prepared, CPU)
+    assert scorer is None
+    assert same(adapted.agents["speaker"], "models/g", "speaker")
+    assert same(adapted.agents["listener"], "pretrained/listener", "listener")
+    (term,) = adapted.terms
+    assert term.score == PairwiseScore(adapted.agents["listener"], reverse=True)
+    training = build_training(adapted, None, Optimisation(1, 2), prepared, store, 3, CPU)
+    batch = next(iter(training.batches.epoch(0)))
+    assert set(losses_of(adapted, batch)) == {"matching"}
+    assert adapted.schedule.all_roles == {"listener"}
