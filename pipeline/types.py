@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -22,19 +22,8 @@ Words = Literal["all", "forced", "drawn"]
 
 
 @dataclass(frozen=True)
-class DialogQuestions:
-    """Questions of D dialogs of R rounds each: N = D·R questions, dialog by dialog. Token sequences end in EOS (0)."""
-
-    questions: Tensor  # (N, Q) int64
-    history: Tensor  # (D, R, L) int64: items 0 … r of a dialog precede round r
-    options: Tensor  # (N, O) int64: candidates, rows of `answers`
-    truth: Tensor  # (N,) int64: index of the human answer among the options
-    answers: Tensor  # (U, T) int64: distinct answers
-
-
-@dataclass(frozen=True)
 class Batch:
-    """B images with features and one human caption each; in dialogs, B questions with one human answer each."""
+    """B images with features and one human caption each."""
 
     images: Tensor  # (B,) int64: rows of the prepared data set
     pooled: Tensor  # (B, P) float: one vector per image, the listener's input
@@ -45,7 +34,6 @@ class Batch:
     step: int = 0
     first: int = 0  # index of this rank's first image in the whole batch
     of: int | None = None  # images in the whole batch; None: this part is the whole batch
-    asked: DialogQuestions | None = None  # only in dialogs
 
     def __len__(self) -> int:
         return len(self.images)
@@ -59,14 +47,13 @@ class Batch:
     def device(self) -> torch.device:
         return self.images.device
 
-    def to(self, device: torch.device | str) -> Batch:
+    def to(self, device: torch.device | str) -> Self:
         """Return the batch on `device`; half-precision features are widened to float32 after the transfer."""
-        asked = None if self.asked is None else replace(self.asked, **_moved(self.asked, device))
-        return replace(self, **_moved(self, device), asked=asked)
+        return replace(self, **tensors_on(self, device))
 
 
-def _moved(whole: Any, device: torch.device | str) -> dict[str, Any]:
-    """Return the tensors of a dataclass on `device`, by field name."""
+def tensors_on(whole: Any, device: torch.device | str) -> dict[str, Any]:
+    """Return the tensors of a dataclass on `device`, by field name; half precision is widened to float32."""
     held = {f.name: getattr(whole, f.name) for f in fields(whole)}
     moved = {name: x.to(device, non_blocking=True) for name, x in held.items() if isinstance(x, Tensor)}
     return {name: x.float() if x.dtype == torch.float16 else x for name, x in moved.items()}

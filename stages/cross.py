@@ -6,6 +6,7 @@ python -m stages.cross → data/crossed/crossed.json: R@10 on the test split by 
 import json
 import sys
 
+from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.runtime.checksums import write_checksums
@@ -24,13 +25,15 @@ def run(stage: Stage) -> None:
     evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
     results = read_results(stage.root / "sweep", evaluations, score=p.report.score)
     settings = ReportSettings(control=p.report.control, min_cider_share=p.report.min_cider_share)
-    chosen = {choice.method: choice.point for choice in choose_all(results, settings) if choice.point}
+    # a slice's results have no captions to exchange
+    captions = not results.runs or any(results.has(*recall_keys(judge)) for judge in results.judges)
+    choices = choose_all(results, settings) if captions else []
+    chosen = {choice.method: choice.point for choice in choices if choice.point}
     prepared = Prepared.load(stage.root / "prepared")
     inputs = [stage.root / name for name in ("prepared", "features", "sweep")]
-    crossed = {} if results.of_dialogs else chosen  # the discriminators already ranked all answers
     with recorder.record_run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
-        judges = {} if results.of_dialogs else p.evaluate.judges.plain()
-        matrix = crossing(crossed, judges, prepared, stage.root, stage.device)
+        judges = p.evaluate.judges.plain() if captions else {}
+        matrix = crossing(chosen, judges, prepared, stage.root, stage.device)
         write_atomically(stage.out / "crossed.json", json.dumps(matrix, indent=1) + "\n")
         write_checksums(stage.out)
         record.outputs([stage.out / "crossed.json"])

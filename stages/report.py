@@ -15,6 +15,7 @@ from pipeline.workflow.stage import Stage, main
 def run(stage: Stage) -> None:
     """Write the report on the sweep and on the existing evaluations of the methods in params.yaml."""
     from pipeline.report.report_page import write_report
+    from pipeline.workflow.slice_reports import REPORTS
 
     p = stage.params
     folders = [stage.root / "evaluation" / method for method in p.methods.plain()]
@@ -45,6 +46,7 @@ def run(stage: Stage) -> None:
             retriever=p.retriever and p.retriever.model,
             models=[stage.root / "models" / method for method in p.methods.plain()],
             drawn_with=stage.seed,
+            kinds=REPORTS,
         )
         write_checksums(stage.out)
         for path in sorted(stage.out.iterdir()):

@@ -11,19 +11,19 @@ from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared, write_prepared
 from pipeline.dialog.data.dialog_corpus import Dialogs
+from pipeline.dialog.data.dialog_questions import DialogBatch, DialogQuestions
 from pipeline.dialog.data.prepared_dialogs import DialogLengths, write_prepared_dialogs
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.dialog_encoders import ENCODERS
 from pipeline.dialog.models.dialog_lstm import DialogLstm
 from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.models.transformer import Transformer
-from pipeline.types import Batch, DialogQuestions
 from pipeline.vocabulary import Vocabulary
 
 VOCABULARY, REGIONS, REGION, HIDDEN, WORDS, LONGEST = 11, 5, 6, 8, 7, 4
 
 
-def batch(dialogs: int = 3, rounds: int = 4, options: int = 6, seed: int = 0, step: int = 0) -> Batch:
+def batch(dialogs: int = 3, rounds: int = 4, options: int = 6, seed: int = 0, step: int = 0) -> DialogBatch:
     """Answers of up to three words, the first of them without any; all rounds of `dialogs` dialogs."""
     rng = torch.Generator().manual_seed(seed)
 
@@ -42,7 +42,7 @@ def batch(dialogs: int = 3, rounds: int = 4, options: int = 6, seed: int = 0, st
     said = answers[candidates.gather(1, truth.unsqueeze(1))[:, 0]]
     images = torch.arange(dialogs).repeat_interleave(rounds)
     mask = torch.ones(many, REGIONS, dtype=torch.bool)
-    return Batch(images, regions.mean(1), regions, mask, said, step=step, asked=asked)
+    return DialogBatch(images, regions.mean(1), regions, mask, said, step=step, asked=asked)
 
 
 def encoder(kind: str = "hciae", dropout: float = 0.0, words: int = WORDS, **told: bool):

@@ -161,9 +161,9 @@ def test_differences_have_intervals_over_dialogs(world):
 
 def test_no_training_is_the_pretrained_generator(world):
     first, second = (world / "data" / place / "weights.safetensors" for place in ("pretrained/speaker", "models/g_mle"))
-    from pipeline.models.agent_files import load_agent
+    from pipeline.workflow.slices import load_any_agent
 
-    before, after = (load_agent(path, "speaker").state_dict() for path in (first, second))
+    before, after = (load_any_agent(path, "speaker").state_dict() for path in (first, second))
     assert all((after[name] == value).all() for name, value in before.items())
 
 
@@ -191,7 +191,7 @@ def test_a_method_of_captions_is_refused_in_one_line(world, monkeypatch, capsys)
     monkeypatch.chdir(world)
     override = "methods.g_dis={from: likelihood, method: mle}"
     assert main("train", train.run, ["--method", "g_dis", "--set", override, "--out", str(world / "refused")]) == 2
-    assert "mle: a method for captions" in capsys.readouterr().err
+    assert "mle: expected Agents, found DialogAgents" in capsys.readouterr().err
 
 
 def test_other_numbers_of_options_are_told_with_file_dialog_and_round(world, monkeypatch, capsys):

@@ -15,6 +15,7 @@ from pipeline.composition.objective import Objective
 from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
 from pipeline.dialog.composition.dialog_agents import DialogAgents
+from pipeline.dialog.data.dialog_questions import DialogBatch, DialogQuestions
 from pipeline.dialog.evaluation.answer_ranking import RankingValidation, candidate_likelihoods, discriminator_scores
 from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
@@ -29,7 +30,6 @@ from pipeline.gradients.measure import estimate_gradients, sampled_accuracy
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
-from pipeline.types import Batch, DialogQuestions
 
 MEAN = Objective(reduction="mean")
 LISTENS_TOO = {"gan1", "gan2"}
@@ -39,7 +39,7 @@ def agents(dropout: float = 0.0) -> DialogAgents:
     return DialogAgents(generator(dropout=dropout), discriminator(dropout=dropout))
 
 
-def step(method, given: Batch) -> dict[str, torch.Tensor]:
+def step(method, given: DialogBatch) -> dict[str, torch.Tensor]:
     learners = method.freeze(given.step)
     for role, agent in method.agents.items():
         agent.train(role in learners)
@@ -197,7 +197,7 @@ def world() -> GradientWorld:
     answers = torch.tensor([[1, 0, 0], [2, 1, 0]])
     asked = DialogQuestions(questions, history, torch.tensor([[0, 1], [0, 1]]), torch.tensor([0, 1]), answers)
     mask = torch.ones(2, 2, dtype=torch.bool)
-    given = Batch(torch.arange(2), regions.mean(1), regions, mask, answers, asked=asked)
+    given = DialogBatch(torch.arange(2), regions.mean(1), regions, mask, answers, asked=asked)
     return GradientWorld(speaker.eval(), listener.eval().requires_grad_(False), given)
 
 

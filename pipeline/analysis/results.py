@@ -19,7 +19,6 @@ SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α", "rerank": 
 DIALS = ("gamma", "alpha", "similarity", "rerank")  # settings that replace λ as the dial
 MISSING = "–"
 CIDER = ("language", "CIDEr")
-MRR = ("ranking", "MRR")  # of candidate answers, in dialogs
 LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")
 
 
@@ -153,11 +152,6 @@ class Results:
     @property
     def methods(self) -> list[str]:
         return list(dict.fromkeys(point.method for point in self.points))
-
-    @property
-    def of_dialogs(self) -> bool:
-        """Return whether the runs are evaluations of dialogs rather than captions."""
-        return self.has(*MRR)
 
     def values(self, *keys: str) -> list[float]:
         """Return the numbers at `keys` of the test split, for the runs that have one."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from pipeline.analysis.judge_titles import Keys
-from pipeline.analysis.results import CIDER, MRR, Point, Results, means
+from pipeline.analysis.results import CIDER, Point, Results, means
 from pipeline.ranges import Each, Natural, Positive, Seed, Share, require_distinct
 
 
@@ -66,12 +66,14 @@ def choose_all(results: Results, settings: ReportSettings) -> list[Choice]:
 
     The point has the highest validation score by the first judge among points whose validation CIDEr reaches the floor.
     If none reaches it, the point has the highest validation CIDEr. Ties are broken by the other metric, then by order.
-    For dialogs, the point has the highest validation MRR.
     """
-    if results.of_dialogs:
-        return [_best(method, results.of(method)) for method in results.methods]
     floor = naturalness_floor(results, settings)
     return [_choose(method, results.of(method), floor, results.by(results.first.name)) for method in results.methods]
+
+
+def choose_best(results: Results, metric: Keys) -> list[Choice]:
+    """Return one choice per method, in the order of the results: the point with the highest validation `metric`."""
+    return [_best(method, results.of(method), metric) for method in results.methods]
 
 
 def at_grid_end(results: Results, choice: Choice) -> str:
@@ -104,8 +106,8 @@ def _choose(method: str, points: Sequence[Point], floor: float | None, score: Ke
     return Choice(method, max(measured, key=lambda row: (row[1], row[0]))[2], SelectionBasis.BELOW, len(points))
 
 
-def _best(method: str, points: Sequence[Point]) -> Choice:
-    measured = [(found, point) for point in points if (found := point.mean("val", *MRR)) is not None]
+def _best(method: str, points: Sequence[Point], metric: Keys) -> Choice:
+    measured = [(found, point) for point in points if (found := point.mean("val", *metric)) is not None]
     if not measured:
         return Choice(method, points[0] if len(points) == 1 else None, SelectionBasis.UNMEASURED, len(points))
     return Choice(method, max(measured, key=lambda row: row[0])[1], SelectionBasis.MET, len(points))

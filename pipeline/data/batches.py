@@ -91,7 +91,7 @@ class Batches:
             batch = self.read(rows, seen, caption, unseen, epoch, step)
             if self.each == self.batch:
                 return batch
-            many = len(batch) // len(rows)  # in dialogs an image has several rows
+            many = len(batch) // len(rows)  # an image may have several rows
             return replace(batch, first=first * many, of=self.batch * many)
 
         with ThreadPoolExecutor(1, "batches") as reader:

@@ -17,15 +17,10 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from pipeline.dialog.models.dialog_decoder import DialogDecoder
-from pipeline.dialog.models.dialog_encoders import ENCODERS, DialogEncoder
-from pipeline.dialog.models.dialog_lstm import DialogLstm
-from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.errors import UserError, reason
 from pipeline.models.att2in import Att2in
 from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.critic import ControlVariates, Critic
-from pipeline.models.decoder import Decoder
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.guided import GuidedDecoder
 from pipeline.models.hub_captioner import HubDecoder
@@ -38,24 +33,20 @@ from pipeline.runtime.records import Line, Record, first_problem, parse_json, pa
 from pipeline.runtime.tensors import read_tensors
 from pipeline.runtime.untrusted import require_plain_file
 
-Agent = Decoder | Listener | DualEncoder | Critic | ControlVariates | DialogEncoder | Discriminator | CaptionClassifier
+Agent = nn.Module  # with its constructor's `arguments`, which JSON can hold
 SPEAKERS: tuple[type[Agent], ...] = (
     Att2in,
     Transformer,
     PooledLstm,
-    DialogLstm,
     HubDecoder,
     GuidedDecoder,
-    DialogDecoder,
 )
 OTHERS: tuple[type[Agent], ...] = (
     Listener,
     DualEncoder,
-    Discriminator,
     CaptionClassifier,
     Critic,
     ControlVariates,
-    *ENCODERS.values(),
 )
 AGAIN = "run its stage again"
 MOST_SIZE, MOST_LISTED = 2**24, 4096  # limits on numeric arguments and on entries of a list
@@ -85,12 +76,12 @@ def save_agents(path: Path, agents: Mapping[str, Agent], history: Path | None = 
     write_atomically(path, content.replace(NONE.encode(), hashlib.sha256(content).hexdigest().encode(), 1))
 
 
-def load_agent(path: Path, name: str, kinds: Collection[str] = KINDS) -> Agent:
+def load_agent(path: Path, name: str, kinds: Collection[str] | None = None, known: Mapping[str, Any] = KINDS) -> Agent:
     """Load the agent that `save_agents` wrote as `name`, on the CPU, in evaluation mode.
 
-    `kinds` are the permitted classes. Arguments are checked against their types, and tensors against the resulting
-    shapes, before memory is allocated. Raises UserError where the file is damaged, or the history beside it belongs to
-    another training.
+    `known` are the classes that the file may name, and `kinds` those permitted for this agent (None: all). Arguments
+    are checked against their types, and tensors against the resulting shapes, before memory is allocated. Raises
+    UserError where the file is damaged, or the history beside it belongs to another training.
     """
     check_own_bytes(path)
     metadata, tensors = read_tensors(path, AGAIN, f"{name}.")
@@ -98,13 +89,13 @@ def load_agent(path: Path, name: str, kinds: Collection[str] = KINDS) -> Agent:
     if name not in built:
         raise UserError(f"{path}: holds no {name}, only {', '.join(built) or 'foreign tensors'}; {AGAIN}")
     check_history(path)
-    if (kind := built[name].kind) not in kinds:
-        raise UserError(f"{path}: {name} is a {kind}, and must be one of {', '.join(kinds)}")
+    if (kind := built[name].kind) not in (permitted := known if kinds is None else kinds):
+        raise UserError(f"{path}: {name} is a {kind}, and must be one of {', '.join(permitted)}")
     try:
         with torch.device("meta"), _SkipInitialisation():
-            wanted = {key: tuple(value.shape) for key, value in _build(built[name]).state_dict().items()}
+            wanted = {key: tuple(value.shape) for key, value in _build(built[name], known).state_dict().items()}
         _compare(wanted, {key: tuple(value.shape) for key, value in tensors.items()})
-        agent = _build(built[name])
+        agent = _build(built[name], known)
         agent.load_state_dict(tensors)
     except UserError as problem:
         raise UserError(f"{path}: {problem}") from None
@@ -164,22 +155,22 @@ def check_own_bytes(path: Path) -> None:
         )
 
 
-def _build(made: AgentSpec) -> Agent:
+def _build(made: AgentSpec, known: Mapping[str, Any]) -> Agent:
     """Build an agent from its kind and arguments; an argument may be the specification of a further agent."""
-    if made.kind not in KINDS:
+    if made.kind not in known:
         raise UserError(f"there is no kind of agent {made.kind}")
     given = {
-        name: _build(AgentSpec(**value))
+        name: _build(AgentSpec(**value), known)
         if isinstance(value, dict) and value.keys() == AgentSpec.model_fields.keys()
         else value
         for name, value in made.arguments.items()
     }
     _refuse_odd(given, made.kind)
     try:
-        _arguments_of(KINDS[made.kind]).model_validate(given)
+        _arguments_of(known[made.kind]).model_validate(given)
     except ValidationError as error:
         raise UserError(f"a {made.kind} is not built so: {first_problem(error)}; {AGAIN}") from None
-    agent: Agent = KINDS[made.kind](**given)
+    agent: Agent = known[made.kind](**given)
     return agent
 
 

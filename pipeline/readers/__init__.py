@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.data.corpus import SPLITS, Corpus
-from pipeline.dialog.readers.visdial import ExpectedDialog, read_visdial, with_captions_of
-from pipeline.dialog.readers.visdial_h5 import read_visdial_h5
 from pipeline.errors import UserError
 from pipeline.readers.checks import check_corpus
 from pipeline.readers.coco import read_coco
@@ -60,7 +58,7 @@ def read_corpus(
         if "captions" in annotations:
             corpus = with_whole_captions(corpus, read_karpathy(root / annotations["captions"]))
     elif form == "visdial" and isinstance(annotations, Mapping):
-        corpus = _read_visdial(root, annotations, ExpectedDialog(**(dialogs or {})))
+        corpus = _read_visdial(root, annotations, dialogs or {})
     elif form == "folder" and isinstance(annotations, str):
         corpus = read_folder(root / annotations, images, shares)
     else:
@@ -68,13 +66,18 @@ def read_corpus(
     return replace(check_corpus(corpus, images, expected, corrupt, missing), name=name)
 
 
-def _read_visdial(root: Path, annotations: Mapping[str, str], expected: ExpectedDialog) -> Corpus:
+def _read_visdial(root: Path, annotations: Mapping[str, str], expected: Mapping[str, int | None]) -> Corpus:
     """Read the JSON files of each split, or the two files of published code; `captions` adds captions of the images."""
+    # not at the top: these readers import modules of this package
+    from pipeline.dialog.readers.visdial import ExpectedDialog, read_visdial, with_captions_of
+    from pipeline.dialog.readers.visdial_h5 import read_visdial_h5
+
+    wanted = ExpectedDialog(**expected)
     paths = {key: root / file for key, file in annotations.items()}
     whole = read_karpathy(paths["captions"]) if "captions" in paths else None
     if "params" in paths:
-        corpus = read_visdial_h5(paths["data"], paths["params"], expected)
+        corpus = read_visdial_h5(paths["data"], paths["params"], wanted)
         return corpus if whole is None else with_captions_of(corpus, whole)
     files = {split: paths[split] for split in SPLITS if split in paths}
     relevance = {split: paths[f"{split}_relevance"] for split in SPLITS if f"{split}_relevance" in paths}
-    return read_visdial(files, relevance, expected, whole)
+    return read_visdial(files, relevance, wanted, whole)

@@ -20,7 +20,6 @@ from pipeline.analysis.failures import training_failures
 from pipeline.analysis.judge_titles import TEXT
 from pipeline.analysis.results import LANGUAGE, read_results, read_results_json, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all, describe_rule
-from pipeline.dialog.report.dialog_page import write_dialog_report
 from pipeline.report import caption_tables, gallery, gradient_tables, hacked, headline, result_tables, reward_tables
 from pipeline.report.comparison_tables import compact_comparison, comparison_tables
 from pipeline.report.drawing import LARGE, SMALL, PlotPanel, labelled_svg, panels_png, panels_svg, swatch
@@ -28,6 +27,7 @@ from pipeline.report.figures import curve_panels, drift_panel, rho_panels
 from pipeline.report.method_names import published_name
 from pipeline.report.number_files import comparison_csv, curve_csv, markdown, rho_csv
 from pipeline.report.pictures import along_png, gallery_png, pair_png
+from pipeline.report.report_kind import ReportKind
 from pipeline.report.study_tables import ANSWERS, study_tables
 from pipeline.report.tables import Table, TableColumn, notes_once
 from pipeline.runtime.files import sha256, write_atomically
@@ -51,6 +51,7 @@ def write_report(
     retriever: str | None = None,
     models: Sequence[Path] = (),
     drawn_with: int | None = None,
+    kinds: Sequence[ReportKind] = (),
 ) -> None:
     """Write the page, its tables, figures and numbers to `out`; equal inputs give equal bytes.
 
@@ -58,12 +59,12 @@ def write_report(
     captions.parquet; `prepared` is the prepared data set. Image files lie below `images_root`; without it there is no
     gallery. `crossed` is the file of cross-play, `observatory` that of the gradient estimators, `study` the folder of
     an answered study; each is optional. `retriever` is the judge that rewards captions, if any. `models` are the
-    folders of trained methods, and `drawn_with` is the seed of drawn scenes. Dialogs have a report of their own. Raises
-    UserError if a required file is missing.
+    folders of trained methods, and `drawn_with` is the seed of drawn scenes. Results with the metric
+    of one of `kinds` have a report of their own. Raises UserError if a required file is missing.
     """
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)
-    if results.of_dialogs:
-        return write_dialog_report(results, prepared, images_root, out, settings)
+    if kind := next((kind for kind in kinds if results.has(*kind.metric)), None):
+        return kind.write(results, prepared, images_root, out, settings)
     results = with_frozen_speakers(with_control_overlap(results, settings.control), settings.frozen_speakers)
     choices, comparison = choose_all(results, settings), compare_methods(results, settings)
     samples = comparison.samples

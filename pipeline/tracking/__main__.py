@@ -15,7 +15,7 @@ from pipeline.tracking.costs import page
 from pipeline.tracking.spool import SYNC, root, without_secrets
 
 
-class Discreet(io.TextIOBase):
+class SecretFilter(io.TextIOBase):
     """A stream that removes secrets from lines: MLflow and its transport log addresses."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         raise UserError(f"usage: {SYNC} | costs")
 
-    with redirect_stdout(Discreet(sys.stdout)), redirect_stderr(Discreet(sys.stderr)):
+    with redirect_stdout(SecretFilter(sys.stdout)), redirect_stderr(SecretFilter(sys.stderr)):
         if list(arguments) == ["send"]:
             sender.serve_spool(root() / "mlflow-spool")
             return 0

@@ -48,7 +48,6 @@ def _train_and_write(
     history = training.run(kept, seconds)
     agents: dict[str, Agent] = {}
     for role, agent in training.method.final_agents().items():
-        assert isinstance(agent, Agent)
         if roles is None or role in roles:
             agents[role] = agent
     paths = [out / name for name in ("history.jsonl", "weights.safetensors", "metrics.json")]

@@ -11,10 +11,6 @@ import torch
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
-from pipeline.dialog.evaluation.dialog_evaluation import DialogEvaluation
-from pipeline.dialog.evaluation.priors import PRIORS
-from pipeline.dialog.models.dialog_decoder import DialogDecoder
-from pipeline.errors import UserError
 from pipeline.evaluation.caption_evaluation import Evaluation
 from pipeline.evaluation.hard_gallery import HardGallery, galleries_by_facts, galleries_by_vectors
 from pipeline.evaluation.multi_sample import MultiSample
@@ -25,10 +21,11 @@ from pipeline.evaluation.untrained_captions import (
     random_captions,
     template_captions,
 )
+from pipeline.extension import SplitEvaluation
 from pipeline.metrics.language import BLEU, LanguageScorer
-from pipeline.models.agent_files import load_agent
 from pipeline.models.decoder import Decoder
-from pipeline.workflow.build_judges import build_judges, judge_folder, known_facts, load_discriminator, load_judge
+from pipeline.workflow.build_judges import build_judges, judge_folder, known_facts, load_judge
+from pipeline.workflow.slices import SLICES, find_owner, load_any_agent
 from pipeline.worlds.scenes.scene_facts import Scene
 
 if TYPE_CHECKING:
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 
 def load_speaker(folder: Path) -> Decoder:
     """Return the trained speaker in `folder`."""
-    speaker = load_agent(folder / "weights.safetensors", "speaker")
+    speaker = load_any_agent(folder / "weights.safetensors", "speaker")
     assert isinstance(speaker, Decoder)
     return speaker
 
@@ -51,24 +48,17 @@ def build_evaluation(
     prepared: Prepared,
     store: FeatureStore,
     rerank: int | None = None,
-) -> Iterator[Evaluation | DialogEvaluation]:
+) -> Iterator[SplitEvaluation]:
     """Yield the protocol of the section `evaluate`: its judges, its Java scorers, and the baselines of this method.
 
-    `rerank`: the number of captions per image that the method's own listener ranks. Raises UserError for it in dialogs,
-    which generate one answer.
+    `rerank`: the number of captions per image that the method's own listener ranks. Raises UserError for it where a
+    slice's speaker does not support it.
     """
     chosen, device = section.judges.plain(), stage.device
-    if isinstance(speaker, DialogDecoder):
-        if rerank is not None:
-            raise UserError("rerank: answers in dialogs are not drawn and ranked; take it out of the method's block")
-        listening = {
-            name: load_discriminator(judge_folder(which, stage.model, stage.root)) for name, which in chosen.items()
-        }
-        names = section.candidate_rankers.plain().get(stage.instance, ())
-        beside = {
-            name: name if name in PRIORS else load_discriminator(stage.root / "pretrained" / name) for name in names
-        }
-        yield DialogEvaluation(prepared, store, listening, section.beam, device, beside)
+    if found := find_owner(SLICES, [speaker]):
+        folders = {name: judge_folder(which, stage.model, stage.root) for name, which in chosen.items()}
+        pretrained, method = stage.root / "pretrained", str(stage.instance)
+        yield found.build_evaluation(section, prepared, store, folders, pretrained, method, rerank, device)
         return
     judges = build_judges(chosen, stage.model, stage.root, prepared, device)
     metrics = [name for group in section.metrics for name in (BLEU if group == "BLEU" else (group,))]

@@ -12,17 +12,15 @@ from pipeline.composition.method import Method
 from pipeline.composition.relax_controls import with_relax
 from pipeline.data.corpus import tokenise
 from pipeline.data.prepared import Prepared
-from pipeline.dialog.composition.dialog_agents import DialogAgents
-from pipeline.dialog.models.dialog_decoder import DialogDecoder
-from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.text_rewards import TextScorer
-from pipeline.models.agent_files import load_agent
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
 from pipeline.workflow.build_data import cider
 from pipeline.workflow.build_retriever import reward_models
+from pipeline.workflow.slice_training import TRAINING
+from pipeline.workflow.slices import find_owner, load_any_agent
 
 if TYPE_CHECKING:
     import torch
@@ -35,15 +33,15 @@ def build_method(
 ) -> tuple[Method, CiderD | None]:
     """Build a method of joint training from the pretrained agents below `root`, and the CIDEr-D of captions.
 
-    Raises UserError for a captioning method where the listener is a dialog discriminator, and for the reverse.
+    Raises UserError where the method takes other agents than the pretrained ones.
     """
     objective = settings.objective
-    speaker = load_agent(root / "pretrained" / settings.speaker / "weights.safetensors", "speaker")
-    listener = load_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
-    agents: Agents | DialogAgents
+    speaker = load_any_agent(root / "pretrained" / settings.speaker / "weights.safetensors", "speaker")
+    listener = load_any_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
+    agents: object
     scorer = None
-    if isinstance(speaker, DialogDecoder) and isinstance(listener, Discriminator):
-        agents = DialogAgents(speaker, listener)
+    if found := find_owner(TRAINING, (speaker, listener)):
+        agents = found.pair_agents(speaker, listener)
     else:
         assert isinstance(speaker, Decoder)
         assert isinstance(listener, Listener)
@@ -51,8 +49,10 @@ def build_method(
         agents = Agents(speaker, listener, scorer, text_scorer(prepared))
     wanted = get_type_hints(settings.composition)["agents"]
     if not isinstance(agents, wanted):
-        name, what = settings.composition.__name__, "dialogs" if wanted is DialogAgents else "captions"
-        raise UserError(f"{name}: a method for {what}, which pretrain.listener in params.yaml does not listen to")
+        raise UserError(
+            f"{settings.composition.__name__}: expected {wanted.__name__}, found {type(agents).__name__}: "
+            "choose another method, or another pretrain.listener in params.yaml"
+        )
     rewards = {"rewards": reward_models(root, prepared, device)} if settings.rewarded else {}
     composed = settings.composition(agents, objective, **rewards, **settings.arguments)
     if objective.control_variate == "relax":

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from pipeline.data.prepared import Prepared
-from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import Judge, ListenerJudge, TextJudge, make_judge
 from pipeline.evaluation.symbolic import ClaimChecker, SymbolicJudge, require_facts
@@ -75,10 +74,3 @@ def load_judge(folder: Path, root: Path, prepared: Prepared, device: torch.devic
     raise UserError(
         f"{folder}: a {type(agent).__name__} is no judge: it must have hear and look (evaluation/judges.py)"
     )
-
-
-def load_discriminator(folder: Path) -> Discriminator:
-    """Return the discriminator whose weights are in `folder`."""
-    found = load_agent(folder / "weights.safetensors", "listener")
-    assert isinstance(found, Discriminator)
-    return found

@@ -13,12 +13,8 @@ from pipeline.data.batches import showings
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
-from pipeline.dialog.composition.answer_preference import PairwiseScore
-from pipeline.dialog.construction import dialog_pretraining
-from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
-from pipeline.models.agent_files import load_agent
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
 from pipeline.models.hub_captioner import HubDecoder
@@ -28,6 +24,8 @@ from pipeline.models.transformer import Transformer
 from pipeline.protocols import Score
 from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout
 from pipeline.workflow.build_data import cider
+from pipeline.workflow.slice_training import TRAINING
+from pipeline.workflow.slices import find_owner, load_any_agent
 
 ARCHITECTURES: dict[str, type[Decoder]] = {"att2in": Att2in, "lstm": PooledLstm, "transformer": Transformer}
 SIZES = {"words": "word_dim", "hidden": "hidden_dim", "attention": "attention_dim"}  # a decoder's argument → its key
@@ -43,11 +41,12 @@ def build_pretraining(
 ) -> tuple[Method, CiderD | None]:
     """Return the method that pretrains a speaker or a listener with the settings of its section.
 
-    Also return CIDEr-D for captions of the validation split; None for listeners and dialogs.
+    Also return CIDEr-D for captions of the validation split; None for listeners and for agents of a slice.
     """
     words = len(prepared.vocabulary)
-    if "decoder" in section or "answer" in section:
-        return dialog_pretraining(section, prepared, store), None
+    for each in TRAINING:
+        if each.trains(section):
+            return each.build_pretraining(section, prepared, store), None
     if "architecture" in section:
         schedule = section.scheduled_sampling
         speaker = _speaker(section, prepared, store)
@@ -106,13 +105,13 @@ def build_adaptation(
 ) -> tuple[Method, CiderD | None]:
     """Return the method that adapts the pretrained listener below `root` to the frozen speaker in the folder `model`.
 
-    A dialog discriminator learns to rank human answers above the speaker's. Its metric is None.
+    The metric of a slice's agents is None.
     """
-    speaker = load_agent(model / "weights.safetensors", "speaker")
-    listener = load_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
+    speaker = load_any_agent(model / "weights.safetensors", "speaker")
+    listener = load_any_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
+    if found := find_owner(TRAINING, (speaker, listener)):
+        return found.build_adaptation(speaker, listener), None
     assert isinstance(speaker, Decoder)
-    if isinstance(listener, Discriminator):
-        return listener_adaptation(speaker, listener, PairwiseScore(listener, reverse=True)), None
     assert isinstance(listener, Listener)
     method = listener_adaptation(speaker, listener, _plain_score(section, listener), section.reduction)
     return method, cider(prepared).to(device)

@@ -11,7 +11,6 @@ from pipeline.composition.method import Method
 from pipeline.data.batches import Batches, sequential_batches
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
-from pipeline.dialog.construction import dialog_batches, is_dialog, ranking_validation
 from pipeline.errors import UserError
 from pipeline.evaluation.validation import Validation
 from pipeline.metrics.cider import CiderD
@@ -21,6 +20,8 @@ from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
 from pipeline.workflow.build_facts import neighbourhood_numbers
+from pipeline.workflow.slice_training import TRAINING
+from pipeline.workflow.slices import find_owner
 
 VALIDATION_BATCH = 256
 
@@ -46,10 +47,9 @@ def build_training(
         torch.set_num_threads(1)
     matmul_precision.choose_precision(method.agents.values(), device)
     part, pinned, rows = (ranks.rank(), ranks.size()), device.type == "cuda", prepared.rows("train")
-    if is_dialog(method.agents.values()):
-        rounds = dialog_batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part)
-        ranking = ranking_validation(method, prepared, store, device)
-        return Training(method, rounds, settings, seed, device, ranking)
+    if found := find_owner(TRAINING, method.agents.values()):
+        own = found.build_batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part)
+        return Training(method, own, settings, seed, device, found.build_validation(method, prepared, store, device))
     batches = Batches(
         prepared,
         store,

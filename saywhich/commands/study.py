@@ -62,6 +62,7 @@ def _make(options: Namespace) -> None:
     from pipeline.data.feature_store import FeatureStore
     from pipeline.data.prepared import Prepared
     from pipeline.study.make import make_study
+    from pipeline.workflow.slice_reports import REPORTS
 
     params, data = load(options.params), options.data
     if params.prepare.images is None:
@@ -69,8 +70,8 @@ def _make(options: Namespace) -> None:
     folders = [data / "evaluation" / method for method in params.methods]
     evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
     results = read_results(data / "sweep", evaluations, score=params.report.score)
-    if results.of_dialogs:
-        raise UserError(f"{data}: answers in dialogs; a study needs captions")
+    if any(results.has(*kind.metric) for kind in REPORTS):
+        raise UserError(f"{data}: expected evaluated captions, found other results; a study needs captions")
     store = FeatureStore(data / "features" / MAIN)
     if store.manifest.get("frames") is not None:
         raise UserError(f"{data}: trained on films; pages for raters show still images")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from pipeline.dialog.data.dialog_questions import questions_of
 from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.protocols import Rollouts, Score
 from pipeline.random import BatchRandom
@@ -38,8 +39,7 @@ class NPairScore:
         return replace(self, numbers=rollouts.random("negatives"))
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        asked, encoding = batch.asked, self.discriminator.encode_question(batch)  # (N, H)
-        assert asked is not None
+        asked, encoding = questions_of(batch), self.discriminator.encode_question(batch)  # (N, H)
         answers = self.discriminator.encode_answers(asked.answers)  # (U, H)
         human = asked.options.gather(1, asked.truth.unsqueeze(1))  # (N, 1)
         numbers = BatchRandom(batch, None) if self.numbers is None else self.numbers

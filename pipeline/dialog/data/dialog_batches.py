@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,8 @@ import torch
 from pipeline.data.batches import Batches, read_batch
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
+from pipeline.dialog.data.dialog_questions import DialogBatch, DialogQuestions
 from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
-from pipeline.types import Batch, DialogQuestions
 
 
 class DialogBatches(Batches):
@@ -29,14 +28,14 @@ class DialogBatches(Batches):
 
     def read(
         self, rows: np.ndarray, seen: np.ndarray, captions: np.ndarray, unseen: np.ndarray, epoch: int, step: int
-    ) -> Batch:
+    ) -> DialogBatch:
         """Read all rounds about images `rows` (b,), never mirrored, because a mirror image swaps left and right."""
         return _rounds(self.prepared, self.dialogs, self.store, rows, epoch, step, self.pinned)
 
 
 def all_rounds(
     prepared: Prepared, dialogs: PreparedDialogs, store: FeatureStore, rows: np.ndarray, batch: int
-) -> Iterator[Batch]:
+) -> Iterator[DialogBatch]:
     """Yield every round of the dialogs about the images `rows`, in order, `batch` dialogs at a time."""
     for number, start in enumerate(range(0, len(rows), batch)):
         yield _rounds(prepared, dialogs, store, np.asarray(rows[start : start + batch]), 0, number, pinned=False)
@@ -50,7 +49,7 @@ def _rounds(
     epoch: int,
     step: int,
     pinned: bool,
-) -> Batch:
+) -> DialogBatch:
     images = read_batch(prepared, store, rows, rows, prepared.first[rows], epoch, step, pinned)
     many = dialogs.rounds
     used, options = np.unique(dialogs.options[rows], return_inverse=True)
@@ -65,8 +64,13 @@ def _rounds(
         truth=whole(dialogs.truth[rows]).flatten(),
         answers=whole(dialogs.answers[used]),
     )
-    repeated = {
-        name: getattr(images, name).repeat_interleave(many, 0)
-        for name in ("images", "pooled", "regions", "region_mask")
-    }
-    return replace(images, **repeated, captions=whole(dialogs.answers[dialogs.said[rows]]).flatten(0, 1), asked=asked)
+    return DialogBatch(
+        images=images.images.repeat_interleave(many, 0),
+        pooled=images.pooled.repeat_interleave(many, 0),
+        regions=images.regions.repeat_interleave(many, 0),
+        region_mask=images.region_mask.repeat_interleave(many, 0),
+        captions=whole(dialogs.answers[dialogs.said[rows]]).flatten(0, 1),
+        epoch=epoch,
+        step=step,
+        asked=asked,
+    )

@@ -68,7 +68,7 @@ def generate_dialog(scene: Scene, caption: SceneCaption, seed: int, index: int) 
     The questioner knows `caption`, the answerer knows the scene.
     """
     rng = stream(seed, index, STREAM)
-    talk, person = _Talk(scene, caption, rng), AnswererStyle.draw(rng)
+    talk, person = DialogState(scene, caption, rng), AnswererStyle.draw(rng)
     rounds: list[DialogRound] = []
     while len(rounds) < ROUNDS:
         question = talk.ask()
@@ -78,7 +78,7 @@ def generate_dialog(scene: Scene, caption: SceneCaption, seed: int, index: int) 
     return rounds
 
 
-class _Talk:
+class DialogState:
     """Common knowledge of a dialog so far; things are indices into `Scene.things`."""
 
     def __init__(self, scene: Scene, caption: SceneCaption, rng: np.random.Generator) -> None:

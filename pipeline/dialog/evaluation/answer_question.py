@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from pipeline.channels.hard import BanToken, Beam
+from pipeline.dialog.data.dialog_questions import DialogBatch, DialogQuestions
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.models.unroll import generate
-from pipeline.types import Batch, DialogQuestions
 from pipeline.vocabulary import Vocabulary
 
 
@@ -37,7 +37,7 @@ def answer_question(
     asked = DialogQuestions(_padded(questions), tokens, nothing, nothing[:, 0], nothing[:1])
     seen = regions.unsqueeze(0).expand(many, -1, -1)
     there = torch.ones(seen.shape[:2], dtype=torch.bool)
-    batch = Batch(torch.zeros(many, dtype=torch.int64), seen.mean(1), seen, there, nothing, asked=asked)
+    batch = DialogBatch(torch.zeros(many, dtype=torch.int64), seen.mean(1), seen, there, nothing, asked=asked)
     device = next(speaker.parameters()).device
     said = generate(speaker, batch.to(device), BanToken(Beam(beam), vocabulary.unk), torch.Generator(device))
     return vocabulary.decode(said.tokens[-1].tolist())

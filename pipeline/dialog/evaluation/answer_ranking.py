@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from pipeline.dialog.data.dialog_questions import questions_of
 from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ranking_summary
 from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.models.decoder import Decoder
@@ -20,8 +21,7 @@ TOGETHER = 4096  # candidates per forward pass
 @torch.no_grad()
 def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
     """Return log p (N, O) of every candidate, EOS included, without dropout."""
-    asked = batch.asked
-    assert asked is not None
+    asked = questions_of(batch)
     speaker.eval()
     seen, many, found = speaker.encode_image(batch), asked.options.shape[1], []
     each = max(1, TOGETHER // many)
@@ -30,7 +30,7 @@ def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
         # score each distinct text once a round, so that equal texts tie to the bit
         options, place = _different(asked.options[rows])
         owners = rows[options[:, 0]]
-        some = replace(batch, images=batch.images[owners], captions=asked.answers[options[:, 1]], asked=None)
+        some = replace(batch, images=batch.images[owners], captions=asked.answers[options[:, 1]])
         message = teacher_force(speaker, some, seen=seen[owners])
         assert message.log_probs is not None
         found.append(message.log_probs.sum(1)[place])
@@ -40,8 +40,7 @@ def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
 @torch.no_grad()
 def discriminator_scores(discriminator: Discriminator, batch: Batch) -> Tensor:
     """Return the discriminator's score (N, O) of every candidate, without dropout."""
-    asked = batch.asked
-    assert asked is not None
+    asked = questions_of(batch)
     discriminator.eval()
     answers = discriminator.encode_answers(asked.answers)
     return (discriminator.encode_question(batch) @ answers.T).gather(1, asked.options)
@@ -69,11 +68,10 @@ class RankingValidation:
     def __call__(self) -> dict[str, float]:
         found = []
         for batch in (batch.to(self.device) for batch in self.batches()):
-            assert batch.asked is not None
             if self.speaker is not None:
                 scores = candidate_likelihoods(self.speaker, batch)
             else:
                 assert isinstance(self.listener, Discriminator)
                 scores = discriminator_scores(self.listener, batch)
-            found.append(candidate_ranks(scores, batch.asked.truth))
+            found.append(candidate_ranks(scores, questions_of(batch).truth))
         return ranking_summary(torch.cat(found))

@@ -16,6 +16,7 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.dialog.composition.answer_preference import is_human
 from pipeline.dialog.data.dialog_batches import all_rounds
+from pipeline.dialog.data.dialog_questions import questions_of
 from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
 from pipeline.dialog.evaluation.answer_ranking import candidate_likelihoods, discriminator_scores
 from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, ranking_summary
@@ -148,10 +149,9 @@ class DialogEvaluation:
         A judge's gain is its score of the human answer minus its score of the generated answer `said`; NaN where both
         are the same.
         """
-        assert batch.asked is not None
-        own = candidate_likelihoods(speaker, batch)
+        asked, own = questions_of(batch), candidate_likelihoods(speaker, batch)
         yield "rank", own
-        yield "words", own / caption_mask(batch.asked.answers).sum(1)[batch.asked.options]
+        yield "words", own / caption_mask(asked.answers).sum(1)[asked.options]
         if isinstance(speaker, DialogDecoder) and (shares := speaker.encoder.attention_shares(batch, speaker.word)):
             yield from zip(("history", "regions"), shares, strict=True)
         message = Message(said, caption_mask(said), torch.arange(len(said), device=self.device), 1)

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from pipeline.dialog.data.dialog_questions import DialogQuestions, questions_of
 from pipeline.models.decoder import RolloutDropout
 from pipeline.random import BatchRandom
-from pipeline.types import Batch, DialogQuestions
+from pipeline.types import Batch
 
 
 class DialogEncoder(nn.Module, ABC):
@@ -53,8 +54,7 @@ class DialogEncoder(nn.Module, ABC):
 
     def forward(self, batch: Batch, word: nn.Embedding) -> Tensor:
         """Encode the batch's questions with the embeddings `word`, (N, 3, H)."""
-        asked = batch.asked
-        assert asked is not None
+        asked = questions_of(batch)
         drop = RolloutDropout(self.dropout if self.training else 0.0, BatchRandom(batch, None))
         h, c = last_lstm_states(self.question, drop(word(asked.questions)), asked.questions)
         told = self.fuse(batch, asked, h, word, drop)
@@ -109,12 +109,13 @@ class Hciae(DialogEncoder):
 
     @torch.no_grad()
     def attention_shares(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
-        if batch.asked is None or not (self.history and self.image):
+        if not (self.history and self.image):
             return None
+        asked = questions_of(batch)
         nothing = RolloutDropout(0.0, BatchRandom(batch, None))
-        question, _ = last_lstm_states(self.question, word(batch.asked.questions), batch.asked.questions)
-        history, items = self.attend_history(batch.asked, question, word, nothing)
-        _, regions = self.attend_image(batch, batch.asked, torch.cat([question, history], -1))
+        question, _ = last_lstm_states(self.question, word(asked.questions), asked.questions)
+        history, items = self.attend_history(asked, question, word, nothing)
+        _, regions = self.attend_image(batch, asked, torch.cat([question, history], -1))
         return items, regions
 
     def attend_history(

@@ -15,8 +15,8 @@ from markupsafe import Markup
 from pipeline import report
 from pipeline.analysis.caption_files import read_rows
 from pipeline.analysis.results import Point, Results, Run, read_results_json
-from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.dialog.report.dialog_ranking import OF_METHODS
+from pipeline.analysis.selection import ReportSettings, choose_best
+from pipeline.dialog.report.dialog_ranking import MRR, OF_METHODS
 from pipeline.dialog.report.dialog_tables import RANKING, RULE, TITLES, dialog_tables
 from pipeline.report.gallery import LONGEST_SIDE, data_uri, open_thumbnail
 from pipeline.report.method_names import published_name
@@ -82,7 +82,7 @@ def write_dialog_report(
     results: Results, prepared: Path, images_root: Path | None, out: Path, settings: ReportSettings
 ) -> None:
     """Write table.md, tables.md, curve.csv and report.html to `out`; equal inputs give equal bytes."""
-    choices = choose_all(results, settings)
+    choices = choose_best(results, MRR)
     tables = dialog_tables(results, choices, settings.control)
     points = [choice.point for choice in choices if choice.point]
     of = max(points, key=lambda point: point.mean("val", "ranking", "MRR") or 0.0).method

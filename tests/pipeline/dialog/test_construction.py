@@ -12,7 +12,7 @@ from small_dialogs import REGION, REGIONS, prepared_dialogs, raw_dialogs
 
 from pipeline.composition.objective import Objective
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
-from pipeline.dialog.construction import dialog_pretraining, is_dialog
+from pipeline.dialog.construction import DialogTraining
 from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs
 from pipeline.dialog.evaluation.answer_ranking import RankingValidation
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
@@ -26,7 +26,10 @@ from pipeline.training.optimisation import Optimisation
 from pipeline.workflow.build_joint import build_method
 from pipeline.workflow.build_pretraining import build_adaptation, build_pretraining
 from pipeline.workflow.build_training import build_training
+from pipeline.workflow.slice_training import TRAINING
+from pipeline.workflow.slices import find_owner
 
+pretraining = DialogTraining().build_pretraining
 CPU = torch.device("cpu")
 
 
@@ -54,7 +57,7 @@ def made(tmp_path_factory):
 @pytest.mark.parametrize(("name", "kind"), [("hciae", Hciae), ("lf", LateFusion), ("hre", Hierarchical)])
 @pytest.mark.parametrize("told", [{}, {"history": False}, {"image": False}, {"region_positions": True}], ids=str)
 def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told):
-    method = dialog_pretraining(section(encoder=name, **told, **LISTENER), *made)
+    method = pretraining(section(encoder=name, **told, **LISTENER), *made)
     assert list(method.agents) == ["listener"]
     model = method.agents["listener"]
     assert isinstance(model, Discriminator)
@@ -70,14 +73,12 @@ def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told)
 
 
 def test_attention_over_an_answer_and_the_order_of_rounds_where_asked(made):
-    model = dialog_pretraining(
-        section(**LISTENER | {"answer": "attention", "encode_eos": False}, round_positions=True), *made
-    )
+    model = pretraining(section(**LISTENER | {"answer": "attention", "encode_eos": False}, round_positions=True), *made)
     listener = model.agents["listener"]
     assert listener.inner is not None
     assert listener.hears_end is False
     assert listener.encoder.ago is not None
-    without = dialog_pretraining(section(**LISTENER, round_positions=False), *made).agents["listener"]
+    without = pretraining(section(**LISTENER, round_positions=False), *made).agents["listener"]
     assert without.encoder.ago is None
 
 
@@ -85,7 +86,7 @@ def test_attention_over_an_answer_and_the_order_of_rounds_where_asked(made):
 def test_a_generator_answers_as_long_as_answers_are(made, decoder, kind):
     sizes = {"layers": 2, "heads": 2} if decoder == "transformer" else {}
     words = 8 if decoder == "transformer" else 6
-    method = dialog_pretraining(section(decoder=decoder, **sizes, word_dim=words), *made)
+    method = pretraining(section(decoder=decoder, **sizes, word_dim=words), *made)
     speaker = method.agents["speaker"]
     assert isinstance(speaker, DialogDecoder)
     assert isinstance(speaker.inner, kind)
@@ -120,25 +121,23 @@ def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(made)
     assert (validate.speaker, validate.listener) == (None, listening.agents["listener"])
 
 
-def test_who_talks_about_images_is_known_by_the_agents(made, toy):
-    speaker = dialog_pretraining(section(**SPEAKER), *made).agents["speaker"]
-    listener = dialog_pretraining(section(**LISTENER), *made).agents["listener"]
+def test_agents_of_dialogs_belong_to_the_slice(made, toy):
+    speaker = pretraining(section(**SPEAKER), *made).agents["speaker"]
+    listener = pretraining(section(**LISTENER), *made).agents["listener"]
     agents = toy.agents()
-    assert is_dialog([speaker])
-    assert is_dialog([agents.speaker, listener])
-    assert not is_dialog([agents.speaker, agents.listener])
+    assert isinstance(find_owner(TRAINING, [speaker]), DialogTraining)
+    assert isinstance(find_owner(TRAINING, [agents.speaker, listener]), DialogTraining)
+    assert find_owner(TRAINING, [agents.speaker, agents.listener]) is None
 
 
 def test_joint_training_and_adaptation_begin_from_the_agents_that_were_pretrained(made, tmp_path):
     prepared, store = made
     torch.manual_seed(5)
     agents = {
-        "pretrained/speaker": {"speaker": dialog_pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
-        "pretrained/other": {"speaker": dialog_pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
-        "pretrained/listener": {
-            "listener": dialog_pretraining(section(**LISTENER), prepared, store).agents["listener"]
-        },
-        "models/g": {"speaker": dialog_pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
+        "pretrained/speaker": {"speaker": pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
+        "pretrained/other": {"speaker": pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
+        "pretrained/listener": {"listener": pretraining(section(**LISTENER), prepared, store).agents["listener"]},
+        "models/g": {"speaker": pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
     }
     for name, each in agents.items():
         save_agents(tmp_path / name / "weights.safetensors", each)

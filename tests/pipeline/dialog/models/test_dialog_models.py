@@ -12,9 +12,10 @@ from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.straight_through import Gumbel
 from pipeline.dialog.models.dialog_encoders import ENCODERS, last_lstm_states
 from pipeline.dialog.models.dialog_lstm import DialogLstm
-from pipeline.models.agent_files import load_agent, save_agents
+from pipeline.models.agent_files import save_agents
 from pipeline.models.unroll import generate, teacher_force
 from pipeline.types import Message, RelaxedTokens, TokenDistributions, caption_mask
+from pipeline.workflow.slices import load_any_agent
 
 ROUNDS = 4
 
@@ -196,7 +197,7 @@ def test_models_come_back_as_they_were(tmp_path):
     given = batch()
     agents = {"speaker": generator("lf"), "listener": discriminator("last", hears_end=True)}
     save_agents(tmp_path / "weights.safetensors", agents)
-    speaker, listener = (load_agent(tmp_path / "weights.safetensors", name) for name in agents)
+    speaker, listener = (load_any_agent(tmp_path / "weights.safetensors", name) for name in agents)
     assert torch.equal(speaker.encode_image(given), agents["speaker"].eval().encode_image(given))
     assert torch.equal(
         listener.encode_answers(given.captions), agents["listener"].eval().encode_answers(given.captions)

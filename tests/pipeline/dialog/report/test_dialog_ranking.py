@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.analysis.results import Point, Results, Run
-from pipeline.analysis.selection import Choice, ReportSettings, SelectionBasis, choose_all
-from pipeline.dialog.report.dialog_ranking import adversary, discriminators, generators, known_difference
+from pipeline.analysis.selection import Choice, SelectionBasis, choose_best
+from pipeline.dialog.report.dialog_ranking import MRR, adversary, discriminators, generators, known_difference
 
 DIALOGS, ROUNDS = 40, 3
 RANKS = {"rank": 4, "rank_own": 8, "rank_d_mle": 2, "rank_d_mle_2": 4, "rank_d_np": 2, "rank_chance": 50}
@@ -83,7 +83,7 @@ def test_in_dialogs_the_setting_with_the_highest_validation_mrr_is_chosen():
         return Point((Run("g_dis", {"alpha": alpha, "seed": 1}, "", numbers, {}, Path(), cell=f"alpha={alpha}"),))
 
     points = (point(1.0, 0.5, 0.9), point(0.5, 0.6, 0.4), point(0.25, 0.55, 0.95), point(0.1, None, 0.99))
-    (choice,) = choose_all(Results(points), ReportSettings())
+    (choice,) = choose_best(Results(points), MRR)
     assert (choice.point, choice.basis, choice.of) == (points[1], SelectionBasis.MET, 4)
-    (choice,) = choose_all(Results(points[3:]), ReportSettings())
+    (choice,) = choose_best(Results(points[3:]), MRR)
     assert (choice.point, choice.basis) == (points[3], SelectionBasis.UNMEASURED)

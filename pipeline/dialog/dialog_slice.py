@@ -1,0 +1,55 @@
+"""Agents of visual dialog, and the construction of their evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.dialog.evaluation.dialog_evaluation import DialogEvaluation
+from pipeline.dialog.evaluation.priors import PRIORS
+from pipeline.dialog.models.dialog_decoder import DialogDecoder
+from pipeline.dialog.models.dialog_encoders import ENCODERS
+from pipeline.dialog.models.dialog_lstm import DialogLstm
+from pipeline.dialog.models.discriminator import Discriminator
+from pipeline.errors import UserError
+from pipeline.extension import Slice
+from pipeline.models.agent_files import KINDS, load_agent
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipeline.config.views import ParameterNode
+
+
+class DialogSlice(Slice):
+    """Visual dialog: generators answer questions, and discriminators rank candidate answers."""
+
+    agents = (DialogDecoder, DialogLstm, Discriminator, *ENCODERS.values())
+    owned = (DialogDecoder, Discriminator)
+
+    def build_evaluation(
+        self,
+        section: ParameterNode,
+        prepared: Prepared,
+        store: FeatureStore,
+        judges: Mapping[str, Path],
+        pretrained: Path,
+        method: str,
+        rerank: int | None,
+        device: torch.device,
+    ) -> DialogEvaluation:
+        if rerank is not None:
+            raise UserError("rerank: answers in dialogs are not drawn and ranked; take it out of the method's block")
+        listening = {name: self._discriminator(folder) for name, folder in judges.items()}
+        names = section.candidate_rankers.plain().get(method, ())
+        beside = {name: name if name in PRIORS else self._discriminator(pretrained / name) for name in names}
+        return DialogEvaluation(prepared, store, listening, section.beam, device, beside)
+
+    def _discriminator(self, folder: Path) -> Discriminator:
+        known = KINDS | {kind.__name__: kind for kind in self.agents}
+        found = load_agent(folder / "weights.safetensors", "listener", known=known)
+        assert isinstance(found, Discriminator)
+        return found

@@ -1,0 +1,93 @@
+"""Extension points of the workflow: the parts that a slice puts in place of those of the captioning core."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch import nn
+
+    from pipeline.composition.method import Method
+    from pipeline.config.views import ParameterNode
+    from pipeline.data.feature_store import FeatureStore
+    from pipeline.data.prepared import Prepared
+    from pipeline.models.decoder import Decoder
+    from pipeline.training.loop import EpochBatches
+
+
+class SplitEvaluation(Protocol):
+    """An evaluation protocol. `not_computed` names metrics that could not be computed, with the reasons."""
+
+    not_computed: dict[str, str]
+
+    def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+        """Return the results of `split` for metrics.json, and the columns of captions.parquet."""
+
+    def signature(self, splits: Sequence[str], objective: Any, gamma: float) -> str:
+        """Return one line of everything that two results must share to be comparable."""
+
+
+class Slice(ABC):
+    """A package beside the core with agents of its own, and the protocol that evaluates them.
+
+    `agents` are the classes that weights may name. An agent of one of the classes `owned` makes a method the slice's.
+    """
+
+    agents: tuple[type[nn.Module], ...]
+    owned: tuple[type[nn.Module], ...]
+
+    @abstractmethod
+    def build_evaluation(
+        self,
+        section: ParameterNode,
+        prepared: Prepared,
+        store: FeatureStore,
+        judges: Mapping[str, Path],
+        pretrained: Path,
+        method: str,
+        rerank: int | None,
+        device: torch.device,
+    ) -> SplitEvaluation:
+        """Build the protocol of the section `evaluate` for a method.
+
+        `judges` are the folders of judges' weights by name, and `pretrained` is the folder of pretrained agents.
+        """
+
+
+class SliceTraining(ABC):
+    """The parts of the stages that train a slice's agents, which are of the classes `owned`."""
+
+    owned: tuple[type[nn.Module], ...]
+
+    @abstractmethod
+    def trains(self, section: Mapping[str, Any]) -> bool:
+        """Return whether a section of `pretrain` describes an agent of this slice."""
+
+    @abstractmethod
+    def build_pretraining(self, section: ParameterNode, prepared: Prepared, store: FeatureStore) -> Method:
+        """Build the method that pretrains the agent of the section."""
+
+    @abstractmethod
+    def pair_agents(self, speaker: nn.Module, listener: nn.Module) -> object:
+        """Return the first argument of the slice's compositions."""
+
+    @abstractmethod
+    def build_adaptation(self, speaker: nn.Module, listener: nn.Module) -> Method:
+        """Build the method that adapts `listener` to the frozen `speaker`."""
+
+    @abstractmethod
+    def build_batches(
+        self, prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch: int, seed: int, **how: Any
+    ) -> EpochBatches:
+        """Build training batches of the images `rows`; `how` are the further options of `Batches`."""
+
+    @abstractmethod
+    def build_validation(
+        self, method: Method, prepared: Prepared, store: FeatureStore, device: torch.device
+    ) -> Callable[[], dict[str, float]]:
+        """Build the validation of the method's agents on the validation split."""
