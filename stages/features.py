@@ -38,7 +38,7 @@ def run(stage: Stage) -> None:
     from pipeline.features.extract import extract
     from pipeline.features.extractor import NetworkSettings
     from pipeline.features.imported import import_features
-    from pipeline.workflow.build_facts import annotated_objects
+    from pipeline.worlds.annotated_objects import annotated_objects
 
     assert stage.instance is not None
     p, section = stage.params, stage.params.features[stage.instance]

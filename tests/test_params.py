@@ -276,7 +276,7 @@ STRICT = [
     ("evaluate.judges.own=nobody", "evaluate.judges.own", "nobody", "allowed: own, adapted, listener, judge"),
     ("evaluate.judges.own=speaker", "evaluate.judges.own", "speaker", "is no judge; allowed: own"),
     ("evaluate.baselines={lou: [oracle]}", "evaluate.baselines", "lou", "did you mean luo?"),
-    ("evaluate.baselines={luo: [orakel]}", "evaluate.baselines.luo", '"orakel"', "template | oracle | random"),
+    ("evaluate.baselines={luo: [orakel]}", "evaluate.baselines.luo", "orakel", "did you mean oracle?"),
     ("evaluate.candidate_rankers={lou: [chance]}", "evaluate.candidate_rankers", "lou", "did you mean luo?"),
     ("evaluate.candidate_rankers={luo: [judge]}", "evaluate.candidate_rankers.luo", "judge", "is no discriminator"),
     ("methods.a-b={from: likelihood, method: mle}", "methods.a-b", "not allowed", "letters, digits"),
@@ -362,7 +362,7 @@ def test_what_needs_the_facts_of_drawn_scenes_is_refused_for_photos(params):
     params.write_text(photos.replace(", images: 10", ""))
     assert "images goes with features or a retriever" in refused(params)
     params.write_text(photos)
-    assert "evaluate.baselines.mle needs the facts of drawn scenes" in refused(params)
+    assert "evaluate.baselines.mle = template needs the facts of drawn scenes" in refused(params)
 
 
 def test_a_missing_key_is_told_and_one_that_may_be_null_or_has_a_default_may_be_left_out(params):

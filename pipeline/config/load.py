@@ -36,8 +36,6 @@ from pipeline.errors import UserError
 from pipeline.ranges import Each, NonNegative
 from pipeline.training.optimisation import Optimisation
 
-OWN_LISTENER, ADAPTED_LISTENER = "own", "adapted"  # judges that are trained with, or adapted to, a method's speaker
-SYMBOLIC_JUDGE = "symbolic"  # a judge of drawn scenes and films only
 # the speaker's schema for each listener's: captions first, then dialogs
 SPEAKS: dict[type[Section], type[Section]] = {
     ListenerSettings: SpeakerSettings,
@@ -130,11 +128,7 @@ def _params(raw: dict[str, Any]) -> Params:
         for options in grids:
             _checked(_grid(schemas[name]), options, "sweep", "grid", name)
     _check_null_image(params, blocks)
-    for name in params.evaluate.baselines if blocks else ():
-        _check_known(name, blocks, "method", "evaluate", "baselines")
-        if params.draw.scenes is None:
-            needed = "needs the facts of drawn scenes; take evaluate.baselines out"
-            raise _MistakeError(("evaluate", "baselines", name), f"evaluate.baselines.{name} {needed}")
+    _check_baselines(params, blocks)
     rankers = [name for name, kind in kinds.items() if kind is DiscriminatorSettings]
     for name, rankers_of in params.evaluate.candidate_rankers.items() if blocks else ():
         _check_known(name, blocks, "method", "evaluate", "candidate_rankers")
@@ -167,6 +161,8 @@ def _check_known(value: str, known: Iterable[str], what: str, *keys: str) -> Non
 
 def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> None:
     """Refuse a `pretrain` section that lacks the listener or a judge, or whose features or models do not fit."""
+    from pipeline.slices.judge_kinds import JUDGES  # imports torch, which `methods` import, too
+
     if kinds.get("listener") not in SPEAKS:
         line = "pretrain.listener is missing: the listener that joint training begins with"
         raise _MistakeError(("pretrain",), line)
@@ -188,8 +184,9 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
             _check_known(str(listener), [] if talks else listeners, "listener of pretrain", "retriever", key)
         speakers = [name for name, kind in kinds.items() if kind is SpeakerSettings]
         _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
-    judges = [OWN_LISTENER, ADAPTED_LISTENER, *listeners]
-    judges += [SYMBOLIC_JUDGE] if (params.draw.scenes or params.draw.films) and not talks else []
+    drawn = (params.draw.scenes or params.draw.films) and not talks
+    judges = [kind.name for kind in JUDGES if not kind.needs_facts] + listeners
+    judges += [kind.name for kind in JUDGES if drawn and kind.needs_facts]
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
     if gallery := params.evaluate.hard_gallery:
@@ -201,6 +198,23 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
             *(name for name in listeners if name not in taken),
         ]
         _check_known(gallery.similarity, known, "retriever", "evaluate", "hard_gallery", "similarity")
+
+
+def _check_baselines(params: Params, blocks: Mapping[str, Any]) -> None:
+    """Refuse unknown baselines, and baselines that need facts where no scenes are drawn."""
+    if not blocks or not params.evaluate.baselines:
+        return
+    from pipeline.slices.evaluation_parts import EVALUATION  # imports torch, which `methods` import, too
+
+    kinds = {kind.name: kind for kind in EVALUATION.baselines}
+    for name, chosen in params.evaluate.baselines.items():
+        keys = ("evaluate", "baselines", name)
+        _check_known(name, blocks, "method", "evaluate", "baselines")
+        for word in chosen:
+            _check_known(word, kinds, "baseline", *keys)
+            if params.draw.scenes is None and kinds[word].needs_facts:
+                needed = "needs the facts of drawn scenes; take it out"
+                raise _MistakeError(keys, f"{'.'.join(keys)} = {word} {needed}")
 
 
 def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:

@@ -277,9 +277,7 @@ class EvaluateSettings(Section):
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
     judges: dict[Name, Name]
     hard_gallery: HardGallerySettings | None = None
-    baselines: dict[Name, Annotated[tuple[Literal["template", "oracle", "random"], ...], *Each]] = Field(
-        default_factory=dict
-    )
+    baselines: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)
     candidate_rankers: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)
     multi_sample: Annotated[SetSizes, Given] | None = None
 

@@ -16,6 +16,8 @@ from pipeline.data.batches import sequential_batches
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
+from pipeline.evaluation.baseline_captions import BaselineCaptioner
+from pipeline.evaluation.caption_truth import TruthChecker
 from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.hard_gallery import NEAR, HardGallery
 from pipeline.evaluation.human_likelihood import human_log_likelihood
@@ -24,14 +26,10 @@ from pipeline.evaluation.judges import Judge, JudgedCaptions, judge_retrieval, j
 from pipeline.evaluation.multi_sample import MultiSample, Sets, measure_sets
 from pipeline.evaluation.rerank import Reranker
 from pipeline.evaluation.signature import RewardProtocol, protocol_signature
-from pipeline.evaluation.symbolic import require_facts
-from pipeline.evaluation.untrained_captions import BaselineCaptioner
 from pipeline.metrics.diversity import self_bleu
 from pipeline.metrics.language import BLEU, LanguageScorer
 from pipeline.models.decoder import Decoder
 from pipeline.types import Batch
-from pipeline.worlds.scenes.faithfulness import faithfulness
-from pipeline.worlds.scenes.scene_facts import Scene
 
 BATCH = 128
 KEPT = ("caption", NEAR)  # prefixes of the columns kept of a baseline
@@ -39,11 +37,10 @@ KEPT = ("caption", NEAR)  # prefixes of the columns kept of a baseline
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """Reference data of the images `rows` (M,): human captions, facts if known, and smaller galleries."""
+    """Reference data of the images `rows` (M,): human captions and smaller galleries."""
 
     rows: np.ndarray
     references: Sequence[Sequence[str]]
-    scenes: Sequence[Scene]
     near: Mapping[str, torch.Tensor]
     distractors: Mapping[str, torch.Tensor]
 
@@ -64,7 +61,7 @@ class Evaluation:
     device: torch.device
     near: HardGallery | None = None
     several: MultiSample | None = None
-    facts: Mapping[str, Scene] = field(default_factory=dict)  # by image id, if known
+    truth: TruthChecker | None = None  # by the facts of drawn images
     baselines: Mapping[str, BaselineCaptioner] = field(default_factory=dict)  # evaluated along with the speaker
     not_computed: dict[str, str] = field(default_factory=dict)
     no_repeat: int | None = None  # n of the n-grams that no caption repeats
@@ -113,10 +110,10 @@ class Evaluation:
             best = self.language.score([each[0] for each in sets["beams"]], about.references)
             results["several"]["beams"]["best"] = best.scores
             columns |= sets
-        if about.scenes:
-            repeated = [scene for scene, people in zip(about.scenes, about.references, strict=True) for _ in people]
+        if self.truth:
+            repeated = rows.repeat([len(people) for people in about.references])
             people = list(chain.from_iterable(about.references))
-            results["human_faithfulness"] = faithfulness(people, repeated).summary()
+            results["human_faithfulness"] = self.truth(people, repeated).summary()
         for name, baseline in self.baselines.items():
             other = judged_captions(baseline(rows, texts), self.prepared.vocabulary, self.prepared.max_words)
             found, scores = self._worth(other, about)
@@ -141,10 +138,9 @@ class Evaluation:
         )
 
     def _about(self, rows: np.ndarray, pooled: torch.Tensor) -> EvaluationSplit:
-        scenes = require_facts(self.prepared, self.facts, rows) if self.facts else []
         near = {NEAR: self.near(rows)} if self.near else {}
         texts = [self.prepared.texts(row) for row in rows]
-        return EvaluationSplit(rows, texts, scenes, near, near | sample_galleries(pooled))
+        return EvaluationSplit(rows, texts, near, near | sample_galleries(pooled))
 
     def _worth(self, said: JudgedCaptions, about: EvaluationSplit) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Return metrics of one caption per image, as metrics.json holds them, and the columns of captions.parquet."""
@@ -166,8 +162,8 @@ class Evaluation:
             columns["bleu"] = language.bleu_counts.tolist()
         results |= human_reference(texts, said.tokens, self.prepared, rows)
         results["diversity"]["Self-BLEU"] = self_bleu(texts)
-        if about.scenes:
-            truth = faithfulness(texts, about.scenes)
+        if self.truth:
+            truth = self.truth(texts, rows)
             results["faithfulness"] = truth.summary()
             columns |= truth.columns()
         return results, columns

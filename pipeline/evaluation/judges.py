@@ -1,23 +1,29 @@
-"""Judges: retrieval models that rank the images given a caption, and the captions given an image."""
+"""Judges: retrieval models that rank the images given a caption, and the captions given an image.
+
+`JUDGES` lists the kinds of judges that `evaluate.judges` of params.yaml may name besides pretrained listeners.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.image_features import open_features
+from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
 from pipeline.metrics.retrieval import random_distractors, rank_gallery, recall, recall_among, similar_distractors
+from pipeline.models.agent_files import load_agent
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.types import Message, caption_mask
 from pipeline.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from pipeline.data.feature_store import FeatureStore
 
 AT_ONCE = 1024
 SHOWN = 5  # top-ranked images kept for inspection
@@ -192,3 +198,67 @@ def judge_retrieval(
 def _hear(listener: Listener, tokens: Tensor) -> Tensor:
     nobody = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device)
     return listener.encode_text(Message(tokens, caption_mask(tokens), nobody, samples=1))
+
+
+@dataclass(frozen=True)
+class JudgeSources:
+    """Inputs that a judge is built from.
+
+    `model` is the folder of the evaluated speaker's model; `root` holds the pretrained models and the features.
+    """
+
+    model: Path
+    root: Path
+    prepared: Prepared
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class JudgeKind:
+    """Kind of judge: its word in `evaluate.judges`, and its constructor.
+
+    `needs_facts`: the judge exists for drawn data sets only.
+    """
+
+    name: str
+    build: Callable[[JudgeSources], Judge]
+    needs_facts: bool = False
+
+
+def load_judge(folder: Path, root: Path, prepared: Prepared, device: torch.device) -> ListenerJudge | TextJudge:
+    """Return the judge whose weights are in `folder`, with the features below `root` that it encodes.
+
+    Raises UserError where the agent is neither a `Listener` nor a `DualEncoder`.
+    """
+    agent = load_agent(folder / "weights.safetensors", "listener")
+    if isinstance(agent, Listener | DualEncoder):
+        return make_judge(agent, open_features(root, agent.features, prepared), device)
+    raise UserError(f"{folder}: a judge must be a Listener or a DualEncoder, and this is a {type(agent).__name__}")
+
+
+def own_judge(sources: JudgeSources) -> ListenerJudge | TextJudge:
+    """Return the listener that was trained with the speaker."""
+    return load_judge(sources.model, sources.root, sources.prepared, sources.device)
+
+
+def adapted_judge(sources: JudgeSources) -> ListenerJudge | TextJudge:
+    """Return the pretrained listener that was adapted to the speaker."""
+    return load_judge(sources.model / "adapted", sources.root, sources.prepared, sources.device)
+
+
+def pretrained_judge(role: str, sources: JudgeSources) -> ListenerJudge | TextJudge:
+    """Return the pretrained listener or dual encoder of the section `pretrain.<role>`."""
+    return load_judge(sources.root / "pretrained" / role, sources.root, sources.prepared, sources.device)
+
+
+OWN, ADAPTED = "own", "adapted"
+JUDGES = (JudgeKind(OWN, own_judge), JudgeKind(ADAPTED, adapted_judge))
+
+
+def build_judges(chosen: Mapping[str, str], kinds: Sequence[JudgeKind], sources: JudgeSources) -> dict[str, Judge]:
+    """Build the judges of `evaluate.judges` by name; a word that is no name in `kinds` is a pretrained role."""
+    builders = {kind.name: kind.build for kind in kinds}
+    return {
+        name: builders[which](sources) if which in builders else pretrained_judge(which, sources)
+        for name, which in chosen.items()
+    }

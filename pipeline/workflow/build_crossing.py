@@ -12,8 +12,8 @@ from pipeline.analysis.caption_files import read_texts
 from pipeline.analysis.results import Point, Run
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.cross_play import cross_play
-from pipeline.evaluation.judges import judged_captions
-from pipeline.workflow.build_judges import ADAPTED, OWN, build_judges, load_judge
+from pipeline.evaluation.judges import ADAPTED, OWN, JudgeSources, build_judges, judged_captions, load_judge
+from pipeline.slices.judge_kinds import JUDGES
 
 
 def crossing(
@@ -36,7 +36,7 @@ def crossing(
     rows = prepared.rows("test")
     gallery = torch.from_numpy(rows)
     pretrained = {name: which for name, which in judges.items() if which not in (OWN, ADAPTED)}
-    common = build_judges(pretrained, root, root, prepared, device)
+    common = build_judges(pretrained, JUDGES, JudgeSources(root, root, prepared, device))
     adapts = [name for name, which in judges.items() if which == ADAPTED]
     readers = [*common, *runs, *adapts]
     matrix: list[list[list[float]]] = [[[] for _ in readers] for _ in runs]

@@ -6,25 +6,15 @@ from pathlib import Path
 
 from pipeline.config.data_schema import MAIN
 from pipeline.data.feature_store import FeatureStore
+from pipeline.data.image_features import open_features
 from pipeline.data.prepared import Prepared, column_array, read_columns
-from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
 
 
 def load_data(root: Path, features: str = MAIN) -> tuple[Prepared, FeatureStore]:
     """Return the prepared data set and one of its sets of features below `root`."""
     prepared = Prepared.load(root / "prepared")
-    return prepared, open_store(root, features, prepared)
-
-
-def open_store(root: Path, features: str, prepared: Prepared) -> FeatureStore:
-    """Return the set of features of this name, which must cover all prepared images; else raises UserError."""
-    store = FeatureStore(root / "features" / features)
-    if len(prepared) != len(store):
-        raise UserError(
-            f"{store.path}: {len(prepared)} prepared images, but features of {len(store)}; run the features stage again"
-        )
-    return store
+    return prepared, open_features(root, features, prepared)
 
 
 def cider(prepared: Prepared, eos: bool = True, frequencies: str = "train") -> CiderD:

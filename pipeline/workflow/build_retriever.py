@@ -16,6 +16,7 @@ from pipeline.channels.hard import Beam
 from pipeline.channels.search import without_repeated_ngrams
 from pipeline.composition.method import Method
 from pipeline.composition.retrieval_rewards import RewardModels, pretrain_heads
+from pipeline.data.image_features import open_features
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import make_judge
@@ -29,7 +30,6 @@ from pipeline.models.retriever import Retriever
 from pipeline.protocols import Channel
 from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.files import sha256, write_atomically
-from pipeline.workflow.build_data import open_store
 
 if TYPE_CHECKING:
     from pipeline.config.views import ParameterNode
@@ -66,7 +66,7 @@ def make_rewards(
     """Build the reward models that the section names, with fresh heads, and the method that pretrains the heads."""
     models = {"retriever": section.model} | ({"judge": section.judge} if section.judge else {})
     encoders = {who: _encoder(root, name).to(device) for who, name in models.items()}
-    stores = {who: open_store(root, encoder.features, prepared) for who, encoder in encoders.items()}
+    stores = {who: open_features(root, encoder.features, prepared) for who, encoder in encoders.items()}
     settings = Settings(
         models,
         {who: sha256(_weights(root, name)) for who, name in models.items()},
@@ -147,7 +147,7 @@ def _same_encoder(root: Path, settings: Settings, who: str, prepared: Prepared) 
     """Return the encoder behind the reward models. Raises UserError where its weights or features have changed."""
     folder, name = root / FOLDER, settings.models[who]
     encoder = _encoder(root, name)
-    store = open_store(root, encoder.features, prepared)
+    store = open_features(root, encoder.features, prepared)
     if settings.features[who] != store.manifest["crc"]:
         raise UserError(f"{folder}: its images are of other features than {store.path}; {AGAIN}")
     if settings.weights[who] != sha256(_weights(root, name)):

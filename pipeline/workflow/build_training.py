@@ -19,9 +19,9 @@ from pipeline.runtime import matmul_precision, ranks
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
-from pipeline.workflow.build_facts import neighbourhood_numbers
 from pipeline.workflow.slice_training import TRAINING
 from pipeline.workflow.slices import find_owner
+from pipeline.worlds.neighbourhoods import neighbourhood_numbers
 
 VALIDATION_BATCH = 256
 

@@ -14,13 +14,13 @@ from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared, write_prepared
 from pipeline.errors import UserError
+from pipeline.evaluation.baseline_captions import random_captions
 from pipeline.evaluation.caption_evaluation import Evaluation
 from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.hard_gallery import galleries_by_vectors
 from pipeline.evaluation.human_likelihood import human_log_likelihood
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, judge_retrieval
 from pipeline.evaluation.rerank import Reranker
-from pipeline.evaluation.untrained_captions import random_captions
 from pipeline.metrics.language import LanguageScorer
 from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener

@@ -25,6 +25,7 @@ from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
+from pipeline.evaluation.judges import JUDGES, JudgeSources, build_judges
 from pipeline.methods.guidance import guidance
 from pipeline.methods.luo import luo
 from pipeline.metrics.cider import pack_ngrams
@@ -42,7 +43,6 @@ from pipeline.workflow import stage as door
 from pipeline.workflow.build_data import cider
 from pipeline.workflow.build_evaluation import build_evaluation, flat_numbers, load_speaker
 from pipeline.workflow.build_gradients import trained_world
-from pipeline.workflow.build_judges import build_judges
 from pipeline.workflow.build_pretraining import build_adaptation, build_pretraining
 from pipeline.workflow.build_training import build_training
 from stages import prepare
@@ -188,7 +188,7 @@ def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(mo
 def test_each_judge_is_the_one_that_it_is_called_and_sees_the_features_that_it_learned_from(models, data):
     assert same(load_speaker(models / "models/luo"), models / "models/luo", "speaker")
     chosen = {"own": "own", "used to it": "adapted", "before": "listener", "other": "judge"}
-    judges = build_judges(chosen, models / "models/luo", models, data, CPU)
+    judges = build_judges(chosen, JUDGES, JudgeSources(models / "models/luo", models, data, CPU))
     places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
     assert list(judges) == list(chosen)
     assert all(same(j.listener, models / p, "listener") for j, p in zip(judges.values(), places, strict=True))
@@ -200,8 +200,8 @@ def test_each_judge_is_the_one_that_it_is_called_and_sees_the_features_that_it_l
 
 def test_what_cannot_judge_is_told_in_one_line(models, data):
     save_agents(models / "pretrained/critic/weights.safetensors", {"listener": Critic(4, 2)})
-    with pytest.raises(UserError, match=r"pretrained/critic: a Critic is no judge"):
-        build_judges({"critic": "critic"}, models, models, data, CPU)
+    with pytest.raises(UserError, match=r"pretrained/critic: a judge must be a Listener or a DualEncoder, and"):
+        build_judges({"critic": "critic"}, JUDGES, JudgeSources(models, models, data, CPU))
 
 
 @pytest.fixture
@@ -348,7 +348,7 @@ def test_an_evaluation_is_the_one_that_params_yaml_says(models, data):
     assert list(found.judges) == ["own", "used", "before", "other"]
     assert all(same(j.listener, models / p, "listener") for j, p in zip(found.judges.values(), places, strict=True))
     assert (found.beam, found.near_by, found.rerank, found.several) == (3, "features:2", None, None)
-    assert (found.baselines, found.facts) == ({}, {})
+    assert (found.baselines, found.truth) == ({}, None)
     rows = np.array([0, 3, 4])
     assert found.near(rows).shape == (3, 1)
     chosen = evaluation(models, data, "luo", 5, near, "evaluate.multi_sample={samples: 3, beams: 2}")

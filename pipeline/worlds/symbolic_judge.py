@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline.data.prepared import Prepared
-from pipeline.errors import UserError
-from pipeline.evaluation.judges import JudgedCaptions
+from pipeline.evaluation.judges import JudgedCaptions, JudgeKind, JudgeSources
+from pipeline.worlds.films.film_claims import FilmClaims
+from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
+from pipeline.worlds.films.film_facts import read_films
+from pipeline.worlds.scenes.known_scenes import known_scenes, require_facts
+from pipeline.worlds.scenes.scene_claims import SceneClaims
 
-T = TypeVar("T")
 STEP = 2.0**-12  # weights are multiples of STEP, so that sums are exact and equal sums tie
 
 
@@ -23,15 +26,6 @@ class ClaimChecker(Protocol):
     def of(self, caption: str) -> Mapping[Any, np.ndarray]:
         """Return each claim of the caption with its truth (M,) bool in each image."""
         ...
-
-
-def require_facts(prepared: Prepared, facts: Mapping[str, T], rows: np.ndarray) -> list[T]:
-    """Return the facts of the images `rows`. Raises UserError if `facts`, by image id, lacks one."""
-    names = prepared.ids.take(rows).to_pylist()
-    missing = next((name for name in names if name not in facts), None)
-    if missing is not None:
-        raise UserError(f"{prepared.folder}: no facts of image {missing}; run the prepare stage again")
-    return [facts[name] for name in names]
 
 
 class SymbolicJudge:
@@ -60,3 +54,18 @@ class SymbolicJudge:
     def _weight(truth: np.ndarray) -> np.float32:
         share = (truth.sum() + 0.5) / (len(truth) + 1)
         return np.float32(np.round(-np.log(share) / STEP) * STEP)
+
+
+def known_claims(prepared: Prepared) -> ClaimChecker:
+    """Return the checker of captions' claims against the facts of all images: drawn films or scenes."""
+    every, films = np.arange(len(prepared)), prepared.folder / FILM_FACTS
+    if films.exists():
+        return FilmClaims([known.film for known in require_facts(prepared, read_films(films), every)])
+    return SceneClaims(require_facts(prepared, known_scenes(prepared), every))
+
+
+def _build(sources: JudgeSources) -> SymbolicJudge:
+    return SymbolicJudge(known_claims(sources.prepared), sources.prepared.rows("train"))
+
+
+SYMBOLIC = JudgeKind("symbolic", _build, needs_facts=True)

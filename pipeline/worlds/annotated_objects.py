@@ -1,10 +1,8 @@
-"""Facts of drawn scenes and films besides captions: annotated objects for a detector, neighbourhoods for batches."""
+"""Annotated objects of drawn scenes and films, which an object detector is trained on."""
 
 from __future__ import annotations
 
 from itertools import groupby
-
-import numpy as np
 
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
@@ -35,22 +33,6 @@ def annotated_objects(prepared: Prepared, frames: int | None = None) -> list[Ann
         return [_annotated(scenes[name]) for name in prepared.ids.to_pylist()]
     films = read_films(path)
     return [each for name in prepared.ids.to_pylist() for each in _annotated_frames(films[name], frames)]
-
-
-def neighbourhood_numbers(prepared: Prepared) -> np.ndarray:
-    """Return (M,) the number of each image's neighbourhood.
-
-    Raises UserError for images that were not drawn in neighbourhoods.
-    """
-    path, drawn = prepared.folder / FACTS, prepared.folder / FILM_FACTS
-    if drawn.exists():
-        scenes = {name: known.film.scene for name, known in read_films(drawn).items()}
-    else:
-        scenes = read_facts(path) if path.exists() else {}
-    numbers = np.array([scenes[name].neighbourhood if name in scenes else -1 for name in prepared.ids.to_pylist()])
-    if (numbers < 0).any():
-        raise UserError(f"{path}: images without a neighbourhood; with these images optimisation.order must be random")
-    return numbers
 
 
 def _annotated_frames(known: FilmRecord, frames: int) -> list[AnnotatedImage]:

@@ -1,34 +1,30 @@
-"""Baseline captions that train at most a linear probe: a lower bound for methods, and an oracle."""
+"""Baseline captions of drawn scenes: a template with a linear probe, a lower bound for methods, and an oracle."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
-from pipeline.evaluation.symbolic import require_facts
-from pipeline.metrics.retrieval import random_distractors
+from pipeline.evaluation.baseline_captions import BaselineCaptioner, BaselineKind
+from pipeline.worlds.scenes.known_scenes import known_scenes, require_facts
 from pipeline.worlds.scenes.parser import parse_scene_caption
 from pipeline.worlds.scenes.scene_captions import describe_scene
-from pipeline.worlds.scenes.scene_facts import Scene
 from pipeline.worlds.scenes.scene_words import PLACES, WEATHER
-
-BaselineCaptioner = Callable[[np.ndarray, Sequence[str]], list[str]]
-"""Function of images (M,), rows of the prepared data, and the speaker's captions; returns one caption per image."""
 
 RIDGE = 100.0  # ridge penalty of the linear probe, for features of variance 1
 UNUSUAL = (("rainy", "day"), ("clear", "sunset"), ("clear", "night"))  # the conditions that annotators mention
 SENTENCES, ANNOTATOR = 20, 2**40  # captions per image, and an annotator seed that no caption of the data set uses
-OTHERS = 0  # the seed of the choice of other images
 
 
-def template_captions(prepared: Prepared, store: FeatureStore, facts: Mapping[str, Scene]) -> BaselineCaptioner:
+def template_captions(prepared: Prepared, store: FeatureStore) -> BaselineCaptioner:
     """Return a captioner that appends the place and any night, sunset or rain that the speaker's caption lacks.
 
     Ridge regression predicts both from the images' pooled features. It is fitted to the facts of the training split.
     """
+    facts = known_scenes(prepared)
 
     def captions(rows: np.ndarray, said: Sequence[str]) -> list[str]:
         train = prepared.rows("train")
@@ -65,8 +61,9 @@ def ridge_probe(known: np.ndarray, labels: Sequence[str], wanted: np.ndarray) ->
     return kinds[(inputs(wanted) @ weights).argmax(1)].tolist()
 
 
-def oracle_captions(prepared: Prepared, facts: Mapping[str, Scene]) -> BaselineCaptioner:
+def oracle_captions(prepared: Prepared, store: FeatureStore | None = None) -> BaselineCaptioner:
     """Return a captioner that picks, of sampled true sentences about an image's facts, the one with the most claims."""
+    facts = known_scenes(prepared)
 
     def captions(rows: np.ndarray, said: Sequence[str]) -> list[str]:
         written = (
@@ -78,11 +75,5 @@ def oracle_captions(prepared: Prepared, facts: Mapping[str, Scene]) -> BaselineC
     return captions
 
 
-def random_captions(prepared: Prepared) -> BaselineCaptioner:
-    """Return a captioner that gives each image the first human caption of another, randomly drawn image."""
-
-    def captions(rows: np.ndarray, said: Sequence[str]) -> list[str]:
-        others = random_distractors(len(rows), 1, OTHERS)[:, 0].numpy()
-        return [" ".join(prepared.words(row)[0]) for row in rows[others]]
-
-    return captions
+TEMPLATE = BaselineKind("template", template_captions, needs_facts=True)
+ORACLE = BaselineKind("oracle", oracle_captions, needs_facts=True)

@@ -14,9 +14,10 @@ import torch
 from pipeline.errors import UserError
 from pipeline.evaluation.hard_gallery import galleries_by_key
 from pipeline.evaluation.judges import JudgedCaptions, judge_retrieval
-from pipeline.evaluation.symbolic import SymbolicJudge, require_facts
+from pipeline.worlds.scenes.known_scenes import require_facts
 from pipeline.worlds.scenes.scene_claims import SceneClaims
 from pipeline.worlds.scenes.scene_facts import Scene, Thing
+from pipeline.worlds.symbolic_judge import SymbolicJudge
 
 BOX = (0.1, 0.5, 0.3, 0.8)
 

@@ -1,0 +1,19 @@
+"""The feature sets of a prepared data set, below the folder of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
+
+
+def open_features(root: Path, features: str, prepared: Prepared) -> FeatureStore:
+    """Return the set of features of this name, which must cover all prepared images; else raises UserError."""
+    store = FeatureStore(root / "features" / features)
+    if len(prepared) != len(store):
+        raise UserError(
+            f"{store.path}: {len(prepared)} prepared images, but features of {len(store)}; run the features stage again"
+        )
+    return store

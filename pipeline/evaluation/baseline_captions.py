@@ -1,0 +1,45 @@
+"""Baselines: captions that need no trained speaker of their own, evaluated beside a method's.
+
+`BASELINES` lists the kinds that `evaluate.baselines` of params.yaml may name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.metrics.retrieval import random_distractors
+
+BaselineCaptioner = Callable[[np.ndarray, Sequence[str]], list[str]]
+"""Function of images (M,), rows of the prepared data, and the speaker's captions; returns one caption per image."""
+
+OTHERS = 0  # the seed of the choice of other images
+
+
+@dataclass(frozen=True)
+class BaselineKind:
+    """Kind of baseline: its word in `evaluate.baselines`, and its constructor.
+
+    `needs_facts`: the baseline exists for drawn scenes only.
+    """
+
+    name: str
+    build: Callable[[Prepared, FeatureStore], BaselineCaptioner]
+    needs_facts: bool = False
+
+
+def random_captions(prepared: Prepared, store: FeatureStore | None = None) -> BaselineCaptioner:
+    """Return a captioner that gives each image the first human caption of another, randomly drawn image."""
+
+    def captions(rows: np.ndarray, said: Sequence[str]) -> list[str]:
+        others = random_distractors(len(rows), 1, OTHERS)[:, 0].numpy()
+        return [" ".join(prepared.words(row)[0]) for row in rows[others]]
+
+    return captions
+
+
+BASELINES = (BaselineKind("random", random_captions),)

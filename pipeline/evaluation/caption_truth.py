@@ -1,0 +1,28 @@
+"""Truth of captions by facts of the images, which a slice of drawn data brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from pipeline.data.prepared import Prepared
+
+
+class CaptionTruth(Protocol):
+    """Verdicts on N captions."""
+
+    def summary(self) -> dict[str, Any]:
+        """Return the shares over all captions, as metrics.json holds them."""
+        ...
+
+    def columns(self) -> dict[str, list[int]]:
+        """Return the counts per caption, as captions.parquet holds them."""
+        ...
+
+
+TruthChecker = Callable[[Sequence[str], np.ndarray], CaptionTruth]
+"""Function of N captions and their images (N,), rows of the prepared data."""
+OpenTruthChecker = Callable[[Prepared], TruthChecker | None]
+"""Constructor of a truth checker; None where it has no facts of the images."""

@@ -1,0 +1,4 @@
+"""Registries of the core together with the entries of slices, one module per extension point.
+
+Only these modules and the stages name a slice. A stage depends on the extension points that it imports, and no others.
+"""

@@ -1,0 +1,41 @@
+"""Facts of the drawn scenes among prepared images, and the truth of captions by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
+from pipeline.evaluation.caption_truth import TruthChecker
+from pipeline.worlds.scenes.faithfulness import Faithfulness, faithfulness
+from pipeline.worlds.scenes.scene_facts import FACTS, Scene, read_facts
+
+T = TypeVar("T")
+
+
+def known_scenes(prepared: Prepared) -> dict[str, Scene]:
+    """Return the facts of drawn scenes by image id; empty for other images."""
+    path = prepared.folder / FACTS
+    return read_facts(path) if path.exists() else {}
+
+
+def require_facts(prepared: Prepared, facts: Mapping[str, T], rows: np.ndarray) -> list[T]:
+    """Return the facts of the images `rows`. Raises UserError if `facts`, by image id, lacks one."""
+    names = prepared.ids.take(rows).to_pylist()
+    missing = next((name for name in names if name not in facts), None)
+    if missing is not None:
+        raise UserError(f"{prepared.folder}: no facts of image {missing}; run the prepare stage again")
+    return [facts[name] for name in names]
+
+
+def scene_truth(prepared: Prepared) -> TruthChecker | None:
+    """Return the checker of captions against the facts of their scenes; None for images that are no drawn scenes."""
+    scenes = known_scenes(prepared)
+
+    def check(captions: Sequence[str], rows: np.ndarray) -> Faithfulness:
+        return faithfulness(captions, require_facts(prepared, scenes, rows))
+
+    return check if scenes else None

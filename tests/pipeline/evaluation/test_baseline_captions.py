@@ -1,0 +1,20 @@
+"""Random captions are those of other images."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from pipeline.evaluation.baseline_captions import random_captions
+
+ROWS = np.arange(150, 170)
+PREPARED = SimpleNamespace(words=lambda row: [["caption", "of", str(row)], ["another"]])
+
+
+def test_random_captions_are_those_of_other_images():
+    said = random_captions(PREPARED)(ROWS, [""] * len(ROWS))
+    of = [int(caption.removeprefix("caption of ")) for caption in said]
+    assert set(of) <= set(ROWS.tolist())
+    assert all(other != row for other, row in zip(of, ROWS, strict=True))
+    assert len(set(of)) > 5

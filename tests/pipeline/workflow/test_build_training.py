@@ -1,0 +1,58 @@
+"""A training shows images of drawn neighbourhoods one after the other where its order says so."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.composition.method import LISTENER_ONLY, Method
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.errors import UserError
+from pipeline.models.listener import Listener
+from pipeline.readers import read_karpathy
+from pipeline.training.optimisation import Optimisation
+from pipeline.workflow.build_training import build_training
+from pipeline.worlds.scenes.scene_facts import FACTS, Scene
+
+
+@pytest.fixture
+def world(karpathy, tmp_path):
+    """40 images, of which 20 train; those of equal remainder by five are a neighbourhood."""
+    write_prepared(read_karpathy(karpathy(40)[0]), tmp_path / "prepared", min_count=0, max_words=16)
+    with FeatureWriter(tmp_path / "features", 40, 2, (3, 2)) as store:
+        store.write(np.arange(40), np.zeros((40, 2)), np.zeros((40, 3, 2)))
+    scenes = (Scene("park", "sunny", "day", 0.45, 0.45, {}, (), number % 5) for number in range(40))
+    lines = [json.dumps({"imgid": number, **each.record()}) for number, each in enumerate(scenes)]
+    (tmp_path / "prepared" / FACTS).write_text("\n".join(lines) + "\n")
+    return Prepared.load(tmp_path / "prepared"), FeatureStore(tmp_path / "features")
+
+
+def shown(world, epoch: int = 0, **settings) -> list[int]:
+    """The neighbourhoods of the images of an epoch of two batches, as a training shows them."""
+    words = len(world[0].vocabulary)
+    method = Method({"listener": Listener(words, 2, words=4, hidden=4)}, (), LISTENER_ONLY)
+    training = build_training(method, None, Optimisation(1, 8, **settings), *world, 1, torch.device("cpu"))
+    ids = world[0].ids.to_pylist()
+    return [int(ids[row]) % 5 for batch in training.batches.epoch(epoch) for row in batch.images.tolist()]
+
+
+def test_a_training_shows_neighbourhoods_one_after_the_other_or_images_at_random(world):
+    epochs = [shown(world, epoch, order="neighbourhoods") for epoch in range(4)]
+    for found in epochs:
+        assert found == sorted(found, key=found.index)  # nobody comes again after others
+        assert [found.count(number) for number in dict.fromkeys(found)] == [4, 4, 4, 4]
+    assert len({tuple(found) for found in epochs}) > 1
+    mixed = shown(world)
+    assert len(mixed) == 16
+    assert mixed != sorted(mixed, key=mixed.index)
+
+
+def test_a_training_on_other_images_is_refused_an_order_of_neighbourhoods(world):
+    (world[0].folder / FACTS).unlink()
+    assert len(shown(world)) == 16
+    with pytest.raises(UserError, match="without a neighbourhood"):
+        shown(world, order="neighbourhoods")

@@ -1,0 +1,34 @@
+"""Drawn images are near each other by the facts' neighbourhoods."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.worlds.fact_galleries import galleries_by_facts
+
+
+def prepared(folder, records):
+    (folder / "facts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return SimpleNamespace(folder=folder, ids=pa.array([str(n) for n in range(6)]))
+
+
+def test_scenes_are_near_in_their_neighbourhood_or_else_by_place_weather_and_light(tmp_path):
+    same = {"setting": "park", "weather": "sunny", "light": "day"}
+    records = [{"imgid": n, **same, "neighbourhood": n // 2} for n in range(6)]
+    assert galleries_by_facts(prepared(tmp_path, records))(np.array([1, 3, 0, 2])).tolist() == [[2], [3], [0], [1]]
+    records = [{"imgid": n, **same, "light": "night" if n == 5 else "day"} for n in range(6)]
+    assert galleries_by_facts(prepared(tmp_path, records))(np.array([4, 5, 0])).tolist() == [[2], [-1], [0]]
+
+
+def test_missing_facts_are_told(tmp_path):
+    with pytest.raises(UserError, match="no facts of image 5; run the prepare stage again"):
+        galleries_by_facts(prepared(tmp_path, [{"imgid": n, "neighbourhood": 0} | dict.fromkeys(
+            ("setting", "weather", "light"), "x") for n in range(5)]))(np.arange(6))  # fmt: skip
+    with pytest.raises(UserError, match=r"evaluate\.hard_gallery\.similarity = facts needs the facts of drawn scenes"):
+        galleries_by_facts(SimpleNamespace(folder=tmp_path / "photos"))
