@@ -22,6 +22,7 @@ ROOMS = {
     },
     "dialog": "pipeline/dialog/**/*.py",
     "workflow": "pipeline/workflow/build_*.py",
+    "worlds": "pipeline/worlds/*.py",
 }  # fmt: skip
 
 BINARY: dict[type, type] = {

@@ -37,6 +37,7 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
     from pipeline.models.listener import Listener
     from pipeline.readers import read_corpus
     from pipeline.runtime.untrusted import read_npy
+    from pipeline.slices.corpus_formats import FORMATS
 
     def of(name: str, read: Callable[[Path], object]) -> Importer:
         def written(content: bytes) -> object:
@@ -47,6 +48,7 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
         return written
 
     def corpus(form: str, name: str, annotations: object, **options: object) -> Importer:
+        options |= {"formats": FORMATS}
         return of(name, lambda path: read_corpus("x", form, path.parent, annotations, None, **options))  # type: ignore[arg-type]
 
     def numbers(content: bytes) -> object:

@@ -24,7 +24,7 @@ from printed import doing
 ROOT = Path(__file__).parents[1]
 FOLDERS = (
     "channels", "estimators", "scores", "composition", "methods", "models", "metrics", "evaluation", "analysis",
-    "training", "data", "dialog", "gradients", "report", "readers",
+    "training", "data", "dialog", "worlds", "gradients", "report", "readers",
 )  # fmt: skip
 # tests at the root of tests/ that run in this process; the others start stages in processes without the fault
 WHOLE = (

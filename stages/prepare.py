@@ -27,6 +27,7 @@ def run(stage: Stage) -> None:
     from pipeline.metrics.frequency_file import read_document_frequencies
     from pipeline.readers import read_corpus
     from pipeline.readers.coco_instances import read_instances
+    from pipeline.slices.corpus_formats import FORMATS
     from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
     from pipeline.worlds.scenes.scene_facts import FACTS
 
@@ -51,6 +52,7 @@ def run(stage: Stage) -> None:
         plain["known_corrupt"],
         plain["dialogs"] and {key: plain["dialogs"].pop(key) for key in ("rounds", "options")},
         plain["max_missing_share"] or 0.0,
+        FORMATS,
     )
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
         (stage.out / SEAL).unlink(missing_ok=True)

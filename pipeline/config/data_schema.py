@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from pipeline.config.reading import did_you_mean
 from pipeline.config.section import Name, Section, Text
 from pipeline.ranges import Count, Each, Few, Natural, Positive, Seed, Share, Size, require_distinct
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
+
+if TYPE_CHECKING:
+    from pipeline.readers.corpus_format import CorpusFormat
 
 
 def _divided(images: int, val: int, test: int, what: str) -> None:
@@ -75,28 +80,6 @@ class ExpectedCounts(Section):
     words: Count | None = None
 
 
-FORMS = {
-    "karpathy": "format karpathy takes annotations: file, and neither splits nor shares",
-    "coco": "format coco takes annotations {train: file, val: …, test: …}, or annotations [file, …] and splits: file",
-    "cocotalk": "format cocotalk takes annotations {json: file, labels: file}, captions: file if need be, and no more",
-    "flickr8k": "format flickr8k takes annotations {captions: file, train: list, val: …, test: …} and no more",
-    "visdial": (
-        "format visdial takes dialogs: and annotations {train: file, test: file}, with val, captions and "
-        "{split}_relevance if need be, or {data: visdial_data.h5, params: visdial_params.json}, and no more"
-    ),
-    "tgif": "format tgif takes annotations: {captions: table, train: list, val: …, test: …} and no more",
-    "folder": "format folder takes annotations: table, and shares (no splits) where that has no column split",
-}
-
-
-# fmt: off
-File = Literal[
-    "captions", "train", "val", "test", "json", "labels", "data", "params",
-    "train_relevance", "val_relevance", "test_relevance",
-]
-# fmt: on
-
-
 class DialogSettings(Section):
     """Limits in words for the texts of dialogs, and the rounds and options of each dialog; null: any number."""
 
@@ -107,16 +90,26 @@ class DialogSettings(Section):
     options: Few | None = 100
 
 
-VISDIAL = {"train", "val", "test", "captions", "train_relevance", "val_relevance", "test_relevance"}
+def _formats() -> dict[str, CorpusFormat]:
+    """Return all forms of corpora by name."""
+    from pipeline.slices.corpus_formats import FORMATS  # the readers import NumPy and PyArrow
+
+    return {form.name: form for form in FORMATS}
+
+
+def _known_format(name: str) -> str:
+    if name not in _formats():
+        raise ValueError(f"{name} is no form of a corpus; {did_you_mean(name, _formats())}")
+    return name
 
 
 class PrepareSettings(Section):
     """Paths of the images and captions, and the construction of the vocabulary."""
 
     dataset: Name
-    format: Literal["karpathy", "coco", "cocotalk", "flickr8k", "folder", "tgif", "visdial"]
+    format: Annotated[Text, AfterValidator(_known_format)]
     root: Text
-    annotations: Text | Annotated[tuple[Text, ...], Field(strict=False, min_length=1)] | dict[File, Text]
+    annotations: Text | Annotated[tuple[Text, ...], Field(strict=False, min_length=1)] | dict[Name, Text]
     dialogs: DialogSettings | None = None
     images: Text | None = None
     splits: Text | None = None
@@ -133,36 +126,24 @@ class PrepareSettings(Section):
     max_missing_share: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     def _check(self) -> None:
-        match self.format, self.annotations:
-            case ("karpathy" | "folder", str()):
-                fits = self.splits is None
-            case ("flickr8k" | "tgif", dict(named)):
-                fits = self.splits is None and set(named) == {"captions", "train", "val", "test"}
-            case ("cocotalk", dict(named)):
-                fits = self.splits is None and set(named) - {"captions"} == {"json", "labels"}
-            case ("coco", dict(named)):
-                fits = self.splits is None and bool(named) and set(named) <= {"train", "val", "test"}
-            case ("visdial", dict(named)):
-                files = {"train", "test"} <= set(named) <= VISDIAL or set(named) - {"captions"} == {"data", "params"}
-                fits = files and self.splits is None and not self.known_corrupt
-            case ("coco", _):
-                fits = self.splits is not None
-            case _:
-                fits = False
+        from pipeline.readers.corpus_format import CorpusSource
+
+        form, shares = _formats()[self.format], None if self.shares is None else self.shares.model_dump()
+        dialogs = None if self.dialogs is None else self.dialogs.model_dump(include={"rounds", "options"})
+        source = CorpusSource(Path(self.root), self.annotations, None, self.splits, shares, dialogs)
         if self.count_ngrams == "whole" and self.document_frequencies is not None:
             raise ValueError(
                 f"count_ngrams whole counts n-grams here, and document_frequencies {self.document_frequencies} gives "
                 "their counts; leave out one"
             )
-        fits = fits and (self.dialogs is None) == (self.format != "visdial")
-        if not fits or (self.shares is not None and self.format != "folder"):
-            raise ValueError(FORMS[self.format])
-        if self.max_missing_share is not None and (self.format in ("folder", "visdial") or self.images is None):
-            raise ValueError("max_missing_share is not for format folder or visdial: leave it out")
-        if self.tokenizer is not None and self.format == "cocotalk":
-            raise ValueError("tokenizer reads captions as they were written, which format cocotalk does not have")
-        counted = isinstance(self.annotations, dict) and "params" in self.annotations
-        if (self.min_count is None) != (self.format == "cocotalk" or counted or self.tokenizer is not None):
+        if not form.fits(source) or (self.known_corrupt and not form.may_be_corrupt):
+            raise ValueError(form.takes)
+        if self.max_missing_share is not None and not (form.may_miss_images and self.images):
+            strict = " or ".join(name for name, each in _formats().items() if not each.may_miss_images)
+            raise ValueError(f"max_missing_share is not for format {strict}: leave it out")
+        if self.tokenizer is not None and not form.has_texts:
+            raise ValueError(f"tokenizer reads captions as they were written, which format {form.name} does not have")
+        if (self.min_count is None) != (form.own_words(source) or self.tokenizer is not None):
             needed = "min_count is needed where words are counted"
             own = "visdial_params.json, format cocotalk and a tokenizer bring their own: min_count: null"
             raise ValueError(f"{needed}; {own}")

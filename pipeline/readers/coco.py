@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipeline.data.corpus import Corpus, CorpusImage
+from pipeline.data.corpus import SPLITS, Corpus, CorpusImage
 from pipeline.errors import UserError
 from pipeline.readers.annotation_file import JsonEntry, JsonFile, UniqueNames
 from pipeline.readers.checks import make_caption
+from pipeline.readers.corpus_format import CorpusFormat, CorpusSource
 from pipeline.readers.splits import read_splits, split_of
 
 
@@ -84,3 +85,25 @@ def _path(name: str, file: Path, folders: set[str]) -> str:
     own = re.match(r"COCO_([a-z]+\d{4})_", name)
     folder = own[1] if own else file.stem.rpartition("_")[2]
     return (Path(folder if folder in folders else "") / name).as_posix()
+
+
+def _fits(source: CorpusSource) -> bool:
+    if isinstance(source.annotations, Mapping):
+        return bool(source.files) and source.files.keys() <= set(SPLITS) and not source.given
+    return source.given == {"splits"}
+
+
+def _read(source: CorpusSource) -> Corpus:
+    if isinstance(source.annotations, Mapping):
+        return read_coco(source.files, source.images)
+    files = [source.annotations] if isinstance(source.annotations, str) else source.annotations
+    splits = None if source.splits is None else source.root / source.splits
+    return read_coco([source.root / file for file in files], source.images, splits)
+
+
+COCO = CorpusFormat(
+    "coco",
+    "format coco takes annotations {train: file, val: …, test: …}, or annotations [file, …] and splits: file",
+    _fits,
+    _read,
+)

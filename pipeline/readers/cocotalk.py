@@ -12,6 +12,8 @@ import numpy as np
 from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
 from pipeline.errors import UserError
 from pipeline.readers.annotation_file import JsonFile, UniqueNames, show_json
+from pipeline.readers.corpus_format import CorpusFormat, CorpusSource
+from pipeline.readers.karpathy import read_karpathy
 from pipeline.readers.splits import restval_in, split_of
 from pipeline.runtime.untrusted import read_dataset, require_plain_file
 from pipeline.vocabulary import UNK_WORD, Vocabulary
@@ -133,3 +135,24 @@ def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.
         if bad.any():
             raise UserError(f"{file}: {LABELS}[{bad.argmax()}] {problem}")
     return tokens, np.append(0, last)
+
+
+def _fits(source: CorpusSource) -> bool:
+    return source.files.keys() - {"captions"} == {"json", "labels"} and not source.given
+
+
+def _read(source: CorpusSource) -> Corpus:
+    corpus = read_cocotalk(source.files["json"], source.files["labels"])
+    if "captions" in source.files:
+        return with_whole_captions(corpus, read_karpathy(source.files["captions"]))
+    return corpus
+
+
+COCOTALK = CorpusFormat(
+    "cocotalk",
+    "format cocotalk takes annotations {json: file, labels: file}, captions: file if need be, and no more",
+    _fits,
+    _read,
+    own_words=lambda source: True,
+    has_texts=False,
+)

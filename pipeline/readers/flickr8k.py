@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
+from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage
 from pipeline.readers.annotation_file import UniqueNames, lines_of, show_json
 from pipeline.readers.checks import make_caption
+from pipeline.readers.corpus_format import CorpusFormat, CorpusSource, is_listed
 
 
 def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
@@ -45,3 +46,15 @@ def _captions(file: Path) -> dict[str, dict[int, AnnotatedCaption]]:
             row.fail(f"caption {name}#{number} is there a second time")
         said[name][number] = make_caption(parts[3], None, row)
     return said
+
+
+def _read(source: CorpusSource) -> Corpus:
+    return read_flickr8k(source.files["captions"], {split: source.files[split] for split in SPLITS})
+
+
+FLICKR8K = CorpusFormat(
+    "flickr8k",
+    "format flickr8k takes annotations {captions: file, train: list, val: …, test: …} and no more",
+    is_listed,
+    _read,
+)

@@ -12,6 +12,7 @@ from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage
 from pipeline.errors import UserError
 from pipeline.readers.annotation_file import FileRow, show_json
 from pipeline.readers.checks import make_caption
+from pipeline.readers.corpus_format import CorpusFormat
 from pipeline.readers.splits import drawn_split, split_of
 from pipeline.readers.table_files import read_rows
 from pipeline.runtime.film_decoding import CONTAINERS
@@ -125,3 +126,12 @@ def _drawn(table: Path, files: list[str], shares: Mapping[str, float] | None) ->
 def _too_small(splits: Collection[str]) -> list[str]:
     """Return the splits with fewer than two images: a listener must distinguish images."""
     return [split for split in SPLITS if sum(other == split for other in splits) < 2]
+
+
+FOLDER = CorpusFormat(
+    "folder",
+    "format folder takes annotations: table, and shares (no splits) where that has no column split",
+    lambda source: isinstance(source.annotations, str) and source.given <= {"shares"},
+    lambda source: read_folder(source.file, source.images, source.shares),
+    may_miss_images=False,
+)

@@ -7,6 +7,7 @@ from pathlib import Path
 from pipeline.data.corpus import Corpus, CorpusImage
 from pipeline.readers.annotation_file import JsonFile, UniqueNames, show_json
 from pipeline.readers.checks import make_caption
+from pipeline.readers.corpus_format import CorpusFormat, is_one_file
 from pipeline.readers.splits import restval_in, split_of
 
 
@@ -40,3 +41,11 @@ def read_karpathy(annotations: Path) -> Corpus:
         read.append(CorpusImage(str(image_id), file, split_of(row.get("split", str), row), tuple(captions)))
     name = source.data.get("dataset")
     return Corpus(name if isinstance(name, str) else annotations.stem, tuple(read), (annotations,), restval_in(rows))
+
+
+KARPATHY = CorpusFormat(
+    "karpathy",
+    "format karpathy takes annotations: file, and neither splits nor shares",
+    is_one_file,
+    lambda source: read_karpathy(source.file),
+)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
-from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
+from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage
 from pipeline.readers.annotation_file import FilePosition, UniqueNames, lines_of, show_json
 from pipeline.readers.checks import make_caption
+from pipeline.readers.corpus_format import CorpusFormat, CorpusSource, is_listed
 
 
 def read_tgif(captions: Path, lists: Mapping[str, Path]) -> Corpus:
@@ -48,3 +49,15 @@ def _file(url: str, place: FilePosition) -> str:
     if not url.startswith(("http://", "https://")) or not name:
         place.fail(f"a GIF's URL is to stand here, not {show_json(url)}")
     return name
+
+
+def _read(source: CorpusSource) -> Corpus:
+    return read_tgif(source.files["captions"], {split: source.files[split] for split in SPLITS})
+
+
+TGIF = CorpusFormat(
+    "tgif",
+    "format tgif takes annotations: {captions: table, train: list, val: …, test: …} and no more",
+    is_listed,
+    _read,
+)

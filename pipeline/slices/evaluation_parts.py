@@ -6,8 +6,8 @@ from pipeline.evaluation.baseline_captions import BASELINES
 from pipeline.evaluation.evaluation_settings import EvaluationParts
 from pipeline.slices.judge_kinds import JUDGES
 from pipeline.worlds.fact_galleries import galleries_by_facts
+from pipeline.worlds.scene_baselines import ORACLE, TEMPLATE
 from pipeline.worlds.scenes.known_scenes import scene_truth
-from pipeline.worlds.scenes.scene_baselines import ORACLE, TEMPLATE
 
 EVALUATION = EvaluationParts(
     judges=JUDGES,

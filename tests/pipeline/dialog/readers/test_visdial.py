@@ -18,6 +18,7 @@ from pipeline.dialog.readers.visdial import ExpectedDialog, read_visdial
 from pipeline.dialog.readers.visdial_h5 import read_visdial_h5
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus
+from pipeline.slices.corpus_formats import FORMATS
 
 SMALL = ExpectedDialog(rounds=2, options=3)
 QUESTIONS = ["Is it red?", "How many are there?", "What is it?"]
@@ -137,7 +138,8 @@ def test_captions_and_files_come_from_a_file_that_has_more(files, tmp_path):
     images = [{"cocoid": i, "filename": f"{i}.jpg", "split": "train", "sentences": sentences} for i in (10, 11, 20, 30)]
     (tmp_path / "captions.json").write_text(json.dumps({"images": images}))
     named = {"train": "train.json", "val": "val.json", "test": "test.json", "captions": "captions.json"}
-    corpus = read_corpus("scenes", "visdial", tmp_path, named, None, dialogs={"rounds": 2, "options": 3})
+    given = {"dialogs": {"rounds": 2, "options": 3}, "formats": FORMATS}
+    corpus = read_corpus("scenes", "visdial", tmp_path, named, None, **given)
     assert [(i.file, i.split, len(i.captions)) for i in corpus.images][2:] == [
         ("20.jpg", "val", 2),
         ("30.jpg", "test", 2),
@@ -145,7 +147,7 @@ def test_captions_and_files_come_from_a_file_that_has_more(files, tmp_path):
     assert corpus.dialogs.captions[0] == ("picture", "number", "10")
     (tmp_path / "captions.json").write_text(json.dumps({"images": images[:3]}))
     with pytest.raises(UserError, match=r"image 30 of .* is not there"):
-        read_corpus("scenes", "visdial", tmp_path, named, None, dialogs={"rounds": 2, "options": 3})
+        read_corpus("scenes", "visdial", tmp_path, named, None, **given)
 
 
 def prepared(corpus: Corpus, out: Path, **lengths: int) -> PreparedDialogs:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pipeline.worlds.scene_baselines import oracle_captions, ridge_probe, template_captions
 from pipeline.worlds.scenes.faithfulness import faithfulness
 from pipeline.worlds.scenes.sample_scenes import sample_scene
-from pipeline.worlds.scenes.scene_baselines import oracle_captions, ridge_probe, template_captions
 from pipeline.worlds.scenes.scene_captions import describe_scene
 from pipeline.worlds.scenes.scene_facts import FACTS
 from pipeline.worlds.scenes.scene_world import CONDITIONS, SETTINGS

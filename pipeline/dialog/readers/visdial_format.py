@@ -1,0 +1,41 @@
+"""The form of Visual Dialog: JSON files of each split, or the two files of published code."""
+
+from __future__ import annotations
+
+from pipeline.data.corpus import SPLITS, Corpus
+from pipeline.dialog.readers.visdial import ExpectedDialog, read_visdial, with_captions_of
+from pipeline.dialog.readers.visdial_h5 import read_visdial_h5
+from pipeline.readers.corpus_format import CorpusFormat, CorpusSource
+from pipeline.readers.karpathy import read_karpathy
+
+FILES = {*SPLITS, "captions", *(f"{split}_relevance" for split in SPLITS)}
+
+
+def _fits(source: CorpusSource) -> bool:
+    named = source.files.keys()
+    files = {"train", "test"} <= named <= FILES or named - {"captions"} == {"data", "params"}
+    return files and source.given == {"dialogs"}
+
+
+def _read(source: CorpusSource) -> Corpus:
+    """Read the files; `captions` adds captions of the images."""
+    paths, expected = source.files, ExpectedDialog(**(source.dialogs or {}))
+    whole = read_karpathy(paths["captions"]) if "captions" in paths else None
+    if "params" in paths:
+        corpus = read_visdial_h5(paths["data"], paths["params"], expected)
+        return corpus if whole is None else with_captions_of(corpus, whole)
+    files = {split: paths[split] for split in SPLITS if split in paths}
+    relevance = {split: paths[f"{split}_relevance"] for split in SPLITS if f"{split}_relevance" in paths}
+    return read_visdial(files, relevance, expected, whole)
+
+
+VISDIAL = CorpusFormat(
+    "visdial",
+    "format visdial takes dialogs: and annotations {train: file, test: file}, with val, captions and {split}_relevance "
+    "if need be, or {data: visdial_data.h5, params: visdial_params.json}, and no more",
+    _fits,
+    _read,
+    own_words=lambda source: "params" in source.files,
+    may_miss_images=False,
+    may_be_corrupt=False,
+)

@@ -1,0 +1,71 @@
+"""The form in which a corpus is published: which settings its reader takes, and how it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.data.corpus import SPLITS, Corpus
+
+Annotations = str | Sequence[str] | Mapping[str, str]
+LISTED = {"captions", *SPLITS}  # a file of captions and a list of images for each split
+
+
+@dataclass(frozen=True)
+class CorpusSource:
+    """Settings of `prepare` that decide how a corpus is read; annotations and splits are paths below `root`.
+
+    `dialogs` are the expected numbers of rounds per dialog and of options per round; None allows any number.
+    """
+
+    root: Path
+    annotations: Annotations
+    images: Path | None = None
+    splits: str | None = None
+    shares: Mapping[str, float] | None = None
+    dialogs: Mapping[str, int | None] | None = None
+
+    @property
+    def file(self) -> Path:
+        """Return the path of the only annotation file."""
+        assert isinstance(self.annotations, str)
+        return self.root / self.annotations
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Return the paths of the annotation files by key; {} where the annotations have no keys."""
+        named = self.annotations if isinstance(self.annotations, Mapping) else {}
+        return {key: self.root / file for key, file in named.items()}
+
+    @property
+    def given(self) -> set[str]:
+        """Return the names of the optional settings that are given."""
+        return {name for name in ("splits", "shares", "dialogs") if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True)
+class CorpusFormat:
+    """Form of a corpus: its word in `prepare.format`, its settings in one line, and its reader.
+
+    `fits` tells whether the settings are those that the reader takes.
+    """
+
+    name: str
+    takes: str
+    fits: Callable[[CorpusSource], bool]
+    read: Callable[[CorpusSource], Corpus]
+    own_words: Callable[[CorpusSource], bool] = lambda source: False  # whether it brings its own vocabulary
+    has_texts: bool = True  # whether captions are texts as people wrote them
+    may_miss_images: bool = True  # whether prepare.missing may allow image files to be missing
+    may_be_corrupt: bool = True  # whether prepare.corrupt may name images
+
+
+def is_one_file(source: CorpusSource) -> bool:
+    """Return whether the annotations are one file, and no other setting is given."""
+    return isinstance(source.annotations, str) and not source.given
+
+
+def is_listed(source: CorpusSource) -> bool:
+    """Return whether the annotations are a file of captions and a list of images for each split, and no more."""
+    return source.files.keys() == LISTED and not source.given

@@ -1,0 +1,8 @@
+"""All forms in which a corpus can be read."""
+
+from __future__ import annotations
+
+from pipeline.dialog.readers.visdial_format import VISDIAL
+from pipeline.readers import FORMATS as CORE
+
+FORMATS = (*CORE, VISDIAL)

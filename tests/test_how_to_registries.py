@@ -1,0 +1,99 @@
+"""The pages on corpora and judges, followed in a copy of the project: one module and one line are enough."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+CORPUS = """
+from pathlib import Path
+from pipeline.config.load import load
+from pipeline.readers import read_corpus
+from pipeline.slices.corpus_formats import FORMATS
+
+set_ = ["prepare.format=json_lines", "prepare.annotations=a.jsonl", "prepare.document_frequencies=null"]
+prepare = load(Path("params.yaml"), set_).prepare
+corpus = read_corpus("mine", prepare.format, Path(), prepare.annotations, None, formats=FORMATS)
+print(*((image.file, image.split, len(image.captions)) for image in corpus.images))
+"""
+JUDGE = """
+from pathlib import Path
+from types import SimpleNamespace
+import numpy as np
+import torch
+from pipeline.config.load import load
+from pipeline.evaluation.judges import JudgeSources, build_judges, judge_retrieval, judged_captions
+from pipeline.slices.judge_kinds import JUDGES
+from pipeline.vocabulary import Vocabulary
+
+chosen = load(Path("params.yaml"), ["evaluate.judges={own: own, overlap: word_overlap}"]).evaluate.judges
+words = [[["a", "dog"]], [["a", "cat"]], [["two", "cats"]]]
+prepared = SimpleNamespace(vocabulary=Vocabulary(("a", "dog", "cat", "two", "cats", "UNK")), words=words.__getitem__)
+sources = JudgeSources(Path(), Path(), prepared, torch.device("cpu"))
+judges = build_judges({"overlap": chosen["overlap"]}, JUDGES, sources)
+said = judged_captions(["a dog", "cats", "a cat"], prepared.vocabulary, 4)
+print(judge_retrieval(judges["overlap"], said, torch.tensor([0, 2, 1]), torch.arange(3)).by_caption.tolist())
+"""
+
+
+def follow(page: str, folder: Path) -> list[str]:
+    """Copy the project to `folder`, do what the page says, and return the files that it touched."""
+    for name in ("pipeline", "params.yaml"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    found = BLOCK.findall((ROOT / f"docs/how_to/{page}.md").read_text(encoding="utf-8"))
+    for kind, path, text in found:
+        file = folder / path
+        assert file.exists() == (kind == "diff")
+        file.write_text(patched(file.read_text(encoding="utf-8"), text) if kind == "diff" else text, encoding="utf-8")
+    return sorted(path for _, path, _ in found)
+
+
+def patched(before: str, patch: str) -> str:
+    """Return `before` with the changes of a patch of one hunk without line numbers."""
+    lines = patch.splitlines(keepends=True)
+    old, new = ("".join(line[1:] for line in lines if line[0] in f" {sign}") for sign in "-+")
+    assert before.count(old) == 1, f"the page changes lines that are not there once:\n{old}"
+    return before.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("page", "program", "files", "printed"),
+    [
+        (
+            "corpus",
+            CORPUS,
+            ["pipeline/readers/json_lines.py", "pipeline/slices/corpus_formats.py"],
+            "('0.jpg', 'train', 2) ('1.jpg', 'val', 2) ('2.jpg', 'test', 2)",
+        ),
+        (
+            "judge",
+            JUDGE,
+            ["pipeline/evaluation/word_overlap_judge.py", "pipeline/slices/judge_kinds.py"],
+            "[1, 1, 1]",
+        ),
+    ],
+)
+def test_a_module_and_a_line_are_enough(tmp_path, page, program, files, printed):
+    assert follow(page, tmp_path) == files
+    images = [
+        {"file": f"{n}.jpg", "split": split, "captions": ["a dog", "dogs"]}
+        for n, split in enumerate(("train", "val", "test"))
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(image) + "\n" for image in images))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, printed), done.stderr
