@@ -41,7 +41,7 @@ ANCHOR, ALIAS, MERGE = re.compile(r"(?<=: )&(\w+) "), re.compile(r"(?<=: )\*(\w+
 
 @dataclass(frozen=True)
 class Composition:
-    """What a profile is composed of: a file or variant, a method set and a grid; an empty name adds nothing."""
+    """Parts of a profile: a file or variant, a method set and a grid; an empty name adds nothing."""
 
     data: str
     methods: str = ""
