@@ -26,6 +26,7 @@ from pipeline.errors import UserError
 from pipeline.features.imported import import_features
 from pipeline.readers import read_corpus
 from pipeline.runtime.untrusted import read_npy
+from pipeline.slices.corpus_formats import FORMATS
 
 CASES = int(os.environ.get("SAYWHICH_FUZZ_CASES", "40"))  # of each kind
 tried: Counter[str] = Counter()
@@ -63,7 +64,7 @@ def read(folder: Path, form: str) -> Corpus | str:
     named = {"karpathy": "a.json", "visdial": {"train": "a.json", "val": "a.json", "test": "a.json"}}
     more = {"dialogs": {"rounds": None, "options": None}} if form == "visdial" else {}
     try:
-        return read_corpus("x", form, folder, named[form], None, **more)
+        return read_corpus("x", form, folder, named[form], None, formats=FORMATS, **more)
     except UserError as error:
         problem = str(error)
     assert "\n" not in problem

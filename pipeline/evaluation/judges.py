@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.image_features import open_features
-from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.metrics.retrieval import random_distractors, rank_gallery, recall, recall_among, similar_distractors
 from pipeline.models.agent_files import load_agent
@@ -24,6 +22,9 @@ from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.types import Message, caption_mask
 from pipeline.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from pipeline.data.prepared import Prepared
 
 AT_ONCE = 1024
 SHOWN = 5  # top-ranked images kept for inspection
@@ -230,6 +231,8 @@ def load_judge(folder: Path, root: Path, prepared: Prepared, device: torch.devic
 
     Raises UserError where the agent is neither a `Listener` nor a `DualEncoder`.
     """
+    from pipeline.data.image_features import open_features  # reads Parquet, which captioning does without
+
     agent = load_agent(folder / "weights.safetensors", "listener")
     if isinstance(agent, Listener | DualEncoder):
         return make_judge(agent, open_features(root, agent.features, prepared), device)

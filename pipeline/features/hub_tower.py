@@ -38,7 +38,9 @@ class HubNetwork(GridNetwork):
         """
         name = settings.network.removeprefix(PREFIX)
         if settings.weights != HUB or settings.options or settings.grid_size is not None:
-            raise UserError(f"features: network {settings.network} takes weights: hub, options: {{}} and cells: null")
+            raise UserError(
+                f"features: network {settings.network} takes weights: hub, options: {{}} and grid_size: null"
+            )
         whole = load_captioner(name)
         tower = whole.get_submodule(TOWERS[whole.config.model_type])
         own = read_processor(name)

@@ -42,7 +42,9 @@ def read_corpus(
     with file and place, for any error.
     """
     source = CorpusSource(Path(root), annotations, images, splits, shares, dialogs)
-    found = next(each for each in formats if each.name == form)
+    found = next((each for each in formats if each.name == form), None)
+    if found is None:
+        raise UserError(f"format {form}: must be one of {', '.join(each.name for each in formats)}")
     if not found.fits(source):
         raise UserError(f"{root}: {found.takes}")
     return replace(check_corpus(found.read(source), images, expected, corrupt, missing), name=name)
