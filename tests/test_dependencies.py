@@ -102,6 +102,30 @@ def test_a_digest_is_of_contents_wherever_the_code_lies(tmp_path, monkeypatch):
     assert {stage for stage in stages if code_digest(stage) != before[stage]} == {"draw", "report"}
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "stale"),
+    [
+        ('MethodCard("Luo et al.", 3', 'MethodCard("Luo and others", 2', {"report"}),
+        ("return tradeoff(", "return  tradeoff(", {"train luo", "sweep"}),
+    ],
+)
+def test_a_card_is_shown_and_trains_nothing(tmp_path, monkeypatch, before, after, stale):
+    def digests():
+        found = {f"train {module}": code_digest("train", [module]) for module in ("luo", "psst")}
+        found["sweep"] = code_digest("sweep", ["luo"])
+        return found | {stage: code_digest(stage) for stage in ("report", "evaluate", "adapt")}
+
+    for room in ("pipeline", "stages"):
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(dependencies, "ROOT", tmp_path)
+    old, module = digests(), tmp_path / "pipeline/methods/luo.py"
+    text = module.read_text(encoding="utf-8")
+    assert text.count(before) == 1
+    module.write_text(text.replace(before, after), encoding="utf-8")
+    new = digests()
+    assert {stage for stage in new if new[stage] != old[stage]} == stale
+
+
 def test_a_cell_of_the_grid_depends_on_its_own_paper_and_on_no_other():
     paths = {name: set(listed_deps(WORKFLOW, "train", {"from": name})) for name in ("psst", "luo")}
     assert paths["psst"] ^ paths["luo"] == {"data/code/train/psst.sha256", "data/code/train/luo.sha256"}

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.method import Method
+from pipeline.composition.method_card import MethodCard
 from pipeline.composition.pretraining import teacher_forcing
 from pipeline.ranges import Dropped, Share
+
+CARDS = {
+    "guidance": MethodCard("Guidance", 7, "Kornblith et al., ICCV 2023", ordinary_word=True),
+    "transformer_guidance": MethodCard("Guidance, transformer", 7, "Kornblith et al., ICCV 2023"),
+}
 
 
 def guidance(agents: Agents, objective: Objective, lam: Share = 0.0, image_dropout: Dropped = 0.1) -> Method:

@@ -6,7 +6,13 @@ from pipeline.channels.partial import Feed, Mix, PartialSampling
 from pipeline.channels.straight_through import GumbelRao
 from pipeline.composition.joint import Agents, Objective, pathwise
 from pipeline.composition.method import Method
+from pipeline.composition.method_card import MethodCard
 from pipeline.ranges import Count, Positive, Share
+
+CARDS = {
+    "st_gumbel_rao": MethodCard("Gumbel-Rao", 6, "Paulus et al., ICLR 2021"),
+    "psst_gumbel_rao": MethodCard("PSST-Gumbel-Rao", 10, "Vered et al., ICCV 2019; Paulus et al., ICLR 2021"),
+}
 
 
 def st_gumbel_rao(

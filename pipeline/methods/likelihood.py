@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.method import Method
+from pipeline.composition.method_card import MethodCard
 from pipeline.composition.pretraining import teacher_forcing
 from pipeline.ranges import Share
+
+CARDS = {
+    "mle": MethodCard("MLE", 0, "Rennie et al., CVPR 2017"),
+    "pretrained": MethodCard("MLE, pretrained", 0, "Rennie et al., CVPR 2017", ordinary_word=True),
+    "wide_mle": MethodCard("MLE, twice as wide", 0, "Rennie et al., CVPR 2017"),
+    "transformer_mle": MethodCard("MLE, transformer", 0, "Rennie et al., CVPR 2017"),
+    "mle_rerank": MethodCard("MLE, re-ranked", 0, "Rennie et al., CVPR 2017; Andreas and Klein, EMNLP 2016"),
+}
 
 
 def mle(agents: Agents, objective: Objective, lam: Share = 0.0) -> Method:

@@ -7,10 +7,15 @@ from dataclasses import replace
 from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixSchedule
 from pipeline.composition.joint import Agents, Objective, with_critic
 from pipeline.composition.method import SPEAKER, Method, Term
+from pipeline.composition.method_card import MethodCard
 from pipeline.estimators.surrogate import CaptionCredit, ScoreFunction
 from pipeline.ranges import Count, Natural, Share
 from pipeline.scores.naturalness import HumanCaption
 from pipeline.scores.rewards import Reward, mix_metrics
+
+CARDS = {
+    "mixer": MethodCard("MIXER", 5, "Ranzato et al., ICLR 2016"),
+}
 
 
 def mixer(

@@ -6,8 +6,32 @@ from pipeline.channels.partial import Feed, Mix, PartialSampling
 from pipeline.channels.straight_through import Gumbel, StraightThrough
 from pipeline.composition.joint import Agents, BaselineName, Objective, pathwise, score_function, tradeoff
 from pipeline.composition.method import ALTERNATE, Method
+from pipeline.composition.method_card import MethodCard
 from pipeline.estimators.surrogate import Detached
 from pipeline.ranges import Positive, Share
+
+CARDS = {
+    "psst_multinomial": MethodCard("PSST-Multinomial", 1, "Vered et al., ICCV 2019"),
+    "psst_multinomial_anchored": MethodCard("PSST-Multinomial, anchored", 1, "Vered et al., ICCV 2019"),
+    "psst_normalised": MethodCard("PSST-Multinomial, normalised", 1, "Vered et al., ICCV 2019"),
+    "psst": MethodCard("PSST", 1, "Vered et al., ICCV 2019", ordinary_word=True),
+    "psst_rerank": MethodCard(
+        "PSST-Multinomial, re-ranked", 1, "Vered et al., ICCV 2019; Andreas and Klein, EMNLP 2016"
+    ),
+    "psst_rloo": MethodCard("PSST-Multinomial with RLOO", 8, "Vered et al., ICCV 2019; Kool et al., 2019"),
+    "transformer_psst": MethodCard("PSST, transformer", 1, "Vered et al., ICCV 2019"),
+    "psst_gumbel": MethodCard("PSST-Gumbel", 5, "Vered et al., ICCV 2019"),
+    "st_multinomial": MethodCard("ST-Multinomial", 2, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"),
+    "st_multinomial_anchored": MethodCard(
+        "ST-Multinomial, anchored", 2, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"
+    ),
+    "st_normalised": MethodCard("ST-Multinomial, normalised", 2, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"),
+    "st_gumbel": MethodCard("ST-Gumbel", 6, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"),
+    "reinforce": MethodCard("REINFORCE", 4, "Williams, 1992; Vered et al., ICCV 2019"),
+    "reinforce_five": MethodCard(
+        "REINFORCE, five samples", 4, "Williams, 1992; Vered et al., ICCV 2019; Kool et al., 2019"
+    ),
+}
 
 
 def psst_multinomial(

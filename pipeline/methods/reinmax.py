@@ -6,7 +6,13 @@ from pipeline.channels.partial import Feed, Mix, PartialSampling
 from pipeline.channels.straight_through import ReinMax
 from pipeline.composition.joint import Agents, Objective, pathwise
 from pipeline.composition.method import Method
+from pipeline.composition.method_card import MethodCard
 from pipeline.ranges import Positive, Share
+
+CARDS = {
+    "st_reinmax": MethodCard("ReinMax", 9, "Liu, Dong et al., NeurIPS 2023"),
+    "psst_reinmax": MethodCard("PSST-ReinMax", 9, "Vered et al., ICCV 2019; Liu, Dong et al., NeurIPS 2023"),
+}
 
 
 def st_reinmax(agents: Agents, objective: Objective, lam: Share, temperature: Positive = 1.0) -> Method:

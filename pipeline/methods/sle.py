@@ -9,6 +9,7 @@ from __future__ import annotations
 from pipeline.channels.hard import Multinomial
 from pipeline.composition.joint import Agents, Objective, score_function
 from pipeline.composition.method import SPEAKER_ONLY, Method, Term
+from pipeline.composition.method_card import MethodCard
 from pipeline.errors import UserError
 from pipeline.estimators.surrogate import Pathwise
 from pipeline.ranges import Count, NonNegative, Positive, Share
@@ -16,6 +17,12 @@ from pipeline.scores.exploration import SetDistance, TokenEntropy
 from pipeline.scores.naturalness import CiderScore
 from pipeline.scores.rewards import Reward, mix_metrics
 
+CARDS = {
+    "sll": MethodCard("SLL", 11, "Rennie et al., CVPR 2017"),
+    "sll_bcmr": MethodCard("SLL, BCMR", 11, "Rennie et al., CVPR 2017; Liu, Zhu et al., ICCV 2017"),
+    "sll_me": MethodCard("SLL-ME", 11, "Chen and Jin, CVPR 2020"),
+    "sll_sle": MethodCard("SLL-SLE", 11, "Chen and Jin, CVPR 2020"),
+}
 PRINTED = 10  # CIDEr-D's maximum
 
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from pipeline.channels.hard import Multinomial
 from pipeline.composition.joint import Agents, Objective, with_critic
 from pipeline.composition.method import Method
+from pipeline.composition.method_card import MethodCard
 from pipeline.estimators.credit import MonteCarloCredit
 from pipeline.ranges import Count, Natural, Share
 from pipeline.scores.rewards import Reward, mix_metrics
+
+CARDS = {
+    "pg_spider": MethodCard("PG-SPIDEr", 5, "Liu, Zhu et al., ICCV 2017"),
+    "pg_cider": MethodCard("PG-CIDEr", 5, "Liu, Zhu et al., ICCV 2017"),
+    "pg_bcmr": MethodCard("PG-BCMR", 5, "Liu, Zhu et al., ICCV 2017"),
+    "pg_spice": MethodCard("PG-SPICE", 5, "Liu, Zhu et al., ICCV 2017"),
+}
 
 
 def pg_spider(

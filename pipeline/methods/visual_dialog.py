@@ -9,6 +9,7 @@ from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import Feed, Mix, PartialSampling
 from pipeline.channels.straight_through import Gumbel, ReinMax, StraightThrough
 from pipeline.composition.method import ALTERNATE, LISTENER, Method, Term
+from pipeline.composition.method_card import MethodCard
 from pipeline.composition.objective import Objective
 from pipeline.composition.pretraining import teacher_forcing
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
@@ -17,6 +18,20 @@ from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.surrogate import Detached, Pathwise, ScoreFunction
 from pipeline.protocols import Channel
 from pipeline.ranges import Count, NonNegative, Positive, Share
+
+CARDS = {
+    "g_mle": MethodCard("G-MLE", 0, "Lu et al., NIPS 2017"),
+    "g_mle_lf": MethodCard("G-MLE, LF", 0, "Lu et al., NIPS 2017"),
+    "g_mle_hre": MethodCard("G-MLE, HRE", 0, "Lu et al., NIPS 2017"),
+    "g_more": MethodCard("G-MLE, as many steps", 5, "Lu et al., NIPS 2017"),
+    "g_dis": MethodCard("G-DIS", 1, "Lu et al., NIPS 2017"),
+    "g_dis_end": MethodCard("G-DIS, soft ending", 1, "Lu et al., NIPS 2017"),
+    "g_psst": MethodCard("G-DIS with PSST", 1, "Lu et al., NIPS 2017; Vered et al., ICCV 2019"),
+    "g_reinmax": MethodCard("G-DIS with ReinMax", 9, "Lu et al., NIPS 2017; Liu, Dong et al., NeurIPS 2023"),
+    "g_rloo": MethodCard("G-DIS with RLOO", 4, "Lu et al., NIPS 2017; Kool et al., 2019"),
+    "gan1": MethodCard("GAN1", 2, "Lu et al., NIPS 2017"),
+    "gan2": MethodCard("GAN2", 3, "Lu et al., NIPS 2017"),
+}
 
 
 def g_more(agents: DialogAgents, objective: Objective) -> Method:

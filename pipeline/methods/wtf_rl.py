@@ -8,6 +8,7 @@ from pipeline.channels.straight_through import StraightThrough
 from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.joint import Agents, Objective, score_function
 from pipeline.composition.method import JOINT, LISTENER, SPEAKER, SPEAKER_ONLY, Method, Term
+from pipeline.composition.method_card import MethodCard
 from pipeline.composition.retrieval_rewards import RewardModels, reward_trajectories, with_discriminator
 from pipeline.errors import UserError
 from pipeline.estimators.baselines import SelfCritical
@@ -17,6 +18,17 @@ from pipeline.ranges import NonNegative, Positive, Share
 from pipeline.scores.contrastive import ClipScore, Combine, ContrastiveScore, CosineScore, Directions
 from pipeline.scores.human_likeness import HumanProbability
 from pipeline.scores.naturalness import CiderScore
+
+CARDS = {
+    "wtf": MethodCard("WTF", 9, "Chaffin et al., 2024", ordinary_word=True),
+    "rl": MethodCard("RL", 4, "Chaffin et al., 2024", ordinary_word=True),
+    "rl_slow": MethodCard("RL, a fifth of the learning rate", 4, "Chaffin et al., 2024"),
+    "rl_unidirectional": MethodCard("RL, unidirectional", 6, "Chaffin et al., 2024"),
+    "wtf_rl": MethodCard("WTF-RL", 10, "Chaffin et al., 2024"),
+    "scst_discriminator": MethodCard("SCST with discriminator", 5, "Chaffin et al., 2024"),
+    "scst_grammar": MethodCard("SCST with grammar", 11, "Cho et al., NAACL 2022"),
+    "psst_wtf": MethodCard("PSST with WTF-RL's reward", 8, "Vered et al., ICCV 2019; Chaffin et al., 2024"),
+}
 
 
 def wtf(

@@ -29,6 +29,7 @@ from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results
 from pipeline.analysis.selection import Choice, SelectionBasis, at_grid_end
 from pipeline.errors import UserError
 from pipeline.report.caption_tables import CAPTIONS, DIVERSITY, count
+from pipeline.report.method_names import cite_papers
 from pipeline.report.tables import (
     Table,
     TableColumn,
@@ -105,7 +106,8 @@ def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
         columns,
         [
             "✓ chosen on validation. words: per caption; distinct, repeats (a content bigram twice, or a word twice in "
-            "a row) and no end: shares of the captions."
+            "a row) and no end: shares of the captions.",
+            *([f"Papers: {papers}."] if (papers := cite_papers(results.methods)) else []),
         ],
     )
 

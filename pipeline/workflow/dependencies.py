@@ -5,6 +5,7 @@ The stage `validate` writes them to data/code. dvc.yaml and the Snakefile list t
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
@@ -21,16 +22,18 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 CODE = Path("data/code")
-# These modules change no results: parameters are listed themselves, records are only written, an error ends a run.
+# These modules change no results: parameters and cards count themselves, records are only written, an error ends a run.
 DECIDES_NOTHING = (
     "pipeline.config",
     "pipeline.tracking",
     "pipeline.errors",
+    "pipeline.composition.method_card",
     "pipeline.workflow.dependencies",
     "pipeline.workflow.reuse",
     "pipeline.workflow.stage",
 )
 METHODS = "pipeline.methods"
+SHOWS_CARDS = "pipeline.report.method_names"  # it imports the cards of all methods by their names
 CELL_STAGES = ("train", "adapt", "evaluate")  # stages that Snakemake runs for each cell of `sweep`
 
 
@@ -62,8 +65,14 @@ def stage_modules(stage: str, methods: Collection[str] = ()) -> set[str]:
 
 
 def code_digest(stage: str, methods: Collection[str] = ()) -> str:
-    """Return the SHA-256 of the names and contents of `stage_modules`."""
-    lines = [f"{module} {sha256(_file(module))}" for module in sorted(stage_modules(stage, methods))]
+    """Return the SHA-256 of the names and contents of `stage_modules`.
+
+    The cards of methods count only in a stage that shows them, so that a new title trains nothing again.
+    """
+    modules = stage_modules(stage, methods)
+    lines = [f"{module} {_code_sha256(module)}" for module in sorted(modules)]
+    if SHOWS_CARDS in modules:
+        lines += [cards for module in sorted(_method_modules()) if (cards := _split_cards(module)[1])]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -73,7 +82,7 @@ def write_code_digests(params: Mapping[str, Any]) -> None:
     The digest of `sweep` covers the methods of its grid. Files are written only where their content changes. Raises
     UserError for a method whose module does not exist.
     """
-    methods = _method_modules(params)
+    methods = _named_modules(params)
     digests = {f"train/{module}": code_digest("train", [module]) for module in set(methods.values())}
     swept = {methods[name] for name in value_at(params, "sweep.grid") or () if name in methods}
     for script in import_graph().find_children("stages") - {"stages.train"}:
@@ -87,16 +96,39 @@ def write_code_digests(params: Mapping[str, Any]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _method_modules(params: Mapping[str, Any]) -> dict[str, str]:
+def _named_modules(params: Mapping[str, Any]) -> dict[str, str]:
     """Return the module of pipeline/methods that each method's block names."""
     blocks = params.get("methods") or {}
     found = {name: block["from"] for name, block in blocks.items() if isinstance(block, Mapping) and "from" in block}
-    known = {module.rpartition(".")[2] for module in import_graph().find_children(METHODS)}
+    known = {module.rpartition(".")[2] for module in _method_modules()}
     for name, module in found.items():
         if module not in known:
             wrong = f"methods.{name}.from = {show_value(module)} is no module of pipeline/methods"
             raise UserError(f"params.yaml: {wrong}; {did_you_mean(str(module), sorted(known))}")
     return found
+
+
+def _method_modules() -> set[str]:
+    return import_graph().find_children(METHODS)
+
+
+def _code_sha256(module: str) -> str:
+    """Return the SHA-256 of a module's file; of a method's module, without its cards."""
+    if module in _method_modules():
+        return hashlib.sha256(_split_cards(module)[0].encode()).hexdigest()
+    return sha256(_file(module))
+
+
+def _split_cards(module: str) -> tuple[str, str]:
+    """Return the source of a module without its assignment to CARDS, and that assignment; "" where it has none."""
+    source = _file(module).read_text(encoding="utf-8")
+    lines = source.split("\n")
+    for statement in ast.parse(source).body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == "CARDS" for target in targets):
+            first, last = statement.lineno - 1, statement.end_lineno
+            return "\n".join(lines[:first] + lines[last:]), "\n".join(lines[first:last])
+    return source, ""
 
 
 def _file(module: str) -> Path:

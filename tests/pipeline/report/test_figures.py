@@ -7,9 +7,8 @@ from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import curves
-from pipeline.report.drawing import COLOURS
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels, styles
-from pipeline.report.method_names import KNOWN, method_colours, published_name
+from pipeline.report.method_names import method_colours, published_name
 
 
 def read(world):
@@ -175,4 +174,3 @@ def test_names_stand_in_sentences_and_words_and_paths_stay():
 def test_the_methods_of_the_psst_paper_have_a_colour_each():
     names = ["mle", "psst_multinomial", "psst_gumbel", "st_multinomial", "st_gumbel", "reinforce", "luo"]
     assert len({*method_colours(names).values()}) == 7
-    assert max(colour for _, colour in KNOWN.values()) < len(COLOURS)

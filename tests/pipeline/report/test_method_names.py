@@ -1,0 +1,44 @@
+"""Cards of methods: each method has one, of its own name, and cites a paper of PAPERS.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from every_method import ALL, MODULES
+
+from pipeline import methods
+from pipeline.report.drawing import COLOURS
+from pipeline.report.method_names import cite_papers, method_cards, published_name
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_method_has_a_card_and_no_two_share_a_name_or_title():
+    listed = [name for module in MODULES for name in module.CARDS]
+    assert len(listed) == len(set(listed)) == len({card.title for card in method_cards().values()})
+    assert ALL.keys() <= method_cards().keys()
+    assert {card.colour for card in method_cards().values()} <= set(range(len(COLOURS)))
+
+
+def test_papers_md_has_every_cited_paper():
+    rows = (ROOT / "PAPERS.md").read_text(encoding="utf-8").splitlines()
+    cited = {paper for card in method_cards().values() for paper in card.citation.split("; ") if paper}
+    assert len(cited) > 10
+    for paper in cited:
+        authors, words = re.findall(r"[A-Z]\w+", paper.rpartition(", ")[0]), paper.rpartition(", ")[2].split()
+        assert any(all(word in row for word in (*authors, *words)) for row in rows), paper
+
+
+def test_the_report_cites_the_papers_of_its_methods_in_their_order():
+    cited = cite_papers(["luo_rloo", "mine", "mle"])
+    assert cited == "RLOO (Luo et al., CVPR 2018; Kool et al., 2019), MLE (Rennie et al., CVPR 2017)"
+    assert published_name(cited) == cited
+    assert cite_papers(["mine"]) == ""
+
+
+def test_a_module_that_cannot_be_imported_leaves_the_others_their_cards(tmp_path, monkeypatch):
+    cards = method_cards()
+    (tmp_path / "unfinished.py").write_text("import nothing_of_this_name\n")
+    monkeypatch.setattr(methods, "__path__", [str(tmp_path), *methods.__path__])
+    assert method_cards.__wrapped__() == cards
