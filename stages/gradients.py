@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
 
     from pipeline.gradients.estimator_candidates import ESTIMATORS
     from pipeline.gradients.observe import MeasurementEffort, measure_candidates
-    from pipeline.report.gradient_tables import (
+    from pipeline.gradients.report.gradient_tables import (
         claim_panels,
         observatory_csv,
         observatory_tables,
@@ -83,9 +83,9 @@ def run_trained(options: argparse.Namespace) -> None:
     import torch
 
     from pipeline.gradients.estimator_candidates import ESTIMATORS
+    from pipeline.gradients.report.trained_gradients import trained_panels, trained_table
     from pipeline.gradients.trained import measure_trained
     from pipeline.report.number_files import markdown
-    from pipeline.report.trained_gradients import trained_panels, trained_table
     from pipeline.workflow.build_gradients import trained_world
 
     torch.set_num_threads(1)

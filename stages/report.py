@@ -15,7 +15,7 @@ from pipeline.workflow.stage import Stage, main
 def run(stage: Stage) -> None:
     """Write the report on the sweep and on the existing evaluations of the methods in params.yaml."""
     from pipeline.report.report_page import write_report
-    from pipeline.workflow.slice_reports import REPORTS
+    from pipeline.workflow.slice_reports import REPORT
 
     p = stage.params
     folders = [stage.root / "evaluation" / method for method in p.methods.plain()]
@@ -40,13 +40,11 @@ def run(stage: Stage) -> None:
             images,
             stage.out,
             settings,
-            crossed=crossed,
-            observatory=observatory,
-            study=study if answered else None,
+            inputs={"crossed": crossed, "observatory": observatory, "study": study if answered else None},
             retriever=p.retriever and p.retriever.model,
             models=[stage.root / "models" / method for method in p.methods.plain()],
             drawn_with=stage.seed,
-            kinds=REPORTS,
+            parts=REPORT,
         )
         write_checksums(stage.out)
         for path in sorted(stage.out.iterdir()):

@@ -13,14 +13,16 @@ from pipeline.report.tables import RECALLS, Table, TableColumn, fill_table, form
 WITHOUT = "The last rows are captions without training, at the CIDEr that they have, in brackets."
 
 
-def comparison_tables(comparison: Comparison) -> dict[str, list[Table | None]]:
-    """Return the tables under "equal" and "rho", in the order of the report; None stands for a table without rows."""
+def equal_tables(comparison: Comparison) -> list[Table]:
+    """Return the tables at equal CIDEr, each with its differences from the reference, and those at equal recall."""
     pairs = [(at_cider_table(comparison, each), significance_table(comparison, each)) for each in comparison.at_cider]
     at_score = [at_score_table(comparison, slice_) for slice_ in comparison.at_score]
-    return {
-        "equal": [*(table for pair in pairs for table in pair), *at_score],
-        "rho": [rho_table(comparison, slice_) for slice_ in comparison.along_rho],
-    }
+    return [table for table in (*(table for pair in pairs for table in pair), *at_score) if table]
+
+
+def rho_tables(comparison: Comparison) -> list[Table]:
+    """Return the score against ρ of each method that was measured with several values."""
+    return [rho_table(comparison, slice_) for slice_ in comparison.along_rho]
 
 
 def compact_comparison(comparison: Comparison) -> list[Table]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import base64
 import io
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -30,15 +31,30 @@ from pipeline.report.drawing import LineStyle
 from pipeline.report.figures import styles
 from pipeline.runtime.film_decoding import is_moving
 from pipeline.runtime.untrusted import path_inside
-from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
-from pipeline.worlds.scenes.faithfulness import check_words
-from pipeline.worlds.scenes.scene_facts import FACTS, Scene, read_facts
 
 EXAMPLE = "psst_multinomial"  # the method whose captions are shown along λ, if it was run
 LONGEST_SIDE = 320  # pixels of a picture on the page
 DRAWN = 256  # pixels of a scene that is drawn again
 THUMBNAIL = 88  # pixels of a thumbnail to select, and of a retrieved image
 BUDGET = 2_000_000  # characters of all thumbnails, to limit the page's size
+
+
+class SceneRecord(Protocol):
+    """The known facts of an image that was drawn."""
+
+    def draw(self, seed: int, pixels: int) -> Image.Image:
+        """Draw the scene, `pixels` wide, with the seed of its data set."""
+
+    def judge_words(self, caption: str) -> Sequence[bool | None]:
+        """Return for each word of `caption` whether its claims are true; None: no claim."""
+
+
+ReadScenes = Callable[[Path], Mapping[str, SceneRecord]]  # from a prepared data set to its scenes by image id
+
+
+def no_scenes(prepared: Path) -> Mapping[str, SceneRecord]:
+    """Return the scenes of photos: none."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -118,12 +134,14 @@ def make_gallery(
     images_root: Path,
     settings: ReportSettings,
     drawn_with: int | None = None,
+    read_scenes: ReadScenes = no_scenes,
 ) -> list[GalleryPicture]:
     """Return `settings.images` images drawn at random from the test split, in the order of the data set."""
     rows = read_rows(prepared / "images.parquet", ["image"], [("split", "==", "test")]).to_pylist()
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
     drawn = sorted(draw.choice(len(rows), size=min(settings.images, len(rows)), replace=False))
-    return pictures_of([rows[n]["image"] for n in drawn], results, views, prepared, images_root, drawn_with)
+    wanted = [rows[n]["image"] for n in drawn]
+    return pictures_of(wanted, results, views, prepared, images_root, drawn_with, read_scenes)
 
 
 def pictures_of(
@@ -133,6 +151,7 @@ def pictures_of(
     prepared: Path,
     images_root: Path,
     drawn_with: int | None = None,
+    read_scenes: ReadScenes = no_scenes,
 ) -> list[GalleryPicture]:
     """Return the images `wanted`, in the order of the data set, with their captions.
 
@@ -143,12 +162,12 @@ def pictures_of(
         return []
     rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("image", "in", list(wanted))]).to_pylist()
     wanted = [row["image"] for row in rows]
-    scenes = read_facts(prepared / FACTS) if (prepared / FACTS).exists() else {}  # photos have no facts
+    scenes = read_scenes(prepared)
     human, said = _human(prepared, wanted), _said(results, views, wanted)
     for row in rows if scenes else ():
         said[row["image"]] = [_judged(words, scenes[row["id"]]) for words in said[row["image"]]]
     if drawn_with is not None and scenes:
-        images = [draw_scene(scenes[row["id"]], drawn_with, int(row["id"]), DRAWN) for row in rows]
+        images = [scenes[row["id"]].draw(drawn_with, DRAWN) for row in rows]
         moving = [""] * len(rows)
     else:
         images = [open_thumbnail(path_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
@@ -235,8 +254,8 @@ def mark_words(said: ShownCaption, other: str) -> list[tuple[str, bool, bool | N
     return [(word, new, truth) for (word, new), truth in zip_longest(words, said.truths)]
 
 
-def _judged(said: ShownCaption, scene: Scene) -> ShownCaption:
-    return replace(said, truths=tuple(truth for _, truth in check_words(said.caption or "", scene)))
+def _judged(said: ShownCaption, scene: SceneRecord) -> ShownCaption:
+    return replace(said, truths=tuple(scene.judge_words(said.caption or "")))
 
 
 def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int]) -> dict[int, list[ShownCaption]]:

@@ -1,7 +1,17 @@
-"""The slices' own reports. They stand apart from `slices.py`, because the report stage needs no networks."""
+"""The report's parts with those of slices. They stand apart from `slices.py`: the report stage needs no networks."""
 
 from pipeline.dialog.report.dialog_page import write_dialog_report
 from pipeline.dialog.report.dialog_ranking import MRR
+from pipeline.gradients.report.observatory_section import OBSERVATORY
 from pipeline.report.report_kind import ReportKind
+from pipeline.report.report_parts import ReportParts
+from pipeline.report.report_section import insert_sections
+from pipeline.report.sections import SECTIONS
+from pipeline.study.study_section import STUDY
+from pipeline.worlds.gallery_scenes import gallery_scenes
 
-REPORTS = (ReportKind(MRR, write_dialog_report),)
+REPORT = ReportParts(
+    sections=insert_sections(SECTIONS, after={"rewarded": STUDY, "along": OBSERVATORY}),
+    scenes=gallery_scenes,
+    kinds=(ReportKind(MRR, write_dialog_report),),
+)

@@ -62,7 +62,7 @@ def _make(options: Namespace) -> None:
     from pipeline.data.feature_store import FeatureStore
     from pipeline.data.prepared import Prepared
     from pipeline.study.make import make_study
-    from pipeline.workflow.slice_reports import REPORTS
+    from pipeline.workflow.slice_reports import REPORT
 
     params, data = load(options.params), options.data
     if params.prepare.images is None:
@@ -70,7 +70,7 @@ def _make(options: Namespace) -> None:
     folders = [data / "evaluation" / method for method in params.methods]
     evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
     results = read_results(data / "sweep", evaluations, score=params.report.score)
-    if any(results.has(*kind.metric) for kind in REPORTS):
+    if any(results.has(*kind.metric) for kind in REPORT.kinds):
         raise UserError(f"{data}: expected evaluated captions, found other results; a study needs captions")
     store = FeatureStore(data / "features" / MAIN)
     if store.manifest.get("frames") is not None:
@@ -95,7 +95,7 @@ def _make(options: Namespace) -> None:
 
 def _read(options: Namespace) -> None:
     from pipeline.report.number_files import markdown
-    from pipeline.report.study_tables import study_tables
+    from pipeline.study.study_tables import study_tables
 
     tables = study_tables(options.study, options.answers)
     if not tables:

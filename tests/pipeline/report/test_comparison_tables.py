@@ -10,8 +10,9 @@ from pipeline.report.comparison_tables import (
     at_cider_table,
     at_score_table,
     compact_comparison,
-    comparison_tables,
+    equal_tables,
     rho_table,
+    rho_tables,
     significance_table,
 )
 
@@ -22,7 +23,7 @@ def compared(world, **settings):
 
 
 def all_tables(comparison):
-    return [table for group in comparison_tables(comparison).values() for table in group if table]
+    return [*equal_tables(comparison), *rho_tables(comparison)]
 
 
 def cells_of(table, row):
@@ -180,5 +181,5 @@ def test_no_levels_make_no_tables(world, make_cell, levels):
     comparison = compare_methods(
         read_results(world.sweep, []), ReportSettings(cider_levels=levels, score_levels=levels)
     )
-    assert comparison_tables(comparison) == {"equal": [], "rho": []}
+    assert all_tables(comparison) == []
     assert compact_comparison(comparison) == []

@@ -20,6 +20,7 @@ from pipeline.report.gallery import (
     mark_words,
     thumbnails,
 )
+from pipeline.worlds.gallery_scenes import gallery_scenes
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.scene_facts import FACTS, read_facts
 
@@ -33,7 +34,7 @@ def read(world):
 
 
 def drawn(world, **changes):
-    return make_gallery(*read(world), world.prepared, world.images, replace(SETTINGS, **changes))
+    return make_gallery(*read(world), world.prepared, world.images, replace(SETTINGS, **changes), None, gallery_scenes)
 
 
 def test_pictures_are_of_the_test_split_with_every_settings_caption(world):
@@ -218,10 +219,10 @@ def test_words_of_drawn_scenes_are_true_or_false_and_those_of_photos_are_not_jud
 
 def test_a_drawn_scene_is_drawn_again_larger_and_a_photo_keeps_its_file(world, one_scene):
     results, seen = read(world)
-    of_file = make_gallery(results, seen, world.prepared, world.images, SETTINGS, drawn_with=3)[0]
+    of_file = make_gallery(results, seen, world.prepared, world.images, SETTINGS, 3, gallery_scenes)[0]
     assert of_file.image.size == (64, 48)
     one_scene(world)
-    again = make_gallery(results, seen, world.prepared, world.images, SETTINGS, drawn_with=3)[0]
+    again = make_gallery(results, seen, world.prepared, world.images, SETTINGS, 3, gallery_scenes)[0]
     assert again.image.size == (256, 256)
     scene = read_facts(world.prepared / FACTS)[again.id]
     small, reduced = draw_scene(scene, 3, int(again.id), 128), again.image.reduce(2)

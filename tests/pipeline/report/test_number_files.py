@@ -1,6 +1,5 @@
 import csv
 import io
-from itertools import chain
 
 import pytest
 
@@ -9,7 +8,7 @@ from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all, describe_rule
 from pipeline.report import number_files
-from pipeline.report.comparison_tables import compact_comparison, comparison_tables
+from pipeline.report.comparison_tables import compact_comparison, equal_tables, rho_tables
 from pipeline.report.number_files import comparison_csv, curve_csv, markdown, rho_csv
 from pipeline.report.result_tables import compact_tables, galleries_table, results_table
 
@@ -23,7 +22,7 @@ def table_md(world, compact=True):
         tables = [*compact_tables(results, choices), *compact_comparison(comparison)]
     else:
         tables = [results_table(results, choices), galleries_table(results, choices)]
-        tables += chain.from_iterable(comparison_tables(comparison).values())
+        tables += [*equal_tables(comparison), *rho_tables(comparison)]
     return markdown(tables, describe_rule(results, settings))
 
 

@@ -11,6 +11,8 @@ import pytest
 from pipeline.analysis.selection import ReportSettings
 from pipeline.errors import UserError
 from pipeline.report.report_page import write_report
+from pipeline.report.report_parts import ReportParts
+from pipeline.worlds.gallery_scenes import gallery_scenes
 
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 SETTINGS = ReportSettings(images=3)
@@ -48,7 +50,7 @@ class Reader(HTMLParser):
 FULL = ReportSettings(images=4, frozen_speakers=("mle", "luo"))
 
 
-def write(world, out, settings=SETTINGS, crossed=None, observatory=None):
+def write(world, out, settings=SETTINGS, crossed=None, parts=None):
     write_report(
         world.sweep,
         world.evaluations,
@@ -56,8 +58,8 @@ def write(world, out, settings=SETTINGS, crossed=None, observatory=None):
         world.images,
         out,
         settings,
-        crossed=crossed,
-        observatory=observatory,
+        inputs={"crossed": crossed},
+        parts=parts,
     )
     return (out / "report.html").read_text(encoding="utf-8")
 
@@ -103,19 +105,6 @@ def test_without_scores_of_captions_and_the_adapted_listener_there_is_a_page(pla
     assert "No intervals for MLE" in html
     assert 'id="rho"' not in html
     assert 'id="crossed-caption"' not in html
-
-
-def test_the_observatory_is_shown_where_it_was_made(world, tmp_path, observed, html):
-    assert 'id="observatory"' not in html
-    assert "#observatory" not in html
-    html = write(world, tmp_path / "with", observatory=observed)
-    shown = section(html, "observatory")
-    Reader(html)
-    assert shown.count("<svg viewBox") == 4
-    assert 'id="claim-caption"' in shown
-    assert "PSST-Multinomial, ρ 0.5, bias × 1.20" in shown
-    assert "observatory.json" in section(html, "settings")
-    assert "Gradient estimators before the exact gradient" in (tmp_path / "with" / "tables.md").read_text()
 
 
 @pytest.mark.slow
@@ -361,7 +350,7 @@ def test_words_of_drawn_scenes_are_underlined_or_struck_through_and_the_page_say
     assert "<u>" not in full
     assert "<s>" not in full
     one_scene(full_world)
-    html = write(full_world, tmp_path / "report", FULL)
+    html = write(full_world, tmp_path / "report", FULL, parts=ReportParts(scenes=gallery_scenes))
     said = "<u>two</u> <s>red</s> <u>dogs</u> and <s>a</s> <s>cat</s> on a <u>farm</u>"
     for name in ("first", "gallery", "along"):
         assert said in section(html, name)

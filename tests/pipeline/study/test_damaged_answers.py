@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.report.number_files import markdown
-from pipeline.report.study_tables import study_tables
 from pipeline.study.design import SERVED, StudyDesign
+from pipeline.study.study_tables import study_tables
 
 TIMES = int(os.environ.get("SAYWHICH_DAMAGES", "60"))
 VALUES = (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.report.study_tables import study_tables
 from pipeline.study.game import read_game, success_rate
+from pipeline.study.study_tables import study_tables
 from saywhich.cli import main
 
 SHOWN = ["1 a.jpg", "2 b.jpg", "3 c.jpg"]

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from pipeline.errors import UserError
-from pipeline.report.study_tables import study_tables
 from pipeline.study.design import SERVED, StudyDesign
+from pipeline.study.study_tables import study_tables
 from saywhich.commands import study as command
 
 DESIGN = StudyDesign(pairs=4, raters=2, rounds=4, methods=("psst_multinomial", "st_multinomial"))

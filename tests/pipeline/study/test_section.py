@@ -8,6 +8,7 @@ import pytest
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.report_page import write_report
 from pipeline.study.design import StudyDesign
+from pipeline.workflow.slice_reports import REPORT
 
 
 @pytest.mark.slow
@@ -22,7 +23,8 @@ def test_the_report_has_a_section_where_raters_answered(full_world, trial, all_r
 
     def page(study):
         out = tmp_path / "report"
-        write_report(full_world.sweep, [], full_world.prepared, None, out, ReportSettings(images=0), study=study)
+        settings, inputs = ReportSettings(images=0), {"study": study}
+        write_report(full_world.sweep, [], full_world.prepared, None, out, settings, inputs=inputs, parts=REPORT)
         return (out / "report.html").read_text(), (out / "tables.md").read_text()
 
     html, tables = page(study)

@@ -8,7 +8,7 @@ import io
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.report.gradient_tables import (
+from pipeline.gradients.report.gradient_tables import (
     claim_panels,
     observatory_csv,
     observatory_tables,

@@ -1,4 +1,4 @@
-from pipeline.report.trained_gradients import trained_panels, trained_table
+from pipeline.gradients.report.trained_gradients import trained_panels, trained_table
 
 ROW = {"name": "ST-Multinomial", "settings": {}, "seconds": 0.1, "bias": 0.9, "bias_error": 0.05, "cosine": 0.3,
        "length": 0.4, "variance": 0.16}  # fmt: skip

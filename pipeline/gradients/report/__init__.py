@@ -1,0 +1,1 @@
+"""Tables, figures and the section of the report on measured gradient estimators."""

@@ -1,0 +1,18 @@
+"""One image with the captions of one method along λ."""
+
+from __future__ import annotations
+
+from pipeline.report.gallery import example_along, example_line
+from pipeline.report.pictures import along_png
+from pipeline.report.report_content import ReportContent
+from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
+
+
+def build_along(content: ReportContent) -> SectionContent:
+    """Return the image whose captions differ most, and their sheet."""
+    along = example_along(content.pictures, example_line(content.results, content.choices))
+    picture = along_png(*along, content.results.first) if along else None
+    return SectionContent(files={"along.png": picture}, values={"along": along}, shown=along is not None)
+
+
+ALONG = ReportSection("along", "One image along λ", build_along, label="Along λ", template=TEMPLATE / "along.html")

@@ -1,0 +1,21 @@
+"""The captions themselves: their diversity, and the truth of their claims."""
+
+from __future__ import annotations
+
+from pipeline.report.caption_tables import caption_tables
+from pipeline.report.report_content import ReportContent
+from pipeline.report.report_section import ReportSection, SectionContent
+
+
+def build_captions(content: ReportContent) -> SectionContent:
+    """Return the tables of measured properties of captions."""
+    return SectionContent(caption_tables(content.results, content.choices))
+
+
+CAPTIONS = ReportSection(
+    "captions",
+    "The captions themselves",
+    build_captions,
+    label="Captions",
+    summary="True claims, diversity and more",
+)

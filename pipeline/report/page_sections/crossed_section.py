@@ -1,0 +1,25 @@
+"""Every speaker with every listener, where they were crossed."""
+
+from __future__ import annotations
+
+from pipeline.analysis.results import read_results_json
+from pipeline.report.report_content import ReportContent
+from pipeline.report.report_section import ReportSection, SectionContent
+from pipeline.report.result_tables import crossed_table
+
+
+def build_crossed(content: ReportContent) -> SectionContent:
+    """Return the table of the file of cross-play."""
+    path = content.input("crossed")
+    return SectionContent([crossed_table(read_results_json(path))], sources=[path]) if path else SectionContent()
+
+
+CROSSED = ReportSection(
+    "crossed",
+    "Every speaker with every listener",
+    build_crossed,
+    explanation="A stronger colour is a higher recall. A column with one strong row is a listener that works with one "
+    "speaker only.",
+    summary="The table",
+    within="judges",
+)

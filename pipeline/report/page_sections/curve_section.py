@@ -1,0 +1,29 @@
+"""Recall against each metric of naturalness, one panel per judge."""
+
+from __future__ import annotations
+
+from pipeline.report.drawing import panels_png
+from pipeline.report.figures import curve_panels
+from pipeline.report.number_files import curve_csv
+from pipeline.report.report_content import ReportContent
+from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
+from pipeline.report.result_tables import runs_table
+
+
+def build_curves(content: ReportContent) -> SectionContent:
+    """Return a figure per metric, and the warning of different protocols if there are several."""
+    panels = {name: curve_panels(content.results, content.choices, name) for name in content.metrics}
+    return SectionContent(
+        panels=panels,
+        files={"curve.csv": curve_csv(content.results), "curve.png": panels_png(panels[content.settings.metric])},
+        values={"warning": runs_table(content.results, content.choices).warning},
+    )
+
+
+CURVE = ReportSection(
+    "curve",
+    "Discriminability and naturalness",
+    build_curves,
+    label="All judges",
+    template=TEMPLATE / "curves.html",
+)

@@ -1,0 +1,16 @@
+"""Recall in galleries smaller than the test split."""
+
+from __future__ import annotations
+
+from pipeline.report.report_content import ReportContent
+from pipeline.report.report_section import ReportSection, SectionContent
+from pipeline.report.result_tables import galleries_table
+
+
+def build_galleries(content: ReportContent) -> SectionContent:
+    """Return the table of all measured sizes."""
+    table = galleries_table(content.results, content.choices)
+    return SectionContent([table] if table else [], shown=True)
+
+
+GALLERIES = ReportSection("galleries", "", build_galleries, summary="In smaller galleries", within="judges")

@@ -1,0 +1,22 @@
+"""Gallery: test images with the captions of every method."""
+
+from __future__ import annotations
+
+from pipeline.report.pictures import gallery_png
+from pipeline.report.report_content import ReportContent
+from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
+
+
+def build_gallery(content: ReportContent) -> SectionContent:
+    """Return the gallery's sheet of pictures, and the control's caption of each picture by its row."""
+    pictures = content.pictures
+    return SectionContent(
+        files={"gallery.png": gallery_png(pictures, content.results.first)},
+        values={"control_said": {picture.row: content.control_caption(picture) for picture in pictures}},
+        shown=True,
+    )
+
+
+GALLERY = ReportSection(
+    "gallery", "Example captions", build_gallery, label="Gallery", template=TEMPLATE / "gallery.html"
+)

@@ -1,0 +1,39 @@
+"""Reward hacking: captions that a fixed retriever rewards, by that retriever and by another judge."""
+
+from __future__ import annotations
+
+from pipeline.report.drawing import panels_png
+from pipeline.report.hacked import hacked_captions, hacked_pictures
+from pipeline.report.pictures import gallery_png
+from pipeline.report.report_content import ReportContent
+from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
+from pipeline.report.reward_tables import discriminator_panels, rewarded_table, training_csv, training_panels
+
+
+def build_rewarded(content: ReportContent) -> SectionContent:
+    """Return the table of rewarded captions, the curves of training, and the captions most in dispute."""
+    results, choices, retriever = content.results, content.choices, content.retriever
+    histories, control = content.histories, content.settings.control
+    table = rewarded_table(results, choices, retriever, control) if retriever else None
+    training, discriminator = training_panels(results, histories), discriminator_panels(results, histories)
+    judges = [results.judges[name] for name in (retriever, results.ends[-1]) if name in results.judges]
+    pictures = []
+    if retriever and content.images_root:
+        captions = hacked_captions(results, choices, histories, retriever, control)
+        pictures = hacked_pictures(captions, control, content.pictures_of)
+    return SectionContent(
+        [table] if table else [],
+        {"training": training, "discriminator": discriminator},
+        {
+            "training.csv": training_csv(histories) if histories else None,
+            "training.png": panels_png(training) if training else None,
+            "hacked.png": gallery_png(pictures, *judges) if pictures else None,
+        },
+        {"hacked": pictures, "judges": [judge.name for judge in judges]},
+        shown=table is not None,
+    )
+
+
+REWARDED = ReportSection(
+    "rewarded", "Reward hacking", build_rewarded, label="Reward", template=TEMPLATE / "rewarded.html"
+)

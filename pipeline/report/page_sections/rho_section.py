@@ -1,0 +1,32 @@
+"""Recall against ρ, the share of captions that reach the listener as full distributions."""
+
+from __future__ import annotations
+
+from pipeline.report.comparison_tables import equal_tables, rho_tables
+from pipeline.report.drawing import panels_png
+from pipeline.report.figures import rho_panels
+from pipeline.report.number_files import rho_csv
+from pipeline.report.report_content import ReportContent
+from pipeline.report.report_section import ReportSection, SectionContent
+from pipeline.report.tables import notes_once
+
+EXPLANATION = """\
+ρ is the share of captions that reach the listener as full distributions; the others are sampled words. Bars: 95 % \
+intervals over the test images."""
+
+
+def build_rho(content: ReportContent) -> SectionContent:
+    """Return a figure and a table of each method with several values of ρ."""
+    comparison = content.comparison
+    panels, tables = rho_panels(content.results, comparison), rho_tables(comparison)
+    above = [note for table in equal_tables(comparison) for note in table.notes]
+    return SectionContent(
+        tables,
+        {"rho": panels},
+        {"rho.csv": rho_csv(comparison), "rho.png": panels_png(panels) if panels else None},
+        page_tables=notes_once(tables, above),
+        shown=bool(panels),
+    )
+
+
+RHO = ReportSection("rho", "How much to sample: ρ", build_rho, label="ρ", explanation=EXPLANATION)

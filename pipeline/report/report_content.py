@@ -1,0 +1,136 @@
+"""Results that the sections of the report are built from, each computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipeline.analysis.comparison import Comparison, compare_methods
+from pipeline.analysis.failures import training_failures
+from pipeline.analysis.results import LANGUAGE, Results, read_results_json
+from pipeline.analysis.selection import Choice, ReportSettings, choose_all, describe_rule
+from pipeline.report import gallery
+from pipeline.report.headline import headline_pair
+from pipeline.report.reward_tables import History, training_histories
+
+HISTORY = "history.jsonl"  # of all cells
+
+
+@dataclass(frozen=True, eq=False)
+class ReportContent:
+    """The results, the settings of the report, and what several sections derive from them.
+
+    `inputs` are files and folders of optional stages by the name of the section that reads them; the other fields are
+    arguments of `write_report`.
+    """
+
+    results: Results
+    settings: ReportSettings
+    sweep: Path
+    prepared: Path
+    images_root: Path | None = None
+    inputs: Mapping[str, Path | None] = field(default_factory=dict)
+    retriever: str | None = None
+    models: Sequence[Path] = ()
+    drawn_with: int | None = None
+    scenes: gallery.ReadScenes = gallery.no_scenes
+
+    def input(self, name: str) -> Path | None:
+        """Return the input `name` if it exists."""
+        path = self.inputs.get(name)
+        return path if path is not None and path.exists() else None
+
+    @cached_property
+    def choices(self) -> list[Choice]:
+        return choose_all(self.results, self.settings)
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        return compare_methods(self.results, self.settings)
+
+    @cached_property
+    def views(self) -> list[gallery.GalleryView]:
+        return gallery.gallery_views(self.results, self.choices, self.comparison)
+
+    @cached_property
+    def pictures(self) -> list[gallery.GalleryPicture]:
+        """Return the images of the gallery; empty without image files."""
+        if self.images_root is None:
+            return []
+        return gallery.make_gallery(
+            self.results, self.views, self.prepared, self.images_root, self.settings, self.drawn_with, self.scenes
+        )
+
+    def pictures_of(self, rows: Sequence[int]) -> list[gallery.GalleryPicture]:
+        """Return the images `rows` with their captions; empty without image files."""
+        if self.images_root is None:
+            return []
+        return gallery.pictures_of(
+            rows, self.results, self.views, self.prepared, self.images_root, self.drawn_with, self.scenes
+        )
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        found: dict[str, Any] = read_results_json(self.prepared / "manifest.json")
+        return found
+
+    @cached_property
+    def histories(self) -> dict[str, History]:
+        """Return the training histories of rewarded methods; empty without a retriever that rewards."""
+        return training_histories(self.choices, self.sweep / HISTORY, self.models) if self.retriever else {}
+
+    @cached_property
+    def pair(self) -> tuple[Choice | None, Choice | None]:
+        return headline_pair(self.results, self.choices, self.settings.control)
+
+    @cached_property
+    def rule(self) -> str:
+        return describe_rule(self.results, self.settings)
+
+    @cached_property
+    def failed(self) -> list[str]:
+        return training_failures(self.results, self.choices)
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Return the metrics of naturalness that were measured, the selected one first."""
+        measured = (name for name in LANGUAGE if self.results.has("language", name))
+        return list(dict.fromkeys((self.settings.metric, *measured)))
+
+    @cached_property
+    def seeds(self) -> int:
+        """Return the largest number of seeds of a setting."""
+        return max((len(point.seeds) for point in self.results.points), default=0)
+
+    @cached_property
+    def images(self) -> int:
+        """Return the number of test images."""
+        return int(max(self.results.values("images"), default=0))
+
+    @cached_property
+    def rank_judges(self) -> list[str]:
+        """Return the judges that ranked an image of the gallery."""
+        return [judge for judge in self.results.judges if any(said.ranks[judge] is not None for said in self._said)]
+
+    @cached_property
+    def finders(self) -> list[tuple[str, str]]:
+        """Return the names and titles of the judges whose first images are known."""
+        judges = self.results.judges
+        return [(name, judges[name].title) for name in self.results.ends if any(s.found[name] for s in self._said)]
+
+    @cached_property
+    def judged(self) -> bool:
+        """Return whether the truth of words is known."""
+        return any(said.truths for said in self._said)
+
+    @cached_property
+    def _said(self) -> list[gallery.ShownCaption]:
+        return [said for picture in self.pictures for said in picture.said]
+
+    def control_caption(self, picture: gallery.GalleryPicture) -> str:
+        """Return the picture's caption by the chosen setting of the control, or ""."""
+        said = (s.caption for s in picture.said if s.method == self.settings.control and "chosen" in s.views)
+        return next(said, None) or ""

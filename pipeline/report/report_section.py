@@ -1,0 +1,68 @@
+"""Sections of the report's page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.report.drawing import PlotPanel
+from pipeline.report.report_content import ReportContent
+from pipeline.report.tables import Table
+
+TEMPLATE = Path(__file__).parent / "template"
+
+
+@dataclass(frozen=True)
+class SectionContent:
+    """The tables, figures and files of a section, and the `values` that its own template shows.
+
+    `tables` stand in tables.md and on the page; the page has `page_tables` instead if they are given. `panels` maps the
+    name of a figure to its panels. `files` maps the name of a file to its content; None: the file is not written.
+    `sources` are the files whose digests the page shows. `shown` None: shown if there is a table or a panel.
+    """
+
+    tables: Sequence[Table] = ()
+    panels: Mapping[str, Sequence[PlotPanel]] = field(default_factory=dict)
+    files: Mapping[str, str | bytes | None] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    page_tables: Sequence[Table] | None = None
+    sources: Sequence[Path] = ()
+    shown: bool | None = None
+
+    @property
+    def on_page(self) -> bool:
+        """Return whether the page shows the section."""
+        return self.shown if self.shown is not None else bool(self.tables) or any(self.panels.values())
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """A section of the page, or with `within` a part of the section of that name.
+
+    `name` is its HTML id, and `label` its name in the page's contents ("": the heading). The default template shows
+    `explanation`, which is HTML and holds no data, the figures, and the tables folded below `summary` ("": open).
+    """
+
+    name: str
+    heading: str
+    build: Callable[[ReportContent], SectionContent]
+    label: str = ""
+    explanation: str = ""
+    summary: str = "The numbers"
+    within: str = ""
+    template: Path | None = None
+
+    @property
+    def template_file(self) -> Path:
+        """Return the file of the section's template."""
+        return self.template or TEMPLATE / ("subsection.html" if self.within else "section.html")
+
+
+def insert_sections(sections: Sequence[ReportSection], after: Mapping[str, ReportSection]) -> tuple[ReportSection, ...]:
+    """Return `sections` with each section of `after` behind the one that is named."""
+    found = {each.name: (each, *([after[each.name]] if each.name in after else [])) for each in sections}
+    if missing := after.keys() - found.keys():
+        raise ValueError(f"no section {', '.join(sorted(missing))} in the report: name one of {', '.join(found)}")
+    return tuple(each for group in found.values() for each in group)

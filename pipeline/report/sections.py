@@ -1,0 +1,36 @@
+"""The sections of the report in the order of tables.md and of the page, where a part stands in its section."""
+
+from __future__ import annotations
+
+from pipeline.report.page_sections.along_section import ALONG
+from pipeline.report.page_sections.captions_section import CAPTIONS
+from pipeline.report.page_sections.crossed_section import CROSSED
+from pipeline.report.page_sections.curve_section import CURVE
+from pipeline.report.page_sections.equal_section import EQUAL
+from pipeline.report.page_sections.galleries_section import GALLERIES
+from pipeline.report.page_sections.gallery_section import GALLERY
+from pipeline.report.page_sections.headline_section import HEADLINE
+from pipeline.report.page_sections.judges_section import JUDGES
+from pipeline.report.page_sections.results_section import RESULTS
+from pipeline.report.page_sections.rewarded_section import REWARDED
+from pipeline.report.page_sections.rho_section import RHO
+from pipeline.report.page_sections.runs_section import RUNS
+from pipeline.report.page_sections.settings_section import SETTINGS
+from pipeline.report.report_section import ReportSection
+
+SECTIONS: tuple[ReportSection, ...] = (
+    HEADLINE,
+    GALLERY,
+    CURVE,
+    RESULTS,
+    EQUAL,
+    RHO,
+    JUDGES,
+    REWARDED,
+    CROSSED,
+    GALLERIES,
+    CAPTIONS,
+    ALONG,
+    RUNS,
+    SETTINGS,
+)

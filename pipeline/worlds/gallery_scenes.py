@@ -1,0 +1,34 @@
+"""Drawn scenes in the report's gallery: larger pictures, and the truth of captions' words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
+from pipeline.worlds.scenes.faithfulness import check_words
+from pipeline.worlds.scenes.scene_facts import FACTS, Scene, read_facts
+
+
+@dataclass(frozen=True)
+class GalleryScene:
+    """A drawn scene with the number of its image."""
+
+    scene: Scene
+    id: str
+
+    def draw(self, seed: int, pixels: int) -> Image.Image:
+        """Draw the scene, `pixels` wide, with the seed of its data set."""
+        return draw_scene(self.scene, seed, int(self.id), pixels)
+
+    def judge_words(self, caption: str) -> list[bool | None]:
+        """Return for each word of `caption` whether its claims are true; None: no claim."""
+        return [truth for _, truth in check_words(caption, self.scene)]
+
+
+def gallery_scenes(prepared: Path) -> dict[str, GalleryScene]:
+    """Return the scenes of a prepared data set by image id; empty for photos, which have no facts."""
+    path = prepared / FACTS
+    return {id: GalleryScene(scene, id) for id, scene in read_facts(path).items()} if path.exists() else {}

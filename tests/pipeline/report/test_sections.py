@@ -1,0 +1,31 @@
+"""The registry of sections, with those of slices."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.report.report_section import ReportSection, SectionContent, insert_sections
+from pipeline.workflow.slice_reports import REPORT
+
+
+def section(name: str) -> ReportSection:
+    return ReportSection(name, name, lambda content: SectionContent())
+
+
+def test_a_section_of_a_slice_stands_behind_the_one_that_is_named():
+    core = (section("a"), section("b"))
+    found = insert_sections(core, after={"b": section("d"), "a": section("c")})
+    assert [each.name for each in found] == ["a", "c", "b", "d"]
+    with pytest.raises(ValueError, match="no section e in the report: name one of a, b"):
+        insert_sections(core, after={"e": section("c")})
+
+
+def test_every_section_has_a_name_of_its_own_a_template_and_a_section_to_stand_in():
+    names = [each.name for each in REPORT.sections]
+    assert len(names) == len(set(names))
+    for each in REPORT.sections:
+        assert each.template_file.is_file()
+        assert each.within in ("", *names)
+        assert each.heading or each.within
+    files = [each.template_file for each in REPORT.sections]
+    assert len({file.name for file in files}) == len(set(files)), "templates are included by their file names"
