@@ -25,11 +25,12 @@ import psutil
 from printed import table
 
 from pipeline.metrics import shared_meteor
-from pipeline.metrics.language import METRICS, LanguageScorer
+from pipeline.metrics.language import LanguageScorer
+from pipeline.metrics.registry import COMPUTED as SCORES
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
 
-COMPUTED = [metric for metric in METRICS if metric != "SPICE"]
+COMPUTED = [metric for metric in SCORES if metric != "SPICE"]
 
 
 def main() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import MEANS, draw_resamples
+from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.analysis.judge_titles import NEAR, TEXT, judge_title
 from pipeline.errors import UserError
+from pipeline.metrics.registry import MEANS
 from pipeline.runtime.checksums import check_captions, read_checksummed_json
 
 SPLIT = "test"

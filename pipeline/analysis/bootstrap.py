@@ -18,12 +18,12 @@ from pipeline.analysis.caption_files import read_rows
 from pipeline.analysis.judge_titles import NEAR, TEXT, Keys
 from pipeline.analysis.results import Point, Results, Run
 from pipeline.errors import UserError
+from pipeline.metrics.registry import COUNTED, MEANS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 RESAMPLES = 1000
-MEANS = ("CIDEr", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")  # corpus values are means over captions, up to a shift
 RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
 
 Place = tuple[Path, str | None, str | None]  # as Run.place
@@ -155,7 +155,7 @@ def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tup
     again, measured = drawn @ table / len(frame), table.mean(0)
     if "bleu" in frame:
         counts = _counts(path, frame["bleu"])
-        columns |= {("language", f"BLEU-{n}"): counts for n in range(1, 5)}
+        columns |= {("language", name): counts for name in COUNTED}
         again, measured = (
             np.hstack([again, bleu_from_counts(drawn @ counts)]),
             np.hstack([measured, bleu_from_counts(counts.sum(0))]),

@@ -13,13 +13,14 @@ from typing import Any
 
 from pipeline.analysis.judge_titles import ADAPTED, NEAREST, OWN, SECOND, JudgeTitle, Keys, ordered_judges, recall_keys
 from pipeline.errors import UserError
+from pipeline.metrics.registry import SHOWN
 from pipeline.runtime.checksums import check_captions, check_checksums, read_checksummed_json
 
 SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α", "rerank": "n"}
 DIALS = ("gamma", "alpha", "similarity", "rerank")  # settings that replace λ as the dial
 MISSING = "–"
 CIDER = ("language", "CIDEr")
-LANGUAGE = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")
+LANGUAGE = tuple(SHOWN)
 
 
 @dataclass(frozen=True)

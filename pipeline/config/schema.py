@@ -20,6 +20,7 @@ from pipeline.config.reading import read_mapping
 from pipeline.config.section import Given, Name, Section, Text
 from pipeline.config.views import StageParameters, listed_keys
 from pipeline.evaluation.set_sizes import SetSizes
+from pipeline.metrics.registry import MetricName
 from pipeline.ranges import Count, Dropped, Each, Few, Natural, NonNegative, Positive, Seed, Size, require_distinct
 from pipeline.training.optimisation import Optimisation
 
@@ -273,7 +274,7 @@ class EvaluateSettings(Section):
 
     beam: Few
     no_repeat_ngram_size: Few | None = None
-    metrics: Annotated[tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"], ...], *Each]
+    metrics: Annotated[tuple[MetricName, ...], *Each]
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
     judges: dict[Name, Name]
     hard_gallery: HardGallerySettings | None = None

@@ -27,7 +27,8 @@ from pipeline.evaluation.multi_sample import MultiSample, Sets, measure_sets
 from pipeline.evaluation.rerank import Reranker
 from pipeline.evaluation.signature import RewardProtocol, protocol_signature
 from pipeline.metrics.diversity import self_bleu
-from pipeline.metrics.language import BLEU, LanguageScorer
+from pipeline.metrics.language import LanguageScorer
+from pipeline.metrics.registry import MEANS
 from pipeline.models.decoder import Decoder
 from pipeline.types import Batch
 
@@ -157,7 +158,7 @@ class Evaluation:
             columns[f"retrieved_{name}"] = rows[found.retrieved].tolist()
             if NEAR in found.among:
                 columns[f"{NEAR}_{name}"] = found.among[NEAR].tolist()
-        columns |= {name: each.tolist() for name, each in language.per_caption.items() if name not in BLEU}
+        columns |= {name: each.tolist() for name, each in language.per_caption.items() if name in MEANS}
         if language.bleu_counts is not None:
             columns["bleu"] = language.bleu_counts.tolist()
         results |= human_reference(texts, said.tokens, self.prepared, rows)

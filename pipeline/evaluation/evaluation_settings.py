@@ -17,7 +17,8 @@ from pipeline.evaluation.hard_gallery import HardGallery, galleries_by_vectors
 from pipeline.evaluation.judges import JUDGES, JudgeKind, JudgeSources, build_judges, own_judge, pretrained_judge
 from pipeline.evaluation.multi_sample import MultiSample
 from pipeline.evaluation.rerank import Reranker
-from pipeline.metrics.language import BLEU, LanguageScorer
+from pipeline.metrics.language import LanguageScorer
+from pipeline.metrics.registry import BY_NAME
 
 FEATURES = "features"  # the similarity of the pooled features, which judges also encode
 
@@ -69,7 +70,7 @@ def open_evaluation(
     """Yield the evaluation protocol; its Java scorers end with the block."""
     prepared, builders = sources.prepared, {kind.name: kind.build for kind in parts.baselines}
     judges = build_judges(settings.judges, parts.judges, sources)
-    metrics = [name for group in settings.metrics for name in (BLEU if group == "BLEU" else (group,))]
+    metrics = [score for name in settings.metrics for score in BY_NAME[name].names]
     gallery = settings.hard_gallery
     with LanguageScorer(metrics) as language:
         yield Evaluation(

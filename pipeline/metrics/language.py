@@ -1,7 +1,4 @@
-"""BLEU, METEOR, ROUGE-L, CIDEr and SPICE of generated text, equal to pycocoevalcap's.
-
-If CIDEr and SPICE are computed, so is SPIDEr, their sum (Liu et al. 2017).
-"""
+"""The metrics of the registry, computed of generated text and human references."""
 
 from __future__ import annotations
 
@@ -9,22 +6,21 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.metrics import java, shared_meteor
-
-BLEU = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
-METRICS = (*BLEU, "METEOR", "ROUGE-L", "CIDEr", "SPICE")
+from pipeline.metrics import java
+from pipeline.metrics.registry import COMPUTED, COUNTED, METRICS, MetricProcess
 
 
 @dataclass(frozen=True)
 class LanguageScores:
     """Scores of N captions."""
 
-    scores: dict[str, float] = field(default_factory=dict)  # corpus scores: 0 … 1, CIDEr 0 … 10
+    scores: dict[str, float] = field(default_factory=dict)  # corpus scores
     per_caption: dict[str, np.ndarray] = field(default_factory=dict)  # (N,) float64, in the order of the captions
     bleu_counts: np.ndarray | None = None  # (N, 10), if BLEU was computed
     not_computed: dict[str, str] = field(default_factory=dict)  # metric → reason and remedy in one line
@@ -47,33 +43,30 @@ def bleu_statistics(said: Sequence[str], human: Sequence[Sequence[str]]) -> np.n
 
 
 class LanguageScorer:
-    """Scorer of several sets of captions with one METEOR process and a cache of tokenised texts; use it in a `with`.
+    """Scorer of several sets of captions, with a cache of tokenised texts; use it in a `with`.
 
-    METEOR is the grid's shared process (pipeline.metrics.shared_meteor), else a process of its own. It takes many
-    seconds to load its tables, so it starts on entry; captions may be generated meanwhile. `timeout`: the limit in
-    seconds for a Java program on one set of captions; after it, its metric is not computed. Raises UserError for a
-    metric that is not in METRICS.
+    METEOR takes many seconds to load its tables, so processes start on entry; captions may be generated meanwhile.
+    `timeout`: the limit in seconds for a Java program on one set of captions; after it, its metric is not computed.
+    Raises UserError for a score that no metric has.
     """
 
-    def __init__(self, metrics: Sequence[str] = METRICS, timeout: float = 900.0) -> None:
-        unknown = [metric for metric in metrics if metric not in METRICS]
+    def __init__(self, metrics: Sequence[str] = COMPUTED, timeout: float = 900.0) -> None:
+        unknown = [metric for metric in metrics if metric not in COMPUTED]
         if unknown:
-            raise UserError(f"metrics: {unknown[0]!r} is not known; choose from {', '.join(METRICS)}")
+            raise UserError(f"metrics: {unknown[0]!r} is not known; choose from {', '.join(COMPUTED)}")
         self._metrics = tuple(metrics)
         self._timeout = timeout
         self._tokenised: dict[str, str] = {}
-        self._meteor: java.Meteor | shared_meteor.SharedMeteor | None = None
+        self._processes: dict[str, MetricProcess] = {}
 
     def __enter__(self) -> LanguageScorer:
-        if "METEOR" in self._metrics:
-            with suppress(java.NotComputedError):  # `score` reports it
-                self._meteor = shared_meteor.connect_meteor(self._timeout)
+        with suppress(java.NotComputedError):  # `score` reports it
+            self._start(self._metrics)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._meteor is not None:
-            self._meteor.close()
-            self._meteor = None
+        while self._processes:
+            self._processes.popitem()[1].close()
 
     def score(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[str] | None = None
@@ -90,8 +83,7 @@ class LanguageScorer:
             )
         wanted = self._metrics if metrics is None else tuple(metrics)
         try:
-            if "METEOR" in wanted and self._meteor is None:
-                self._meteor = shared_meteor.connect_meteor(self._timeout)
+            self._start(wanted)
             said = self.tokenised(hypotheses)
             flat = iter(self.tokenised(list(chain.from_iterable(references))))
         except java.NotComputedError as reason:
@@ -100,7 +92,7 @@ class LanguageScorer:
         for place, texts in enumerate(human):
             if not any(texts):
                 raise UserError(f"references of image {place}: none of {len(texts)} has a word; every image needs one")
-        result = LanguageScores(bleu_counts=bleu_statistics(said, human) if set(BLEU) & set(wanted) else None)
+        result = LanguageScores(bleu_counts=bleu_statistics(said, human) if set(COUNTED) & set(wanted) else None)
         with ThreadPoolExecutor(1) as beside:
             for names, compute in self._scorers(said, human, wanted, beside).items():
                 try:
@@ -110,33 +102,42 @@ class LanguageScorer:
                             result.per_caption[name] = np.asarray(each, dtype=np.float64)
                 except java.NotComputedError as reason:
                     result.not_computed.update(dict.fromkeys(names, str(reason)))
-        if {"CIDEr", "SPICE"} <= result.scores.keys():
-            result.scores["SPIDEr"] = result.scores["CIDEr"] + result.scores["SPICE"]
-            result.per_caption["SPIDEr"] = result.per_caption["CIDEr"] + result.per_caption["SPICE"]
+        for metric in METRICS:
+            if metric.parts and result.scores.keys() >= set(metric.parts):
+                result.scores[metric.name] = sum(result.scores[part] for part in metric.parts)
+                result.per_caption[metric.name] = np.sum([result.per_caption[part] for part in metric.parts], axis=0)
         return result
+
+    def _start(self, wanted: Sequence[str]) -> None:
+        """Start the processes of wanted metrics that have none yet. Raises NotComputedError if one cannot start."""
+        for metric in METRICS:
+            if metric.start and metric.name in wanted and metric.name not in self._processes:
+                self._processes[metric.name] = metric.start(self._timeout)
 
     def _scorers(
         self, said: list[str], human: list[list[str]], wanted: Sequence[str], beside: Executor
-    ) -> dict[tuple[str, ...], Callable[[], Iterable[tuple[float, Sequence[float]]]]]:
-        """Return the functions that compute the wanted metrics: the score of all captions together, and of each."""
-        from pycocoevalcap.bleu.bleu import Bleu
-        from pycocoevalcap.cider.cider import Cider
-        from pycocoevalcap.rouge.rouge import Rouge
+    ) -> dict[tuple[str, ...], Callable[[], Iterable[java.Score]]]:
+        """Return the functions that compute the wanted metrics, by the names of their scores.
 
-        # METEOR runs in its own process while the other metrics are computed
-        meteor = beside.submit(self._meteor.score, said, human) if self._meteor and "METEOR" in wanted else Future()
-        by_place = dict(enumerate(human)), {i: [text] for i, text in enumerate(said)}
-        known = {
-            BLEU: lambda: zip(*Bleu(4).compute_score(*by_place, verbose=0), strict=True),
-            ("ROUGE-L",): lambda: [Rouge().compute_score(*by_place)],
-            ("CIDEr",): lambda: [Cider().compute_score(*by_place)],
-            ("SPICE",): lambda: [java.spice(said, human, self._timeout)],
-            ("METEOR",): lambda: [meteor.result()],
+        Processes work while the other metrics are computed, so their results come last.
+        """
+        found = [metric for metric in METRICS if set(metric.names) & set(wanted)]
+        running = {
+            metric.names: beside.submit(self._processes[metric.name].score, said, human)
+            for metric in found
+            if metric.start
         }
-        return {names: compute for names, compute in known.items() if set(names) & set(wanted)}
+        scorers: dict[tuple[str, ...], Callable[[], Iterable[java.Score]]] = {
+            metric.names: partial(metric.compute, said, human, self._timeout) for metric in found if metric.compute
+        }
+        return scorers | {names: partial(_result, answer) for names, answer in running.items()}
 
     def tokenised(self, texts: Sequence[str]) -> list[str]:
         """Return Penn Treebank tokens of each text, with a cache. Raises NotComputedError if Java fails."""
         new = [text for text in dict.fromkeys(texts) if text not in self._tokenised]
         self._tokenised.update(zip(new, java.tokenise_ptb(new, self._timeout), strict=True))
         return [self._tokenised[text] for text in texts]
+
+
+def _result(answer: Future[java.Score]) -> list[java.Score]:
+    return [answer.result()]

@@ -1,26 +1,28 @@
-"""METEOR and SPICE as rewards: text metrics that run as Java programs."""
+"""Metrics of text as rewards: METEOR and SPICE, which run as Java programs."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from pipeline.errors import UserError
-from pipeline.metrics import java, shared_meteor
+from pipeline.metrics.java import NotComputedError
 
-TextMetric = Literal["METEOR", "SPICE"]
+if TYPE_CHECKING:
+    from pipeline.metrics.registry import Metric, MetricProcess
+
 KEPT = 2**16  # captions whose scores are cached
 
 
 class TextScorer:
     """Scorer of captions as tokenised text against their images' references, with a cache of distinct captions.
 
-    METEOR is one process, or the grid's shared one; the first call starts it, and it ends with this object. SPICE
-    starts a slow program at each call. `timeout`: the limit in seconds for one set of captions.
+    A metric's process is started by the first call and ends with this object; METEOR has one. SPICE starts a slow
+    program at each call. `timeout`: the limit in seconds for one set of captions.
     """
 
     def __init__(
@@ -32,15 +34,16 @@ class TextScorer:
         """Store `decode`, from token ids to text, and `references`, from an image row to its human captions."""
         self._decode, self._references, self._timeout = decode, references, timeout
         self._known: dict[tuple[str, int, str], float] = {}
-        self._meteor: java.Meteor | shared_meteor.SharedMeteor | None = None
+        self._processes: dict[str, MetricProcess] = {}
 
-    def score(self, metric: TextMetric, tokens: Tensor, images: Tensor) -> Tensor:
+    def score(self, metric: Metric, tokens: Tensor, images: Tensor) -> Tensor:
         """Return scores (N,) float64, 0 … 1, of captions `tokens` (N, T) of `images` (N,), rows of the prepared data.
 
         Raises UserError if the program cannot run.
         """
         asked = [
-            (metric, image, self._decode(said)) for image, said in zip(images.tolist(), tokens.tolist(), strict=True)
+            (metric.name, image, self._decode(said))
+            for image, said in zip(images.tolist(), tokens.tolist(), strict=True)
         ]
         if len(self._known) > KEPT:
             self._known.clear()
@@ -49,23 +52,25 @@ class TextScorer:
             said, human = [text for *_, text in new], [self._references(image) for _, image, _ in new]
             try:
                 self._known.update(zip(new, self._compute(metric, said, human), strict=True))
-            except java.NotComputedError as reason:
-                raise UserError(f"reward {metric}: {reason}") from None
+            except NotComputedError as reason:
+                raise UserError(f"reward {metric.name}: {reason}") from None
         return torch.tensor([self._known[key] for key in asked], dtype=torch.float64, device=tokens.device)
 
-    def _compute(self, metric: TextMetric, said: Sequence[str], human: Sequence[Sequence[str]]) -> Sequence[float]:
-        if metric == "SPICE":
-            return java.spice(said, human, self._timeout)[1]
-        if self._meteor is None:
-            self._meteor = shared_meteor.connect_meteor(self._timeout)
-            weakref.finalize(self, self._meteor.close)
-        return self._meteor.score(said, human)[1]
+    def _compute(self, metric: Metric, said: Sequence[str], human: Sequence[Sequence[str]]) -> Sequence[float]:
+        if metric.compute:
+            ((_, each),) = metric.compute(said, human, self._timeout)
+            return each
+        assert metric.start
+        if metric.name not in self._processes:
+            self._processes[metric.name] = metric.start(self._timeout)
+            weakref.finalize(self, self._processes[metric.name].close)
+        return self._processes[metric.name].score(said, human)[1]
 
 
-def check_text_metric(metric: TextMetric) -> None:
+def check_text_metric(metric: Metric) -> None:
     """Check the files of `metric`'s program. Raises UserError if some are missing."""
     try:
-        if metric == "SPICE":
-            java.find_spice_jar()
-    except java.NotComputedError as reason:
-        raise UserError(f"reward SPICE: {reason}") from None
+        if metric.check:
+            metric.check()
+    except NotComputedError as reason:
+        raise UserError(f"reward {metric.name}: {reason}") from None

@@ -11,6 +11,7 @@ from pipeline.analysis.measured_baselines import PEOPLE, measured_baselines
 from pipeline.analysis.results import Point, Results, Run, human_run
 from pipeline.analysis.selection import Choice
 from pipeline.metrics.diversity import MBLEU_CORPUS, MBLEU_PER_CAPTION
+from pipeline.metrics.registry import METRICS
 from pipeline.report.tables import Table, fill_table, metric_column, rows_with_baselines
 
 DIVERSITY = {
@@ -47,7 +48,7 @@ READER: dict[tuple[str, str], tuple[str, int]] = {
     ("chair", "CHAIR_s"): ("CHAIR_s", 3),
     AS_CONTROL: ("as control", 3),
 }
-BEST = ("METEOR", "CIDEr", "SPICE")
+BEST = {metric.name: metric.digits for metric in METRICS if metric.best_of_beam}
 SETS = {"samples": "Random sampling", "beams": "Beam search"}
 MEASURES = ("CIDEr", "Div-1", "Div-2", MBLEU_CORPUS, MBLEU_PER_CAPTION)
 
@@ -102,7 +103,7 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
         (
             "best",
             "The best caption of a wide beam, test split",
-            [(name, ("several", "beams", "best", name), 3, "") for name in BEST],
+            [(name, ("several", "beams", "best", name), digits, "") for name, digits in BEST.items()],
             [f"Of a beam of {beams}."],
         ),
         (

@@ -8,6 +8,7 @@ from pipeline.analysis.comparison import SHORT_OFTEN, Comparison, ComparisonSlic
 from pipeline.analysis.judge_titles import Keys, recall_keys
 from pipeline.analysis.measured_baselines import with_baseline_curves
 from pipeline.analysis.results import LANGUAGE, MISSING, Run, setting
+from pipeline.metrics.registry import SHOWN
 from pipeline.report.tables import RECALLS, Table, TableColumn, fill_table, format_number, typographic_sign
 
 WITHOUT = "The last rows are captions without training, at the CIDEr that they have, in brackets."
@@ -54,7 +55,7 @@ def at_score_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
     """Return language metrics where each curve has the same score by the first judge (the paper's Tables 1 and 6)."""
     measured = {keys[1] for reading in slice_.readings for keys in reading.estimates}
     metrics = [name for name in LANGUAGE if name in measured or name == "CIDEr"]
-    columns = [_estimate(name, ("language", name), 3) for name in metrics]
+    columns = [_estimate(name, ("language", name), SHOWN[name].digits) for name in metrics]
     level, by = f"{slice_.fixed} {slice_.level:.4g}%", comparison.results.first.title.lower()
     return fill_table(
         f"equal-recall-{_slug(slice_)}",

@@ -11,7 +11,15 @@ from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice
 from pipeline.report.gallery import GalleryPicture, ShownCaption
 from pipeline.report.method_names import published_name
-from pipeline.report.tables import Table, chosen_rows, fill_table, format_number, metric_column, typographic_sign
+from pipeline.report.tables import (
+    Table,
+    chosen_rows,
+    fill_table,
+    format_number,
+    language_column,
+    metric_column,
+    typographic_sign,
+)
 
 FOUND = {
     NEAREST: "ranks the right image first in the hard gallery",
@@ -81,7 +89,7 @@ def headline_example(
 
 def headline_table(results: Results, choices: Sequence[Choice]) -> Table:
     """Return a table of four columns: method, CIDEr, and the score by the own listener and by the last judge."""
-    columns = [metric_column("CIDEr", ("language", "CIDEr"), 3)]
+    columns = [language_column("CIDEr")]
     columns += [
         metric_column(f"{results.score}, {results.judges[j].title.lower()}", results.by(j)) for j in results.ends
     ]

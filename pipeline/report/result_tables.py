@@ -36,6 +36,7 @@ from pipeline.report.tables import (
     chosen_rows,
     fill_table,
     format_number,
+    language_column,
     median_rank_column,
     metric_column,
     recall_columns,
@@ -56,9 +57,7 @@ def results_table(
     forward = direction == TEXT
     columns = [*(setting_column(name, "Chosen") for name in _dials(results)), SEEDS]
     if forward:
-        columns += [
-            metric_column(name, ("language", name), 3, "Language metrics") for name in measured_language(results)
-        ]
+        columns += [language_column(name, "Language metrics") for name in measured_language(results)]
     for judge in results.judges.values():
         if forward and results.has(*recall_keys(judge.name, NEAREST)):
             columns.append(metric_column(NEAREST, recall_keys(judge.name, NEAREST), group=judge.title))
@@ -91,10 +90,10 @@ def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     """Return a row for every run: each cell of the sweep and each single run of the chain."""
     marked = {id(run) for choice in choices if choice.point and choice.of > 1 for run in choice.point.runs}
     columns = [setting_column(name) for name in (*_dials(results), *other_settings(results), "seed")]
-    columns += [metric_column("CIDEr", ("language", "CIDEr"), 3, "Validation", "val")]
+    columns += [language_column("CIDEr", "Validation", "val")]
     first = results.first.name
     columns += [metric_column(f"{results.score} {first}", results.by(first), 1, "Validation", "val")]
-    columns += [metric_column("CIDEr", ("language", "CIDEr"), 3, "Test")]
+    columns += [language_column("CIDEr", "Test")]
     columns += [_by(score, judge, "Test") for score in results.scores for judge in results.judges]
     columns += [
         metric_column(DIVERSITY[key][0], ("diversity", key), DIVERSITY[key][1], "Test captions") for key in CAPTIONS
@@ -118,10 +117,10 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
     The last table has the notes of all.
     """
     columns = [*(setting_column(name) for name in _dials(results)), replace(SEEDS, group="")]
-    columns += [metric_column("CIDEr", ("language", "CIDEr"), 3)]
+    columns += [language_column("CIDEr")]
     columns += [_by(results.score, judge) for judge in results.judges]
     columns += [metric_column("repeats", ("diversity", "repetition"), 3, spread=False)]
-    more = [metric_column(name, ("language", name), 3, spread=False) for name in measured_language(results)[1:]]
+    more = [language_column(name, spread=False) for name in measured_language(results)[1:]]
     more += [_three(judge) for judge in results.judges if judge != ADAPTED]  # it does not fit into a terminal
     judges = "; ".join(f"{judge.name}: {judge.words}" for judge in results.judges.values())
     notes = [

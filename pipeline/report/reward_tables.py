@@ -24,6 +24,7 @@ from pipeline.report.tables import (
     chosen_rows,
     fill_table,
     format_number,
+    language_column,
     metric_column,
     typographic_sign,
 )
@@ -59,7 +60,7 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
         for direction, group in ((TEXT, "Caption → image"), ("image_to_text", "Image → caption"))
         for name in RECALLS
     ]
-    columns += [metric_column(name, ("language", name), 3, "Language metrics") for name in measured_language(results)]
+    columns += [language_column(name, "Language metrics") for name in measured_language(results)]
     columns += [
         metric_column("Self-BLEU", ("diversity", "Self-BLEU"), 3, "Diversity"),
         *(metric_column(f"{results.score} {by}", results.by(by)) for by in (retriever, judge)),

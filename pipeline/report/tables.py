@@ -12,6 +12,7 @@ from pipeline.analysis.judge_titles import Keys, recall_keys
 from pipeline.analysis.measured_baselines import MeasuredBaseline
 from pipeline.analysis.results import MISSING, SYMBOLS, Point, Run, setting
 from pipeline.analysis.selection import Choice, SelectionBasis
+from pipeline.metrics.registry import SHOWN
 
 RECALLS = ("R@1", "R@5", "R@10")
 
@@ -120,6 +121,11 @@ def metric_column(
         return format_number(point.mean(split, *keys), digits, point.spread(split, *keys) if spread else None)
 
     return TableColumn(label, group, show)
+
+
+def language_column(name: str, group: str = "", split: str = "test", spread: bool = True) -> TableColumn:
+    """Return a column of the language metric `name`, with its decimals."""
+    return metric_column(name, ("language", name), SHOWN[name].digits, group, split, spread)
 
 
 def setting_column(name: str, group: str = "") -> TableColumn:

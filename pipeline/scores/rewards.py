@@ -12,17 +12,17 @@ from torch import Tensor
 from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.overlap import bleu_per_caption, rouge_l
-from pipeline.metrics.text_rewards import TextMetric, TextScorer, check_text_metric
+from pipeline.metrics.registry import BY_NAME, METRICS, Metric, RewardMetric
+from pipeline.metrics.text_rewards import TextScorer, check_text_metric
 from pipeline.protocols import Score
 from pipeline.ranges import Weight
 from pipeline.scores.naturalness import CiderScore
 from pipeline.types import Batch, Message
 
-Metric = Literal["CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"]
 Mix = Literal["cider", "bcmr", "spice", "spider"]
-Reward = Mix | dict[Metric, Weight]
-BLEU: tuple[Metric, ...] = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
-MIXES: dict[Mix, dict[Metric, float]] = {
+Reward = Mix | dict[RewardMetric, Weight]
+BLEU = BY_NAME["BLEU"].names
+MIXES: dict[Mix, dict[RewardMetric, float]] = {
     "cider": {"CIDEr": 1},
     "bcmr": {"BLEU-1": 0.5, "BLEU-2": 0.5, "BLEU-3": 1, "BLEU-4": 1, "CIDEr": 1, "METEOR": 5, "ROUGE-L": 2},
     "spice": {"SPICE": 1},
@@ -58,9 +58,9 @@ class RougeLScore:
 
 @dataclass(frozen=True)
 class TextScore:
-    """METEOR or SPICE of the caption's text; on a GPU, the tokens must first be copied to the CPU."""
+    """A metric of the caption's text; on a GPU, the tokens must first be copied to the CPU."""
 
-    metric: TextMetric
+    metric: Metric
     texts: TextScorer
     differentiable = False
 
@@ -82,7 +82,7 @@ class WeightedSum:
         return torch.stack([weight * score(message, batch) for weight, score in self.parts]).sum(0)
 
 
-def mix_metrics(mix: Mix | Mapping[Metric, float], cider: CiderD, texts: TextScorer) -> Score:
+def mix_metrics(mix: Mix | Mapping[RewardMetric, float], cider: CiderD, texts: TextScorer) -> Score:
     """Build the score that `mix` names, or the sum with the weights of `mix`: CIDEr-D ×10, all others 0 … 1.
 
     Raises UserError where no metric has a weight, or a metric's program is missing.
@@ -97,9 +97,8 @@ def mix_metrics(mix: Mix | Mapping[Metric, float], cider: CiderD, texts: TextSco
         parts.append((1.0, BleuScore(cider, tuple(float(weights.get(name, 0)) for name in BLEU))))
     if "ROUGE-L" in weights:
         parts.append((weights["ROUGE-L"], RougeLScore(cider)))
-    text_metrics: tuple[TextMetric, ...] = ("METEOR", "SPICE")
-    for metric in text_metrics:
-        if metric in weights:
+    for metric in METRICS:
+        if metric.reward == "text" and metric.name in weights:
             check_text_metric(metric)
-            parts.append((weights[metric], TextScore(metric, texts)))
+            parts.append((weights[metric.name], TextScore(metric, texts)))
     return parts[0][1] if len(parts) == 1 and parts[0][0] == 1 else WeightedSum(tuple(parts))

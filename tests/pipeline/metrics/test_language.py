@@ -13,11 +13,13 @@ from pycocoevalcap.meteor import meteor
 
 from pipeline.errors import UserError
 from pipeline.metrics import java
-from pipeline.metrics.language import BLEU, METRICS, LanguageScorer
+from pipeline.metrics.language import LanguageScorer
+from pipeline.metrics.registry import COMPUTED as SCORES
+from pipeline.metrics.registry import COUNTED as BLEU
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "language.json"
 PACKAGE = Path(meteor.__file__).parents[1]
-COMPUTED = [metric for metric in METRICS if metric != "SPICE"]
+COMPUTED = [metric for metric in SCORES if metric != "SPICE"]
 
 CAPTIONS = [
     ("a dog runs through the grass", ["A dog runs through the grass.", "a brown dog, running", "The dog is outside!"]),
@@ -156,9 +158,11 @@ def test_meteor_fails_alone(tmp_path, monkeypatch, meteor, reason):
 
 def test_meteor_reads_its_tables_while_captions_are_generated():
     with LanguageScorer(["METEOR"]) as scorer:
-        assert isinstance(scorer._meteor, java.Meteor)
-        assert not scorer._meteor.ended
-    assert scorer._meteor is None
+        meteor = scorer._processes["METEOR"]
+        assert isinstance(meteor, java.Meteor)
+        assert not meteor.ended
+    assert scorer._processes == {}
+    assert meteor.ended
 
 
 def test_without_java_nothing_is_computed(tmp_path, monkeypatch):

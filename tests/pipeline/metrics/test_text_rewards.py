@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
-from pipeline.metrics import java, text_rewards
+from pipeline.metrics import java, shared_meteor, text_rewards
+from pipeline.metrics.registry import BY_NAME
 from pipeline.metrics.text_rewards import TextScorer, check_text_metric
 
+METEOR = BY_NAME["METEOR"]
 WORDS = ("a", "dog", "runs", "cat", "sleeps")
 HUMAN = [["a dog runs", "the dog is running"], ["a cat sleeps"]]
 TOKENS = torch.tensor([[1, 2, 3, 0], [1, 4, 0, 0], [1, 2, 3, 0], [0, 0, 0, 0]])
@@ -33,16 +35,16 @@ def asked(monkeypatch) -> list[list[str]]:
         def close(self):
             seen.append(["closed"])
 
-    monkeypatch.setattr(text_rewards.shared_meteor, "connect_meteor", lambda timeout: Lengths())
+    monkeypatch.setattr(shared_meteor, "connect_meteor", lambda timeout: Lengths())
     return seen
 
 
 def test_each_different_caption_is_scored_once(asked):
     scorer = TextScorer(decode, HUMAN.__getitem__)
-    found = scorer.score("METEOR", TOKENS, IMAGES)
+    found = scorer.score(METEOR, TOKENS, IMAGES)
     torch.testing.assert_close(found, torch.tensor([1.0, 0.5, 1.0, 0.0]).double())
     assert asked == [["a dog runs", "a cat", ""]]
-    torch.testing.assert_close(scorer.score("METEOR", TOKENS[:2], IMAGES[:2]), found[:2])
+    torch.testing.assert_close(scorer.score(METEOR, TOKENS[:2], IMAGES[:2]), found[:2])
     assert len(asked) == 1
 
 
@@ -50,13 +52,13 @@ def test_what_is_remembered_is_bounded(asked, monkeypatch):
     monkeypatch.setattr(text_rewards, "KEPT", 2)
     scorer = TextScorer(decode, HUMAN.__getitem__)
     for _ in range(2):
-        scorer.score("METEOR", TOKENS, IMAGES)
+        scorer.score(METEOR, TOKENS, IMAGES)
     assert len(asked) == 2
 
 
 def test_the_process_ends_with_its_owner(asked):
     scorer = TextScorer(decode, HUMAN.__getitem__)
-    scorer.score("METEOR", TOKENS, IMAGES)
+    scorer.score(METEOR, TOKENS, IMAGES)
     del scorer
     gc.collect()
     assert asked[-1] == ["closed"]
@@ -64,9 +66,9 @@ def test_the_process_ends_with_its_owner(asked):
 
 def test_meteor_is_that_of_the_evaluation():
     scorer = TextScorer(decode, HUMAN.__getitem__)
-    found = scorer.score("METEOR", TOKENS, IMAGES)
+    found = scorer.score(METEOR, TOKENS, IMAGES)
     said = ["a dog runs", "a cat", "a dog runs", ""]
-    _, expected = scorer._meteor.score(said, [HUMAN[i] for i in (0, 1, 0, 1)])
+    _, expected = scorer._processes["METEOR"].score(said, [HUMAN[i] for i in (0, 1, 0, 1)])
     torch.testing.assert_close(found, torch.tensor(expected).double())
     assert found[0] > found[1] > found[3]
 
@@ -74,12 +76,12 @@ def test_meteor_is_that_of_the_evaluation():
 def test_what_cannot_run_is_one_line(asked, monkeypatch):
     monkeypatch.setattr(java, "PARSER", ("absent.jar",))
     with pytest.raises(UserError, match=r"reward SPICE: SPICE needs absent\.jar in pycocoevalcap; fetch with: python"):
-        check_text_metric("SPICE")
-    check_text_metric("METEOR")
+        check_text_metric(BY_NAME["SPICE"])
+    check_text_metric(METEOR)
 
     def failing(timeout):
         raise java.NotComputedError("no Java runs")
 
-    monkeypatch.setattr(text_rewards.shared_meteor, "connect_meteor", failing)
+    monkeypatch.setattr(shared_meteor, "connect_meteor", failing)
     with pytest.raises(UserError, match="reward METEOR: no Java runs"):
-        TextScorer(decode, HUMAN.__getitem__).score("METEOR", TOKENS, IMAGES)
+        TextScorer(decode, HUMAN.__getitem__).score(METEOR, TOKENS, IMAGES)

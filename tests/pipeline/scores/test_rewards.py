@@ -9,6 +9,7 @@ from pipeline.channels.hard import Multinomial
 from pipeline.errors import UserError
 from pipeline.metrics import java
 from pipeline.metrics.overlap import bleu_per_caption, rouge_l
+from pipeline.metrics.registry import BY_NAME
 from pipeline.metrics.text_rewards import TextScorer
 from pipeline.models.unroll import generate
 from pipeline.scores.naturalness import CiderScore
@@ -19,7 +20,7 @@ class Fixed:
     """METEOR and SPICE that are known."""
 
     def score(self, metric, tokens, images):
-        return images / 8 if metric == "METEOR" else torch.full((len(images),), 0.25)
+        return images / 8 if metric.name == "METEOR" else torch.full((len(images),), 0.25)
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_metrics_of_text_have_the_precision_of_the_features(toy, spoken, dtype):
     rows = zip(message.images.tolist(), message.tokens.tolist(), strict=True)
     asked = [("METEOR", image, " ".join(map(str, row))) for image, row in rows]
     texts._known |= {key: n / 7 for n, key in enumerate(asked)}
-    found = TextScore("METEOR", texts)(message, replace(batch, pooled=batch.pooled.to(dtype)))
+    found = TextScore(BY_NAME["METEOR"], texts)(message, replace(batch, pooled=batch.pooled.to(dtype)))
     expected = torch.tensor([texts._known[key] for key in asked], dtype=dtype)
     assert found.dtype == dtype
     assert torch.equal(found, expected)

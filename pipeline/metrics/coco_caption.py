@@ -1,0 +1,50 @@
+"""BLEU, ROUGE-L, CIDEr, SPICE and METEOR of tokenised captions, as pycocoevalcap computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pipeline.metrics import java, shared_meteor
+from pipeline.metrics.java import Score
+
+
+def bleu(said: Sequence[str], human: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
+    """Return BLEU-1 … BLEU-4."""
+    from pycocoevalcap.bleu.bleu import Bleu
+
+    return zip(*Bleu(4).compute_score(*_by_place(said, human), verbose=0), strict=True)
+
+
+def rouge_l(said: Sequence[str], human: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
+    """Return ROUGE-L."""
+    from pycocoevalcap.rouge.rouge import Rouge
+
+    return [Rouge().compute_score(*_by_place(said, human))]
+
+
+def cider(said: Sequence[str], human: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
+    """Return CIDEr, with document frequencies from the references."""
+    from pycocoevalcap.cider.cider import Cider
+
+    return [Cider().compute_score(*_by_place(said, human))]
+
+
+def spice(said: Sequence[str], human: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
+    """Return SPICE, by a Java program."""
+    return [java.spice(said, human, timeout)]
+
+
+def start_meteor(timeout: float) -> java.Meteor | shared_meteor.SharedMeteor:
+    """Return METEOR as a process: the grid's shared one, or else a new one."""
+    return shared_meteor.connect_meteor(timeout)
+
+
+def find_spice() -> None:
+    """Raise NotComputedError where the files of SPICE's parser are missing."""
+    java.find_spice_jar()
+
+
+def _by_place(
+    said: Sequence[str], human: Sequence[Sequence[str]]
+) -> tuple[dict[int, Sequence[str]], dict[int, list[str]]]:
+    return dict(enumerate(human)), {i: [text] for i, text in enumerate(said)}

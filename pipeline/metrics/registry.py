@@ -1,0 +1,77 @@
+"""All metrics of captions against human references: how each is named, computed, resampled, shown and rewarded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from pipeline.metrics.coco_caption import bleu, cider, find_spice, rouge_l, spice, start_meteor
+from pipeline.metrics.java import Score
+
+
+class MetricProcess(Protocol):
+    """A running program that computes a metric."""
+
+    def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+        """Return the corpus score and each caption's, of N tokenised captions against their references."""
+
+    def close(self) -> None:
+        """End the program."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of captions. It is computed by one of `compute`, `start` and `parts`.
+
+    `compute(said, human, timeout)` receives tokens joined by spaces, N captions and the references of each. It returns
+    one (corpus score, scores of N captions) for each name in `scores`. It imports its packages when it is called, and
+    raises NotComputedError, with a reason of one line, where it cannot run.
+    """
+
+    name: str  # in evaluate.metrics
+    compute: Callable[[Sequence[str], Sequence[Sequence[str]], float], Iterable[Score]] | None = None
+    start: Callable[[float], MetricProcess] | None = None  # a process that scores beside the other metrics; its timeout
+    parts: tuple[str, ...] = ()  # scores whose sum it is, where all are computed
+    check: Callable[[], None] | None = None  # raises NotComputedError where a program's files are missing
+    scores: tuple[str, ...] = ()  # names in metrics.json; empty: the metric's own. Reports show the last one
+    range: tuple[float, float] = (0.0, 1.0)
+    higher_is_better: bool = True
+    digits: int = 3  # decimals in tables
+    # bootstrap of the images: over the mean of a column of captions.parquet, or BLEU's over the sums of its counts
+    resampled: Literal["mean", "counts"] | None = "mean"
+    reward: Literal["ids", "text"] | None = None  # whether training may reward it, and what the reward reads
+    best_of_beam: bool = False  # a column of the table of the best captions of a wide beam
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of its scores in metrics.json."""
+        return self.scores or (self.name,)
+
+
+METRICS = (
+    Metric("BLEU", bleu, scores=("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"), resampled="counts", reward="ids"),
+    Metric("METEOR", start=start_meteor, reward="text", best_of_beam=True),
+    Metric("ROUGE-L", rouge_l, reward="ids"),
+    Metric("CIDEr", cider, range=(0.0, 10.0), reward="ids", best_of_beam=True),
+    Metric("SPICE", spice, check=find_spice, reward="text", best_of_beam=True),
+    Metric("SPIDEr", parts=("CIDEr", "SPICE"), range=(0.0, 11.0)),  # Liu et al. 2017
+)
+FIRST = "CIDEr"  # in tables
+IN_TABLES = tuple(sorted(METRICS, key=lambda metric: metric.name != FIRST))
+
+BY_NAME = {metric.name: metric for metric in METRICS}
+SHOWN = {metric.names[-1]: metric for metric in IN_TABLES}
+MEANS = tuple(name for metric in IN_TABLES if metric.resampled == "mean" for name in metric.names)
+COUNTED = tuple(name for metric in METRICS if metric.resampled == "counts" for name in metric.names)
+COMPUTED = tuple(name for metric in METRICS if not metric.parts for name in metric.names)
+REWARDS = tuple(name for metric in IN_TABLES if metric.reward for name in metric.names)
+
+if TYPE_CHECKING:
+    MetricName = str
+    ShownMetric = str
+    RewardMetric = str
+else:
+    MetricName = Literal[tuple(metric.name for metric in METRICS if not metric.parts)]
+    ShownMetric = Literal[tuple(SHOWN)]
+    RewardMetric = Literal[REWARDS]

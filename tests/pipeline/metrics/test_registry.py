@@ -1,0 +1,56 @@
+"""Each metric is one entry: its names, its numbers, and what other parts take from it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pipeline.metrics import registry
+from pipeline.metrics.language import LanguageScorer
+from pipeline.metrics.registry import BY_NAME, COMPUTED, COUNTED, MEANS, METRICS, REWARDS, SHOWN
+
+HUMAN = [["a dog runs through the grass", "a brown dog is running"], ["two people ride bicycles", "people on bikes"]]
+
+
+def test_what_other_parts_read_is_in_their_order():
+    assert tuple(SHOWN) == ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")
+    assert MEANS == ("CIDEr", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")
+    assert COMPUTED == ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
+    assert COMPUTED[:4] == COUNTED
+    assert (*REWARDS[1:6], *REWARDS[6:]) == tuple(name for name in COMPUTED if name != "CIDEr")
+
+
+def test_a_metric_is_computed_in_one_way_and_a_sum_is_of_others():
+    assert len(BY_NAME) == len(METRICS)
+    for metric in METRICS:
+        assert sum(map(bool, (metric.compute, metric.start, metric.parts))) == 1, metric.name
+        assert {*metric.parts} <= {*COMPUTED}
+
+
+@pytest.mark.parametrize("metric", [metric for metric in METRICS if metric.compute and not metric.check])
+def test_numbers_lie_in_the_range_and_point_in_the_direction(metric):
+    with LanguageScorer(metric.names) as scorer:
+        right, wrong = (scorer.score(said, HUMAN) for said in (["a dog runs", "people on bikes"], ["people", "a dog"]))
+    low, high = metric.range
+    for name in metric.names:
+        each = np.concatenate([right.per_caption[name], wrong.per_caption[name]])
+        assert ((each >= low) & (each <= high + 1e-9)).all(), name
+        assert (right.scores[name] > wrong.scores[name]) == metric.higher_is_better, name
+
+
+def test_scores_are_written_in_one_order():
+    with LanguageScorer(["CIDEr", "ROUGE-L", *COUNTED]) as scorer:
+        found = scorer.score(["a dog", "a cat"], HUMAN)
+    assert tuple(found.scores) == (*COUNTED, "ROUGE-L", "CIDEr")
+
+
+def test_the_registry_imports_nothing_heavy():
+    code = (
+        f"import sys, {registry.__name__}\n"
+        "sys.exit(', '.join({'torch', 'numpy', 'pycocoevalcap', 'pandas'} & sys.modules.keys()) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
